@@ -1,0 +1,489 @@
+"""Every error this package raises on purpose, in one tree.
+
+Rule 1: each class has a stable ``code``, for programs, and each error a ``hint``, one
+sentence for a model or a tired person that says what to do next.
+Rule 2: an error that Python already has a name for is also that built-in, so that
+``except FileNotFoundError`` works.
+
+::
+
+    WinkError
+     +-- UsageError (ValueError)            the caller passed something wrong
+     |    +-- InvalidPathError              a path that cannot be a workspace path
+     |    |    +-- PathEscapeError          ... because it leads outside
+     |    +-- ParseError                    data that does not fit its type; lists every problem
+     |    +-- SchemaError                   a type that has no JSON Schema
+     +-- DeadlineExceededError (TimeoutError)
+     +-- BudgetExceededError
+     +-- ResourceError
+     |    +-- UnboundResourceError (LookupError)
+     |    +-- CircularDependencyError
+     |    +-- DuplicateBindingError
+     |    +-- ProviderError                 a provider function raised
+     |    +-- ResourcesClosedError
+     +-- SessionError
+     |    +-- ReducerError                  a reducer raised
+     |    +-- SnapshotError                 unknown or foreign snapshot
+     |         +-- SnapshotVersionError     ... or of another schema version
+     +-- FilesystemError
+     |    +-- FileMissingError (FileNotFoundError)
+     |    +-- PathExistsError (FileExistsError)
+     |    +-- FileExpectedError (IsADirectoryError)
+     |    +-- DirectoryExpectedError (NotADirectoryError)
+     |    +-- DirectoryNotEmptyError (OSError)
+     |    +-- ReadOnlyError (PermissionError)
+     |    +-- LinkError (OSError)           a link that loops or leads outside
+     |    +-- LimitExceededError
+     |    +-- BinaryFileError (ValueError)
+     |    +-- EditError                     the text to replace is missing or not unique
+     |    +-- PatchError                    a patch that does not parse or does not apply
+     |    +-- PatternError (ValueError)     an invalid glob or regular expression
+     |    +-- SearchTimeoutError (TimeoutError)
+     |    +-- MountError
+     +-- PromptError
+     |    +-- PromptValidationError
+     |    +-- PromptRenderError
+     |    +-- PromptEvaluationError         the provider's failure or ours; ends a run
+     |    +-- OverridesError                the store of overrides cannot be read
+     +-- ToolValidationError                raised by handlers: the call's arguments are wrong
+     +-- VisibilityExpansionRequired        the model asked to open sections; re-render
+     +-- ScriptError                        a recorded script that cannot be replayed
+     +-- RollbackError                      a restore failed; the workspace is poisoned
+     +-- PoisonedError                      ... and refuses work until it is recovered
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = [
+    "BinaryFileError",
+    "BudgetExceededError",
+    "CircularDependencyError",
+    "DeadlineExceededError",
+    "DirectoryExpectedError",
+    "DirectoryNotEmptyError",
+    "DuplicateBindingError",
+    "EditError",
+    "FileExpectedError",
+    "FileMissingError",
+    "FilesystemError",
+    "InvalidPathError",
+    "LimitExceededError",
+    "LinkError",
+    "MountError",
+    "OverridesError",
+    "ParseError",
+    "PatchError",
+    "PathEscapeError",
+    "PathExistsError",
+    "PatternError",
+    "PoisonedError",
+    "Problem",
+    "PromptError",
+    "PromptEvaluationError",
+    "PromptRenderError",
+    "PromptValidationError",
+    "ProviderError",
+    "ReadOnlyError",
+    "ReducerError",
+    "ResourceError",
+    "ResourcesClosedError",
+    "RollbackError",
+    "SchemaError",
+    "ScriptError",
+    "SearchTimeoutError",
+    "SessionError",
+    "SnapshotError",
+    "SnapshotVersionError",
+    "ToolValidationError",
+    "UnboundResourceError",
+    "UsageError",
+    "VisibilityExpansionRequired",
+    "WinkError",
+]
+
+
+class WinkError(Exception):
+    """The root of the tree.
+
+    Args:
+        message: What happened and where, without a final full stop.
+        hint: What to do next; the class's ``default_hint`` when omitted.
+    """
+
+    code: ClassVar[str] = "error"
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = self.default_hint if hint is None else hint
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+
+class UsageError(WinkError, ValueError):
+    """The caller passed something that cannot work."""
+
+    code = "usage"
+
+
+class InvalidPathError(UsageError):
+    """A text that is not a workspace path."""
+
+    code = "path-invalid"
+    default_hint = "Use a POSIX path relative to the workspace root, such as 'src/main.py'."
+
+
+class PathEscapeError(InvalidPathError):
+    """A path that would leave the workspace root."""
+
+    code = "path-escape"
+    default_hint = "Use a path relative to the workspace root, without '..' or a leading '/'."
+
+    def __init__(self, given: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{given!r} leads outside the workspace", hint=hint)
+        self.given = given
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with parsed data.
+
+    ``path`` is dotted with indexes (``steps[2].title``) and empty for the whole value;
+    ``message`` is a clause such as ``must be an integer, not the string '7'``.
+    """
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class ParseError(UsageError):
+    """Data that does not fit its type; ``problems`` holds all of them, never just the first."""
+
+    code = "parse"
+    default_hint = "Correct every problem listed and try again."
+
+    def __init__(self, what: str, problems: Sequence[Problem], *, hint: str | None = None) -> None:
+        listed = "; ".join(str(problem) for problem in problems)
+        super().__init__(f"{what}: {listed}", hint=hint)
+        self.problems = tuple(problems)
+
+
+class SchemaError(UsageError):
+    """A type from which no JSON Schema can be made."""
+
+    code = "schema"
+
+
+class DeadlineExceededError(WinkError, TimeoutError):
+    """The time allowed for the work is over."""
+
+    code = "deadline"
+    default_hint = "Allow more time, or do less in one run."
+
+
+class BudgetExceededError(WinkError):
+    """More tokens were used than the budget allows."""
+
+    code = "budget"
+    default_hint = "Raise the budget, or do less in one run."
+
+
+class ResourceError(WinkError):
+    """A resource could not be had."""
+
+    code = "resource"
+
+
+class UnboundResourceError(ResourceError, LookupError):
+    """No binding exists for a requested type."""
+
+    code = "resource-unbound"
+
+
+class CircularDependencyError(ResourceError):
+    """Resources that need one another in a circle."""
+
+    code = "resource-cycle"
+
+
+class DuplicateBindingError(ResourceError):
+    """Two bindings for one type, and no rule that says which wins."""
+
+    code = "resource-duplicate"
+
+
+class ProviderError(ResourceError):
+    """The function that builds a resource raised; its exception is the ``__cause__``."""
+
+    code = "resource-provider"
+
+
+class ResourcesClosedError(ResourceError):
+    """A resource was asked for outside the ``with`` block that owns it."""
+
+    code = "resource-closed"
+    default_hint = "Ask inside `with prompt.resources:`."
+
+
+class SessionError(WinkError):
+    """The session cannot do what was asked."""
+
+    code = "session"
+
+
+class ReducerError(SessionError):
+    """A reducer raised; its exception is the ``__cause__`` and no slice has changed."""
+
+    code = "reducer"
+    default_hint = "Correct the reducer; the event was not applied."
+
+
+class SnapshotError(SessionError):
+    """A snapshot that this object did not make; nothing was changed."""
+
+    code = "snapshot"
+    default_hint = "Restore only snapshots taken from the same object."
+
+
+class SnapshotVersionError(SnapshotError):
+    """A stored snapshot of another schema version; nothing was changed."""
+
+    code = "snapshot-version"
+    default_hint = "Open it with the version of the package that wrote it."
+
+
+class FilesystemError(WinkError):
+    """A file operation that cannot be done."""
+
+    code = "filesystem"
+
+
+class FileMissingError(FilesystemError, FileNotFoundError):
+    """The path does not exist."""
+
+    code = "file-missing"
+    default_hint = "List the directory, or search with a glob, to find the right path."
+
+
+class PathExistsError(FilesystemError, FileExistsError):
+    """The path exists already."""
+
+    code = "path-exists"
+    default_hint = "Choose another path, or delete or overwrite the existing one on purpose."
+
+
+class FileExpectedError(FilesystemError, IsADirectoryError):
+    """A directory where a file is needed."""
+
+    code = "file-expected"
+    default_hint = "Name a file inside the directory."
+
+
+class DirectoryExpectedError(FilesystemError, NotADirectoryError):
+    """A file where a directory is needed."""
+
+    code = "directory-expected"
+    default_hint = "Name a directory."
+
+
+class DirectoryNotEmptyError(FilesystemError, OSError):
+    """A directory that still has entries."""
+
+    code = "directory-not-empty"
+    default_hint = "Delete recursively if everything below it should go."
+
+
+class ReadOnlyError(FilesystemError, PermissionError):
+    """A change where nothing may be changed."""
+
+    code = "read-only"
+    default_hint = "Write somewhere else; this part of the workspace can only be read."
+
+
+class LinkError(FilesystemError, OSError):
+    """A symbolic link that loops, or that leads outside the workspace."""
+
+    code = "link"
+    default_hint = "Use the path of the file itself; links are followed only inside the workspace."
+
+
+class LimitExceededError(FilesystemError):
+    """A value above a configured limit; the message names both."""
+
+    code = "limit"
+
+
+class BinaryFileError(FilesystemError, ValueError):
+    """A text operation on a file that is not text."""
+
+    code = "binary-file"
+    default_hint = "Read it as bytes, or leave it alone."
+
+
+class EditError(FilesystemError):
+    """The text to replace is missing or not unique."""
+
+    code = "edit"
+
+
+class PatchError(FilesystemError):
+    """A patch that does not parse or does not apply; no file was changed."""
+
+    code = "patch"
+    default_hint = "Read the file again and make the patch from its present content."
+
+
+class PatternError(FilesystemError, ValueError):
+    """A glob or regular expression that does not parse."""
+
+    code = "pattern"
+
+
+class SearchTimeoutError(FilesystemError, TimeoutError):
+    """A search that took longer than it may."""
+
+    code = "search-timeout"
+    default_hint = "Use a simpler expression or search fewer files."
+
+
+class MountError(FilesystemError):
+    """Something that cannot be mounted into the workspace."""
+
+    code = "mount"
+
+
+class PromptError(WinkError):
+    """Something wrong with a prompt."""
+
+    code = "prompt"
+
+
+class PromptValidationError(PromptError):
+    """A prompt, section or tool that is built wrongly.
+
+    Args:
+        message: What is wrong.
+        section_path: Titles or keys from the root, empty when no section is known yet.
+        tool: The tool's name as given.
+        field: The offending field or argument.
+    """
+
+    code = "prompt-validation"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        section_path: Sequence[str] = (),
+        tool: str | None = None,
+        field: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        place = [
+            *(["section " + " > ".join(section_path)] if section_path else []),
+            *([f"tool {tool!r}"] if tool is not None else []),
+            *([f"field {field!r}"] if field is not None else []),
+        ]
+        super().__init__(f"{', '.join(place)}: {message}" if place else message, hint=hint)
+        self.reason = message
+        self.section_path = tuple(section_path)
+        self.tool = tool
+        self.field = field
+
+
+class PromptRenderError(PromptError):
+    """A prompt that cannot be turned into text with the parameters at hand."""
+
+    code = "prompt-render"
+
+
+class PromptEvaluationError(PromptError):
+    """A run that had to end.
+
+    ``phase`` is ``"request"`` (asking the provider), ``"response"`` (reading its answer),
+    ``"tool"`` (deadline passed before a call) or ``"budget"``.
+    """
+
+    code = "prompt-evaluation"
+
+    def __init__(
+        self, message: str, *, phase: str, prompt_name: str = "", hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.phase = phase
+        self.prompt_name = prompt_name
+
+
+class OverridesError(PromptError):
+    """A store of prompt overrides that cannot be read or written."""
+
+    code = "overrides"
+
+
+class ToolValidationError(WinkError):
+    """Raised by a handler whose arguments parse but make no sense; the model is told why."""
+
+    code = "tool-validation"
+
+
+class VisibilityExpansionRequired(WinkError):  # noqa: N818 - the specification's name; it is a request, not a fault
+    """The model asked to open summarised sections.
+
+    Args:
+        section_keys: The sections to show in full, as dotted paths of keys.
+        reason: Why, in the model's words.
+        problems: Section key to sentence, for requested keys that cannot be opened.
+    """
+
+    code = "visibility-expansion"
+
+    def __init__(
+        self,
+        section_keys: Sequence[str],
+        *,
+        reason: str = "",
+        problems: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            f"sections to open: {', '.join(section_keys)}",
+            hint="Render the prompt again with these sections in full.",
+        )
+        self.section_keys = tuple(section_keys)
+        self.reason = reason
+        self.problems = dict(problems or {})
+
+
+class ScriptError(WinkError):
+    """A recorded script that is malformed, or that ended before the run did."""
+
+    code = "script"
+
+
+class RollbackError(WinkError):
+    """One or more participants could not be restored; all others were.
+
+    ``failures`` holds the exceptions in the order in which they happened.
+    """
+
+    code = "rollback"
+    default_hint = "The workspace is poisoned; recover it before the next call."
+
+    def __init__(self, message: str, failures: Sequence[BaseException]) -> None:
+        super().__init__(message)
+        self.failures = tuple(failures)
+
+
+class PoisonedError(WinkError):
+    """A restore failed earlier, so the state is unknown and no call may run."""
+
+    code = "poisoned"
+    default_hint = "Recover the workspace first."
