@@ -1,0 +1,1 @@
+"""Files in a workspace: one protocol, confined paths, and its backends."""
