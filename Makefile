@@ -1,0 +1,39 @@
+# Each target sets up all it needs on a bare Debian or Ubuntu machine with Python, git and make.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench soak matrix clean
+
+demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back, and recovers
+	$(BIN)/wink-workspace demo
+
+test: $(READY)  ## the test suite, with branch coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q -n 2 --dist loadgroup
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+check: $(READY)  ## style, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+bench: $(READY)  ## writes benchmarks/out/latest.json
+	$(BIN)/python -m benchmarks
+
+soak: $(READY)  ## the long versions of the tests
+	$(BIN)/pytest -q -m soak
+
+matrix:  ## the suite on every supported Python that is installed
+	scripts/matrix
+
+$(READY): pyproject.toml scripts/setup
+	scripts/setup $(PYTHON) $(VENV)
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-* .coverage* .pytest_cache .ruff_cache .hypothesis

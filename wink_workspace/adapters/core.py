@@ -1,0 +1,296 @@
+"""The one evaluation loop: ask the model, run its calls, tell it the answers, until it is done.
+
+Every provider shares this loop and thereby the transaction semantics; a provider supplies
+``complete`` alone. Calls of one turn run in order, each in its own transaction. Requests to
+open sections are granted here, between calls, and the prompt is rendered again; how often is
+bounded, as is the number of turns and of attempts at structured output.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from wink_workspace import serde
+from .messages import (
+    AssistantMessage,
+    Message,
+    ModelRequest,
+    ModelTurn,
+    ToolDefinition,
+    ToolMessage,
+    UserMessage,
+)
+from wink_workspace.clock import (
+    SYSTEM_CLOCK,
+    BudgetTracker,
+    Clock,
+    Deadline,
+    Heartbeat,
+    TokenUsage,
+)
+from wink_workspace.errors import (
+    BudgetExceededError,
+    DeadlineExceededError,
+    ParseError,
+    PromptEvaluationError,
+    UsageError,
+    VisibilityExpansionRequired,
+)
+from wink_workspace.prompt import Prompt, RenderedPrompt, SectionVisibility, SetVisibility
+from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.session import PromptExecuted, PromptRendered, Session
+
+__all__ = ["LoopLimits", "PromptResponse", "ProviderAdapter"]
+
+OutputT = TypeVar("OutputT")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptResponse(Generic[OutputT]):
+    """What an evaluation came to.
+
+    ``output`` is the parsed structured output, ``None`` for a prompt that asks for none;
+    ``text`` is the model's last message as it was.
+    """
+
+    prompt_name: str
+    text: str
+    output: OutputT | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopLimits:
+    """Bounds that keep one evaluation finite."""
+
+    max_turns: int = 200
+    max_expansions: int = 16
+    max_output_retries: int = 2
+
+    def __post_init__(self) -> None:
+        if self.max_turns < 1 or self.max_expansions < 0 or self.max_output_retries < 0:
+            raise UsageError(f"{self} cannot work", hint="Use max_turns >= 1 and the others >= 0.")
+
+
+class ProviderAdapter(ABC, Generic[OutputT]):
+    """Evaluates prompts with one provider.
+
+    Args:
+        limits: Bounds of one evaluation.
+        heartbeat: Handed to the executor; beats with every call.
+        redact: Applied to what calls leave in session, journal, telemetry and context.
+        clock: The source of time.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: LoopLimits | None = None,
+        heartbeat: Heartbeat | None = None,
+        redact: Callable[[str], str] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.limits = limits or LoopLimits()
+        self.heartbeat = heartbeat or Heartbeat(clock)
+        self.redact = redact
+        self.clock = clock
+
+    @abstractmethod
+    def complete(self, request: ModelRequest) -> ModelTurn:
+        """Ask the provider for one turn.
+
+        Raises:
+            PromptEvaluationError: With phase ``"request"`` or ``"response"``, if it cannot
+                be had. Nothing else.
+        """
+
+    def evaluate(
+        self,
+        prompt: Prompt[OutputT],
+        *params: object,
+        session: Session,
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+    ) -> PromptResponse[OutputT]:
+        """Run *prompt* to its end.
+
+        Works outside ``with prompt.resources:`` too: the resources are then opened for
+        this one evaluation. Inside a handler, pass the handler's session: calls become
+        savepoints of the call around them.
+
+        Args:
+            prompt: What to evaluate.
+            params: Bound to the prompt first, as by ``prompt.bind(*params)``.
+            session: Where state and the record of calls are kept.
+            deadline: Checked before every turn and every call.
+            budget_tracker: Counts tokens; checked before every turn and every call.
+
+        Raises:
+            PromptEvaluationError: If the provider fails, a limit, deadline or budget is
+                reached, or the final answer is not the output asked for.
+        """
+        if params:
+            prompt.bind(*params)
+        prompt.install(session)
+        with _opened(prompt):
+            return _Evaluation(self, prompt, session, deadline, budget_tracker).run()
+
+
+@contextmanager
+def _opened(prompt: Prompt[Any]) -> Iterator[None]:
+    if prompt.resources.is_open:
+        yield
+        return
+    with prompt.resources:
+        yield
+
+
+class _Evaluation(Generic[OutputT]):
+    """One run of the loop."""
+
+    def __init__(
+        self,
+        adapter: ProviderAdapter[OutputT],
+        prompt: Prompt[OutputT],
+        session: Session,
+        deadline: Deadline | None,
+        budget_tracker: BudgetTracker | None,
+    ) -> None:
+        self._adapter = adapter
+        self._prompt = prompt
+        self._session = session
+        self._deadline = deadline
+        self._budget_tracker = budget_tracker
+        self._messages: list[Message] = []
+        self._usage = TokenUsage()
+        self._n_expansions = 0
+        self._n_output_failures = 0
+        self._render()
+
+    def run(self) -> PromptResponse[OutputT]:
+        for _ in range(self._adapter.limits.max_turns):
+            turn = self._ask()
+            if turn.tool_calls:
+                for call in turn.tool_calls:
+                    self._answer(call)
+                continue
+            try:
+                return self._finish(turn.text)
+            except ParseError as error:
+                self._ask_again(error)
+        raise self._error(
+            f"no final answer after {self._adapter.limits.max_turns} turns", phase="request"
+        )
+
+    def _render(self) -> None:
+        self._rendered: RenderedPrompt[OutputT] = self._prompt.render(session=self._session)
+        self._session.dispatch(
+            PromptRendered(
+                prompt=self._rendered.prompt_name,
+                text=self._rendered.text,
+                tools=tuple(tool.name for tool in self._rendered.tools),
+                at=self._adapter.clock.now(),
+            )
+        )
+        self._executor = ToolExecutor(
+            prompt=self._prompt,
+            rendered_prompt=self._rendered,
+            adapter=self._adapter,
+            session=self._session,
+            deadline=self._deadline,
+            budget_tracker=self._budget_tracker,
+            heartbeat=self._adapter.heartbeat,
+            redact=self._adapter.redact,
+            clock=self._adapter.clock,
+        )
+
+    def _ask(self) -> ModelTurn:
+        self._check_limits()
+        turn = self._adapter.complete(self._request())
+        self._usage += turn.usage
+        if self._budget_tracker is not None:
+            self._budget_tracker.record(turn.usage)
+        self._messages.append(AssistantMessage(turn.text, turn.tool_calls))
+        return turn
+
+    def _check_limits(self) -> None:
+        try:
+            if self._deadline is not None:
+                self._deadline.check()
+            if self._budget_tracker is not None:
+                self._budget_tracker.check()
+        except DeadlineExceededError as error:
+            raise self._error(error.message, phase="request") from error
+        except BudgetExceededError as error:
+            raise self._error(error.message, phase="budget") from error
+
+    def _request(self) -> ModelRequest:
+        output_type = self._rendered.output_type
+        return ModelRequest(
+            instructions=self._rendered.text,
+            messages=tuple(self._messages),
+            tools=tuple(
+                ToolDefinition(tool.name, tool.description, self._rendered.tool_schema(tool.name))
+                for tool in self._rendered.tools
+            ),
+            output_schema=None if output_type is None else serde.provider_schema(output_type),
+        )
+
+    def _answer(self, call: ToolCall) -> None:
+        try:
+            outcome = self._executor.execute(call)
+        except VisibilityExpansionRequired as request:
+            text, success = self._expand(request), True
+        else:
+            text, success = outcome.text, outcome.result.success
+        self._messages.append(ToolMessage(call.id, call.name, text, success))
+
+    def _expand(self, request: VisibilityExpansionRequired) -> str:
+        """Open the sections asked for; what to tell the model."""
+        if self._n_expansions >= self._adapter.limits.max_expansions:
+            return "No more sections can be opened in this run; work with what is shown."
+        self._n_expansions += 1
+        for key in request.section_keys:
+            self._session.dispatch(SetVisibility(key, SectionVisibility.FULL))
+        self._render()
+        opened = f"Opened: {', '.join(request.section_keys)}. The instructions now show them."
+        return "\n".join([opened, *(f"{key}: {why}" for key, why in request.problems.items())])
+
+    def _finish(self, text: str) -> PromptResponse[OutputT]:
+        """Parse the last message; ``ParseError`` if it is not the output asked for."""
+        output_type = self._rendered.output_type
+        output = (
+            None
+            if output_type is None
+            else serde.parse_json(output_type, _without_fence(text), what="The answer")
+        )
+        self._session.dispatch(
+            PromptExecuted(
+                prompt=self._rendered.prompt_name,
+                text=text,
+                output=output,
+                usage=self._usage,
+                at=self._adapter.clock.now(),
+            )
+        )
+        return PromptResponse(self._rendered.prompt_name, text, cast("OutputT | None", output))
+
+    def _ask_again(self, error: ParseError) -> None:
+        self._n_output_failures += 1
+        if self._n_output_failures > self._adapter.limits.max_output_retries:
+            raise self._error(error.message, phase="response") from error
+        self._messages.append(UserMessage(f"{error} Answer with the JSON alone."))
+
+    def _error(self, message: str, *, phase: str) -> PromptEvaluationError:
+        return PromptEvaluationError(message, phase=phase, prompt_name=self._rendered.prompt_name)
+
+
+def _without_fence(text: str) -> str:
+    """The JSON inside a Markdown code fence, or the text itself."""
+    stripped = text.strip()
+    if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:
+        return stripped[stripped.index("\n") : -3]
+    return stripped

@@ -1,0 +1,135 @@
+"""Runs without a model: turns read from a file, or written to one while another adapter works.
+
+A script is JSON Lines, one turn a line, blank lines allowed::
+
+    {"text": "Looking.", "tool_calls": [{"name": "ls", "arguments": {"path": "."}}]}
+    {"text": "Done."}
+
+``id`` of a call, ``tool_calls`` and ``usage`` may be left out. A nested evaluation takes its
+turns from the same script, in the order in which they happen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from wink_workspace import serde
+from .core import ProviderAdapter
+from .messages import ModelRequest, ModelTurn
+from wink_workspace.clock import TokenUsage
+from wink_workspace.errors import ParseError, PromptEvaluationError, ScriptError
+from wink_workspace.runtime import ToolCall
+
+__all__ = ["ScriptRecorder", "ScriptedAdapter", "load_script"]
+
+OutputT = TypeVar("OutputT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    name: str
+    arguments: dict[str, Any] | str = field(default_factory=dict[str, Any])
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    text: str = ""
+    tool_calls: tuple[_Call, ...] = ()
+    usage: TokenUsage = TokenUsage()
+
+
+def load_script(path: str | os.PathLike[str]) -> tuple[ModelTurn, ...]:
+    """The turns in a script file.
+
+    Raises:
+        ScriptError: If it cannot be read, or a line is no turn; names the line.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScriptError(
+            f"the script {os.fspath(path)!r} cannot be read: {error}",
+            hint="Name a readable UTF-8 file of JSON lines.",
+        ) from error
+    turns: list[ModelTurn] = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                turn = serde.parse_json(_Turn, line, what=f"{os.fspath(path)} line {number}")
+            except ParseError as error:
+                raise ScriptError(error.message, hint="Each line is one turn.") from error
+            turns.append(_model_turn(turn, len(turns) + 1))
+    return tuple(turns)
+
+
+def _model_turn(turn: _Turn, number: int) -> ModelTurn:
+    calls = tuple(
+        ToolCall(call.id or f"call-{number}-{n}", call.name, call.arguments)
+        for n, call in enumerate(turn.tool_calls, start=1)
+    )
+    return ModelTurn(turn.text, calls, turn.usage)
+
+
+class ScriptedAdapter(ProviderAdapter[OutputT]):
+    """Answers with the turns of a script, one after the other.
+
+    Args:
+        turns: The turns, from ``load_script`` or made by hand.
+        options: As for ``ProviderAdapter``.
+    """
+
+    def __init__(self, turns: Iterable[ModelTurn], **options: Any) -> None:
+        super().__init__(**options)
+        self._turns = tuple(turns)
+        self._n_played = 0
+
+    @property
+    def n_left(self) -> int:
+        """Turns not played yet."""
+        return len(self._turns) - self._n_played
+
+    def complete(self, request: ModelRequest) -> ModelTurn:
+        """The next turn.
+
+        Raises:
+            PromptEvaluationError: If the script is over (phase ``"request"``).
+        """
+        if not self.n_left:
+            raise PromptEvaluationError(
+                f"the script is over after {self._n_played} turns, but the run is not",
+                phase="request",
+                hint="End the script with a turn that calls no tool.",
+            )
+        turn = self._turns[self._n_played]
+        self._n_played += 1
+        return turn
+
+
+class ScriptRecorder(ProviderAdapter[OutputT]):
+    """Another adapter, with every turn it takes appended to a script.
+
+    The file is created, or emptied, at once; a turn is on disk before its calls run.
+    """
+
+    def __init__(self, adapter: ProviderAdapter[OutputT], path: str | os.PathLike[str]) -> None:
+        super().__init__(
+            limits=adapter.limits,
+            heartbeat=adapter.heartbeat,
+            redact=adapter.redact,
+            clock=adapter.clock,
+        )
+        self._adapter = adapter
+        self._path = Path(path)
+        self._path.write_text("", encoding="utf-8")
+
+    def complete(self, request: ModelRequest) -> ModelTurn:
+        """The other adapter's turn, recorded."""
+        turn = self._adapter.complete(request)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(serde.dump_json(turn) + "\n")
+        return turn

@@ -1,0 +1,405 @@
+"""One tool call, from the model's text to the answer it gets back.
+
+``ToolExecutor.execute`` is the ten steps of the design in order. What can go wrong in a call
+is decided in one place, ``_verdict``: which exceptions answer the model and which end the run.
+
+A call is never half done: whatever leaves the handler, the transaction has been committed or
+rolled back and exactly one ``ToolInvoked`` written when ``execute`` returns or raises. The
+exceptions to that are a restore that itself fails (``RollbackError``) and a session that such
+a failure has poisoned: these raise at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from wink_workspace import serde
+from wink_workspace.clock import SYSTEM_CLOCK, BudgetTracker, Clock, Deadline, Heartbeat
+from wink_workspace.errors import (
+    BudgetExceededError,
+    DeadlineExceededError,
+    ParseError,
+    PoisonedError,
+    PromptEvaluationError,
+    ReducerError,
+    RollbackError,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+)
+from wink_workspace.prompt import (
+    Prompt,
+    ProviderAdapterProtocol,
+    RenderedPrompt,
+    Tool,
+    ToolContext,
+    ToolPolicy,
+    ToolResult,
+)
+from wink_workspace.resources import Snapshotable, ToolResources
+from .call import CallOutcome, ToolCall
+from .journal import PendingCall
+from .transaction import Transaction, transactions_of
+from wink_workspace.session import (
+    ExternalChange,
+    Outcome,
+    PolicyVerdict,
+    Session,
+    SliceKind,
+    ToolInvoked,
+)
+
+__all__ = ["ToolExecutor"]
+
+_log = logging.getLogger(__name__)
+
+_AnyTool = Tool[Any, Any]
+_AnyResult = ToolResult[Any]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known so far of the call under way."""
+
+    call: ToolCall
+    started_at: datetime
+    started_s: float
+    n_resources: int
+    params: object = None
+    decisions: list[PolicyVerdict] = field(default_factory=list[PolicyVerdict])
+    policy: str | None = None
+
+
+class ToolExecutor:
+    """Runs the calls of one rendered prompt against one session.
+
+    Args:
+        prompt: The prompt whose resources are open while calls run.
+        rendered_prompt: The rendering that offered the tools.
+        adapter: Handed to handlers, for prompts they evaluate themselves.
+        session: State; its lock is held for the length of each call.
+        deadline: No call starts after it.
+        budget_tracker: No call starts once its budget is exceeded.
+        heartbeat: Beats before and after each call, and when a handler asks.
+        redact: Applied to every string of parameters and results before they enter the
+            session, the journal, telemetry or the model's context. Files are not redacted.
+        clock: The source of time.
+    """
+
+    def __init__(
+        self,
+        *,
+        prompt: Prompt[Any],
+        rendered_prompt: RenderedPrompt[Any],
+        adapter: ProviderAdapterProtocol[Any],
+        session: Session,
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        heartbeat: Heartbeat | None = None,
+        redact: Callable[[str], str] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._prompt = prompt
+        self._rendered = rendered_prompt
+        self._adapter = adapter
+        self._session = session
+        self._deadline = deadline
+        self._budget_tracker = budget_tracker
+        self._heartbeat = heartbeat or Heartbeat(clock)
+        self._redact = redact
+        self._clock = clock
+        self._transactions = transactions_of(session)
+
+    def execute(self, call: ToolCall) -> CallOutcome:
+        """Run *call* and answer it.
+
+        A model's mistakes and a handler's failures come back as a failed result, after
+        everything the call did has been undone.
+
+        Raises:
+            VisibilityExpansionRequired: If the handler asked for sections to be opened.
+            PromptEvaluationError: If the handler raised one, or the deadline or the budget
+                does not allow the call (``phase`` ``"tool"`` or ``"budget"``).
+            RollbackError: If the failed call could not be undone; the session is poisoned.
+            PoisonedError: If that happened earlier and nothing was recovered.
+            KeyboardInterrupt, SystemExit: After the rollback, if the handler raised one.
+        """
+        with self._transactions.turn():
+            self._absorb_external_changes()
+            self._heartbeat.beat()
+            attempt = self._begin(call)
+            with self._transactions.transaction(
+                self._participants(), discard=lambda: self._evict(attempt)
+            ) as transaction:
+                ending: BaseException | None = None
+                try:
+                    self._note_pending(attempt)
+                    with self._transactions.gate.open():
+                        result = self._redacted(self._perform(attempt))
+                        event = self._record(attempt, result)
+                        if result.success:
+                            self._reduce(event)
+                    if result.success:
+                        self._commit(transaction, event)
+                except BaseException as error:  # noqa: BLE001 - the handler boundary: a bug becomes a failed call
+                    result, ending = _verdict(error, attempt)
+                    event = self._record(attempt, self._redacted(result), error)
+                if not result.success:
+                    self._roll_back(transaction, event)
+            self._publish(event)
+            if ending is not None:
+                raise ending
+            return CallOutcome(call, result, event)
+
+    # Step 1: what happened since the last call
+
+    def _absorb_external_changes(self) -> None:
+        """Keep edits made by nobody's call; inside a call there are none by definition."""
+        if self._transactions.depth:
+            return
+        paths = self._transactions.journal.absorb_external(self._participants())
+        if paths:
+            self._session.dispatch(ExternalChange(paths=paths, at=self._clock.now()))
+
+    def _begin(self, call: ToolCall) -> _Attempt:
+        return _Attempt(
+            call=call,
+            started_at=self._clock.now(),
+            started_s=self._clock.monotonic_s(),
+            n_resources=self._prompt.resources.mark(),
+        )
+
+    def _note_pending(self, attempt: _Attempt) -> None:
+        if self._transactions.depth == 1:
+            pending = PendingCall(attempt.call.id, attempt.call.name, attempt.started_at)
+            self._transactions.journal.begin(pending)
+
+    # Steps 2 to 6: everything that is the model's, the tool's or a policy's
+
+    def _perform(self, attempt: _Attempt) -> _AnyResult:
+        tool = self._rendered.tool(attempt.call.name)
+        if tool is None:
+            return ToolResult.error(self._unknown_tool(attempt.call.name))
+        attempt.params = attempt.call.arguments
+        try:
+            attempt.params = params = tool.parse(attempt.call.arguments)
+        except ParseError as error:
+            return ToolResult.error(str(error))
+        self._open_declared_resources(tool, attempt)
+        with self._prompt.resources.tool_scope() as resources:
+            context = self._context(resources)
+            self._check_limits()
+            policies = self._rendered.policies_for(tool.name)
+            refusal = _refusal(policies, tool, params, context, attempt)
+            if refusal is not None:
+                return refusal
+            result = _handle(tool, params, context)
+            if result.success:
+                _tell(policies, tool, params, result, context, attempt)
+            return result
+
+    def _unknown_tool(self, name: str) -> str:
+        names = [tool.name for tool in self._rendered.tools]
+        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        offered = f"Did you mean {' or '.join(close)}?" if close else f"Tools: {', '.join(names)}."
+        return f"There is no tool named {name[:64]!r}. {offered}"
+
+    def _open_declared_resources(self, tool: _AnyTool, attempt: _Attempt) -> None:
+        """Build what the tool's section declares, so that it is restored rather than rebuilt."""
+        for resource_type in self._rendered.resources_for(tool.name):
+            self._prompt.resources.get(resource_type)
+        attempt.n_resources = self._prompt.resources.mark()
+        self._transactions.join(self._participants())
+
+    def _context(self, resources: ToolResources) -> ToolContext:
+        return ToolContext(
+            prompt=self._prompt,
+            rendered_prompt=self._rendered,
+            adapter=self._adapter,
+            session=self._session,
+            deadline=self._deadline,
+            budget_tracker=self._budget_tracker,
+            resources=resources,
+            heartbeat=self._heartbeat,
+        )
+
+    def _check_limits(self) -> None:
+        if self._deadline is not None:
+            self._deadline.check()
+        if self._budget_tracker is not None:
+            try:
+                self._budget_tracker.check()
+            except BudgetExceededError as error:
+                raise PromptEvaluationError(
+                    error.message, phase="budget", prompt_name=self._rendered.prompt_name
+                ) from error
+
+    # Steps 7 to 9: keeping or undoing it, and the record
+
+    def _redacted(self, result: _AnyResult) -> _AnyResult:
+        return result if self._redact is None else serde.map_strings(result, self._redact)
+
+    def _record(
+        self, attempt: _Attempt, result: _AnyResult, error: BaseException | None = None
+    ) -> ToolInvoked:
+        trace = None if error is None else "".join(traceback.format_exception(error))
+        event = ToolInvoked(
+            call_id=attempt.call.id,
+            tool=attempt.call.name,
+            prompt=self._rendered.prompt_name,
+            params=attempt.params,
+            success=result.success,
+            message=result.message,
+            value=result.value,
+            rendered_text=result.render(),
+            text=result.provider_text(),
+            outcome=Outcome.COMMITTED if result.success else Outcome.ROLLED_BACK,
+            started_at=attempt.started_at,
+            duration_s=self._clock.monotonic_s() - attempt.started_s,
+            decisions=tuple(attempt.decisions),
+            error=trace,
+            depth=self._transactions.depth - 1,
+        )
+        if self._redact is None:
+            return event
+        return dataclasses.replace(
+            event,
+            params=serde.map_strings(event.params, self._redact),
+            error=None if trace is None else self._redact(trace),
+        )
+
+    def _reduce(self, event: ToolInvoked) -> None:
+        for fact in _facts(event):
+            self._session.reduce(fact, kind=SliceKind.STATE)
+
+    def _commit(self, transaction: Transaction, event: ToolInvoked) -> None:
+        if self._transactions.depth == 1:
+            self._transactions.journal.commit(event, transaction.saved)
+        transaction.commit()
+
+    def _roll_back(self, transaction: Transaction, event: ToolInvoked) -> None:
+        saved = transaction.saved
+        try:
+            self._transactions.roll_back(transaction)
+        except RollbackError:
+            self._publish(dataclasses.replace(event, outcome=Outcome.UNKNOWN))
+            raise
+        if self._transactions.depth == 1:
+            self._transactions.journal.rolled_back(event, saved)
+
+    def _publish(self, event: ToolInvoked) -> None:
+        """Append to the LOG and tell subscribers; nothing here can fail the call."""
+        for fact in _facts(event):
+            try:
+                self._session.reduce(fact, kind=SliceKind.LOG)
+            except ReducerError:
+                _log.exception("A LOG reducer raised on %s; the call stands", type(fact).__name__)
+        self._session.notify(event)
+        self._heartbeat.beat()
+
+    def _participants(self) -> tuple[Snapshotable, ...]:
+        built = self._prompt.resources.built()
+        return (self._session, *(r for r in built if isinstance(r, Snapshotable)))
+
+    def _evict(self, attempt: _Attempt) -> None:
+        """Close and forget what was first built inside the call (behaviour 32)."""
+        for error in self._prompt.resources.evict_since(attempt.n_resources):
+            _log.warning(
+                "A resource of the failed call %s did not close: %s", attempt.call.id, error
+            )
+
+
+def _facts(event: ToolInvoked) -> tuple[object, ...]:
+    """What reducers get to see of a call: its value, if it is a dataclass, and the call itself."""
+    value = event.value
+    if event.success and dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return (value, event)
+    return (event,)
+
+
+def _refusal(
+    policies: tuple[ToolPolicy, ...],
+    tool: _AnyTool,
+    params: object,
+    context: ToolContext,
+    attempt: _Attempt,
+) -> _AnyResult | None:
+    """The first policy's no, as a result; ``None`` when all agree."""
+    for policy in policies:
+        attempt.policy = policy.name
+        decision = policy.check(tool, params, context=context)
+        attempt.decisions.append(PolicyVerdict(policy.name, decision.allowed, decision.reason))
+        if not decision.allowed:
+            return ToolResult.error(f"Refused by policy {policy.name!r}: {decision.reason}")
+    attempt.policy = None
+    return None
+
+
+def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
+    if tool.handler is None:
+        raise ToolValidationError(f"tool {tool.name!r} has no handler, so it cannot be called")
+    result: object = tool.handler(params, context=context)
+    if not isinstance(result, ToolResult):
+        raise TypeError(f"the handler returned {type(result).__name__}, not ToolResult")
+    misfit = tool.check_value(result.value) if result.success else None
+    if misfit is not None:
+        raise TypeError(f"the handler succeeded with a value of the wrong type: {misfit}")
+    return result
+
+
+def _tell(
+    policies: tuple[ToolPolicy, ...],
+    tool: _AnyTool,
+    params: object,
+    result: _AnyResult,
+    context: ToolContext,
+    attempt: _Attempt,
+) -> None:
+    for policy in policies:
+        attempt.policy = policy.name
+        policy.on_result(tool, params, result, context=context)
+    attempt.policy = None
+
+
+def _verdict(error: BaseException, attempt: _Attempt) -> tuple[_AnyResult, BaseException | None]:
+    """What a call that raised answers, and what ends the run, if anything does.
+
+    The rows are the exception matrix of the tool runtime's specification. A policy that
+    raises refuses, whatever it raised.
+    """
+    what = "".join(traceback.format_exception_only(error)).strip()
+    subject = f"Tool {attempt.call.name!r}"
+    if attempt.policy is not None and isinstance(error, Exception):
+        reason = f"it raised {what}"
+        attempt.decisions.append(PolicyVerdict(attempt.policy, allowed=False, reason=reason))
+        return ToolResult.error(f"Refused by policy {attempt.policy!r}: {reason}"), None
+    match error:
+        case ToolValidationError():
+            return ToolResult.error(f"{subject} refused its arguments: {error}"), None
+        case DeadlineExceededError():
+            return ToolResult.error(f"{subject} ran out of time: {error}"), _ended(error)
+        case (
+            VisibilityExpansionRequired()
+            | PromptEvaluationError()
+            | RollbackError()
+            | PoisonedError()
+        ):
+            return ToolResult.error(f"{subject} ended early: {error}"), error
+        case TypeError():
+            return ToolResult.error(f"{subject} was given or gave a wrong type: {what}"), None
+        case Exception():
+            return ToolResult.error(f"{subject} failed: {what}"), None
+        case _:
+            return ToolResult.error(f"{subject} was interrupted: {what}"), error
+
+
+def _ended(error: DeadlineExceededError) -> PromptEvaluationError:
+    ended = PromptEvaluationError(error.message, phase="tool", hint=error.hint)
+    ended.__cause__ = error
+    return ended
