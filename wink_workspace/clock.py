@@ -169,7 +169,7 @@ class BudgetTracker:
         return self._used
 
     def record(self, usage: TokenUsage) -> None:
-        """Add *usage*. It never raises: what was spent is spent; ``check`` says if it was too much."""
+        """Add *usage*. It never raises, for what is spent is spent; see ``check``."""
         with self._lock:
             self._used += usage
 
@@ -193,25 +193,27 @@ class Heartbeat:
     """
 
     clock: Clock = SYSTEM_CLOCK
-    _observers: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    _observers: dict[object, Callable[[], None]] = field(
+        default_factory=dict[object, Callable[[], None]]
+    )
     _last_s: float | None = None
 
     def beat(self) -> None:
         """Record a sign of life and tell every observer."""
         self._last_s = self.clock.monotonic_s()
-        for observer in tuple(self._observers):
+        for observer in tuple(self._observers.values()):
             try:
                 observer()
             except Exception:  # noqa: BLE001 - an observer must not stop the work it watches
                 _log.exception("A heartbeat observer raised; the work goes on")
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
-        """Call *observer* at each beat; returns a function that ends it."""
-        self._observers.append(observer)
+        """Call *observer* at each beat; returns a function that ends it, harmless when repeated."""
+        key = object()
+        self._observers[key] = observer
 
         def stop() -> None:
-            if observer in self._observers:
-                self._observers.remove(observer)
+            self._observers.pop(key, None)
 
         return stop
 

@@ -1,0 +1,57 @@
+"""Typed immutable state that only events change: slices, reducers, snapshots, dispatch."""
+
+from __future__ import annotations
+
+from .dispatcher import Dispatcher, EventBus
+from .events import (
+    TELEMETRY_EVENTS,
+    ExternalChange,
+    Outcome,
+    PolicyVerdict,
+    PromptExecuted,
+    PromptRendered,
+    SliceWritten,
+    ToolInvoked,
+    WorkspaceRestored,
+)
+from .reducers import (
+    Reducer,
+    append_all,
+    reducer,
+    replace_latest,
+    replace_latest_by,
+    upsert_by,
+)
+from .session import Session, SessionProtocol, SessionSnapshot, SliceAccessor
+from .slices import Append, Clear, Replace, ReplaceAt, SliceKind, SliceOp, SliceView
+
+__all__ = [
+    "TELEMETRY_EVENTS",
+    "Append",
+    "Clear",
+    "Dispatcher",
+    "EventBus",
+    "ExternalChange",
+    "Outcome",
+    "PolicyVerdict",
+    "PromptExecuted",
+    "PromptRendered",
+    "Reducer",
+    "Replace",
+    "ReplaceAt",
+    "Session",
+    "SessionProtocol",
+    "SessionSnapshot",
+    "SliceAccessor",
+    "SliceKind",
+    "SliceOp",
+    "SliceView",
+    "SliceWritten",
+    "ToolInvoked",
+    "WorkspaceRestored",
+    "append_all",
+    "reducer",
+    "replace_latest",
+    "replace_latest_by",
+    "upsert_by",
+]

@@ -1,0 +1,127 @@
+"""What happened: the telemetry events, and the one event behind every direct write.
+
+An event is a frozen dataclass in the past tense. The telemetry events (``TELEMETRY_EVENTS``)
+are LOG slices of every session from the start, so a rollback never erases them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from wink_workspace.clock import TokenUsage
+
+from .slices import SliceOp
+
+__all__ = [
+    "TELEMETRY_EVENTS",
+    "ExternalChange",
+    "Outcome",
+    "PolicyVerdict",
+    "PromptExecuted",
+    "PromptRendered",
+    "SliceWritten",
+    "ToolInvoked",
+    "WorkspaceRestored",
+]
+
+
+class Outcome(StrEnum):
+    """What became of a call's effects."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled_back"
+    UNKNOWN = "unknown"
+    """A crash interrupted the call after an outside effect may have begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVerdict:
+    """One policy's decision about one call; ``reason`` is empty when it had nothing to say."""
+
+    policy: str
+    allowed: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInvoked:
+    """One tool call, whatever became of it; exactly one per call.
+
+    ``params`` is the parsed object, or the raw arguments where parsing failed.
+    ``rendered_text`` is the rendered value alone (``""`` for ``None``), ``text`` what the
+    provider saw. ``error`` is the traceback of a handler's exception. ``depth`` is 0 for a
+    call of the model and counts up for calls made inside calls.
+    """
+
+    call_id: str
+    tool: str
+    prompt: str
+    params: object
+    success: bool
+    message: str
+    value: object
+    rendered_text: str
+    text: str
+    outcome: Outcome
+    started_at: datetime
+    duration_s: float
+    decisions: tuple[PolicyVerdict, ...] = ()
+    error: str | None = None
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRendered:
+    """A prompt became text; ``tools`` are the names offered, in order."""
+
+    prompt: str
+    text: str
+    tools: tuple[str, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptExecuted:
+    """A run ended with an answer; ``output`` is its parsed form, ``None`` for plain text."""
+
+    prompt: str
+    text: str
+    output: object
+    usage: TokenUsage
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalChange:
+    """Somebody else changed ``paths`` between two calls."""
+
+    paths: tuple[str, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceRestored:
+    """An undo, redo or restore moved ``paths``; ``reason`` says which and why."""
+
+    reason: str
+    paths: tuple[str, ...]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SliceWritten:
+    """A slice was written directly: what ``seed``, ``append`` and ``clear`` dispatch."""
+
+    slice_type: type[object]
+    op: SliceOp[object]
+
+
+TELEMETRY_EVENTS: tuple[type[object], ...] = (
+    ToolInvoked,
+    PromptRendered,
+    PromptExecuted,
+    ExternalChange,
+    WorkspaceRestored,
+)

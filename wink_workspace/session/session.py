@@ -1,0 +1,327 @@
+"""The session: typed immutable state that only events change.
+
+Rule 1: whatever changes more than one thing, or must not be interleaved, holds ``lock``. A
+parent and its children share one, because a snapshot of the parent includes the children: a
+thread that works on a child waits for a call that runs on the parent.
+Rule 2: a snapshot is a reference to an immutable map; taking and restoring one costs the same
+whatever the slices hold.
+Rule 3: registrations and subscriptions belong to no snapshot.
+
+How an event becomes new slices, all or nothing, is ``store.py``'s part.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar, cast
+from uuid import uuid4
+
+from immutables import Map
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.errors import SnapshotError
+
+from .dispatcher import Dispatcher
+from .events import TELEMETRY_EVENTS, SliceWritten
+from .reducers import Reducer, append_all, method_reducers
+from .slices import Append, Clear, Replace, SliceKind, SliceOp, SliceView, check_slice_type
+from .store import Slices, Store
+from .stored import dump_slices, parse_slices
+
+__all__ = ["Session", "SessionProtocol", "SessionSnapshot", "SliceAccessor"]
+
+S = TypeVar("S")
+E = TypeVar("E")
+
+
+class SessionProtocol(Protocol):
+    """What a tool's handler may expect of the session in its context."""
+
+    @property
+    def id(self) -> str:
+        """A name of its own."""
+        ...
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Where to subscribe."""
+        ...
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held during every change, and by the executor during a whole call."""
+        ...
+
+    def dispatch(self, event: object) -> None:
+        """Reduce the event, then tell the subscribers."""
+        ...
+
+    def __getitem__(self, slice_type: type[S], /) -> SliceAccessor[S]: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SessionSnapshot:
+    """A session's STATE slices at one moment, its children's included; for ``restore`` only.
+
+    ``state`` is the session's own map, not a copy: two snapshots with nothing changed between
+    them have the same one.
+    """
+
+    session: Session
+    state: Slices
+    children: tuple[SessionSnapshot, ...]
+
+
+class Session:
+    """Typed immutable state changed only by events.
+
+    Args:
+        session_id: A name of its own; a random one by default.
+        clock: The time, for those who make events for this session.
+        parent: The session that this one is saved and restored with; see ``child``.
+
+    Attributes:
+        id: As given or made.
+        clock: As given.
+        lock: Re-entrant; the executor holds it during a call.
+        dispatcher: Where to subscribe.
+        parent: The session whose snapshots include this one, if any. Read only.
+        children: The sessions attached to this one, oldest first. Read only.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_id: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        parent: Session | None = None,
+    ) -> None:
+        self.id: Final = session_id or uuid4().hex
+        self.clock: Final = clock
+        self.lock: Final = threading.RLock() if parent is None else parent.lock
+        self.dispatcher: Final = Dispatcher(self.reduce, lock=self.lock)
+        self.parent: Session | None = None
+        self.children: tuple[Session, ...] = ()
+        self._store = Store()
+        for event_type in TELEMETRY_EVENTS:
+            self[event_type].register(event_type, append_all, kind=SliceKind.LOG)
+        if parent is not None:
+            with parent.lock:
+                _attach(parent, (*parent.children, self))
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
+
+    def __getitem__(self, slice_type: type[S], /) -> SliceAccessor[S]:
+        """The slice of *slice_type*, a frozen dataclass; another type is a ``UsageError``."""
+        check_slice_type(slice_type)
+        return SliceAccessor(self, self._store, slice_type)
+
+    def dispatch(self, event: object) -> None:
+        """Reduce *event* over slices of both kinds, then tell the subscribers.
+
+        Raises:
+            ReducerError: If a reducer failed; nothing changed and nobody was told.
+        """
+        self.dispatcher.dispatch(event)
+
+    def reduce(self, event: object, *, kind: SliceKind | None = None) -> None:
+        """Run the reducers for exactly the event's type, all or nothing, and tell nobody.
+
+        Reducers run in the order of registration; two of one slice build on one another. An
+        event that has none changes nothing. With *kind*, slices of that kind alone take part.
+
+        Raises:
+            ReducerError: If a reducer raised or did not return a ``SliceOp``; nothing changed.
+            SessionError: If a reducer called this.
+        """
+        with self.lock:
+            self._store.reduce(event, kind)
+
+    def notify(self, event: object) -> None:
+        """Tell the subscribers alone; one that raises is logged and skipped."""
+        self.dispatcher.notify(event)
+
+    def install(self, cls: type[S], *, initial: S | None = None) -> None:
+        """Register the methods of *cls* that ``@reducer`` marks, for the slice of *cls*.
+
+        While the slice is empty, *initial* is its latest value: what a method gets as ``self``
+        and what ``latest`` answers. Installing changes no value and may be repeated.
+
+        Raises:
+            UsageError: If *cls* has no such method, or *initial* is not exactly a *cls*.
+            SessionError: If it was installed before with another initial value.
+        """
+        slice_ = self[cls]
+        methods = method_reducers(cls)
+        with self.lock:
+            if initial is not None:
+                self._store.set_initial(cls, initial)
+            for event_type, reducer in methods:
+                slice_.register(event_type, reducer)
+
+    def snapshot(self) -> SessionSnapshot:
+        """A token of the STATE slices and of the children; costs the number of sessions."""
+        with self.lock:
+            children = tuple(child.snapshot() for child in self.children)
+            return SessionSnapshot(self, self._store.state, children)
+
+    def restore(self, token: object) -> None:
+        """Put the STATE slices back as they were at *token*, however often.
+
+        A slice first used since is empty again. LOG slices, registrations and subscriptions stay.
+        Children come back too; one made since is detached.
+
+        Raises:
+            SnapshotError: If *token* is no snapshot of this very session; nothing changed.
+        """
+        if not isinstance(token, SessionSnapshot) or token.session is not self:
+            raise SnapshotError(f"{self!r} did not make the snapshot it was asked to restore")
+        with self.lock:
+            self._store.set_state(token.state)
+            _attach(self, tuple(child.session for child in token.children))
+            for child in token.children:
+                child.session.restore(child)
+
+    def dump_state(self) -> str:
+        """The session's own STATE slices as JSON with a schema version; children are left out.
+
+        Raises:
+            SessionError: If two slices' classes have one name.
+        """
+        return dump_slices(self._store.state.values())
+
+    def load_state(self, text: str) -> None:
+        """Replace every STATE slice by what ``dump_state`` wrote, all or nothing.
+
+        The classes must be known: registered, installed, declared or written to before.
+
+        Raises:
+            SnapshotVersionError: If *text* has another schema version.
+            SnapshotError: If it cannot be read or names a class that is not known.
+            SessionError: If two slices' classes have one name.
+        """
+        with self.lock:
+            views = parse_slices(text, self._store.known(SliceKind.STATE))
+            self._store.set_state(Map((view.slice_type, view) for view in views))
+
+    def child(self, *, session_id: str | None = None) -> Session:
+        """A new, empty session that is saved and restored with this one.
+
+        It shares the lock and the clock; slices, reducers and subscribers are its own.
+        """
+        return Session(session_id=session_id, clock=self.clock, parent=self)
+
+    def detach(self) -> None:
+        """Leave the parent, so that its later snapshots no longer include this session."""
+        with self.lock:
+            if self.parent is not None:
+                others = (child for child in self.parent.children if child is not self)
+                _attach(self.parent, tuple(others))
+
+    def clone(self, *, session_id: str | None = None) -> Session:
+        """An independent session with the same values of both kinds and the same reducers.
+
+        It costs the number of slices. Subscribers, parent and children are not taken over.
+        """
+        twin = Session(session_id=session_id, clock=self.clock)
+        with self.lock:
+            twin._store = self._store.copy()
+        return twin
+
+
+def _attach(parent: Session, children: tuple[Session, ...]) -> None:
+    """Give *parent* exactly these children; those it had besides are detached."""
+    for child in parent.children:
+        child.parent = None
+    for child in children:
+        child.parent = parent
+    parent.children = children
+
+
+class SliceAccessor(Generic[S]):
+    """One slice of a session: read its values, write them by events, register its reducers.
+
+    Reading needs no lock: what is read is one moment's immutable view.
+    """
+
+    __slots__ = ("_session", "_slice_type", "_store")
+
+    def __init__(self, session: Session, store: Store, slice_type: type[S]) -> None:
+        self._session = session
+        self._store = store
+        self._slice_type = slice_type
+
+    def view(self) -> SliceView[S]:
+        """The values at this moment, which later events do not change."""
+        return self._store.view(self._slice_type)
+
+    def latest(self) -> S | None:
+        """The newest value; without any, the one given to ``install``, or ``None``."""
+        return self.view().latest()
+
+    def all(self) -> tuple[S, ...]:
+        """Every value, oldest first; costs their number."""
+        return self.view().all()
+
+    def where(self, predicate: Callable[[S], bool]) -> tuple[S, ...]:
+        """The values for which *predicate* holds, oldest first."""
+        return self.view().where(predicate)
+
+    def __len__(self) -> int:
+        return len(self.view())
+
+    def seed(self, values: S | Iterable[S]) -> None:
+        """Dispatch that one value, or these, replace whatever the slice holds.
+
+        Raises:
+            UsageError: If a value is not exactly of the slice's type.
+        """
+        single = isinstance(values, self._slice_type) or not isinstance(values, Iterable)
+        self._write(Replace((cast("S", values),) if single else cast("Iterable[S]", values)))
+
+    def append(self, value: S) -> None:
+        """Dispatch that *value* is added; raises ``UsageError`` as ``seed`` does."""
+        self._write(Append(value))
+
+    def clear(self) -> None:
+        """Dispatch that the slice becomes empty."""
+        self._write(Clear())
+
+    def declare(self, *, kind: SliceKind | None = None) -> None:
+        """Make the slice known without a reducer: to fix its kind, or so that it can be loaded.
+
+        Args:
+            kind: STATE or LOG; left out, it stays what it is, which for a new slice is STATE.
+
+        Raises:
+            SessionError: If the slice is already of the other kind.
+        """
+        with self._session.lock:
+            self._store.declare(self._slice_type, kind)
+
+    def register(
+        self, event_type: type[E], reducer: Reducer[S, E], *, kind: SliceKind | None = None
+    ) -> None:
+        """Have *reducer* run on the slice for each event of exactly *event_type*.
+
+        Registering an equal reducer for the same event again does nothing. A registration is
+        not undone by ``restore``.
+
+        Args:
+            event_type: Any class; its subclasses do not count.
+            reducer: A pure function from the slice's view and the event to a ``SliceOp``.
+            kind: As in ``declare``.
+
+        Raises:
+            SessionError: If the slice is already of the other kind.
+        """
+        with self._session.lock:
+            self._store.declare(self._slice_type, kind)
+            self._store.register(self._slice_type, event_type, reducer)
+
+    def _write(self, op: SliceOp[S]) -> None:
+        op.apply(SliceView(self._slice_type))  # a wrong value is the caller's error, no reducer's
+        self._session.dispatch(SliceWritten(self._slice_type, cast("SliceOp[object]", op)))
