@@ -42,14 +42,14 @@ class Specialised:
 
     if not TYPE_CHECKING:
 
-        def __class_getitem__(cls, types):
+        def __class_getitem__(cls, types: object) -> object:
             """The cached subclass for *types*, or typing's alias while they are still open."""
             alias = super().__class_getitem__(types)  # checks the number of types
             if alias.__parameters__ or any(isinstance(a, ForwardRef) for a in alias.__args__):
                 return alias
             return _subclass(cls, alias.__args__)
 
-        def __reduce_ex__(self, protocol):
+        def __reduce_ex__(self, protocol: int) -> object:
             """Pickle by origin and types; a class that a module defines needs no help."""
             made_of = type(self).__dict__.get("_specialises")
             if made_of is None:
@@ -86,8 +86,8 @@ def firmly_frozen(cls: C) -> C:
     def refuse(_self: object, name: str, *_value: object) -> NoReturn:
         raise FrozenInstanceError(f"cannot change {name!r} of a frozen {cls.__name__}")
 
-    cls.__setattr__ = refuse
-    cls.__delattr__ = refuse
+    for method in ("__setattr__", "__delattr__"):
+        setattr(cls, method, refuse)
     return cls
 
 
@@ -122,7 +122,8 @@ def _arguments(
     made_of = cast("_Key | None", cls.__dict__.get("_specialises"))
     if made_of is not None:
         return _arguments(made_of[0], origin, made_of[1])
-    meaning = dict(zip(getattr(cls, "__parameters__", ()), given or (), strict=False))
+    parameters: tuple[object, ...] = getattr(cls, "__parameters__", ())
+    meaning = dict(zip(parameters, given or (), strict=False))
     for base in cls.__dict__.get("__orig_bases__", cls.__bases__):
         above = get_origin(base) or base
         if isinstance(above, type) and issubclass(above, origin):

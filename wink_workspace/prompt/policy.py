@@ -1,27 +1,61 @@
-"""Rules that may refuse a call before its handler runs."""
+"""Rules that may refuse a call before its handler runs.
+
+Rule 1: what a policy knows lives in a STATE slice of the session, so that it is rolled back
+with the call that taught it, and is shared by equal policies of different sections.
+Rule 2: a policy learns from calls that succeeded, never from those that failed.
+Rule 3: in doubt a policy refuses. One that raises has refused.
+
+``ReadBeforeWritePolicy`` remembers which *content* was seen, as a fingerprint, under the path
+of the file that was reached: every spelling of a path and every link to a file is one entry.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Protocol, cast, runtime_checkable
 
-from wink_workspace.filesystem.paths import WorkspacePath
-from wink_workspace.session import SessionProtocol
+from immutables import Map
+
+from wink_workspace.errors import (
+    FilesystemError,
+    PromptValidationError,
+    UsageError,
+    WinkError,
+)
+from wink_workspace.filesystem.model import FileKind
+from wink_workspace.filesystem.paths import ROOT, WorkspacePath, parse_path
+from wink_workspace.filesystem.protocol import Filesystem
+from wink_workspace.session import (
+    Append,
+    Replace,
+    SessionProtocol,
+    SliceKind,
+    SliceOp,
+    SliceView,
+    WorkspaceRestored,
+)
 
 from .context import ToolContext
 from .tool import Tool
 from .tool_result import ToolResult
 
 __all__ = [
+    "CompletedTools",
     "FileUse",
+    "FilesUsed",
+    "KnownFiles",
     "PolicyDecision",
     "ReadBeforeWritePolicy",
     "SequentialDependencyPolicy",
+    "ToolCompleted",
     "ToolPolicy",
     "UsesFiles",
 ]
+
+_LISTED_REFUSALS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +65,12 @@ class PolicyDecision:
     allowed: bool
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.allowed and not self.reason.strip():
+            raise UsageError(
+                "a refusal without a reason", hint="Say what the model should do first."
+            )
+
     @staticmethod
     def allow() -> PolicyDecision:
         """The call may run."""
@@ -38,12 +78,17 @@ class PolicyDecision:
 
     @staticmethod
     def deny(reason: str) -> PolicyDecision:
-        """The call may not run, because of *reason*, a clause such as ``test must run first``."""
+        """The call may not run; *reason* is a sentence without a full stop, for the model."""
         return PolicyDecision(allowed=False, reason=reason)
 
 
 class ToolPolicy(ABC):
-    """A rule about calls. A policy that raises refuses the call."""
+    """A rule about calls, attached to a section: it sees the calls to all tools below it.
+
+    A subclass sets ``name``, by which refusals and records call it.
+    """
+
+    __slots__ = ()
 
     name: str
 
@@ -51,20 +96,123 @@ class ToolPolicy(ABC):
     def check(
         self, tool: Tool[Any, Any], params: object, *, context: ToolContext
     ) -> PolicyDecision:
-        """Whether the call may run. It must change nothing."""
+        """Whether the call may run; changes nothing."""
 
-    def on_result(
+    def on_result(  # noqa: B027 - to learn nothing is the usual case
         self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext
     ) -> None:
         """Learn from a call that succeeded; what is dispatched here is undone with the call."""
 
-    def install(self, session: SessionProtocol) -> None:
+    def install(self, session: SessionProtocol) -> None:  # noqa: B027 - as above
         """Register the reducers that the policy needs; may be called again."""
+
+
+# Dependencies between tools
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCompleted:
+    """Event: a tool that another depends on has succeeded."""
+
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTools:
+    """STATE slice, one value: the tools that have succeeded and that others depend on."""
+
+    names: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialDependencyPolicy(ToolPolicy):
+    """Tools that may run only after others: ``dependencies={"deploy": {"test", "build"}}``.
+
+    A tool counts as done once it has succeeded in the session, however long ago. Attach the
+    policy to a section that has all the tools below it: calls elsewhere go unseen.
+
+    Attributes:
+        dependencies: Tool to the tools that must have succeeded before it.
+
+    Raises:
+        PromptValidationError: If tools depend on one another in a circle.
+    """
+
+    dependencies: Mapping[str, frozenset[str]]
+
+    name = "sequential-dependency"
+
+    def __post_init__(self) -> None:
+        given = {tool: _as_names(needed) for tool, needed in self.dependencies.items()}
+        object.__setattr__(self, "dependencies", MappingProxyType(given))
+        for tool in given:
+            if tool in _all_needed(tool, given):
+                raise PromptValidationError(
+                    f"{tool!r} depends on itself, so it could never run", field="dependencies"
+                )
+
+    def check(
+        self, tool: Tool[Any, Any], params: object, *, context: ToolContext
+    ) -> PolicyDecision:
+        """Refuse a tool while others that it depends on have not succeeded."""
+        del params
+        done = context.session[CompletedTools].latest() or CompletedTools()
+        missing = sorted(self.dependencies.get(tool.name, frozenset()) - done.names)
+        if not missing:
+            return PolicyDecision.allow()
+        return PolicyDecision.deny(f"call {' and '.join(missing)} successfully before {tool.name}")
+
+    def on_result(
+        self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext
+    ) -> None:
+        """Remember a success that others wait for."""
+        del params, result
+        if any(tool.name in needed for needed in self.dependencies.values()):
+            self.install(context.session)
+            context.session.dispatch(ToolCompleted(tool.name))
+
+    def install(self, session: SessionProtocol) -> None:
+        """Register the slice of completed tools."""
+        session[CompletedTools].register(ToolCompleted, _completed, kind=SliceKind.STATE)
+
+
+def _as_names(needed: Iterable[str]) -> frozenset[str]:
+    return frozenset((needed,) if isinstance(needed, str) else needed)
+
+
+def _all_needed(tool: str, dependencies: Mapping[str, frozenset[str]]) -> set[str]:
+    """Everything that must have run before *tool*, directly or not."""
+    found: set[str] = set()
+    waiting = [tool]
+    while waiting:
+        new = dependencies.get(waiting.pop(), frozenset()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def _completed(view: SliceView[CompletedTools], event: ToolCompleted) -> SliceOp[CompletedTools]:
+    done = view.latest() or CompletedTools()
+    if event.tool in done.names:
+        return Append()
+    return Replace((CompletedTools(done.names | {event.tool}),))
+
+
+# Knowledge of files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileUse:
-    """Which files a call touches; every path parsed, so every spelling is one value."""
+    """Which files a call touches; every path parsed, so every spelling is one value.
+
+    Attributes:
+        reads: Files whose content the result shows.
+        writes: Files that are made or changed. If one is also where a move leads, the content
+            changed is that of the file moved.
+        deletes: Files or directories that go.
+        moves: Files or directories and where they go. A move that replaces a file there names
+            it among ``writes`` too.
+    """
 
     reads: tuple[WorkspacePath, ...] = ()
     writes: tuple[WorkspacePath, ...] = ()
@@ -77,36 +225,216 @@ class UsesFiles(Protocol):
     """Parameters that know which files their call touches."""
 
     def file_use(self) -> FileUse:
-        """The files; raises the filesystem's errors for what is no path."""
+        """The files; raises the filesystem's errors for a text that is no path."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SequentialDependencyPolicy(ToolPolicy):
-    """Tools that need others to have succeeded before: ``{"deploy": {"test", "build"}}``."""
+class FilesUsed:
+    """Event: what a successful call did to files, and the content that is known after it.
 
-    dependencies: Mapping[str, frozenset[str]]
+    Paths are texts of places without links; ``seen`` pairs a path and a fingerprint.
+    """
 
-    name = "sequential-dependency"
+    deletes: tuple[str, ...] = ()
+    moves: tuple[tuple[str, str], ...] = ()
+    seen: tuple[tuple[str, str], ...] = ()
 
-    def check(
-        self, tool: Tool[Any, Any], params: object, *, context: ToolContext
-    ) -> PolicyDecision:
-        """Refuse a tool whose dependencies have not all succeeded in this session."""
-        raise NotImplementedError
+
+@dataclass(frozen=True, slots=True)
+class KnownFiles:
+    """STATE slice, one value: the fingerprint of each file when the model last saw or wrote it."""
+
+    fingerprints: Mapping[str, str] = field(default_factory=Map[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBeforeWritePolicy(ToolPolicy):
-    """A file may be changed only by who has read its present content."""
+    """Existing files change only at the hand of one who has seen their present content.
+
+    - *Writing* a file that exists needs its present content to be known: read, or written by
+      the agent itself, and equal since. A new file may be written.
+    - *Deleting* needs no reading, as it builds on no content and some files cannot be read; but
+      a file that was read and has changed since must be read again, as the decision to delete
+      it was made on other content. The same holds for every known file in a directory.
+    - *Moving* needs nothing: the content stays. Knowledge moves along.
+
+    Which files a call touches is said by its params (``UsesFiles``), and for tools whose params
+    do not say it by the two mappings.
+
+    Attributes:
+        read_tools: Tool to the parameter that holds the path, or paths, that it reads.
+        write_tools: The same for tools that write.
+    """
 
     read_tools: Mapping[str, str] = field(default_factory=dict[str, str])
     write_tools: Mapping[str, str] = field(default_factory=dict[str, str])
 
     name = "read-before-write"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "read_tools", MappingProxyType(dict(self.read_tools)))
+        object.__setattr__(self, "write_tools", MappingProxyType(dict(self.write_tools)))
+
     def check(
         self, tool: Tool[Any, Any], params: object, *, context: ToolContext
     ) -> PolicyDecision:
-        """Refuse a write to a file whose present content was not read."""
-        raise NotImplementedError
+        """Refuse what would change or delete content that the model does not know."""
+        try:
+            use = self._use_of(tool, params)
+            if use == FileUse():
+                return PolicyDecision.allow()
+            files = context.filesystem
+            if files is None:
+                return PolicyDecision.deny(
+                    "no filesystem is bound to the prompt, so what was read cannot be known"
+                )
+            refusals = list(_refusals(use, files, _known(context.session[KnownFiles].view())))
+        except WinkError as error:
+            return PolicyDecision.deny(str(error).rstrip("."))
+        return PolicyDecision.deny(_listed(refusals)) if refusals else PolicyDecision.allow()
+
+    def on_result(
+        self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext
+    ) -> None:
+        """Remember what was read and written, and forget or rename what was deleted or moved."""
+        del result
+        use, files = self._use_of(tool, params), context.filesystem
+        if use == FileUse() or files is None:
+            return
+        self.install(context.session)
+        context.session.dispatch(
+            FilesUsed(
+                deletes=tuple(str(_place(path, files)) for path in use.deletes),
+                moves=tuple((str(_place(a, files)), str(_place(b, files))) for a, b in use.moves),
+                seen=tuple(_seen((*use.reads, *use.writes), files)),
+            )
+        )
+
+    def install(self, session: SessionProtocol) -> None:
+        """Register the slice of known files; what an undo or restore moves is forgotten."""
+        known = session[KnownFiles]
+        known.register(FilesUsed, _used, kind=SliceKind.STATE)
+        known.register(WorkspaceRestored, _restored, kind=SliceKind.STATE)
+
+    def _use_of(self, tool: Tool[Any, Any], params: object) -> FileUse:
+        told = params.file_use() if isinstance(params, UsesFiles) else FileUse()
+        return FileUse(
+            reads=(*told.reads, *_paths_in(params, self.read_tools.get(tool.name))),
+            writes=(*told.writes, *_paths_in(params, self.write_tools.get(tool.name))),
+            deletes=told.deletes,
+            moves=told.moves,
+        )
+
+
+def _paths_in(params: object, name: str | None) -> tuple[WorkspacePath, ...]:
+    """The path or paths in the parameter *name*; none for ``None``."""
+    if name is None:
+        return ()
+    try:
+        value = getattr(params, name)
+    except AttributeError:
+        raise UsageError(
+            f"the params have no field {name!r} to hold a path",
+            hint="Correct read_tools or write_tools of the policy.",
+        ) from None
+    if value is None:
+        return ()
+    if isinstance(value, str | WorkspacePath):
+        return (parse_path(value),)
+    return tuple(parse_path(path) for path in cast("Sequence[str | WorkspacePath]", value))
+
+
+def _refusals(use: FileUse, files: Filesystem, known: Map[str, str]) -> Iterator[str]:
+    moved_from = {destination: source for source, destination in use.moves}
+    for path in use.writes:
+        seen = _content(moved_from.get(path, path), files)
+        if seen is None:
+            continue
+        key, fingerprint = seen
+        if key not in known:
+            yield f"{path} was not read yet; read it first"
+        elif known[key] != fingerprint:
+            yield f"{path} changed since it was read; read it again"
+    for path in use.deletes:
+        place = str(_place(path, files))
+        for key in sorted(key for key in known if _is_below(key, place)):
+            seen = _content(parse_path(key), files)
+            if seen is not None and seen != (key, known[key]):
+                yield f"{key} changed since it was read; read it again"
+
+
+def _listed(refusals: Sequence[str]) -> str:
+    shown = ". ".join(refusals[:_LISTED_REFUSALS])
+    n_more = len(refusals) - _LISTED_REFUSALS
+    return shown if n_more <= 0 else f"{shown}. The same goes for {n_more} more files"
+
+
+def _seen(paths: Iterable[WorkspacePath], files: Filesystem) -> Iterator[tuple[str, str]]:
+    for path in paths:
+        seen = _content(path, files)
+        if seen is not None:
+            yield seen
+
+
+def _content(path: WorkspacePath, files: Filesystem) -> tuple[str, str] | None:
+    """Where the file at *path* really is, and its fingerprint; ``None`` if no file is reached.
+
+    A link that leads nowhere or outside reaches none; the handler will say so.
+    """
+    try:
+        reached = files.stat(path)
+        if reached.kind is not FileKind.FILE:
+            return None
+        return str(reached.path), files.fingerprint(reached.path)
+    except FilesystemError:
+        return None
+
+
+def _place(path: WorkspacePath, files: Filesystem) -> WorkspacePath:
+    """*path* with the links on the way resolved, not the last name: a move or delete acts on it."""
+    if path == ROOT:
+        return path
+    try:
+        return files.stat(path.parent).path / path.name
+    except FilesystemError:
+        return path
+
+
+def _known(view: SliceView[KnownFiles]) -> Map[str, str]:
+    latest = view.latest()
+    return Map() if latest is None else Map(latest.fingerprints)
+
+
+def _used(view: SliceView[KnownFiles], event: FilesUsed) -> SliceOp[KnownFiles]:
+    before = _known(view)
+    moved = {
+        destination + key[len(source) :]: fingerprint
+        for source, destination in event.moves
+        for key, fingerprint in before.items()
+        if _is_below(key, source)
+    }
+    replaced = (path for move in event.moves for path in move)
+    after = _without(before, (*event.deletes, *replaced)).update(moved).update(event.seen)
+    return Append() if after == before else Replace((KnownFiles(after),))
+
+
+def _restored(view: SliceView[KnownFiles], event: WorkspaceRestored) -> SliceOp[KnownFiles]:
+    before = _known(view)
+    after = _without(before, event.paths)
+    return Append() if after == before else Replace((KnownFiles(after),))
+
+
+def _without(known: Map[str, str], places: Sequence[str]) -> Map[str, str]:
+    """*known* less every path that is one of *places* or lies below one."""
+    if not places:
+        return known
+    gone = [key for key in known if any(_is_below(key, place) for place in places)]
+    rest = known.mutate()
+    for key in gone:
+        del rest[key]
+    return rest.finish()
+
+
+def _is_below(key: str, place: str) -> bool:
+    return key == place or place == str(ROOT) or key.startswith(f"{place}/")

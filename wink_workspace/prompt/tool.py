@@ -1,19 +1,22 @@
 """Tools: what a model may call, with the types and the words that describe it.
 
-A ``Tool`` is checked when it is built, so that a wrong name, handler or example is an error
-of the program's start and never a surprise in the middle of a run. Its schema is built when
-first asked for.
+A ``Tool`` is checked when it is built, so that a wrong name, handler or example shows at the
+program's start and not in the middle of a run. Its schema is built when first asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from wink_workspace import serde
+from wink_workspace.errors import PromptValidationError
 
-from ._generics import Specialised, firmly_frozen
+from ._generics import Specialised, firmly_frozen, type_arguments, type_name
+from ._handler import HandlerTypes, check_handler, read_handler
+from ._values import is_params_type, is_result_type, misfit
 from .context import ToolContext
 from .tool_result import ToolResult
 
@@ -23,6 +26,9 @@ P = TypeVar("P")
 R = TypeVar("R")
 P_contra = TypeVar("P_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
+
+_NAME = re.compile(r"[a-z0-9_-]{1,64}")
+_DESCRIPTION_CHARS = 200
 
 
 class ToolHandler(Protocol[P_contra, R_co]):
@@ -36,11 +42,11 @@ class ToolHandler(Protocol[P_contra, R_co]):
 @firmly_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolExample(Generic[P, R]):
-    """One call and what comes of it, to show a model the way.
+    """One call and what comes of it, to show a model the way; checked by the tool it joins.
 
     Attributes:
-        description: What the call is for, at most 200 characters.
-        input: The parameters.
+        description: What the call is for, 1 to 200 characters.
+        input: The parameters, ``None`` for a tool without.
         output: The value that the tool gives for them.
     """
 
@@ -52,7 +58,25 @@ class ToolExample(Generic[P, R]):
 @firmly_frozen
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tool(Specialised, Generic[P, R]):
-    """Something that a model may call: ``Tool[Params, Result](name=…, …)``."""
+    """Something that a model may call: ``Tool[Params, Result](name=…, description=…, …)``.
+
+    ``P`` is a dataclass, or ``None`` for no parameters; ``R`` is a dataclass, mapping, sequence,
+    ``str``, ``None``, or a union of these. Without ``[P, R]`` the types are the handler's.
+    Two tools are equal only if they are the same object.
+
+    Attributes:
+        name: Unique in its prompt; 1 to 64 of ``a-z``, ``0-9``, ``_`` and ``-``.
+        description: What the model reads; 1 to 200 ASCII characters, stored stripped.
+        handler: What runs, ``None`` for a tool that is only described. Any synchronous callable
+            ``(params: P, *, context: ToolContext) -> ToolResult[R]``.
+        examples: Calls that show a model the way.
+        accepts_overrides: Whether an override may replace the description.
+        params_type: ``P``; ``NoneType`` for no parameters.
+        result_type: ``R``.
+
+    Raises:
+        PromptValidationError: If any of these does not hold; it names the tool and the field.
+    """
 
     name: str
     description: str
@@ -62,18 +86,125 @@ class Tool(Specialised, Generic[P, R]):
     params_type: type[P] = field(init=False)
     result_type: type[R] = field(init=False)
 
-    def parse(self, arguments: Mapping[str, object] | None) -> P:
-        """The parameters that *arguments* spell, JSON-strict; ``ParseError`` lists every problem."""
-        raise NotImplementedError
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        types = self._types()
+        self._set("description", _described(self.description, tool=self.name))
+        self._set("params_type", types.params)
+        self._set("result_type", types.result)
+        self._set("examples", tuple(self.examples))
+        for n, example in enumerate(self.examples):
+            self._check_example(n, example)
+
+    def parse(self, arguments: str | Mapping[str, object] | None) -> P:
+        """The parameters that *arguments* spell.
+
+        Args:
+            arguments: What the model sent: JSON text or an object, read strictly. ``None`` and
+                blank text mean no arguments.
+
+        Raises:
+            ParseError: If they do not fit; it lists every problem, in sentences for the model.
+        """
+        what = f"arguments of {self.name}"
+        if isinstance(arguments, str) and arguments.strip():
+            return serde.parse_json(self.params_type, arguments, what=what)
+        return serde.parse(self.params_type, arguments or {}, what=what)
 
     def check_value(self, value: object) -> str | None:
-        """What is wrong with *value* as a result, as a sentence; ``None`` when it fits."""
-        raise NotImplementedError
+        """What is wrong with *value* as a result, as a clause; ``None`` when it fits.
+
+        ``None`` fits only where the result type includes it.
+        """
+        return misfit(value, self.result_type)
 
     def provider_schema(self) -> dict[str, serde.JsonValue]:
-        """The parameters' JSON Schema as strict provider modes want it."""
-        raise NotImplementedError
+        """The JSON Schema of the parameters, as strict modes of providers want it."""
+        return serde.provider_schema(self.params_type)
 
     def param_descriptions(self) -> Mapping[str, serde.ParamDescription]:
         """Description, type and default of each parameter, by name."""
-        raise NotImplementedError
+        return serde.field_descriptions(self.params_type)
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _types(self) -> HandlerTypes:
+        """The types written, or else the handler's, known to suit a tool and its handler."""
+        written = type_arguments(type(self), Tool)
+        handler = cast("Callable[..., object] | None", self.handler)
+        if written is not None:
+            types = HandlerTypes(*written)
+        elif handler is not None:
+            types = read_handler(handler, tool=self.name)
+        else:
+            raise PromptValidationError(
+                "the types of its params and result are unknown",
+                tool=self.name,
+                hint="Write Tool[Params, Result](…), with None for no params or no value.",
+            )
+        _check_types(types, tool=self.name)
+        if written is not None and handler is not None:
+            check_handler(handler, types, tool=self.name)
+        return types
+
+    def _check_example(self, n: int, example: object) -> None:
+        place = f"examples[{n}]"
+        if not isinstance(example, ToolExample):
+            raise self._wrong(place, f"is {type_name(type(example))}, not a ToolExample")
+        example = cast("ToolExample[Any, Any]", example)
+        if not 1 <= len(example.description.strip()) <= _DESCRIPTION_CHARS:
+            raise self._wrong(
+                f"{place}.description",
+                f"has {len(example.description.strip())} characters, not 1 to {_DESCRIPTION_CHARS}",
+            )
+        for part, value, type_ in (
+            ("input", example.input, self.params_type),
+            ("output", example.output, self.result_type),
+        ):
+            problem = misfit(value, type_, what=f"the example's {part}")
+            if problem is not None:
+                raise self._wrong(f"{place}.{part}", problem)
+
+    def _wrong(self, place: str, message: str) -> PromptValidationError:
+        return PromptValidationError(message, tool=self.name, field=place)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise PromptValidationError(
+            f"{name!r} is no tool name",
+            tool=str(name),
+            field="name",
+            hint="Use 1 to 64 lowercase letters, digits, '_' and '-', without white space.",
+        )
+
+
+def _described(description: object, *, tool: str) -> str:
+    stripped = description.strip() if isinstance(description, str) else ""
+    if not 1 <= len(stripped) <= _DESCRIPTION_CHARS or not stripped.isascii():
+        found = f"has {len(stripped)} characters" if stripped.isascii() else "is not all ASCII"
+        raise PromptValidationError(
+            f"the description {found}",
+            tool=tool,
+            field="description",
+            hint=f"Use 1 to {_DESCRIPTION_CHARS} ASCII characters.",
+        )
+    return stripped
+
+
+def _check_types(types: HandlerTypes, *, tool: str) -> None:
+    if not is_params_type(types.params):
+        raise PromptValidationError(
+            f"{type_name(types.params)} cannot hold params",
+            tool=tool,
+            field="params_type",
+            hint="Use a dataclass, or None for a tool without params.",
+        )
+    if not is_result_type(types.result):
+        raise PromptValidationError(
+            f"{type_name(types.result)} cannot be a result",
+            tool=tool,
+            field="result_type",
+            hint="Use a dataclass, a mapping, a sequence, str or None.",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from typing import Generic, Never, Protocol, TypeVar, runtime_checkable
 from weakref import WeakSet
@@ -49,11 +50,11 @@ class ToolResult(Generic[R_co]):
     exclude_value_from_context: bool = False
 
     @staticmethod
-    def ok(value: V, message: str = "", *, exclude_value_from_context: bool = False) -> ToolResult[V]:
+    def ok(
+        value: V, message: str = "", *, exclude_value_from_context: bool = False
+    ) -> ToolResult[V]:
         """A success."""
-        return ToolResult(
-            message, value, exclude_value_from_context=exclude_value_from_context
-        )
+        return ToolResult(message, value, exclude_value_from_context=exclude_value_from_context)
 
     @staticmethod
     def error(message: str) -> ToolResult[Never]:
@@ -70,12 +71,51 @@ class ToolResult(Generic[R_co]):
         Raises:
             SchemaError: If JSON has to do and the value holds something it cannot express.
         """
-        raise NotImplementedError
+        value: object = self.value
+        if value is None:
+            return ""
+        if isinstance(value, str):
+            return value
+        render: object = getattr(value, "render", None)
+        if callable(render):
+            text = _rendered(type(value), render)
+            if text is not None:
+                return text
+        elif is_dataclass(value):
+            _warn_once(type(value))
+        return serde.dump_json(value, exclude_none=True)
 
     def provider_text(self, rendered: str | None = None) -> str:
         """What the model sees: the message, a blank line, the rendered value.
 
+        Only one of them when they are equal or the other is empty, and the message alone with
+        ``exclude_value_from_context``.
+
         Args:
-            rendered: What ``render()`` gave before, when the caller has it already.
+            rendered: What ``render()`` gave before, to not run it again.
         """
-        raise NotImplementedError
+        if self.exclude_value_from_context:
+            return self.message
+        shown = self.render() if rendered is None else rendered
+        parts = (self.message,) if shown == self.message else (self.message, shown)
+        return "\n\n".join(part for part in parts if part)
+
+
+def _rendered(type_: type, render: Callable[[], object]) -> str | None:
+    """The text, or ``None`` when a value's own ``render()`` is at fault."""
+    try:
+        text = render()
+    except Exception:  # noqa: BLE001 - a faulty rendering must not undo work that succeeded
+        _log.exception("%s.render() raised; the model sees JSON", type_.__qualname__)
+        return None
+    if isinstance(text, str):
+        return text
+    given = type(text).__qualname__
+    _log.error("%s.render() gave %s; the model sees JSON", type_.__qualname__, given)
+    return None
+
+
+def _warn_once(type_: type) -> None:
+    if type_ not in _warned_types:
+        _warned_types.add(type_)
+        _log.warning("%s has no render(); the model sees JSON", type_.__qualname__)
