@@ -76,8 +76,7 @@ def assignable(narrow: object, wide: object) -> bool:
         return any(assignable(narrow, arm) for arm in get_args(wide))
     if narrow == wide or _is_open(narrow) or _is_open(wide):
         return True
-    below, above = get_origin(narrow) or narrow, get_origin(wide) or wide
-    if not (isinstance(below, type) and isinstance(above, type) and issubclass(below, above)):
+    if not _is_subclass(get_origin(narrow) or narrow, get_origin(wide) or wide):
         return False
     return not get_args(wide) or all(
         assignable(*pair) for pair in zip(_items(narrow), _items(wide), strict=False)
@@ -105,16 +104,25 @@ def _items(type_: object) -> tuple[object, ...]:
     return tuple(arg for arg in get_args(type_) if arg is not ...)
 
 
+def _is_subclass(narrow: object, wide: object) -> bool:
+    if not (isinstance(narrow, type) and isinstance(wide, type)):
+        return False
+    try:
+        return issubclass(narrow, wide)
+    except TypeError:  # a protocol or TypedDict, which cannot be asked
+        return True
+
+
 def _is_instance(value: object, class_: object) -> bool:
     if not isinstance(class_, type):
         return True
     if class_ is float:
         return isinstance(value, float | int) and not isinstance(value, bool)
-    if isinstance(value, str | bytes) and not issubclass(class_, str | bytes):
-        return not issubclass(class_, Iterable)
+    if isinstance(value, str | bytes) and issubclass(class_, Iterable):
+        return isinstance(value, class_) and issubclass(class_, str | bytes)
     try:
         return isinstance(value, class_)
-    except TypeError:  # a protocol or TypedDict, which cannot be asked
+    except TypeError:  # as above
         return True
 
 
