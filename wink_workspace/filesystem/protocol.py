@@ -24,8 +24,8 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from .model import (
     EditResult,
     FileChange,
-    FilesystemLimits,
     FileStat,
+    FilesystemLimits,
     GlobResult,
     GrepResult,
     PatchResult,

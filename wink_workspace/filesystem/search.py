@@ -1,0 +1,350 @@
+"""Finding files by name and lines by expression, in bounded time.
+
+A glob pattern is a path whose segments match one name each: ``*`` and ``?`` stand for any
+characters of a name, ``[...]`` for one of a set, ``{a,b}`` for alternatives, and a segment
+``**`` for any number of directories, none included. Hidden names are names like any other
+and case counts. A pattern is matched as a set of positions that moves along with the walk,
+so the cost of a name is the pattern's length, whatever the number of ``**``.
+
+Expressions are searched line by line. The ``regex`` package stops a search at a time limit;
+the little that it does outside of it is bounded by the length of expressions and lines.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, BinaryIO
+
+from wink_workspace.clock import Clock
+from wink_workspace.errors import (
+    BinaryFileError,
+    FilesystemError,
+    LimitExceededError,
+    PatternError,
+    SearchTimeoutError,
+)
+
+from .model import FileKind, FileStat, FilesystemLimits, GrepMatch, GrepResult
+from .paths import WorkspacePath, parse_path
+from .text import TextPieces, line_blocks
+
+if TYPE_CHECKING:
+    import regex
+
+__all__ = [
+    "EVERYTHING",
+    "Expression",
+    "GlobPattern",
+    "SearchTimer",
+    "compile_expression",
+    "compile_filter",
+    "compile_glob",
+    "find",
+    "grep_files",
+    "literal_prefix",
+]
+
+_MAX_PATTERN_CHARS = 1_000
+_MAX_ALTERNATIVES = 100
+_MAX_SEARCHED_LINE_CHARS = 100_000
+
+Positions = frozenset[tuple[int, int]]
+
+
+class SearchTimer:
+    """How much of a search's time is left."""
+
+    def __init__(self, clock: Clock, limit_s: float) -> None:
+        self._clock = clock
+        self._limit_s = limit_s
+        self._end_s = clock.monotonic_s() + limit_s
+
+    def left_s(self) -> float:
+        """Seconds left, more than 0.
+
+        Raises:
+            SearchTimeoutError: If none are.
+        """
+        left_s = self._end_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            raise self.expired()
+        return left_s
+
+    def expired(self) -> SearchTimeoutError:
+        """The error that says that the time is over."""
+        return SearchTimeoutError(f"the search took longer than {self._limit_s:g} s")
+
+
+# Globs
+
+
+@dataclass(frozen=True, slots=True)
+class GlobPattern:
+    """A parsed glob: alternatives of segments, ``None`` standing for ``**``."""
+
+    alternatives: tuple[tuple[re.Pattern[str] | None, ...], ...]
+    directories_only: bool = False
+
+    def start(self) -> Positions:
+        """Where matching begins, above the first name."""
+        return self._closed((which, 0) for which in range(len(self.alternatives)))
+
+    def step(self, positions: Positions, name: str) -> Positions:
+        """Where it stands after one more *name*; empty when nothing below can match."""
+        return self._closed(self._moves(positions, name))
+
+    def accepts(self, positions: Positions, kind: FileKind) -> bool:
+        """Whether the path that led here matches, being of *kind*."""
+        if self.directories_only and kind is not FileKind.DIRECTORY:
+            return False
+        return any(at == len(self.alternatives[which]) for which, at in positions)
+
+    def matches(self, parts: Iterable[str], kind: FileKind = FileKind.FILE) -> bool:
+        """Whether a whole path matches."""
+        positions = self.start()
+        for name in parts:
+            positions = self.step(positions, name)
+        return self.accepts(positions, kind)
+
+    def _moves(self, positions: Positions, name: str) -> Iterator[tuple[int, int]]:
+        for which, at in positions:
+            if at < len(self.alternatives[which]):
+                segment = self.alternatives[which][at]
+                if segment is None:
+                    yield which, at
+                elif segment.match(name):
+                    yield which, at + 1
+
+    def _closed(self, positions: Iterable[tuple[int, int]]) -> Positions:
+        """Add the positions behind each ``**``, which may stand for nothing."""
+        closed = set(positions)
+        for which, at in tuple(closed):
+            segments = self.alternatives[which]
+            while at < len(segments) and segments[at] is None:
+                at += 1
+                closed.add((which, at))
+        return frozenset(closed)
+
+
+def compile_glob(pattern: str) -> GlobPattern:
+    """Parse a glob; a trailing ``/`` restricts it to directories.
+
+    Raises:
+        PatternError: If it is empty.
+        LimitExceededError: If it is too long or has too many alternatives.
+        InvalidPathError: If it is absolute or holds ``..``, a backslash or a NUL.
+    """
+    alternatives = tuple(_segments(text) for text in _expanded(_checked_length(pattern)))
+    return GlobPattern(alternatives, directories_only=pattern.endswith("/"))
+
+
+def compile_filter(pattern: str) -> GlobPattern:
+    """Parse a glob that filters: without a ``/`` it matches names at any depth."""
+    return compile_glob(pattern if "/" in pattern else f"**/{pattern}")
+
+
+def _checked_length(pattern: str) -> str:
+    if len(pattern) > _MAX_PATTERN_CHARS:
+        raise LimitExceededError(
+            f"a pattern of {len(pattern)} characters, at most {_MAX_PATTERN_CHARS} allowed",
+            hint="Use a shorter pattern.",
+        )
+    return pattern
+
+
+def _segments(text: str) -> tuple[re.Pattern[str] | None, ...]:
+    names = parse_path(text).parts
+    if not names:
+        raise PatternError("the glob pattern is empty", hint="Use '*' or '**/*.py', say.")
+    if names[-1] == "**":
+        names = (*names, "*")  # it stands for all below, the directory itself not included
+    return tuple(None if name == "**" else re.compile(fnmatch.translate(name)) for name in names)
+
+
+def _expanded(pattern: str) -> tuple[str, ...]:
+    """The patterns that the braces in *pattern* stand for; ``{a}`` and ``{`` are literal."""
+    done: list[str] = []
+    todo = [pattern]
+    while todo:
+        if len(done) + len(todo) > _MAX_ALTERNATIVES:
+            raise LimitExceededError(
+                f"a pattern of more than {_MAX_ALTERNATIVES} alternatives",
+                hint="Use fewer braces.",
+            )
+        text = todo.pop()
+        braces = re.search(r"\{([^{}]*,[^{}]*)\}", text)
+        if braces is None:
+            done.append(text)
+        else:
+            before, after = text[: braces.start()], text[braces.end() :]
+            todo += [before + choice + after for choice in braces[1].split(",")]
+    return tuple(done)
+
+
+EVERYTHING = compile_glob("**")
+
+
+def literal_prefix(pattern: str) -> tuple[tuple[str, ...], str]:
+    """The leading names of a glob that match only themselves, and the glob below them."""
+    names: list[str] = []
+    name, slash, rest = pattern.partition("/")
+    while slash and rest.strip("/") and not re.search(r"[*?\[{]", name):
+        names.append(name)
+        pattern = rest
+        name, slash, rest = pattern.partition("/")
+    return tuple(name for name in names if name not in ("", ".")), pattern
+
+
+def find(
+    children: Callable[[WorkspacePath], Iterable[FileStat]],
+    base: WorkspacePath,
+    pattern: GlobPattern,
+    timer: SearchTimer | None = None,
+) -> Iterator[FileStat]:
+    """What matches *pattern* below *base*, in path order; no link is descended.
+
+    Directories that vanish meanwhile or cannot be read are passed over.
+
+    Raises:
+        SearchTimeoutError: When the *timer* ends.
+    """
+    levels = [(_sorted_children(children, base), pattern.start())]
+    while levels:
+        entries, positions = levels[-1]
+        entry = next(entries, None)
+        if timer is not None:
+            timer.left_s()
+        if entry is None:
+            levels.pop()
+        elif here := pattern.step(positions, entry.path.name):
+            if pattern.accepts(here, entry.kind):
+                yield entry
+            if entry.kind is FileKind.DIRECTORY:
+                levels.append((_sorted_children(children, entry.path), here))
+
+
+def _sorted_children(
+    children: Callable[[WorkspacePath], Iterable[FileStat]], path: WorkspacePath
+) -> Iterator[FileStat]:
+    try:
+        return iter(sorted(children(path), key=lambda entry: entry.path.name))
+    except (FilesystemError, OSError):
+        return iter(())
+
+
+# Expressions
+
+
+class Expression:
+    """A compiled regular expression that is searched line by line."""
+
+    def __init__(self, compiled: regex.Pattern[str]) -> None:
+        self._compiled = compiled
+        self._fits_blocks = _SEES_ONLY_ITS_LINE.fullmatch(compiled.pattern) is not None
+
+    def matching_lines(self, block: str, timer: SearchTimer) -> Iterator[tuple[int, str]]:
+        r"""Number (from 0) and text of each line that matches; lines are joined by ``\n``."""
+        # One search of a block costs little more than one of a line, and mostly finds nothing.
+        if self._fits_blocks and not self._search(block, timer):
+            return
+        for number, line in enumerate(block.split("\n")):
+            if self._search(line, timer):
+                yield number, line
+
+    def _search(self, text: str, timer: SearchTimer) -> bool:
+        try:
+            return self._compiled.search(text, timeout=timer.left_s()) is not None
+        except TimeoutError as error:
+            raise timer.expired() from error
+
+
+# Expressions that, matching a line alone, also match it among other lines: nothing in them
+# looks at what surrounds a match, except anchors that take each line's ends for the text's.
+_SEES_ONLY_ITS_LINE = re.compile(
+    r"(?: [^\\()*+?}] | \\[^AZzGKBRX0-9Q] | \((?!\?|\*) | \(\?: | \) | [*+?}](?!\+) )*",
+    re.VERBOSE,
+)
+
+
+def compile_expression(pattern: str) -> Expression:
+    """Parse a regular expression, in the syntax of the ``regex`` package.
+
+    Raises:
+        PatternError: If it does not parse; the message names the position, from 0.
+        LimitExceededError: If it is too long.
+    """
+    import regex
+
+    try:
+        return Expression(regex.compile(_checked_length(pattern), regex.MULTILINE))
+    except regex.error as error:
+        raise PatternError(
+            f"invalid regular expression {pattern!r}: {error}",
+            hint="Escape special characters with a backslash to find them literally.",
+        ) from error
+    except (RecursionError, OverflowError) as error:
+        raise PatternError(
+            f"the regular expression {pattern[:40]!r}… is nested too deeply",
+            hint="Use a simpler expression.",
+        ) from error
+
+
+def grep_files(
+    files: Iterable[FileStat],
+    open_file: Callable[[WorkspacePath], BinaryIO],
+    expression: Expression,
+    *,
+    limits: FilesystemLimits,
+    timer: SearchTimer,
+) -> GrepResult:
+    """The matches in *files*, in their order, until there are more than the limit allows.
+
+    Of a line, the first 100,000 characters are searched.
+
+    Raises:
+        SearchTimeoutError: When the *timer* ends.
+    """
+    matches: list[GrepMatch] = []
+    n_files = n_binary = n_unreadable = 0
+    for file in files:
+        try:
+            with open_file(file.path) as stream:
+                found = _matches_in(stream, file.path, expression, timer)
+                n_wanted = limits.grep_matches + 1 - len(matches)
+                found_here = [_cut(match, limits) for match in islice(found, n_wanted)]
+        except SearchTimeoutError:
+            raise
+        except BinaryFileError:
+            n_binary += 1
+        except (FilesystemError, OSError):
+            n_unreadable += 1
+        else:
+            n_files += 1
+            matches += found_here
+        if len(matches) > limits.grep_matches:
+            break
+    return GrepResult(
+        matches=tuple(matches[: limits.grep_matches]),
+        truncated=len(matches) > limits.grep_matches,
+        n_files=n_files,
+        n_binary=n_binary,
+        n_unreadable=n_unreadable,
+    )
+
+
+def _matches_in(
+    stream: BinaryIO, path: WorkspacePath, expression: Expression, timer: SearchTimer
+) -> Iterator[GrepMatch]:
+    first_line = 1
+    for block in line_blocks(TextPieces(stream, path), _MAX_SEARCHED_LINE_CHARS):
+        for number, text in expression.matching_lines(block, timer):
+            yield GrepMatch(path, first_line + number, text)
+        first_line += block.count("\n") + 1
+
+
+def _cut(match: GrepMatch, limits: FilesystemLimits) -> GrepMatch:
+    return replace(match, text=match.text[: limits.read_line_chars])

@@ -1,0 +1,128 @@
+r"""Text files, read piece by piece.
+
+Rule 1: no more of a file is held than a piece and the line it ends in, however long the
+file or its lines are.
+Rule 2: text is UTF-8, or UTF-16 with a byte order mark, without NUL characters. Whatever is
+looked at and is not, is refused; what is not looked at is not checked.
+Rule 3: a line ends with ``\n``; a ``\r`` before it belongs to the line end, and a byte order
+mark at the start of the file belongs to no line.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+from wink_workspace.errors import BinaryFileError
+
+from .model import TextWindow
+from .paths import WorkspacePath
+
+__all__ = ["TextPieces", "line_blocks", "read_window"]
+
+_PIECE_BYTES = 65_536
+# A window ends early after so much text; only lines that are mostly cut off can add up to it.
+_MAX_WINDOW_CHARS = 16_777_216
+
+
+class TextPieces(Iterator[str]):
+    """The text of *stream*, in pieces.
+
+    Set ``budget_chars`` to end the iteration after about so many more characters;
+    ``stopped`` then tells that this is why it ended.
+
+    Raises:
+        BinaryFileError: While iterating, on a NUL character or an invalid encoding.
+    """
+
+    def __init__(self, stream: BinaryIO, path: WorkspacePath) -> None:
+        self.budget_chars: int | None = None
+        self.stopped = False
+        self._stream = stream
+        self._path = path
+        self._decoder: codecs.IncrementalDecoder | None = None
+
+    def __next__(self) -> str:
+        if self.budget_chars is not None and self.budget_chars <= 0:
+            self.stopped = True
+            raise StopIteration
+        data = self._stream.read(_PIECE_BYTES)
+        if self._decoder is None:
+            utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            self._decoder = codecs.getincrementaldecoder("utf-16" if utf_16 else "utf-8-sig")()
+        try:
+            piece = self._decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            raise BinaryFileError(f"{self._path} is not text: it is not UTF-8") from error
+        if "\0" in piece:
+            raise BinaryFileError(f"{self._path} is not text: it holds NUL characters")
+        if not data:
+            raise StopIteration
+        if self.budget_chars is not None:
+            self.budget_chars -= len(piece)
+        return piece
+
+
+def line_blocks(pieces: Iterable[str], max_chars: int) -> Iterator[str]:
+    r"""The same text in blocks of whole lines, joined by ``\n``, without the last line end.
+
+    A line that spans pieces may lose what comes after its first *max_chars* + 2 characters.
+    """
+    begun = ""  # two characters beyond the limit tell a longer line from one with a "\r"
+    for piece in pieces:
+        whole, newline, rest = piece.rpartition("\n")
+        if not newline:
+            begun = _extended(begun, rest, max_chars + 2)
+            continue
+        first, newline, others = whole.partition("\n")
+        yield _with_plain_ends(_extended(begun, first, max_chars + 2) + newline + others)
+        begun = rest
+    if begun:
+        yield begun
+
+
+def _extended(begun: str, more: str, max_chars: int) -> str:
+    return begun + more[: max(0, max_chars - len(begun))] if begun else more
+
+
+def _with_plain_ends(block: str) -> str:
+    return block.replace("\r\n", "\n").removesuffix("\r") if "\r" in block else block
+
+
+def read_window(
+    stream: BinaryIO, path: WorkspacePath, *, offset: int, limit: int, line_chars: int
+) -> TextWindow:
+    """*limit* lines of *stream* after the first *offset*, each cut to *line_chars*.
+
+    Where the parts cut off add up to more than 16 Mi characters, the window ends early and
+    ``more`` is set.
+
+    Raises:
+        BinaryFileError: If what was looked at is not text.
+    """
+    pieces = TextPieces(stream, path)
+    blocks = line_blocks(pieces, line_chars)
+    lines = _lines_after(blocks, offset)
+    pieces.budget_chars = _MAX_WINDOW_CHARS
+    while len(lines) <= limit and (block := next(blocks, None)) is not None:
+        lines += block.split("\n")
+    if pieces.stopped and len(lines[-1]) <= line_chars:
+        lines.pop()  # it may be the beginning of a line
+    shown = tuple(line[:line_chars] for line in lines[:limit])
+    return TextWindow(
+        path=path,
+        lines=shown,
+        first_line=offset + 1,
+        more=len(lines) > limit or pieces.stopped,
+        n_cut_lines=sum(len(line) > line_chars for line in lines[:limit]),
+    )
+
+
+def _lines_after(blocks: Iterator[str], n_lines: int) -> list[str]:
+    """The rest of the block in which the first *n_lines* end; later blocks stay unread."""
+    while n_lines > 0 and (block := next(blocks, None)) is not None:
+        n_lines -= block.count("\n") + 1
+        if n_lines < 0:
+            return block.split("\n")[n_lines:]
+    return []
