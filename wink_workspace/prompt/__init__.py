@@ -1,0 +1,104 @@
+"""What the model reads and may call: sections, tools, policies, and prompts made of them."""
+
+from __future__ import annotations
+
+from wink_workspace.errors import (
+    OverridesError,
+    PromptError,
+    PromptEvaluationError,
+    PromptRenderError,
+    PromptValidationError,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+)
+
+from ._bindings import PromptResources
+from .adapter import PromptResponseProtocol, ProviderAdapterProtocol
+from .context import ToolContext
+from .disclosure import (
+    DISCLOSURE_TOOL_NAMES,
+    OpenSections,
+    ReadSection,
+    SetVisibility,
+    VisibilityOverrides,
+)
+from .markdown import MarkdownSection, TextSection, ToolsSection
+from .overrides import (
+    LocalPromptOverridesStore,
+    PromptDescriptor,
+    PromptOverrides,
+    PromptOverridesStore,
+    SectionDescriptor,
+    SectionOverride,
+    ToolDescriptor,
+    ToolOverride,
+)
+from .policy import (
+    CompletedTools,
+    FilesUsed,
+    FileUse,
+    KnownFiles,
+    PolicyDecision,
+    ReadBeforeWritePolicy,
+    SequentialDependencyPolicy,
+    ToolCompleted,
+    ToolPolicy,
+    UsesFiles,
+)
+from .prompt import Prompt, PromptTemplate
+from .rendered import RenderedPrompt, RenderedSection
+from .section import Section, SectionOptions, SectionVisibility
+from .tool import Tool, ToolExample, ToolHandler
+from .tool_result import ToolRenderableResult, ToolResult
+
+__all__ = [
+    "DISCLOSURE_TOOL_NAMES",
+    "CompletedTools",
+    "FileUse",
+    "FilesUsed",
+    "KnownFiles",
+    "LocalPromptOverridesStore",
+    "MarkdownSection",
+    "OpenSections",
+    "OverridesError",
+    "PolicyDecision",
+    "Prompt",
+    "PromptDescriptor",
+    "PromptError",
+    "PromptEvaluationError",
+    "PromptOverrides",
+    "PromptOverridesStore",
+    "PromptRenderError",
+    "PromptResources",
+    "PromptResponseProtocol",
+    "PromptTemplate",
+    "PromptValidationError",
+    "ProviderAdapterProtocol",
+    "ReadBeforeWritePolicy",
+    "ReadSection",
+    "RenderedPrompt",
+    "RenderedSection",
+    "Section",
+    "SectionDescriptor",
+    "SectionOptions",
+    "SectionOverride",
+    "SectionVisibility",
+    "SequentialDependencyPolicy",
+    "SetVisibility",
+    "TextSection",
+    "Tool",
+    "ToolCompleted",
+    "ToolContext",
+    "ToolDescriptor",
+    "ToolExample",
+    "ToolHandler",
+    "ToolOverride",
+    "ToolPolicy",
+    "ToolRenderableResult",
+    "ToolResult",
+    "ToolValidationError",
+    "ToolsSection",
+    "UsesFiles",
+    "VisibilityExpansionRequired",
+    "VisibilityOverrides",
+]

@@ -1,0 +1,155 @@
+"""What a prompt and its sections bind: types to instances, or to bindings that make them.
+
+Rule 1: sections declare, ``Prompt.bind`` decides. Two sections may bind one type only to the
+very same thing; what ``bind`` says replaces what sections say.
+Rule 2: ``with prompt.resources:`` owns the lifetime. Each such block starts afresh, and only
+one of a prompt is open at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, TypeVar
+
+from wink_workspace.errors import PromptValidationError, ResourceError, ResourcesClosedError
+from wink_workspace.resources import (
+    Binding,
+    ResourceContext,
+    ResourceRegistry,
+    Scope,
+    ToolResources,
+)
+
+__all__ = ["PromptResources", "checked_resources", "joined_resources"]
+
+T = TypeVar("T")
+
+
+class PromptResources:
+    """The resources of one prompt: ``with prompt.resources:``, then ``get`` and the like.
+
+    Outside the block everything but ``is_open`` and ``singletons`` raises
+    ``ResourcesClosedError``.
+    """
+
+    def __init__(self, bound: Mapping[type[Any], object]) -> None:
+        self._bindings = {type_: _binding(type_, value) for type_, value in bound.items()}
+        self._context: ResourceContext | None = None
+
+    def __enter__(self) -> Self:
+        if self.is_open:
+            raise ResourceError(
+                "the prompt's resources are open already",
+                hint="Use them; they close at the end of the block that opened them.",
+            )
+        context = ResourceRegistry.of(*self._bindings.values()).open()
+        self._context = context.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        context, self._context = self._opened, None
+        context.__exit__(kind, error, trace)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this is inside the ``with`` block."""
+        return self._context is not None
+
+    @property
+    def singletons(self) -> frozenset[type[Any]]:
+        """The types that are bound to one instance for the whole block."""
+        return frozenset(
+            type_ for type_, binding in self._bindings.items() if binding.scope is Scope.SINGLETON
+        )
+
+    def get(self, type_: type[T]) -> T:
+        """The resource bound to *type_*; see ``ResourceContext.get``."""
+        return self._opened.get(type_)
+
+    def get_optional(self, type_: type[T]) -> T | None:
+        """The resource bound to *type_*, None if nothing is."""
+        return self._opened.get_optional(type_)
+
+    def tool_scope(self) -> AbstractContextManager[ToolResources]:
+        """One call's view of the resources; see ``ResourceContext.tool_scope``."""
+        return self._opened.tool_scope()
+
+    def built(self) -> tuple[object, ...]:
+        """Every live singleton, in the order built."""
+        return self._opened.built()
+
+    def mark(self) -> int:
+        """How many singletons are built now."""
+        return self._opened.mark()
+
+    def evict_since(self, mark: int) -> tuple[Exception, ...]:
+        """Close and forget the singletons built after *mark*; see ``ResourceContext``."""
+        return self._opened.evict_since(mark)
+
+    @property
+    def _opened(self) -> ResourceContext:
+        if self._context is None:
+            raise ResourcesClosedError("the prompt's resources are not open")
+        return self._context
+
+
+def checked_resources(
+    given: Mapping[type[Any], object], *, section_path: Sequence[str] = ()
+) -> Mapping[type[Any], object]:
+    """A read-only copy of *given*, each value known to suit its type.
+
+    Raises:
+        PromptValidationError: If a binding is for another type, or an instance of another.
+    """
+    for type_, value in given.items():
+        problem = _problem(type_, value)
+        if problem is not None:
+            raise PromptValidationError(problem, section_path=section_path, field="resources")
+    return MappingProxyType(dict(given))
+
+
+def joined_resources(
+    declared: Iterable[tuple[tuple[str, ...], Mapping[type[Any], object]]],
+) -> Mapping[type[Any], object]:
+    """What all sections, each given with its path, declare together.
+
+    Raises:
+        PromptValidationError: If two bind one type to different things; names both.
+    """
+    joined: dict[type[Any], object] = {}
+    owners: dict[type[Any], tuple[str, ...]] = {}
+    for path, resources in declared:
+        for type_, value in resources.items():
+            if joined.setdefault(type_, value) is not value:
+                raise PromptValidationError(
+                    f"{type_.__name__} is bound here and, to something else, in section "
+                    + " > ".join(owners[type_]),
+                    section_path=path,
+                    field="resources",
+                    hint="Give both sections the same instance or binding, or only one of them.",
+                )
+            owners.setdefault(type_, path)
+    return MappingProxyType(joined)
+
+
+def _problem(type_: object, value: object) -> str | None:
+    if not isinstance(type_, type):
+        return f"{type_!r} is not a type"
+    if isinstance(value, Binding):
+        return None if value.type_ is type_ else f"{type_.__name__} has a binding for another type"
+    try:
+        fits = isinstance(value, type_)
+    except TypeError:  # a protocol that cannot be asked
+        fits = True
+    return None if fits else f"a {type(value).__name__} is bound to {type_.__name__}"
+
+
+def _binding(type_: type[Any], value: object) -> Binding[Any]:
+    return value if isinstance(value, Binding) else Binding.instance(type_, value)

@@ -1,0 +1,99 @@
+"""Sections at their places: paths, inherited policies and resources, and what must be unique."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wink_workspace.errors import PromptValidationError
+
+from .disclosure import DISCLOSURE_TOOL_NAMES
+from .policy import ToolPolicy
+from .section import Section
+
+__all__ = ["SectionNode", "place", "refuse_shared_tool_names"]
+
+
+@dataclass(frozen=True, slots=True)
+class SectionNode:
+    """A section at its place in a prompt.
+
+    Attributes:
+        keys: The keys from the root down to the section's own.
+        section: The section.
+        policies: Those of the sections above it and its own, the outermost first.
+        resource_types: What the sections above it and it itself declare.
+        children: The places below it.
+    """
+
+    keys: tuple[str, ...]
+    section: Section[Any]
+    policies: tuple[ToolPolicy, ...]
+    resource_types: tuple[type[Any], ...]
+    children: tuple[SectionNode, ...]
+
+    @property
+    def path(self) -> str:
+        """The keys joined by dots."""
+        return ".".join(self.keys)
+
+    def walk(self) -> Iterator[SectionNode]:
+        """The place itself and those below it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def place(
+    sections: Sequence[Section[Any]],
+    *,
+    above: tuple[str, ...] = (),
+    policies: tuple[ToolPolicy, ...] = (),
+    resource_types: tuple[type[Any], ...] = (),
+) -> Iterator[SectionNode]:
+    """The places of *sections*, siblings below *above*, and of all below them.
+
+    Raises:
+        PromptValidationError: If two siblings have one key.
+    """
+    titles: dict[str, str] = {}
+    for section in sections:
+        keys = (*above, section.key)
+        if section.key in titles:
+            raise PromptValidationError(
+                f"{titles[section.key]!r} and {section.title!r} have the same key",
+                section_path=keys,
+                field="key",
+                hint="Give one of them another key.",
+            )
+        titles[section.key] = section.title
+        guards = (*policies, *(p for p in section.policies if p not in policies))
+        types = tuple(dict.fromkeys((*resource_types, *section.resources)))
+        below = place(section.children, above=keys, policies=guards, resource_types=types)
+        yield SectionNode(keys, section, guards, types, tuple(below))
+
+
+def refuse_shared_tool_names(nodes: Iterable[SectionNode]) -> None:
+    """See that no name is given to two tools, whether or not both are ever enabled together.
+
+    The names of the tools that open sections count once a section can be closed.
+
+    Raises:
+        PromptValidationError: If one is; names the tool and both sections.
+    """
+    all_nodes = [place for node in nodes for place in node.walk()]
+    owners: dict[str, str] = {}
+    if any(node.section.summary is not None for node in all_nodes):
+        owners = dict.fromkeys(DISCLOSURE_TOOL_NAMES, "the prompt itself, for closed sections")
+    for node in all_nodes:
+        for tool in node.section.tools():
+            if tool.name in owners:
+                raise PromptValidationError(
+                    f"the name is taken already by {owners[tool.name]}",
+                    section_path=node.keys,
+                    tool=tool.name,
+                    field="name",
+                    hint="Rename one of the two tools.",
+                )
+            owners[tool.name] = "section " + " > ".join(node.keys)

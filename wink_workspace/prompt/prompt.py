@@ -1,0 +1,325 @@
+"""Prompts: a tree of sections, the values bound to it, and what it renders to.
+
+Rule 1: everything that can be wrong with a tree is found when the template is built: two
+siblings with one key, two tools with one name, two sections that disagree on a resource.
+Rule 2: a template never changes and may be shared; a ``Prompt`` is one use of it, with its
+params and resources.
+Rule 3: rendering is a pure function of the template, the params, the session's state and the
+store of overrides. It changes nothing and tells nobody; the adapter publishes the event.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from types import NoneType
+from typing import Any, Final, Generic, Self, cast, get_args, get_origin, overload
+
+from typing_extensions import TypeVar
+
+from wink_workspace.errors import PromptRenderError, PromptValidationError, ResourceError
+from wink_workspace.session import Session, SessionProtocol
+
+from ._bindings import PromptResources, checked_resources, joined_resources
+from ._generics import Specialised, type_arguments, type_name
+from ._rendering import Rendering
+from ._tree import SectionNode, place, refuse_shared_tool_names
+from .disclosure import VisibilityOverrides
+from .overrides import (
+    PromptDescriptor,
+    PromptOverrides,
+    PromptOverridesStore,
+    SectionDescriptor,
+    ToolDescriptor,
+)
+from .rendered import RenderedPrompt
+from .section import Section
+from .tool import Tool
+
+__all__ = ["Prompt", "PromptTemplate", "RenderedPrompt"]
+
+OutputT = TypeVar("OutputT", default=None)
+
+
+class PromptTemplate(Specialised, Generic[OutputT]):
+    """A checked tree of sections: ``PromptTemplate[Output](ns=…, key=…, sections=[…])``.
+
+    ``Output`` is what the final answer is parsed as: a dataclass or ``list`` of one; without
+    it, or with None, the answer is text.
+
+    Args:
+        ns: Groups prompts, such as by program.
+        key: Names the prompt within ``ns``; the name when omitted.
+        name: What people and records call it; the key when omitted.
+        sections: The top-level sections.
+
+    Raises:
+        PromptValidationError: If the tree is inconsistent; names the sections concerned.
+    """
+
+    def __init__(
+        self,
+        *,
+        ns: str = "default",
+        key: str | None = None,
+        name: str | None = None,
+        sections: Sequence[Section[Any]] = (),
+    ) -> None:
+        identity = key or name
+        if not ns or not identity:
+            raise PromptValidationError(
+                "a prompt needs a name", hint="Give `ns` and `key`, or `name`."
+            )
+        self.ns: Final = ns
+        self.key: Final = identity
+        self.name: Final = name or identity
+        self.sections: Final = tuple(sections)
+        self.output_type: Final = _output_type(type(self), PromptTemplate)
+        self.nodes: Final = tuple(place(self.sections))
+        refuse_shared_tool_names(self.nodes)
+        self.resources: Final = joined_resources(
+            (node.keys, node.section.resources) for node in self.walk()
+        )
+
+    def walk(self) -> Iterator[SectionNode]:
+        """Every place in the tree, depth first."""
+        for node in self.nodes:
+            yield from node.walk()
+
+    @property
+    def params_types(self) -> frozenset[type[Any]]:
+        """The types of params that the sections use."""
+        types = (node.section.params_type for node in self.walk())
+        return frozenset(type_ for type_ in types if type_ is not None)
+
+    @cached_property
+    def descriptor(self) -> PromptDescriptor:
+        """The identity of the prompt and of each part that may be overridden."""
+        return PromptDescriptor(
+            ns=self.ns,
+            key=self.key,
+            sections=tuple(SectionDescriptor.of(node.path, node.section) for node in self.walk()),
+            tools=tuple(
+                ToolDescriptor.of(node.path, node.section, tool)
+                for node in self.walk()
+                for tool in node.section.tools()
+            ),
+        )
+
+
+class Prompt(Specialised, Generic[OutputT]):
+    """One use of a template: ``Prompt(template).bind(params, resources={…})``.
+
+    ``Prompt(ns=…, key=…, sections=[…])`` makes the template in the same step.
+
+    Args:
+        template: What to use; then no other part of a template may be given.
+        ns: As for ``PromptTemplate``.
+        key: As for ``PromptTemplate``.
+        name: As for ``PromptTemplate``.
+        sections: As for ``PromptTemplate``.
+        overrides_store: Asked at each rendering for texts that replace the template's.
+        overrides_tag: Which of the stored sets.
+
+    Raises:
+        PromptValidationError: If the tree is inconsistent.
+    """
+
+    @overload
+    def __init__(
+        self,
+        template: PromptTemplate[OutputT],
+        *,
+        overrides_store: PromptOverridesStore | None = None,
+        overrides_tag: str = "latest",
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        *,
+        ns: str = "default",
+        key: str | None = None,
+        name: str | None = None,
+        sections: Sequence[Section[Any]],
+        overrides_store: PromptOverridesStore | None = None,
+        overrides_tag: str = "latest",
+    ) -> None: ...
+    def __init__(
+        self,
+        template: PromptTemplate[OutputT] | None = None,
+        *,
+        overrides_store: PromptOverridesStore | None = None,
+        overrides_tag: str = "latest",
+        **parts: Any,  # those of PromptTemplate; the overloads name them
+    ) -> None:
+        output_type = _output_type(type(self), Prompt)
+        if template is None:
+            template = cast("Any", PromptTemplate)[output_type](**parts)
+        elif parts or output_type not in (None, template.output_type):
+            raise PromptValidationError(
+                "a template is given, and parts of another beside it",
+                hint="Give a template alone, or the parts of one.",
+            )
+        self.template: Final = cast("PromptTemplate[OutputT]", template)
+        self._overrides_store = overrides_store
+        self._overrides_tag = overrides_tag
+        self._params: dict[type[Any], object] = {}
+        self._bound: dict[type[Any], object] = {}
+        self._resources = PromptResources(self.template.resources)
+
+    @property
+    def ns(self) -> str:
+        """The template's namespace."""
+        return self.template.ns
+
+    @property
+    def key(self) -> str:
+        """The template's key."""
+        return self.template.key
+
+    @property
+    def name(self) -> str:
+        """The template's name."""
+        return self.template.name
+
+    @property
+    def sections(self) -> tuple[Section[Any], ...]:
+        """The template's top-level sections."""
+        return self.template.sections
+
+    @property
+    def descriptor(self) -> PromptDescriptor:
+        """What overrides of the prompt are written for."""
+        return self.template.descriptor
+
+    @property
+    def resources(self) -> PromptResources:
+        """The resources: ``with prompt.resources:`` opens and closes them."""
+        return self._resources
+
+    def bind(self, *params: object, resources: Mapping[type[Any], object] | None = None) -> Self:
+        """Give the prompt values; those of a type bound before are replaced.
+
+        Args:
+            params: One value for each type of params that the sections use.
+            resources: Type to instance (never closed by us) or to a ``Binding``; wins over
+                what the sections declare.
+
+        Returns:
+            The prompt itself.
+
+        Raises:
+            PromptValidationError: If no section uses a value's type, a type comes twice, or a
+                resource does not suit its type.
+            ResourceError: If *resources* are given while the prompt's resources are open.
+        """
+        by_type = self._by_type(params, PromptValidationError)
+        if resources:
+            self._bind_resources(checked_resources(resources))
+        self._params |= by_type
+        return self
+
+    def install(self, session: Session) -> None:
+        """Register what sections and policies keep in *session*; may be called again."""
+        VisibilityOverrides.install(session)
+        for node in self.template.walk():
+            node.section.install(session)
+            for policy in node.section.policies:
+                policy.install(session)
+
+    def tools(
+        self, *params: object, session: SessionProtocol | None = None
+    ) -> tuple[Tool[Any, Any], ...]:
+        """The tools of all enabled sections, closed ones included, in declaration order.
+
+        *params* and *session* are as for ``render``, but only those are needed that decide
+        whether a section is enabled.
+        """
+        rendering = self._rendering(params, session)
+        return tuple(
+            tool for node in rendering.enabled(self.template.nodes) for tool in node.section.tools()
+        )
+
+    def render(
+        self, *params: object, session: SessionProtocol | None = None
+    ) -> RenderedPrompt[OutputT]:
+        """The prompt's text and tools as they are now.
+
+        Args:
+            params: Used in this rendering instead of bound ones of the same type.
+            session: Says which sections are open; without one, as their authors decided.
+
+        Raises:
+            PromptRenderError: If an enabled section lacks its params, or no section uses the
+                type of one of *params*.
+            OverridesError: If the store of overrides cannot be read.
+        """
+        rendering = self._rendering(params, session, self._overrides())
+        return rendering.prompt(self.name, self.template.nodes, self.template.output_type)
+
+    def _rendering(
+        self,
+        params: tuple[object, ...],
+        session: SessionProtocol | None,
+        overrides: PromptOverrides | None = None,
+    ) -> Rendering:
+        return Rendering(
+            params={**self._params, **self._by_type(params, PromptRenderError)},
+            session=session,
+            overrides=overrides or PromptOverrides(ns=self.ns, key=self.key),
+            singletons=self._resources.singletons,
+        )
+
+    def _overrides(self) -> PromptOverrides | None:
+        """What the store has that still fits."""
+        if self._overrides_store is None:
+            return None
+        stored = self._overrides_store.resolve(self.descriptor, tag=self._overrides_tag)
+        return None if stored is None else stored.fitting(self.descriptor)
+
+    def _bind_resources(self, resources: Mapping[type[Any], object]) -> None:
+        if self._resources.is_open:
+            raise ResourceError(
+                "resources cannot be bound while they are open",
+                hint="Bind before `with prompt.resources:`.",
+            )
+        self._bound |= resources
+        self._resources = PromptResources({**self.template.resources, **self._bound})
+
+    def _by_type(
+        self, params: tuple[object, ...], error: type[PromptValidationError | PromptRenderError]
+    ) -> dict[type[Any], object]:
+        known = self.template.params_types
+        by_type: dict[type[Any], object] = {}
+        for value in params:
+            type_ = type(value)
+            if type_ not in known:
+                names = ", ".join(sorted(known_type.__name__ for known_type in known))
+                raise error(
+                    f"no section of prompt {self.name!r} takes params of type {type_.__name__}",
+                    hint=f"Types in use: {names or 'none'}.",
+                )
+            if type_ in by_type:
+                raise error(
+                    f"two values of {type_.__name__} for prompt {self.name!r}",
+                    hint="Sections with one params type share one value; pass it once.",
+                )
+            by_type[type_] = value
+        return by_type
+
+
+def _output_type(cls: type, origin: type) -> Any:
+    """The type of output that *cls* was given, known to be one; None for text."""
+    arguments = type_arguments(cls, origin)
+    type_ = arguments[0] if arguments else NoneType
+    if type_ is NoneType:
+        return None
+    item = get_args(type_)[0] if get_origin(type_) is list else type_
+    if not (isinstance(item, type) and dataclasses.is_dataclass(item)):
+        raise PromptValidationError(
+            f"{type_name(type_)} cannot be an output",
+            field="output_type",
+            hint="Use a dataclass, a list of one, or nothing for plain text.",
+        )
+    return type_

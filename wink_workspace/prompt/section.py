@@ -1,0 +1,296 @@
+"""Sections: pieces of a prompt, each with the tools, policies and resources it explains.
+
+Rule 1: a section knows itself and its children, never its place. Paths, numbers and values
+of parameters come from the prompt, so one section may stand in several prompts.
+Rule 2: a section does not change after it is built, and showing it changes nothing.
+Rule 3: what is wrong with a section is said when it is built, with its key.
+
+A subclass that brings its own tools passes them to ``super().__init__``; one that keeps
+state in the session registers its reducers in ``install``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import NoneType
+from typing import Any, Final, Generic, TypedDict, cast
+
+from typing_extensions import TypeVar
+
+from wink_workspace.errors import PromptValidationError
+from wink_workspace.session import SessionProtocol
+
+from ._bindings import checked_resources
+from ._generics import Specialised, type_arguments, type_name
+from ._template import Template
+from .policy import ToolPolicy
+from .tool import Tool
+
+__all__ = ["Section", "SectionOptions", "SectionVisibility"]
+
+P = TypeVar("P", default=None)
+T = TypeVar("T")
+
+_KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+class SectionVisibility(StrEnum):
+    """How much of a section is shown."""
+
+    FULL = "full"
+    SUMMARY = "summary"
+
+
+class SectionOptions(TypedDict, Generic[P], total=False):
+    """The keyword arguments that every section takes beside ``tools``; see ``Section``."""
+
+    key: str | None
+    params: type[P] | None
+    default_params: P | None
+    children: Sequence[Section[Any]]
+    enabled: Callable[..., bool] | None
+    summary: str | None
+    visibility: SectionVisibility
+    policies: Sequence[ToolPolicy]
+    resources: Mapping[type[Any], object] | None
+    accepts_overrides: bool
+
+
+class Section(Specialised, Generic[P]):
+    """A heading, with no text of its own; ``MarkdownSection`` adds the text.
+
+    Args:
+        title: The heading, one line.
+        key: Names the section among its siblings: 1 to 64 of ``a-z0-9_-``. Derived from the
+            title when omitted.
+        params: The dataclass whose fields the section's texts may use, when it is not given
+            as ``Section[Params]``.
+        default_params: Used when the prompt has no value of that type.
+        tools: What the section explains.
+        children: Sections below this one.
+        enabled: Whether the section, with everything below it, takes part. Called with the
+            params if it has a positional parameter without default, and with ``session=``
+            if it has a parameter of that name (None outside a session).
+        summary: What is shown instead while the section is closed; a template like the body.
+        visibility: How the section is shown until the session says otherwise.
+        policies: Checked before any tool of this section or of one below it runs.
+        resources: Type to instance, or to a ``Binding`` that makes it.
+        accepts_overrides: Whether a store may replace the section's text and its tools'
+            descriptions.
+
+    Raises:
+        PromptValidationError: If an argument is wrong; names the key and the argument.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        *,
+        key: str | None = None,
+        params: type[P] | None = None,
+        default_params: P | None = None,
+        tools: Sequence[Tool[Any, Any]] = (),
+        children: Sequence[Section[Any]] = (),
+        enabled: Callable[..., bool] | None = None,
+        summary: str | None = None,
+        visibility: SectionVisibility = SectionVisibility.FULL,
+        policies: Sequence[ToolPolicy] = (),
+        resources: Mapping[type[Any], object] | None = None,
+        accepts_overrides: bool = True,
+    ) -> None:
+        self.title: Final = _checked_title(title)
+        self.key: Final = _checked_key(key, self.title)
+        self.params_type: Final = self._checked_params_type(params)
+        self.default_params: Final = self._checked_default(default_params)
+        self._tools = self._all_of(Tool, "tools", tools)
+        self.children: Final = self._all_of(Section, "children", children)
+        self._enabled = self._checked_predicate(enabled)
+        self.summary: Final = summary
+        self._summary = None if summary is None else self._parsed(summary, "summary")
+        self.visibility: Final = self._checked_visibility(visibility)
+        self.policies: Final = self._all_of(ToolPolicy, "policies", policies)
+        self.resources: Final = checked_resources(resources or {}, section_path=(self.key,))
+        self.accepts_overrides: Final = accepts_overrides
+
+    @property
+    def template(self) -> str | None:
+        """The text that an override may replace; None when the body is no template."""
+        return None
+
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """The names that the section's texts may use, the fields of its params."""
+        type_ = cast("Any", self.params_type)
+        return () if type_ is None else tuple(field.name for field in dataclasses.fields(type_))
+
+    def tools(self) -> tuple[Tool[Any, Any], ...]:
+        """The section's own tools in the order declared, without those of its children."""
+        return self._tools
+
+    def body(self, params: P | None, *, override: str | None = None) -> str:  # noqa: ARG002 - for subclasses
+        """The text below the heading.
+
+        Args:
+            params: A value of ``params_type``.
+            override: A template to use instead of the section's own.
+
+        Raises:
+            PromptValidationError: If *override* has wrong placeholders.
+        """
+        return ""
+
+    def summary_text(self, params: P | None) -> str:
+        """What is shown while the section is closed; empty without a summary."""
+        return "" if self._summary is None else self._summary.fill(params)
+
+    @property
+    def fallback_params(self) -> P | None:
+        """The params when the prompt has none: the default ones, or the type's own defaults.
+
+        None if there are no defaults, or no params.
+        """
+        if self.default_params is not None or self.params_type is None:
+            return self.default_params
+        needs_values = any(
+            field.init
+            and field.default is dataclasses.MISSING
+            and field.default_factory is dataclasses.MISSING
+            for field in dataclasses.fields(cast("Any", self.params_type))
+        )
+        return None if needs_values else self.params_type()
+
+    @property
+    def enabled_by_params(self) -> bool:
+        """Whether ``is_enabled`` needs the params."""
+        return self._enabled is not None and self._enabled.takes_params
+
+    def is_enabled(self, params: P | None, *, session: SessionProtocol | None = None) -> bool:
+        """Whether the section takes part; the answer holds for everything below it too."""
+        return self._enabled is None or self._enabled(params, session)
+
+    def install(self, session: SessionProtocol) -> None:
+        """Register what the section keeps in *session*; may be called again. Nothing here."""
+
+    def _parsed(self, text: str, field: str) -> Template:
+        return Template.parse(text, self.placeholders, section_path=(self.key,), field=field)
+
+    def _wrong(self, message: str, field: str, *, hint: str = "") -> PromptValidationError:
+        return PromptValidationError(message, section_path=(self.key,), field=field, hint=hint)
+
+    def _checked_params_type(self, given: type[P] | None) -> type[P] | None:
+        arguments = type_arguments(type(self), Section)
+        declared = None if arguments in (None, (NoneType,)) else arguments[0]
+        if given is not None and declared is not None and given is not declared:
+            raise self._wrong(
+                f"params={type_name(given)} contradicts [{type_name(declared)}]",
+                "params",
+                hint="Give the type once.",
+            )
+        chosen = declared if given is None else given
+        if chosen is None:
+            return None
+        if not (isinstance(chosen, type) and dataclasses.is_dataclass(chosen)):
+            raise self._wrong(f"{type_name(chosen)} is not a dataclass", "params")
+        return cast("type[P]", chosen)
+
+    def _checked_default(self, default: P | None) -> P | None:
+        if default is not None and type(default) is not self.params_type:
+            raise self._wrong(
+                f"a {type_name(type(default))} where the section's params are "
+                + type_name(self.params_type or NoneType),
+                "default_params",
+            )
+        return default
+
+    def _all_of(self, type_: type[T], field: str, given: Sequence[T]) -> tuple[T, ...]:
+        for item in given:
+            if not isinstance(item, type_):
+                raise self._wrong(f"{item!r} is not a {type_.__name__}", field)
+        return tuple(given)
+
+    def _checked_predicate(self, function: Callable[..., bool] | None) -> _Predicate | None:
+        if function is None:
+            return None
+        predicate = _Predicate.of(function)
+        if predicate is None:
+            raise self._wrong(
+                "the predicate asks for more than it is given",
+                "enabled",
+                hint="It may take the params and a keyword 'session', nothing else.",
+            )
+        if predicate.takes_params and self.params_type is None:
+            raise self._wrong(
+                "the predicate takes params but the section has none",
+                "enabled",
+                hint="Give the section a params type, or take no argument.",
+            )
+        return predicate
+
+    def _checked_visibility(self, visibility: SectionVisibility) -> SectionVisibility:
+        if visibility is SectionVisibility.SUMMARY and self.summary is None:
+            raise self._wrong(
+                "the section is to be summarised but has no summary",
+                "visibility",
+                hint="Give it a summary.",
+            )
+        return visibility
+
+
+@dataclass(frozen=True, slots=True)
+class _Predicate:
+    """A function that says whether a section is enabled, and what it wants to know."""
+
+    function: Callable[..., bool]
+    takes_params: bool
+    takes_session: bool
+
+    @classmethod
+    def of(cls, function: Callable[..., bool]) -> _Predicate | None:
+        """Read the signature; None if it has required parameters that nobody would fill."""
+        parameters = inspect.signature(function).parameters.values()
+        required = [
+            parameter
+            for parameter in parameters
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            and parameter.name != "session"
+        ]
+        if len(required) > 1 or any(p.kind is p.KEYWORD_ONLY for p in required):
+            return None
+        return cls(
+            function,
+            takes_params=bool(required),
+            takes_session=any(parameter.name == "session" for parameter in parameters),
+        )
+
+    def __call__(self, params: object, session: SessionProtocol | None) -> bool:
+        positional = (params,) if self.takes_params else ()
+        by_name = {"session": session} if self.takes_session else {}
+        return bool(self.function(*positional, **by_name))
+
+
+def _checked_title(title: str) -> str:
+    stripped = title.strip()
+    if not stripped or len(stripped.splitlines()) > 1:
+        raise PromptValidationError(f"{title!r} is no title", hint="Give one line of text.")
+    return stripped
+
+
+def _checked_key(key: str | None, title: str) -> str:
+    if key is None:
+        plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+        key = re.sub(r"[^a-z0-9]+", "-", plain)[:64].strip("-")
+    if not _KEY.fullmatch(key):
+        raise PromptValidationError(
+            f"{key!r} is no key",
+            section_path=(title,),
+            field="key",
+            hint="Use 1 to 64 of a-z, 0-9, '_' and '-', beginning with a letter or digit.",
+        )
+    return key
