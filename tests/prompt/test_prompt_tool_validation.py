@@ -195,7 +195,11 @@ def with_qualified_names(
 ) -> results.ToolResult[Answer]: ...
 
 
-def with_strings(params: "Query", *, context: "ToolContext") -> "ToolResult['Answer']": ...
+def with_strings(
+    params: "Query",  # noqa: UP037 - the quotes are the point
+    *,
+    context: ToolContext,
+) -> ToolResult["Answer"]: ...  # noqa: UP037 - as above
 
 
 def any_kind(params: P, *, context: ToolContext) -> ToolResult[P]: ...

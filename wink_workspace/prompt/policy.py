@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -25,7 +26,8 @@ from wink_workspace.errors import (
     UsageError,
     WinkError,
 )
-from wink_workspace.filesystem.model import FileKind
+from wink_workspace.filesystem.links import physical_path
+from wink_workspace.filesystem.model import FileKind, FileStat
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath, parse_path
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.session import (
@@ -383,22 +385,29 @@ def _content(path: WorkspacePath, files: Filesystem) -> tuple[str, str] | None:
     A link that leads nowhere or outside reaches none; the handler will say so.
     """
     try:
-        reached = files.stat(path)
-        if reached.kind is not FileKind.FILE:
+        if files.stat(path).kind is not FileKind.FILE:
             return None
-        return str(reached.path), files.fingerprint(reached.path)
+        place = physical_path(partial(_stat_without_links, files), path, follow=True)
+        return str(place), files.fingerprint(place)
     except FilesystemError:
         return None
 
 
 def _place(path: WorkspacePath, files: Filesystem) -> WorkspacePath:
     """*path* with the links on the way resolved, not the last name: a move or delete acts on it."""
-    if path == ROOT:
-        return path
     try:
-        return files.stat(path.parent).path / path.name
+        return physical_path(partial(_stat_without_links, files), path, follow=False)
     except FilesystemError:
         return path
+
+
+def _stat_without_links(files: Filesystem, path: WorkspacePath) -> FileStat | None:
+    """What is at *path* if no component before the last is a link, as ``physical_path`` wants."""
+    try:
+        on_the_way = [files.stat(place, follow=False).kind for place in path.ancestors()]
+        return None if FileKind.SYMLINK in on_the_way else files.stat(path, follow=False)
+    except FilesystemError:
+        return None
 
 
 def _known(view: SliceView[KnownFiles]) -> Map[str, str]:

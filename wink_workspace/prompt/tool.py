@@ -107,9 +107,11 @@ class Tool(Specialised, Generic[P, R]):
             ParseError: If they do not fit; it lists every problem, in sentences for the model.
         """
         what = f"arguments of {self.name}"
-        if isinstance(arguments, str) and arguments.strip():
-            return serde.parse_json(self.params_type, arguments, what=what)
-        return serde.parse(self.params_type, arguments or {}, what=what)
+        if isinstance(arguments, str):
+            text = arguments if arguments.strip() else "{}"
+            return serde.parse_json(self.params_type, text, what=what)
+        given: Mapping[str, object] = {} if arguments is None else arguments
+        return serde.parse(self.params_type, given, what=what)
 
     def check_value(self, value: object) -> str | None:
         """What is wrong with *value* as a result, as a clause; ``None`` when it fits.
