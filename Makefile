@@ -23,7 +23,7 @@ check: $(READY)  ## style, types, layers
 	$(BIN)/pyright
 
 bench: $(READY)  ## writes benchmarks/out/latest.json
-	$(BIN)/python -m benchmarks
+	$(BIN)/pytest -q benchmarks -o python_files="bench_*.py" -o python_functions="bench_*"
 
 soak: $(READY)  ## the long versions of the tests
 	$(BIN)/pytest -q -m soak

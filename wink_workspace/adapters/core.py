@@ -9,7 +9,7 @@ bounded, as is the number of turns and of attempts at structured output.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -25,9 +25,7 @@ from .messages import (
     UserMessage,
 )
 from wink_workspace.clock import (
-    SYSTEM_CLOCK,
     BudgetTracker,
-    Clock,
     Deadline,
     Heartbeat,
     TokenUsage,
@@ -82,7 +80,6 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         limits: Bounds of one evaluation.
         heartbeat: Handed to the executor; beats with every call.
         redact: Applied to what calls leave in session, journal, telemetry and context.
-        clock: The source of time.
     """
 
     def __init__(
@@ -91,12 +88,10 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         limits: LoopLimits | None = None,
         heartbeat: Heartbeat | None = None,
         redact: Callable[[str], str] | None = None,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.limits = limits or LoopLimits()
-        self.heartbeat = heartbeat or Heartbeat(clock)
+        self.heartbeat = heartbeat or Heartbeat()
         self.redact = redact
-        self.clock = clock
 
     @abstractmethod
     def complete(self, request: ModelRequest) -> ModelTurn:
@@ -140,7 +135,7 @@ class ProviderAdapter(ABC, Generic[OutputT]):
 
 
 @contextmanager
-def _opened(prompt: Prompt[Any]) -> Iterator[None]:
+def _opened(prompt: Prompt[Any]) -> Generator[None]:
     if prompt.resources.is_open:
         yield
         return
@@ -192,7 +187,7 @@ class _Evaluation(Generic[OutputT]):
                 prompt=self._rendered.prompt_name,
                 text=self._rendered.text,
                 tools=tuple(tool.name for tool in self._rendered.tools),
-                at=self._adapter.clock.now(),
+                at=self._session.clock.now(),
             )
         )
         self._executor = ToolExecutor(
@@ -204,7 +199,6 @@ class _Evaluation(Generic[OutputT]):
             budget_tracker=self._budget_tracker,
             heartbeat=self._adapter.heartbeat,
             redact=self._adapter.redact,
-            clock=self._adapter.clock,
         )
 
     def _ask(self) -> ModelTurn:
@@ -243,21 +237,22 @@ class _Evaluation(Generic[OutputT]):
         try:
             outcome = self._executor.execute(call)
         except VisibilityExpansionRequired as request:
-            text, success = self._expand(request), True
+            text, success = self._expand(request)
         else:
             text, success = outcome.text, outcome.result.success
         self._messages.append(ToolMessage(call.id, call.name, text, success))
 
-    def _expand(self, request: VisibilityExpansionRequired) -> str:
-        """Open the sections asked for; what to tell the model."""
+    def _expand(self, request: VisibilityExpansionRequired) -> tuple[str, bool]:
+        """Open the sections asked for; what to tell the model, and whether it was done."""
         if self._n_expansions >= self._adapter.limits.max_expansions:
-            return "No more sections can be opened in this run; work with what is shown."
+            return "No more sections can be opened in this run; work with what is shown.", False
         self._n_expansions += 1
         for key in request.section_keys:
             self._session.dispatch(SetVisibility(key, SectionVisibility.FULL))
         self._render()
         opened = f"Opened: {', '.join(request.section_keys)}. The instructions now show them."
-        return "\n".join([opened, *(f"{key}: {why}" for key, why in request.problems.items())])
+        problems = [f"{key}: {why}" for key, why in request.problems.items()]
+        return "\n".join([opened, *problems]), True
 
     def _finish(self, text: str) -> PromptResponse[OutputT]:
         """Parse the last message; ``ParseError`` if it is not the output asked for."""
@@ -273,7 +268,7 @@ class _Evaluation(Generic[OutputT]):
                 text=text,
                 output=output,
                 usage=self._usage,
-                at=self._adapter.clock.now(),
+                at=self._session.clock.now(),
             )
         )
         return PromptResponse(self._rendered.prompt_name, text, cast("OutputT | None", output))

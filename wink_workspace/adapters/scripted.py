@@ -40,7 +40,7 @@ class _Call:
 class _Turn:
     text: str = ""
     tool_calls: tuple[_Call, ...] = ()
-    usage: TokenUsage = TokenUsage()
+    usage: TokenUsage = field(default_factory=TokenUsage)
 
 
 def load_script(path: str | os.PathLike[str]) -> tuple[ModelTurn, ...]:
@@ -93,7 +93,7 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
         """Turns not played yet."""
         return len(self._turns) - self._n_played
 
-    def complete(self, request: ModelRequest) -> ModelTurn:
+    def complete(self, request: ModelRequest) -> ModelTurn:  # noqa: ARG002 - a script answers whatever is asked
         """The next turn.
 
         Raises:
@@ -118,10 +118,7 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
 
     def __init__(self, adapter: ProviderAdapter[OutputT], path: str | os.PathLike[str]) -> None:
         super().__init__(
-            limits=adapter.limits,
-            heartbeat=adapter.heartbeat,
-            redact=adapter.redact,
-            clock=adapter.clock,
+            limits=adapter.limits, heartbeat=adapter.heartbeat, redact=adapter.redact
         )
         self._adapter = adapter
         self._path = Path(path)

@@ -21,7 +21,7 @@ from datetime import datetime
 from typing import Any
 
 from wink_workspace import serde
-from wink_workspace.clock import SYSTEM_CLOCK, BudgetTracker, Clock, Deadline, Heartbeat
+from wink_workspace.clock import BudgetTracker, Deadline, Heartbeat
 from wink_workspace.errors import (
     BudgetExceededError,
     DeadlineExceededError,
@@ -83,13 +83,12 @@ class ToolExecutor:
         prompt: The prompt whose resources are open while calls run.
         rendered_prompt: The rendering that offered the tools.
         adapter: Handed to handlers, for prompts they evaluate themselves.
-        session: State; its lock is held for the length of each call.
+        session: State and clock; its lock is held for the length of each call.
         deadline: No call starts after it.
         budget_tracker: No call starts once its budget is exceeded.
         heartbeat: Beats before and after each call, and when a handler asks.
         redact: Applied to every string of parameters and results before they enter the
             session, the journal, telemetry or the model's context. Files are not redacted.
-        clock: The source of time.
     """
 
     def __init__(
@@ -103,7 +102,6 @@ class ToolExecutor:
         budget_tracker: BudgetTracker | None = None,
         heartbeat: Heartbeat | None = None,
         redact: Callable[[str], str] | None = None,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._prompt = prompt
         self._rendered = rendered_prompt
@@ -111,9 +109,9 @@ class ToolExecutor:
         self._session = session
         self._deadline = deadline
         self._budget_tracker = budget_tracker
-        self._heartbeat = heartbeat or Heartbeat(clock)
+        self._heartbeat = heartbeat or Heartbeat(session.clock)
         self._redact = redact
-        self._clock = clock
+        self._clock = session.clock
         self._transactions = transactions_of(session)
 
     def execute(self, call: ToolCall) -> CallOutcome:
@@ -300,6 +298,8 @@ class ToolExecutor:
                 self._session.reduce(fact, kind=SliceKind.LOG)
             except ReducerError:
                 _log.exception("A LOG reducer raised on %s; the call stands", type(fact).__name__)
+                if fact is event:
+                    self._session[ToolInvoked].append(event)
         self._session.notify(event)
         self._heartbeat.beat()
 
@@ -334,7 +334,7 @@ def _refusal(
     for policy in policies:
         attempt.policy = policy.name
         decision = policy.check(tool, params, context=context)
-        attempt.decisions.append(PolicyVerdict(policy.name, decision.allowed, decision.reason))
+        attempt.decisions.append(PolicyVerdict(policy=policy.name, allowed=decision.allowed, reason=decision.reason))
         if not decision.allowed:
             return ToolResult.error(f"Refused by policy {policy.name!r}: {decision.reason}")
     attempt.policy = None
@@ -377,7 +377,7 @@ def _verdict(error: BaseException, attempt: _Attempt) -> tuple[_AnyResult, BaseE
     subject = f"Tool {attempt.call.name!r}"
     if attempt.policy is not None and isinstance(error, Exception):
         reason = f"it raised {what}"
-        attempt.decisions.append(PolicyVerdict(attempt.policy, allowed=False, reason=reason))
+        attempt.decisions.append(PolicyVerdict(policy=attempt.policy, allowed=False, reason=reason))
         return ToolResult.error(f"Refused by policy {attempt.policy!r}: {reason}"), None
     match error:
         case ToolValidationError():

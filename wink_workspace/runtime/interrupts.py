@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -31,7 +31,7 @@ class InterruptGate:
         self._installed = False
 
     @contextmanager
-    def closed(self) -> Iterator[None]:
+    def closed(self) -> Generator[None]:
         """Hold SIGINT back inside the block; what came is delivered at its end."""
         was_open, self._open = self._open, False
         owner = self._install()
@@ -46,7 +46,7 @@ class InterruptGate:
                 signal.raise_signal(signal.SIGINT)
 
     @contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self) -> Generator[None]:
         """Let SIGINT strike inside the block, and what was held back at its start."""
         was_open, self._open = self._open, True
         try:

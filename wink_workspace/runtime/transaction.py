@@ -14,7 +14,7 @@ session runs nothing until ``SessionTransactions.recover`` has restored what fai
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
@@ -100,7 +100,7 @@ class SessionTransactions:
         return len(self._stack)
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> Generator[None]:
         """Own the session for one call: other threads wait, SIGINT is held back.
 
         Raises:
@@ -114,7 +114,7 @@ class SessionTransactions:
     @contextmanager
     def transaction(
         self, participants: Sequence[Snapshotable], *, discard: Callable[[], object]
-    ) -> Iterator[Transaction]:
+    ) -> Generator[Transaction]:
         """Open a transaction inside the ones already open, as a savepoint.
 
         Leaving the block with the transaction still open rolls it back.

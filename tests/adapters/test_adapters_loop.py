@@ -1,0 +1,365 @@
+"""The evaluation loop: turns, calls in order, opened sections, structured output, limits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support import Note, Text
+
+from wink_workspace.adapters import (
+    LoopLimits,
+    ModelRequest,
+    ModelTurn,
+    ScriptedAdapter,
+    ScriptRecorder,
+    ToolMessage,
+    UserMessage,
+    load_script,
+)
+from wink_workspace.clock import Budget, BudgetTracker, Deadline, ManualClock, TokenUsage
+from wink_workspace.errors import PromptEvaluationError, ScriptError, UsageError
+from wink_workspace.filesystem import Filesystem, MemoryFilesystem
+from wink_workspace.prompt import (
+    MarkdownSection,
+    Prompt,
+    PromptTemplate,
+    SectionVisibility,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from wink_workspace.runtime import ToolCall
+from wink_workspace.session import PromptExecuted, PromptRendered, Session, ToolInvoked
+
+
+def note(params: Text, *, context: ToolContext) -> ToolResult[None]:
+    context.session[Note].append(Note(params.text))
+    return ToolResult.ok(None, f"noted {params.text}")
+
+
+NOTE = Tool[Text, None](name="note", description="Leave a note", handler=note)
+
+
+class Listening(ScriptedAdapter):
+    """A scripted adapter that keeps what it was asked."""
+
+    def __init__(self, *turns: ModelTurn, **options: object) -> None:
+        super().__init__(turns, **options)
+        self.requests: list[ModelRequest] = []
+
+    def complete(self, request: ModelRequest) -> ModelTurn:
+        self.requests.append(request)
+        return super().complete(request)
+
+
+def calls(*texts: str, tool: str = "note", usage: TokenUsage | None = None) -> ModelTurn:
+    """A turn that calls the tool once for each text."""
+    return ModelTurn(
+        tool_calls=tuple(ToolCall(f"c{n}", tool, {"text": text}) for n, text in enumerate(texts)),
+        usage=usage or TokenUsage(),
+    )
+
+
+def plain_prompt(*tools: Tool) -> Prompt:
+    section = MarkdownSection(title="Task", template="Do it.", tools=tools or (NOTE,))
+    return Prompt(ns="tests", key="plain", name="plain", sections=[section])
+
+
+def test_a_run_ends_with_the_first_turn_that_calls_nothing() -> None:
+    session = Session()
+    adapter = Listening(calls("a"), calls("b"), ModelTurn("All done."), ModelTurn("unused"))
+    response = adapter.evaluate(plain_prompt(), session=session)
+    assert (response.prompt_name, response.text, response.output) == ("plain", "All done.", None)
+    assert session[Note].all() == (Note("a"), Note("b"))
+    assert adapter.n_left == 1
+
+
+def test_parallel_calls_of_one_turn_run_in_order_and_are_all_answered() -> None:
+    session = Session()
+    adapter = Listening(calls("a", "b", "c"), ModelTurn("Done."))
+    adapter.evaluate(plain_prompt(), session=session)
+    assert [record.params for record in session[ToolInvoked].all()] == [
+        Text("a"),
+        Text("b"),
+        Text("c"),
+    ]
+    answers = adapter.requests[1].messages[1:]
+    assert answers == tuple(
+        ToolMessage(f"c{n}", "note", f"noted {text}", success=True) for n, text in enumerate("abc")
+    )
+
+
+def test_a_failed_call_is_told_to_the_model_and_the_run_goes_on() -> None:
+    session = Session()
+    adapter = Listening(calls("a", tool="nope"), ModelTurn("Done."))
+    adapter.evaluate(plain_prompt(), session=session)
+    (answer,) = adapter.requests[1].messages[1:]
+    assert isinstance(answer, ToolMessage)
+    assert not answer.success
+    assert "no tool named 'nope'" in answer.text
+
+
+def test_a_request_carries_the_instructions_and_the_tools_schemas() -> None:
+    adapter = Listening(ModelTurn("Done."))
+    adapter.evaluate(plain_prompt(), session=Session())
+    (request,) = adapter.requests
+    assert "Do it." in request.instructions
+    (tool,) = request.tools
+    assert (tool.name, tool.description) == ("note", "Leave a note")
+    assert tool.schema["type"] == "object"
+
+
+def test_the_session_records_the_rendering_and_the_end_with_the_tokens_spent() -> None:
+    session = Session()
+    adapter = Listening(
+        calls("a", usage=TokenUsage(10, 2)), ModelTurn("Done.", usage=TokenUsage(20, 3))
+    )
+    adapter.evaluate(plain_prompt(), session=session)
+    (rendered,) = session[PromptRendered].all()
+    assert rendered.tools == ("note",)
+    (executed,) = session[PromptExecuted].all()
+    assert (executed.text, executed.usage) == ("Done.", TokenUsage(30, 5))
+
+
+# Structured output
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A structured answer."""
+
+    passed: bool
+    reason: str
+
+
+def verdict_prompt() -> Prompt[Verdict]:
+    template = PromptTemplate[Verdict](
+        ns="tests",
+        key="verdict",
+        name="verdict",
+        sections=[MarkdownSection(title="Task", template="Judge.")],
+    )
+    return Prompt(template)
+
+
+@pytest.mark.parametrize("fence", ["{}", "```json\n{}\n```", "  {}\n"])
+def test_structured_output_is_parsed_with_or_without_a_fence(fence: str) -> None:
+    text = fence.replace("{}", '{"passed": true, "reason": "fine"}')
+    response = Listening(ModelTurn(text)).evaluate(verdict_prompt(), session=Session())
+    assert response.output == Verdict(passed=True, reason="fine")
+
+
+def test_a_wrong_answer_is_sent_back_with_every_problem() -> None:
+    adapter = Listening(ModelTurn('{"passed": 1}'), ModelTurn('{"passed": true, "reason": "x"}'))
+    response = adapter.evaluate(verdict_prompt(), session=Session())
+    assert response.output == Verdict(passed=True, reason="x")
+    complaint = adapter.requests[1].messages[-1]
+    assert isinstance(complaint, UserMessage)
+    assert "passed" in complaint.text
+    assert "reason" in complaint.text
+    assert adapter.requests[0].output_schema is not None
+
+
+def test_answers_that_stay_wrong_end_the_run_in_phase_response() -> None:
+    adapter = Listening(*[ModelTurn("prose")] * 3)
+    with pytest.raises(PromptEvaluationError) as caught:
+        adapter.evaluate(verdict_prompt(), session=Session())
+    assert caught.value.phase == "response"
+    assert adapter.n_left == 0
+
+
+# Disclosure
+
+
+def folded_prompt() -> Prompt:
+    inner = Tool[Text, None](name="inner", description="Inside", handler=note)
+    return Prompt(
+        ns="tests",
+        key="folded",
+        name="folded",
+        sections=[
+            MarkdownSection(title="Task", template="Do it.", tools=[NOTE]),
+            MarkdownSection(
+                title="Extra",
+                key="extra",
+                template="All the details.",
+                summary="Details on demand.",
+                visibility=SectionVisibility.SUMMARY,
+                tools=[inner],
+            ),
+        ],
+    )
+
+
+def opening(*keys: str) -> ModelTurn:
+    arguments = {"section_keys": list(keys), "reason": "to see"}
+    return ModelTurn(tool_calls=(ToolCall("open", "open_sections", arguments),))
+
+
+@pytest.mark.behaviour(6, 17)
+def test_opening_a_section_renders_the_prompt_again_with_its_text_and_tools() -> None:
+    adapter = Listening(opening("extra"), calls("x", tool="inner"), ModelTurn("Done."))
+    session = Session()
+    adapter.evaluate(folded_prompt(), session=session)
+    first, second, _ = adapter.requests
+    assert "All the details." not in first.instructions
+    assert "All the details." in second.instructions
+    assert "inner" in [tool.name for tool in second.tools]
+    assert session[Note].latest() == Note("x")
+
+
+@pytest.mark.behaviour(7)
+def test_in_a_mixed_request_the_good_keys_are_opened_and_the_bad_ones_explained() -> None:
+    adapter = Listening(opening("extra", "nowhere"), ModelTurn("Done."))
+    adapter.evaluate(folded_prompt(), session=Session())
+    answer = adapter.requests[1].messages[-1]
+    assert isinstance(answer, ToolMessage)
+    assert "Opened: extra" in answer.text
+    assert "nowhere" in answer.text
+
+
+@pytest.mark.behaviour(7)
+def test_rendering_again_is_bounded() -> None:
+    adapter = Listening(opening("extra"), ModelTurn("Done."), limits=LoopLimits(max_expansions=0))
+    session = Session()
+    adapter.evaluate(folded_prompt(), session=session)
+    assert len(session[PromptRendered].all()) == 1
+    answer = adapter.requests[1].messages[-1]
+    assert isinstance(answer, ToolMessage)
+    assert "No more sections" in answer.text
+    assert not answer.success
+
+
+# Limits
+
+
+def test_a_run_without_end_is_ended() -> None:
+    adapter = Listening(*[calls("a")] * 9, limits=LoopLimits(max_turns=3))
+    with pytest.raises(PromptEvaluationError, match="3 turns"):
+        adapter.evaluate(plain_prompt(), session=Session())
+    assert adapter.n_left == 6
+
+
+def test_a_budget_is_checked_before_each_turn() -> None:
+    tracker = BudgetTracker(Budget(max_output_tokens=4))
+    adapter = Listening(*[ModelTurn("x", usage=TokenUsage(1, 5))] * 2)
+    adapter.evaluate(plain_prompt(), session=Session(), budget_tracker=tracker)
+    with pytest.raises(PromptEvaluationError) as caught:
+        adapter.evaluate(plain_prompt(), session=Session(), budget_tracker=tracker)
+    assert caught.value.phase == "budget"
+    assert adapter.n_left == 1
+
+
+@pytest.mark.behaviour(18)
+def test_a_deadline_is_checked_before_each_turn() -> None:
+    clock = ManualClock()
+    deadline = Deadline.after(1, clock=clock)
+    clock.advance(1)
+    adapter = Listening(ModelTurn("x"))
+    with pytest.raises(PromptEvaluationError) as caught:
+        adapter.evaluate(plain_prompt(), session=Session(), deadline=deadline)
+    assert caught.value.phase == "request"
+    assert adapter.n_left == 1
+
+
+def test_limits_that_cannot_work_are_refused() -> None:
+    with pytest.raises(UsageError):
+        LoopLimits(max_turns=0)
+
+
+# Nested evaluation
+
+
+def test_a_handler_evaluates_a_prompt_of_its_own_on_the_same_session() -> None:
+    def delegate(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        sub_prompt = plain_prompt()
+        sub_prompt.bind(resources={Filesystem: MemoryFilesystem()})
+        response = context.adapter.evaluate(sub_prompt, session=context.session)
+        return ToolResult.ok(response.text, "Delegated.")
+
+    tool = Tool[Text, str](name="delegate", description="Delegate", handler=delegate)
+    session = Session()
+    adapter = Listening(
+        calls("job", tool="delegate"), calls("inside"), ModelTurn("sub done"), ModelTurn("Done.")
+    )
+    adapter.evaluate(plain_prompt(tool), session=session)
+    assert session[Note].latest() == Note("inside")
+    depths = [(record.tool, record.depth) for record in session[ToolInvoked].all()]
+    assert depths == [("note", 1), ("delegate", 0)]
+    answer = adapter.requests[-1].messages[-1]
+    assert isinstance(answer, ToolMessage)
+    assert answer.text == "Delegated.\n\nsub done"
+
+
+def test_params_given_to_evaluate_are_bound_to_the_prompt() -> None:
+    section = MarkdownSection[Text](title="Task", template="Do ${text}.")
+    prompt = Prompt(ns="tests", key="bound", name="bound", sections=[section])
+    adapter = Listening(ModelTurn("Done."))
+    adapter.evaluate(prompt, Text("this"), session=Session())
+    assert "Do this." in adapter.requests[0].instructions
+
+
+# Scripts
+
+
+def test_a_script_file_drives_a_run(tmp_path: Path) -> None:
+    script = tmp_path / "run.jsonl"
+    lines = [
+        {"text": "Noting.", "tool_calls": [{"name": "note", "arguments": {"text": "a"}}]},
+        {"text": "Done."},
+    ]
+    script.write_text("\n\n".join(json.dumps(line) for line in lines) + "\n")
+    session = Session()
+    response = ScriptedAdapter(load_script(script)).evaluate(plain_prompt(), session=session)
+    assert response.text == "Done."
+    assert session[Note].latest() == Note("a")
+    assert session[ToolInvoked].all()[0].call_id == "call-1-1"
+
+
+def test_a_recorded_run_replays_to_the_same_calls(tmp_path: Path) -> None:
+    recording = tmp_path / "recorded.jsonl"
+    original, replayed = Session(), Session()
+    bad = ModelTurn(tool_calls=(ToolCall("odd", "note", '{"text": 3}'),), usage=TokenUsage(3, 4))
+    first = ScriptedAdapter([calls("a", "é\n"), bad, ModelTurn("Done.")])
+    ScriptRecorder(first, recording).evaluate(plain_prompt(), session=original)
+    ScriptedAdapter(load_script(recording)).evaluate(plain_prompt(), session=replayed)
+
+    def story(session: Session) -> list[object]:
+        return [(r.call_id, r.tool, r.params, r.text) for r in session[ToolInvoked].all()]
+
+    assert story(replayed) == story(original)
+    assert replayed[PromptExecuted].all()[0].usage == TokenUsage(3, 4)
+
+
+def test_a_script_that_ends_too_early_says_how_to_end_it() -> None:
+    with pytest.raises(PromptEvaluationError, match="over after 1 turns") as caught:
+        Listening(calls("a")).evaluate(plain_prompt(), session=Session())
+    assert caught.value.phase == "request"
+    assert "calls no tool" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"{}\n{\n", "line 2"),
+        (b'{"txt": "x"}', "txt"),
+        (b'{"tool_calls": [{"arguments": {}}]}', "tool_calls[0].name"),
+        (b"\xff", "cannot be read"),
+    ],
+)
+def test_a_malformed_script_is_refused_with_its_line(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
+    script = tmp_path / "bad.jsonl"
+    script.write_bytes(content)
+    with pytest.raises(ScriptError) as caught:
+        load_script(script)
+    assert says in str(caught.value)
+
+
+def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match="cannot be read"):
+        load_script(tmp_path / "none.jsonl")

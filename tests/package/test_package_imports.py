@@ -1,0 +1,40 @@
+"""Importing the package costs next to nothing and offers what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import wink_workspace
+
+HEAVY = ["pydantic", "pygit2", "podman", "asteval", "pydantic_ai", "mcp", "fsspec", "typer", "rich"]
+
+
+def modules_after(statement: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after *statement*."""
+    code = f"import sys\n{statement}\nprint('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_loads_no_heavy_library() -> None:
+    assert not modules_after("import wink_workspace") & set(HEAVY)
+
+
+def test_importing_every_everyday_name_loads_no_library_that_is_not_needed_yet() -> None:
+    loaded = modules_after("from wink_workspace import *")
+    assert "wink_workspace.runtime" in loaded
+    assert not loaded & set(HEAVY)
+
+
+def test_every_name_that_is_offered_can_be_had() -> None:
+    for name in wink_workspace.__all__:
+        assert getattr(wink_workspace, name).__name__ == name
+    assert set(wink_workspace.__all__) <= set(dir(wink_workspace))
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Workspce'"):
+        wink_workspace.Workspce  # noqa: B018 - the access is the test

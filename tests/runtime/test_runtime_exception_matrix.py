@@ -1,0 +1,150 @@
+"""What each exception of a handler comes to, row by row; whatever it is, nothing is left of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from support import Note, rig, tool
+
+from wink_workspace.errors import (
+    BudgetExceededError,
+    DeadlineExceededError,
+    FileMissingError,
+    PromptEvaluationError,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+    WinkError,
+)
+from wink_workspace.prompt import ToolContext, ToolResult
+from wink_workspace.session import Outcome
+
+
+@dataclass(frozen=True)
+class Row:
+    """A handler's exception, what leaves ``execute``, and what the record says."""
+
+    raised: BaseException
+    propagates: type[BaseException] | None
+    says: str
+
+
+class UnprintableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text either")
+
+
+MATRIX = [
+    Row(ToolValidationError("limit is odd", hint="Use an even one."), None, "limit is odd. Use an"),
+    Row(VisibilityExpansionRequired(["docs"]), VisibilityExpansionRequired, "docs"),
+    Row(PromptEvaluationError("down", phase="request"), PromptEvaluationError, "down"),
+    Row(DeadlineExceededError("too late"), PromptEvaluationError, "too late"),
+    Row(TypeError("int is not str"), None, "wrong type: TypeError: int is not str"),
+    Row(ValueError("bad value"), None, "ValueError: bad value"),
+    Row(KeyError("k"), None, "KeyError: 'k'"),
+    Row(FileMissingError("no a.txt"), None, "FileMissingError: no a.txt"),
+    Row(BudgetExceededError("9 tokens used, 8 allowed"), None, "BudgetExceededError"),
+    Row(WinkError("ours"), None, "WinkError: ours"),
+    Row(RecursionError("deep"), None, "RecursionError"),
+    Row(MemoryError("full"), None, "MemoryError"),
+    Row(TimeoutError("slow"), None, "TimeoutError"),
+    Row(StopIteration("over"), None, "StopIteration"),
+    Row(UnprintableError(), None, "UnprintableError"),
+    Row(ExceptionGroup("two", [ValueError("x"), OSError("y")]), None, "ExceptionGroup"),
+    Row(KeyboardInterrupt(), KeyboardInterrupt, "KeyboardInterrupt"),
+    Row(SystemExit(3), SystemExit, "SystemExit"),
+    Row(GeneratorExit(), GeneratorExit, "GeneratorExit"),
+]
+
+
+@pytest.mark.behaviour(16, 17, 19, 22, 24, 25, 26)
+@pytest.mark.parametrize("row", MATRIX, ids=lambda row: type(row.raised).__name__)
+def test_a_raising_handler_ends_as_its_row_says_and_leaves_no_trace(row: Row) -> None:
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        files = context.filesystem
+        assert files is not None
+        files.write_bytes("made/new.txt", b"new")
+        files.write_bytes("changed.txt", b"after")
+        files.delete("deleted.txt")
+        context.session[Note].append(Note("state of a failed call"))
+        raise row.raised
+
+    before_files = {"changed.txt": b"be\r\nfore\xff", "deleted.txt": b"still needed"}
+    with rig(tool(act), files=before_files) as workspace:
+        before = workspace.state()
+        if row.propagates is None:
+            outcome = workspace.call("act")
+            assert not outcome.result.success
+            assert row.says in outcome.text
+            assert "'act'" in outcome.text
+        else:
+            with pytest.raises(row.propagates) as caught:
+                workspace.call("act")
+            assert caught.value is row.raised or caught.value.__cause__ is row.raised
+        assert workspace.state() == before
+        assert workspace.session[Note].all() == ()
+        (record,) = workspace.records
+        assert (record.tool, record.success, record.outcome) == ("act", False, Outcome.ROLLED_BACK)
+        assert record.rendered_text == ""
+        assert row.says in record.text
+        assert record.error is not None
+
+
+def test_a_deadline_that_passes_inside_a_handler_is_an_evaluation_error_of_phase_tool() -> None:
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        raise DeadlineExceededError("too late")
+
+    with rig(tool(act)) as workspace, pytest.raises(PromptEvaluationError) as caught:
+        workspace.call("act")
+    assert caught.value.phase == "tool"
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        (None, "returned NoneType"),
+        ("done", "returned str"),
+        (ToolResult("fine", "not none"), "wrong type"),
+    ],
+)
+def test_a_handler_that_returns_the_wrong_thing_fails_and_is_rolled_back(
+    returned: object, says: str
+) -> None:
+    def act(params: object, *, context: ToolContext) -> object:
+        assert context.filesystem is not None
+        context.filesystem.write_text("new.txt", "new")
+        return returned
+
+    with rig(tool(act)) as workspace:
+        outcome = workspace.call("act")
+        assert not outcome.result.success
+        assert says in outcome.text
+        assert not workspace.filesystem.exists("new.txt")
+
+
+def test_an_error_result_is_rolled_back_and_returned_as_it_is() -> None:
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        assert context.filesystem is not None
+        context.filesystem.write_text("new.txt", "new")
+        return ToolResult.error("cannot: ask for less")
+
+    with rig(tool(act)) as workspace:
+        outcome = workspace.call("act")
+        assert outcome.text == "cannot: ask for less"
+        assert outcome.outcome is Outcome.ROLLED_BACK
+        assert not workspace.filesystem.exists("new.txt")
+
+
+@pytest.mark.behaviour(23)
+def test_a_successful_call_keeps_everything() -> None:
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        assert context.filesystem is not None
+        context.filesystem.write_text("new.txt", "new")
+        context.session[Note].append(Note("kept"))
+        return ToolResult.ok(None, "done")
+
+    with rig(tool(act)) as workspace:
+        outcome = workspace.call("act")
+        assert (outcome.text, outcome.outcome) == ("done", Outcome.COMMITTED)
+        assert workspace.filesystem.read_bytes("new.txt") == b"new"
+        assert workspace.session[Note].latest() == Note("kept")

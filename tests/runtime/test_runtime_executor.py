@@ -1,0 +1,452 @@
+"""One call at a time: what is looked up, refused, recorded and told."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+import pytest
+from support import Note, Text, rig, tool
+
+from wink_workspace.adapters import ScriptedAdapter
+from wink_workspace.clock import Budget, BudgetTracker, Deadline, Heartbeat, ManualClock, TokenUsage
+from wink_workspace.errors import PromptEvaluationError
+from wink_workspace.prompt import (
+    MarkdownSection,
+    PolicyDecision,
+    Prompt,
+    Tool,
+    ToolContext,
+    ToolPolicy,
+    ToolResult,
+)
+from wink_workspace.resources import Binding, Scope
+from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.session import (
+    Append,
+    ExternalChange,
+    Outcome,
+    Session,
+    SliceKind,
+    ToolInvoked,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """Parameters with something to get wrong."""
+
+    size: int = field(metadata={"description": "How many", "ge": 1})
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A typed value."""
+
+    path: str
+
+    def render(self) -> str:
+        return f"wrote {self.path}"
+
+
+def write(params: Text, *, context: ToolContext) -> ToolResult[Written]:
+    assert context.filesystem is not None
+    context.filesystem.write_text(params.text, "content")
+    return ToolResult.ok(Written(params.text), "Done.")
+
+
+WRITE = Tool[Text, Written](name="write", description="Write a file", handler=write)
+
+
+def nothing(params: Text, *, context: ToolContext) -> ToolResult[None]:
+    return ToolResult.ok(None)
+
+
+NOTHING = Tool[Text, None](name="nothing", description="Do nothing", handler=nothing)
+
+
+class Rule(ToolPolicy):
+    """A policy whose answers a test chooses."""
+
+    name = "rule"
+
+    def __init__(self, *, check: object = None, on_result: object = None) -> None:
+        self._check, self._on_result = check, on_result
+
+    def check(self, tool: Tool, params: object, *, context: ToolContext) -> PolicyDecision:
+        if isinstance(self._check, BaseException):
+            raise self._check
+        return (
+            PolicyDecision.allow() if self._check is None else PolicyDecision.deny(str(self._check))
+        )
+
+    def on_result(
+        self, tool: Tool, params: object, result: ToolResult, *, context: ToolContext
+    ) -> None:
+        context.session[Note].append(Note("seen"))
+        if isinstance(self._on_result, BaseException):
+            raise self._on_result
+
+
+# Finding the tool and its parameters
+
+
+@pytest.mark.behaviour(15)
+def test_an_unknown_tool_is_answered_with_the_names_that_are_close() -> None:
+    with rig(WRITE, NOTHING) as workspace:
+        assert workspace.call("wriet").text == (
+            "There is no tool named 'wriet'. Did you mean write?"
+        )
+        assert "Tools: write, nothing." in workspace.call("zzz").text
+
+
+@pytest.mark.behaviour(14)
+def test_every_wrong_argument_is_reported_at_once_and_the_handler_does_not_run() -> None:
+    def handle(params: Sized, *, context: ToolContext) -> ToolResult[None]:
+        raise AssertionError("must not run")
+
+    sized = Tool[Sized, None](name="sized", description="Sized", handler=handle)
+    with rig(sized) as workspace:
+        outcome = workspace.call("sized", size=0, names=["a", 7], colour="red")
+    assert not outcome.result.success
+    for place in ("size", "names[1]", "colour"):
+        assert place in outcome.text
+    assert outcome.event.error is None
+
+
+@pytest.mark.behaviour(15)
+@pytest.mark.parametrize("arguments", ["", "{", "[1]", '"x"', "null}", "NaN", '{"text": NaN}'])
+def test_bad_json_answers_the_model(arguments: str) -> None:
+    with rig(tool(nothing)) as workspace:
+        outcome = workspace.call("act", arguments)
+    if arguments:
+        assert not outcome.result.success
+        assert "act" in outcome.text
+        assert workspace.records[0].params == arguments
+    else:
+        assert outcome.result.success, "no arguments at all means none are given"
+
+
+def test_a_tool_without_a_handler_says_so() -> None:
+    silent = Tool[None, None](name="silent", description="Nothing behind it", handler=None)
+    with rig(silent) as workspace:
+        assert "no handler" in workspace.call("silent").text
+
+
+# Limits
+
+
+@pytest.mark.behaviour(18, 19)
+def test_an_expired_deadline_ends_the_run_before_the_handler_starts() -> None:
+    clock = ManualClock()
+    deadline = Deadline.after(5, clock=clock)
+    with rig(WRITE, session=Session(clock=clock), deadline=deadline) as workspace:
+        clock.advance(6)
+        with pytest.raises(PromptEvaluationError) as caught:
+            workspace.call("write", text="a.txt")
+        assert caught.value.phase == "tool"
+        assert not workspace.filesystem.exists("a.txt")
+        assert [record.success for record in workspace.records] == [False]
+
+
+@pytest.mark.behaviour(18)
+def test_a_handler_can_ask_how_long_it_has_left() -> None:
+    clock = ManualClock()
+    left: list[float | None] = []
+
+    def ask(params: object, *, context: ToolContext) -> ToolResult[None]:
+        left.append(context.remaining_s)
+        return ToolResult.ok(None)
+
+    with rig(tool(ask), deadline=Deadline.after(5, clock=clock)) as workspace:
+        clock.advance(2)
+        workspace.call("act")
+    assert left == [3.0]
+
+
+def test_a_spent_budget_ends_the_run_before_the_handler_starts() -> None:
+    tracker = BudgetTracker(Budget(max_total_tokens=10))
+    with rig(WRITE, budget_tracker=tracker) as workspace:
+        tracker.record(TokenUsage(input_tokens=11))
+        with pytest.raises(PromptEvaluationError) as caught:
+            workspace.call("write", text="a.txt")
+        assert caught.value.phase == "budget"
+        assert not workspace.filesystem.exists("a.txt")
+
+
+# Policies
+
+
+@pytest.mark.behaviour(27)
+def test_a_refusal_names_its_policy_and_changes_nothing() -> None:
+    with rig(WRITE, policies=[Rule(check="not today")]) as workspace:
+        before = workspace.state()
+        outcome = workspace.call("write", text="a.txt")
+        assert outcome.text == "Refused by policy 'rule': not today"
+        assert outcome.outcome is Outcome.ROLLED_BACK
+        assert workspace.state() == before
+        (verdict,) = outcome.event.decisions
+        assert (verdict.policy, verdict.allowed, verdict.reason) == ("rule", False, "not today")
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), PromptEvaluationError("x", phase="tool")])
+def test_a_policy_that_raises_refuses(error: Exception) -> None:
+    with rig(WRITE, policies=[Rule(check=error)]) as workspace:
+        outcome = workspace.call("write", text="a.txt")
+        assert outcome.text.startswith("Refused by policy 'rule': it raised")
+        assert not workspace.filesystem.exists("a.txt")
+        assert outcome.event.decisions[-1].allowed is False
+
+
+def test_a_policy_that_raises_on_the_result_fails_the_call() -> None:
+    with rig(WRITE, policies=[Rule(on_result=ValueError("broken"))]) as workspace:
+        before = workspace.state()
+        outcome = workspace.call("write", text="a.txt")
+        assert not outcome.result.success
+        assert workspace.state() == before
+
+
+def test_decisions_that_allowed_are_on_the_record_too() -> None:
+    with rig(WRITE, policies=[Rule()]) as workspace:
+        (verdict,) = workspace.call("write", text="a.txt").event.decisions
+    assert (verdict.policy, verdict.allowed) == ("rule", True)
+
+
+# Reducers, subscribers, records
+
+
+@pytest.mark.behaviour(28)
+def test_a_reducer_that_raises_fails_the_call_and_rolls_it_back() -> None:
+    def broken(view: object, event: Written) -> Append[Note]:
+        raise ValueError("reducer is broken")
+
+    session = Session()
+    session[Note].register(Written, broken)
+    with rig(WRITE, session=session) as workspace:
+        outcome = workspace.call("write", text="a.txt")
+        assert not outcome.result.success
+        assert "ReducerError" in outcome.text
+        assert not workspace.filesystem.exists("a.txt")
+
+
+def test_reducers_of_state_get_the_value_and_the_call_of_a_success_only() -> None:
+    session = Session()
+    session[Note].register(Written, lambda view, event: Append(Note(f"value {event.path}")))
+    session[Note].register(ToolInvoked, lambda view, event: Append(Note(f"call {event.tool}")))
+    with rig(WRITE, session=session) as workspace:
+        workspace.call("write", text="a.txt")
+        workspace.call("write", text="../a.txt")
+    assert session[Note].all() == (Note("value a.txt"), Note("call write"))
+
+
+@pytest.mark.behaviour(28)
+def test_a_subscriber_that_raises_neither_fails_the_call_nor_silences_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    session, heard = Session(), []
+
+    def broken(event: ToolInvoked) -> None:
+        raise ValueError("subscriber is broken")
+
+    session.dispatcher.subscribe(ToolInvoked, broken)
+    session.dispatcher.subscribe(ToolInvoked, heard.append)
+    with rig(WRITE, session=session) as workspace, caplog.at_level(logging.ERROR):
+        outcome = workspace.call("write", text="a.txt")
+    assert outcome.result.success
+    assert heard == [outcome.event]
+    assert "subscriber is broken" in caplog.text
+
+
+@pytest.mark.behaviour(19)
+def test_a_reducer_of_the_log_that_raises_cannot_erase_the_record(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @dataclass(frozen=True)
+    class Diary:
+        line: str
+
+    def broken(view: object, event: ToolInvoked) -> Append[Diary]:
+        raise ValueError("diary is full")
+
+    session = Session()
+    session[Diary].register(ToolInvoked, broken, kind=SliceKind.LOG)
+    with rig(WRITE, session=session) as workspace:
+        outcome = workspace.call("write", text="a.txt")
+        assert outcome.result.success
+        assert workspace.records == (outcome.event,)
+    assert "diary is full" in caplog.text
+
+
+@pytest.mark.behaviour(19)
+def test_a_record_holds_what_the_model_saw() -> None:
+    clock = ManualClock()
+    with rig(WRITE, session=Session(clock=clock)) as workspace:
+        outcome = workspace.call("write", text="a.txt")
+    event = outcome.event
+    assert (event.tool, event.prompt, event.params) == ("write", "rig", Text("a.txt"))
+    assert (event.message, event.rendered_text) == ("Done.", "wrote a.txt")
+    assert outcome.text == event.text == "Done.\n\nwrote a.txt"
+    assert (event.started_at, event.duration_s, event.depth) == (clock.now(), 0.0, 0)
+    assert workspace.records == (event,)
+
+
+@pytest.mark.behaviour(11)
+def test_a_value_excluded_from_the_context_is_in_the_record_but_not_in_the_text() -> None:
+    def quiet(params: Text, *, context: ToolContext) -> ToolResult[Written]:
+        return ToolResult("Summary.", Written("big"), exclude_value_from_context=True)
+
+    with rig(Tool[Text, Written](name="quiet", description="Quiet", handler=quiet)) as workspace:
+        outcome = workspace.call("quiet")
+    assert outcome.text == "Summary."
+    assert (outcome.event.value, outcome.event.rendered_text) == (Written("big"), "wrote big")
+
+
+def test_a_redactor_sees_everything_that_is_kept_or_told() -> None:
+    def leak(params: Text, *, context: ToolContext) -> ToolResult[Written]:
+        if params.text == "raise hunter2":
+            raise ValueError("hunter2 leaked")
+        return ToolResult.ok(Written("hunter2.txt"), "wrote with hunter2")
+
+    session = Session()
+    session[Note].register(Written, lambda view, event: Append(Note(event.path)))
+    leaky = Tool[Text, Written](name="leak", description="Leak", handler=leak)
+    with rig(
+        leaky, session=session, redact=lambda text: text.replace("hunter2", "***")
+    ) as workspace:
+        kept = workspace.call("leak", text="use hunter2")
+        failed = workspace.call("leak", text="raise hunter2")
+    assert kept.text == "wrote with ***\n\nwrote ***.txt"
+    assert session[Note].latest() == Note("***.txt")
+    assert "hunter2" not in repr(workspace.records)
+    assert "hunter2" not in repr((kept.result, kept.event, failed.result, failed.event))
+
+
+@pytest.mark.behaviour(20)
+def test_the_heart_beats_before_and_after_each_call_and_when_asked() -> None:
+    heartbeat, beats = Heartbeat(), []
+    heartbeat.observe(lambda: beats.append("beat"))
+
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        beats.append("handler")
+        context.beat()
+        return ToolResult.ok(None)
+
+    with rig(tool(act), heartbeat=heartbeat) as workspace:
+        workspace.call("act")
+    assert beats == ["beat", "handler", "beat", "beat"]
+
+
+# Resources
+
+
+class Connection:
+    """A resource that keeps a diary and can be saved."""
+
+    def __init__(self, diary: list[str]) -> None:
+        self.diary, self.value = diary, "fresh"
+        diary.append("open")
+
+    def snapshot(self) -> object:
+        return self.value
+
+    def restore(self, token: object) -> None:
+        self.value = str(token)
+
+    def close(self) -> None:
+        self.diary.append("close")
+
+
+@pytest.mark.behaviour(39)
+def test_a_resource_of_the_call_is_fresh_in_each_call_and_closed_after_it() -> None:
+    diary: list[str] = []
+
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        assert context.resources.get(Connection) is context.resources.get(Connection)
+        diary.append("use")
+        return ToolResult.ok(None)
+
+    binding = Binding(Connection, lambda resolver: Connection(diary), scope=Scope.TOOL_CALL)
+    with rig(tool(act), resources={Connection: binding}) as workspace:
+        workspace.call("act")
+        workspace.call("act")
+    assert diary == ["open", "use", "close"] * 2
+
+
+@pytest.mark.behaviour(32)
+def test_a_resource_first_built_inside_a_failing_call_is_closed_and_built_anew() -> None:
+    diary: list[str] = []
+
+    def act(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        connection = context.resources.get(Connection)
+        diary.append(connection.value)
+        connection.value = params.text
+        return ToolResult.error("no") if params.text == "bad" else ToolResult.ok(None)
+
+    binding = Binding(Connection, lambda resolver: Connection(diary))
+    with rig(tool(act), resources={Connection: binding}) as workspace:
+        workspace.call("act", text="bad")
+        workspace.call("act", text="good")
+        workspace.call("act", text="bad")
+        workspace.call("act", text="bad")
+    assert diary == ["open", "fresh", "close", "open", "fresh", "good", "good", "close"]
+
+
+def test_a_provider_that_raises_fails_the_call() -> None:
+    def provide(resolver: object) -> Connection:
+        raise OSError("no such host")
+
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Connection)
+        return ToolResult.ok(None)
+
+    with rig(tool(act), resources={Connection: Binding(Connection, provide)}) as workspace:
+        outcome = workspace.call("act")
+    assert not outcome.result.success
+    assert "ProviderError" in outcome.text
+
+
+# The journal
+
+
+def test_the_journal_has_one_entry_a_call_with_its_diff() -> None:
+    with rig(WRITE) as workspace:
+        workspace.call("write", text="a.txt")
+        workspace.call("write", text="../b.txt")
+        done, failed = workspace.journal.entries
+        assert "+content" in workspace.journal.diff(done)
+        assert workspace.journal.diff(failed) == ""
+        assert failed.event is workspace.records[1]
+
+
+def test_an_edit_made_between_calls_is_an_entry_of_its_own_and_an_event() -> None:
+    with rig(WRITE, files={"a.txt": "1"}) as workspace:
+        workspace.call("write", text="b.txt")
+        workspace.filesystem.write_text("a.txt", "2")
+        workspace.call("write", text="c.txt")
+        kinds = [entry.kind for entry in workspace.journal.entries]
+        assert kinds == ["call", "external", "call"]
+        (event,) = workspace.session[ExternalChange].all()
+        assert event.paths == ("a.txt",)
+        assert "+2" in workspace.journal.diff(workspace.journal.entries[1])
+
+
+@pytest.mark.behaviour(21)
+def test_without_a_binding_there_is_no_filesystem() -> None:
+    seen: list[object] = []
+
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        seen.append(context.filesystem)
+        return ToolResult.ok(None)
+
+    section = MarkdownSection(title="Tools", template="Use them.", tools=[tool(act)])
+    prompt = Prompt(ns="tests", key="bare", name="bare", sections=[section])
+    with prompt.resources:
+        executor = ToolExecutor(
+            prompt=prompt,
+            rendered_prompt=prompt.render(),
+            adapter=ScriptedAdapter(()),
+            session=Session(),
+        )
+        executor.execute(ToolCall("1", "act", {}))
+    assert seen == [None]

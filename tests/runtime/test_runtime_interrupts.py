@@ -1,0 +1,128 @@
+"""Ctrl-C strikes a handler and nothing else."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from wink_workspace.runtime.interrupts import InterruptGate
+
+
+def press_ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_is_held_back_until_the_closed_block_ends() -> None:
+    gate = InterruptGate()
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        with gate.closed():
+            press_ctrl_c()
+            steps.append("the block went on")
+    assert steps == ["the block went on"]
+
+
+def test_an_interrupt_strikes_at_once_where_the_gate_is_open() -> None:
+    gate = InterruptGate()
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        with gate.closed(), gate.open():
+            press_ctrl_c()
+            steps.append("not reached")
+    assert steps == []
+
+
+def test_an_interrupt_held_back_strikes_when_the_gate_opens() -> None:
+    gate = InterruptGate()
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        with gate.closed():
+            press_ctrl_c()
+            with gate.open():
+                steps.append("not reached")
+    assert steps == []
+
+
+def test_the_first_interrupt_shuts_the_gate_so_that_a_second_cannot_hit_the_rollback() -> None:
+    gate = InterruptGate()
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        with gate.closed():
+            try:
+                with gate.open():
+                    press_ctrl_c()
+            except KeyboardInterrupt:
+                press_ctrl_c()
+                steps.append("rolled back")
+                raise
+    assert steps == ["rolled back"]
+
+
+def test_an_inner_closed_block_delivers_to_the_open_one_around_it() -> None:
+    gate = InterruptGate()
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        with gate.closed(), gate.open():
+            with gate.closed():
+                press_ctrl_c()
+                steps.append("the inner call was completed")
+            steps.append("not reached")
+    assert steps == ["the inner call was completed"]
+
+
+def test_the_handler_that_was_there_before_is_back_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with InterruptGate().closed():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_handler_that_does_not_raise_is_called_and_the_work_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heard: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        gate = InterruptGate()
+        with gate.closed(), gate.open():
+            press_ctrl_c()
+            press_ctrl_c()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert heard == [signal.SIGINT, signal.SIGINT]
+
+
+def test_with_the_default_action_a_handler_is_unwound_rather_than_the_process_ended() -> None:
+    previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        gate = InterruptGate()
+        with pytest.raises(KeyboardInterrupt):
+            with gate.closed(), gate.open():
+                press_ctrl_c()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def test_an_ignored_interrupt_stays_ignored() -> None:
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with InterruptGate().closed():
+            press_ctrl_c()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def test_other_threads_leave_the_signal_alone() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+
+    def work() -> None:
+        with InterruptGate().closed():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]

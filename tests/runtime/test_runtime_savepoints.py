@@ -1,0 +1,163 @@
+"""Calls made inside calls, and calls made from several threads."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from support import Note, Text, rig
+
+from wink_workspace.errors import PromptEvaluationError, RollbackError
+from wink_workspace.filesystem import Filesystem, MemoryFilesystem
+from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
+from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.session import Outcome, Session
+
+
+def note(params: Text, *, context: ToolContext) -> ToolResult[None]:
+    """Leave the text in a file and in the session; fail if it says so."""
+    assert context.filesystem is not None
+    context.filesystem.write_text(f"{params.text}.txt", params.text)
+    context.session[Note].append(Note(params.text))
+    if params.text.startswith("bad"):
+        raise ValueError("told to fail")
+    return ToolResult.ok(None)
+
+
+NOTE = Tool[Text, None](name="note", description="Leave a note", handler=note)
+
+
+def inner_executor(context: ToolContext, filesystem: Filesystem) -> ToolExecutor:
+    prompt = Prompt(
+        ns="tests",
+        key="inner",
+        name="inner",
+        sections=[MarkdownSection(title="Inner", template="Note.", tools=[NOTE])],
+    )
+    prompt.bind(resources={Filesystem: filesystem})
+    prompt.resources.__enter__()
+    return ToolExecutor(
+        prompt=prompt,
+        rendered_prompt=prompt.render(),
+        adapter=context.adapter,
+        session=context.session,
+    )
+
+
+def nesting(filesystem: Filesystem | None = None) -> Tool[Text, None]:
+    """A tool that notes ``first``, then what it is told, then fails if told ``fail``."""
+
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        files = filesystem or context.filesystem
+        assert files is not None
+        executor = inner_executor(context, files)
+        for number, text in enumerate(("first", params.text)):
+            executor.execute(ToolCall(f"inner-{number}", "note", {"text": text}))
+        return ToolResult.error("told to fail") if params.text == "fail" else ToolResult.ok(None)
+
+    return Tool[Text, None](name="nest", description="Call inside", handler=handle)
+
+
+def test_a_call_inside_a_call_that_fails_undoes_itself_alone() -> None:
+    with rig(nesting()) as workspace:
+        outcome = workspace.call("nest", text="bad")
+        assert outcome.result.success
+        assert workspace.filesystem.exists("first.txt")
+        assert not workspace.filesystem.exists("bad.txt")
+        assert workspace.session[Note].all() == (Note("first"),)
+
+
+def test_an_outer_failure_undoes_the_inner_calls_and_keeps_their_records() -> None:
+    with rig(nesting()) as workspace:
+        before = workspace.state()
+        workspace.call("nest", text="fail")
+        assert workspace.state() == before
+        assert [(record.tool, record.depth) for record in workspace.records] == [
+            ("note", 1),
+            ("note", 1),
+            ("nest", 0),
+        ]
+
+
+def test_an_outer_failure_reaches_files_that_only_the_inner_prompt_knows() -> None:
+    elsewhere = MemoryFilesystem({"kept.txt": "kept"})
+    with rig(nesting(elsewhere)) as workspace:
+        workspace.call("nest", text="fail")
+        assert [str(stat.path) for stat in elsewhere.list(".")] == ["kept.txt"]
+
+
+def test_only_the_outermost_call_is_an_entry_of_the_journal() -> None:
+    with rig(nesting()) as workspace:
+        workspace.call("nest", text="good")
+        (entry,) = workspace.journal.entries
+        assert entry.event is not None
+        assert entry.event.tool == "nest"
+        assert {str(change.path) for change in workspace.journal.changes(entry)} == {
+            "first.txt",
+            "good.txt",
+        }
+
+
+@pytest.mark.behaviour(67)
+def test_calls_from_two_threads_come_one_after_the_other_and_lose_nothing() -> None:
+    inside = threading.Lock()
+
+    def count(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        assert inside.acquire(blocking=False), "two handlers at once"
+        try:
+            files = context.filesystem
+            assert files is not None
+            files.write_text("n.txt", str(int(files.read_bytes("n.txt")) + 1))
+            latest = context.session[Note].latest() or Note("0")
+            context.session[Note].seed(Note(str(int(latest.text) + 1)))
+        finally:
+            inside.release()
+        return ToolResult.ok(None)
+
+    tool = Tool[Text, None](name="count", description="Count", handler=count)
+    with rig(tool, files={"n.txt": "0"}) as workspace:
+        threads = [
+            threading.Thread(target=lambda: [workspace.call("count") for _ in range(25)])
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert workspace.filesystem.read_bytes("n.txt") == b"100"
+        assert workspace.session[Note].latest() == Note("100")
+        assert len(workspace.records) == 100
+
+
+class Unrestorable:
+    """A participant whose state cannot be put back."""
+
+    def snapshot(self) -> object:
+        return None
+
+    def restore(self, token: object) -> None:
+        raise OSError("gone for good")
+
+
+@pytest.mark.behaviour(34)
+def test_a_restore_that_fails_stops_the_run_after_all_others_were_restored() -> None:
+    session = Session()
+    with rig(NOTE, session=session, resources={Unrestorable: Unrestorable()}) as workspace:
+        with pytest.raises(RollbackError, match="gone for good"):
+            workspace.call("note", text="bad")
+        assert not workspace.filesystem.exists("bad.txt")
+        assert workspace.session[Note].all() == ()
+        assert [record.outcome for record in workspace.records] == [Outcome.UNKNOWN]
+
+
+def test_a_nested_evaluation_error_ends_the_outer_call_as_well() -> None:
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        assert context.filesystem is not None
+        context.filesystem.write_text("a.txt", "a")
+        raise PromptEvaluationError("provider is down", phase="request")
+
+    tool = Tool[Text, None](name="ask", description="Ask", handler=handle)
+    with rig(tool) as workspace:
+        with pytest.raises(PromptEvaluationError):
+            workspace.call("ask")
+        assert not workspace.filesystem.exists("a.txt")

@@ -1,0 +1,145 @@
+"""Transactions restore everybody, newest first, or say that they could not."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from wink_workspace.errors import PoisonedError, RollbackError
+from wink_workspace.runtime import Transaction, transactions_of
+from wink_workspace.session import Session
+
+
+class Cell:
+    """The smallest participant: one value, a diary of its restores, and a fault to switch on."""
+
+    def __init__(self, value: str, diary: list[str] | None = None) -> None:
+        self.value = value
+        self.diary = [] if diary is None else diary
+        self.broken = False
+
+    def snapshot(self) -> object:
+        return self.value
+
+    def restore(self, token: object) -> None:
+        if self.broken:
+            raise OSError(f"{self.value} cannot be put back")
+        self.diary.append(self.value)
+        self.value = str(token)
+
+
+def test_rollback_restores_newest_first() -> None:
+    diary: list[str] = []
+    cells = [Cell("a", diary), Cell("b", diary), Cell("c", diary)]
+    transaction = Transaction()
+    for cell in cells:
+        transaction.join(cell)
+    transaction.rollback()
+    assert diary == ["c", "b", "a"]
+
+
+def test_a_participant_keeps_the_snapshot_of_its_first_joining() -> None:
+    cell = Cell("before")
+    transaction = Transaction()
+    transaction.join(cell)
+    cell.value = "after"
+    transaction.join(cell)
+    transaction.rollback()
+    assert cell.value == "before"
+
+
+@pytest.mark.behaviour(34)
+def test_every_participant_is_tried_whichever_of_them_fail() -> None:
+    for broken in itertools.product([False, True], repeat=3):
+        cells = [Cell("before") for _ in broken]
+        transaction = Transaction()
+        for cell, fails in zip(cells, broken, strict=True):
+            transaction.join(cell)
+            cell.value, cell.broken = "after", fails
+        if any(broken):
+            with pytest.raises(RollbackError) as caught:
+                transaction.rollback()
+            assert len(caught.value.failures) == sum(broken)
+        else:
+            transaction.rollback()
+        assert [cell.value for cell in cells] == ["after" if b else "before" for b in broken]
+
+
+def test_what_was_built_inside_is_discarded_before_anything_is_restored() -> None:
+    diary: list[str] = []
+    transaction = Transaction(discard=lambda: diary.append("discard"))
+    transaction.join(Cell("restore", diary))
+    transaction.rollback()
+    assert diary == ["discard", "restore"]
+
+
+def test_leaving_the_block_without_a_commit_rolls_back() -> None:
+    cell = Cell("before")
+    transactions = transactions_of(Session())
+    with transactions.turn(), transactions.transaction([cell], discard=lambda: None):
+        cell.value = "after"
+    assert cell.value == "before"
+
+
+def test_leaving_the_block_after_a_commit_keeps_the_changes() -> None:
+    cell = Cell("before")
+    transactions = transactions_of(Session())
+    with transactions.turn(), transactions.transaction([cell], discard=lambda: None) as span:
+        cell.value = "after"
+        span.commit()
+    assert cell.value == "after"
+
+
+def test_who_joins_a_savepoint_joins_the_transactions_around_it() -> None:
+    outer_cell, inner_cell = Cell("outer before"), Cell("inner before")
+    transactions = transactions_of(Session())
+    with transactions.turn(), transactions.transaction([outer_cell], discard=lambda: None):
+        with transactions.transaction([inner_cell], discard=lambda: None) as inner:
+            inner_cell.value = "inner after"
+            inner.commit()
+        assert inner_cell.value == "inner after"
+    assert inner_cell.value == "inner before"
+
+
+def test_a_failed_rollback_poisons_the_session_until_it_is_recovered() -> None:
+    cell = Cell("before")
+    transactions = transactions_of(Session())
+    with pytest.raises(RollbackError):
+        with transactions.turn(), transactions.transaction([cell], discard=lambda: None):
+            cell.value, cell.broken = "after", True
+    with pytest.raises(PoisonedError), transactions.turn():
+        pass
+    with pytest.raises(RollbackError):
+        transactions.recover()
+    cell.broken = False
+    transactions.recover()
+    assert cell.value == "before"
+    with transactions.turn():
+        pass
+
+
+def test_an_outer_rollback_that_succeeds_heals_what_the_inner_one_broke() -> None:
+    cell = Cell("before")
+    transactions = transactions_of(Session())
+    with transactions.turn(), transactions.transaction([cell], discard=lambda: None):
+        with pytest.raises(RollbackError):
+            with transactions.transaction([cell], discard=lambda: None):
+                cell.value, cell.broken = "after", True
+        cell.broken = False
+    assert cell.value == "before"
+    with transactions.turn():
+        pass
+
+
+def test_recovering_a_healthy_session_changes_nothing() -> None:
+    transactions = transactions_of(Session())
+    transactions.recover()
+    with transactions.turn():
+        pass
+
+
+def test_every_executor_on_one_session_shares_its_transactions() -> None:
+    session = Session()
+    assert transactions_of(session) is transactions_of(session)
+    assert transactions_of(session) is not transactions_of(Session())

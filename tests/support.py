@@ -1,0 +1,134 @@
+"""What many tests need: a small workspace with tools of the test's own, and calls made by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from wink_workspace.adapters import ScriptedAdapter
+from wink_workspace.filesystem import Filesystem, MemoryFilesystem
+from wink_workspace.prompt import (
+    MarkdownSection,
+    Prompt,
+    Section,
+    Tool,
+    ToolContext,
+    ToolPolicy,
+    ToolResult,
+)
+from wink_workspace.runtime import (
+    CallOutcome,
+    MemoryJournal,
+    ToolCall,
+    ToolExecutor,
+    transactions_of,
+)
+from wink_workspace.session import Session, ToolInvoked
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """State for tests: one line of text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Parameters for tests: one line of text."""
+
+    text: str = ""
+
+
+def tool(handler: Callable[..., ToolResult[Any]], *, name: str = "act") -> Tool[Text, None]:
+    """A tool that takes a ``Text`` and gives whatever *handler* does.
+
+    *handler* needs no annotations: it is wrapped in a function that has them.
+    """
+
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        return handler(params, context=context)
+
+    return Tool[Text, None](name=name, description=f"Test tool {name}", handler=handle)
+
+
+@dataclass
+class Rig:
+    """A prompt with its session and files, and one executor over them."""
+
+    prompt: Prompt[Any]
+    session: Session
+    filesystem: MemoryFilesystem
+    executor: ToolExecutor
+
+    _ids = count(1)
+
+    def call(
+        self, name: str, arguments: Mapping[str, object] | str | None = None, /, **named: object
+    ) -> CallOutcome:
+        """Run a call by name; arguments as a mapping, as JSON text, or as keywords."""
+        given = arguments if arguments is not None else named
+        return self.executor.execute(ToolCall(f"call-{next(self._ids)}", name, given))
+
+    @property
+    def records(self) -> tuple[ToolInvoked, ...]:
+        """Every ``ToolInvoked`` so far."""
+        return self.session[ToolInvoked].all()
+
+    @property
+    def journal(self) -> MemoryJournal:
+        """The session's journal."""
+        journal = transactions_of(self.session).journal
+        assert isinstance(journal, MemoryJournal)
+        return journal
+
+    def state(self) -> tuple[str, dict[str, object]]:
+        """Session and files as comparable values: everything a rollback must bring back."""
+        return (self.session.dump_state(), contents(self.filesystem))
+
+
+@contextmanager
+def rig(
+    *tools: Tool[Any, Any],
+    sections: Sequence[Section[Any]] = (),
+    files: Mapping[str, bytes | str] | None = None,
+    policies: Sequence[ToolPolicy] = (),
+    resources: Mapping[type[Any], object] | None = None,
+    session: Session | None = None,
+    filesystem: MemoryFilesystem | None = None,
+    **executor_options: Any,
+) -> Iterator[Rig]:
+    """A workspace with *tools* in one section, and *sections* beside it, opened for the block."""
+    filesystem = filesystem if filesystem is not None else MemoryFilesystem(files or {})
+    session = session or Session()
+    own = MarkdownSection(title="Tools", template="Use them.", tools=tools, policies=policies)
+    prompt = Prompt(ns="tests", key="rig", name="rig", sections=[own, *sections])
+    prompt.bind(resources={Filesystem: filesystem, **(resources or {})})
+    prompt.install(session)
+    with prompt.resources:
+        executor = ToolExecutor(
+            prompt=prompt,
+            rendered_prompt=prompt.render(session=session),
+            adapter=ScriptedAdapter(()),
+            session=session,
+            **executor_options,
+        )
+        yield Rig(prompt, session, filesystem, executor)
+
+
+def contents(filesystem: Filesystem) -> dict[str, object]:
+    """Every path with all that is kept of it."""
+    found: dict[str, object] = {}
+    for stat in filesystem.walk("."):
+        data = filesystem.read_bytes(stat.path) if stat.kind == "file" else stat.target
+        found[str(stat.path)] = (stat.kind.value, data, stat.executable)
+    return found
+
+
+def arguments_text(**arguments: object) -> str:
+    """Arguments as a provider sends them."""
+    return json.dumps(arguments)

@@ -1,0 +1,145 @@
+"""A workspace for coding agents in which every tool call is a transaction.
+
+The names below are the everyday ones; each is loaded when first used, so that importing the
+package costs next to nothing. Everything else is in the subpackages.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wink_workspace.adapters import (
+        ModelTurn,
+        PromptResponse,
+        ProviderAdapter,
+        ScriptedAdapter,
+        ScriptRecorder,
+        load_script,
+    )
+    from wink_workspace.clock import Budget, BudgetTracker, Deadline, Heartbeat, TokenUsage
+    from wink_workspace.errors import ToolValidationError, WinkError
+    from wink_workspace.filesystem import Filesystem, HostMount, MemoryFilesystem, UrlMount
+    from wink_workspace.prompt import (
+        MarkdownSection,
+        Prompt,
+        PromptTemplate,
+        ReadBeforeWritePolicy,
+        RenderedPrompt,
+        SequentialDependencyPolicy,
+        Tool,
+        ToolContext,
+        ToolExample,
+        ToolResult,
+    )
+    from wink_workspace.resources import Binding, ResourceRegistry, Scope
+    from wink_workspace.runtime import ToolCall, ToolExecutor
+    from wink_workspace.sections import PlanningStrategy, PlanningToolsSection, VfsToolsSection
+    from wink_workspace.session import Session
+
+_MODULES = {
+    "adapters": (
+        "ModelTurn",
+        "PromptResponse",
+        "ProviderAdapter",
+        "ScriptedAdapter",
+        "ScriptRecorder",
+        "load_script",
+    ),
+    "clock": (
+        "Budget",
+        "BudgetTracker",
+        "Deadline",
+        "Heartbeat",
+        "TokenUsage",
+    ),
+    "errors": (
+        "ToolValidationError",
+        "WinkError",
+    ),
+    "filesystem": (
+        "Filesystem",
+        "HostMount",
+        "MemoryFilesystem",
+        "UrlMount",
+    ),
+    "prompt": (
+        "MarkdownSection",
+        "Prompt",
+        "PromptTemplate",
+        "ReadBeforeWritePolicy",
+        "RenderedPrompt",
+        "SequentialDependencyPolicy",
+        "Tool",
+        "ToolContext",
+        "ToolExample",
+        "ToolResult",
+    ),
+    "resources": (
+        "Binding",
+        "ResourceRegistry",
+        "Scope",
+    ),
+    "runtime": (
+        "ToolCall",
+        "ToolExecutor",
+    ),
+    "sections": (
+        "PlanningStrategy",
+        "PlanningToolsSection",
+        "VfsToolsSection",
+    ),
+    "session": ("Session",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Binding",
+    "Budget",
+    "BudgetTracker",
+    "Deadline",
+    "Filesystem",
+    "Heartbeat",
+    "HostMount",
+    "MarkdownSection",
+    "MemoryFilesystem",
+    "ModelTurn",
+    "PlanningStrategy",
+    "PlanningToolsSection",
+    "Prompt",
+    "PromptResponse",
+    "PromptTemplate",
+    "ProviderAdapter",
+    "ReadBeforeWritePolicy",
+    "RenderedPrompt",
+    "ResourceRegistry",
+    "Scope",
+    "ScriptRecorder",
+    "ScriptedAdapter",
+    "SequentialDependencyPolicy",
+    "Session",
+    "TokenUsage",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolExample",
+    "ToolExecutor",
+    "ToolResult",
+    "ToolValidationError",
+    "UrlMount",
+    "VfsToolsSection",
+    "WinkError",
+    "load_script",
+]
+
+
+def __getattr__(name: str) -> object:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
