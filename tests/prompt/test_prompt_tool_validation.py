@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -219,6 +220,14 @@ def wrapped(*args: Any, **kwargs: Any) -> Any:
     return look_up(*args, **kwargs)
 
 
+async def fetch(params: Query, *, context: ToolContext) -> ToolResult[Answer]: ...
+
+
+@functools.wraps(fetch)
+def fetched(*args: Any, **kwargs: Any) -> Any:
+    return asyncio.run(fetch(*args, **kwargs))
+
+
 @pytest.mark.parametrize(
     "handler",
     [
@@ -236,6 +245,7 @@ def wrapped(*args: Any, **kwargs: Any) -> Any:
         Library(),
         functools.partial(sized, 3),
         wrapped,
+        fetched,
     ],
 )
 def test_whatever_can_be_called_with_params_and_context_is_a_handler(handler: Any) -> None:

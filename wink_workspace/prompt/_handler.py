@@ -77,7 +77,7 @@ class _Inspection:
         if not callable(handler):
             raise self.refusal(f"is no function but {handler!r}")
         self._handler = handler
-        self._module = getattr(_function_of(handler), "__globals__", {})
+        self._module = getattr(_function_of(handler, wrapped=True), "__globals__", {})
 
     def refusal(self, message: str) -> PromptValidationError:
         expected = self._expected
@@ -103,7 +103,7 @@ class _Inspection:
         )
 
     def _signature(self) -> inspect.Signature:
-        function = _function_of(self._handler)
+        function = _function_of(self._handler, wrapped=False)
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise PromptValidationError(
                 "the handler is asynchronous",
@@ -183,14 +183,17 @@ def _classes_in(*types: object) -> list[type]:
     return found
 
 
-def _function_of(handler: Any) -> Any:
-    """The function that runs in the end, below partials, methods, wrappers and callables."""
+def _function_of(handler: Any, *, wrapped: bool) -> Any:
+    """The function below partials, methods and callable objects; with *wrapped*, below wrappers.
+
+    The one called says whether it is asynchronous, the one wrapped where annotations come from.
+    """
     while True:
         if isinstance(handler, functools.partial):
             handler = handler.func
         elif inspect.ismethod(handler):
             handler = handler.__func__
-        elif hasattr(handler, "__wrapped__"):
+        elif wrapped and hasattr(handler, "__wrapped__"):
             handler = handler.__wrapped__
         elif inspect.isroutine(handler) or isinstance(handler, type):
             return handler
