@@ -103,8 +103,8 @@ def test_subclasses_pass_their_types_up(cls: type, types: tuple[object, ...]) ->
     assert type_arguments(cls, Pair) == types
 
 
-@pytest.mark.parametrize("cls", [Pair, OneLeft, Swapped], ids=lambda cls: cls.__name__)
-def test_open_types_are_none(cls: type) -> None:
+@pytest.mark.parametrize("cls", [Pair, OneLeft, Swapped, int], ids=lambda cls: cls.__name__)
+def test_types_that_are_open_or_missing_are_none(cls: type) -> None:
     assert type_arguments(cls, Pair) is None
 
 

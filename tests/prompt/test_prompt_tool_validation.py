@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import pytest
 
@@ -149,7 +149,7 @@ def test_results_are_dataclasses_mappings_sequences_strings_or_none(result: Any)
     assert tool.result_type == (result or NoneType)
 
 
-@pytest.mark.parametrize("result", [int, bytes, set[str], object, Any, Answer | int])
+@pytest.mark.parametrize("result", [int, bytes, set[str], object, Any, Answer | int, Literal["a"]])
 def test_other_results_are_refused(result: Any) -> None:
     with pytest.raises(PromptValidationError, match="cannot be a result") as caught:
         Tool[None, result](name="t", description="d")
@@ -220,6 +220,16 @@ def wrapped(*args: Any, **kwargs: Any) -> Any:
     return look_up(*args, **kwargs)
 
 
+def evaluated(params, *, context): ...
+
+
+evaluated.__annotations__ = {
+    "params": Query,
+    "context": ToolContext,
+    "return": ToolResult["Answer"],
+}
+
+
 async def fetch(params: Query, *, context: ToolContext) -> ToolResult[Answer]: ...
 
 
@@ -246,6 +256,7 @@ def fetched(*args: Any, **kwargs: Any) -> Any:
         functools.partial(sized, 3),
         wrapped,
         fetched,
+        evaluated,
     ],
 )
 def test_whatever_can_be_called_with_params_and_context_is_a_handler(handler: Any) -> None:
@@ -296,6 +307,12 @@ def with_plain_result(params: Query, *, context: ToolContext) -> Answer: ...
 def with_bare_result(params: Query, *, context: ToolContext) -> ToolResult: ...
 def with_maybe_result(params: Query, *, context: ToolContext) -> ToolResult[Answer] | None: ...
 def with_unknown_result(params: Query, *, context: ToolContext) -> ToolResult[Nowhere]: ...  # noqa: F821
+def with_unknown_object(params: Query, *, context: ToolContext): ...
+
+
+with_unknown_object.__annotations__["return"] = ToolResult["Nowhere"]
+
+
 def unannotated_params(params, *, context: ToolContext) -> ToolResult[Answer]: ...
 def unannotated_context(params: Query, *, context) -> ToolResult[Answer]: ...
 def unannotated_result(params: Query, *, context: ToolContext): ...
@@ -326,6 +343,7 @@ class Patient:
         (with_bare_result, "return ToolResult"),
         (with_maybe_result, "is annotated to return"),
         (with_unknown_result, "Nowhere.*cannot be resolved"),
+        (with_unknown_object, "Nowhere.*cannot be resolved"),
         (unannotated_params, "does not annotate its parameter 'params'"),
         (unannotated_context, "does not annotate its context"),
         (unannotated_result, "does not annotate its return value"),

@@ -1,0 +1,77 @@
+"""What a handler gets to know of the run around it."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from typing import Any, cast
+
+import pytest
+
+from wink_workspace.clock import Deadline, Heartbeat, ManualClock
+from wink_workspace.filesystem.memory import MemoryFilesystem
+from wink_workspace.filesystem.protocol import Filesystem
+from wink_workspace.prompt import Prompt
+from wink_workspace.prompt.context import ToolContext
+from wink_workspace.resources import Binding, ResourceRegistry
+from wink_workspace.session import Session
+
+
+def in_context(resources: Any = None, **fields: Any) -> ToolContext:
+    return ToolContext(
+        prompt=Prompt(ns="test", key="test", sections=[]),
+        rendered_prompt=None,
+        adapter=cast("Any", None),
+        session=Session(),
+        resources=resources,
+        **fields,
+    )
+
+
+@pytest.mark.behaviour(21)
+def test_the_filesystem_is_the_bound_one_or_none() -> None:
+    files = MemoryFilesystem()
+    with (
+        ResourceRegistry.of(Binding.instance(Filesystem, files)).open() as resources,
+        resources.tool_scope() as view,
+    ):
+        assert in_context(view).filesystem is files
+    with ResourceRegistry.of().open() as resources, resources.tool_scope() as view:
+        assert in_context(view).filesystem is None
+
+
+@pytest.mark.behaviour(20)
+def test_the_heart_beats_whenever_a_handler_says_so() -> None:
+    heartbeat, beats = Heartbeat(ManualClock()), list[str]()
+    heartbeat.observe(lambda: beats.append("beat"))
+
+    context = in_context(heartbeat=heartbeat)
+    context.beat()
+    context.beat()
+
+    assert beats == ["beat", "beat"]
+
+
+def test_beating_without_a_heart_does_nothing() -> None:
+    in_context().beat()
+
+
+@pytest.mark.behaviour(18)
+def test_a_handler_can_ask_how_long_it_has_left() -> None:
+    clock = ManualClock()
+    context = in_context(deadline=Deadline.after(10, clock=clock))
+
+    clock.advance(4)
+
+    assert context.remaining_s == 6.0
+    assert in_context().remaining_s is None
+
+
+def test_the_dispatcher_is_the_sessions_by_both_names() -> None:
+    context = in_context()
+
+    assert context.dispatcher is context.event_bus is context.session.dispatcher
+
+
+def test_a_context_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        in_context().session = Session()

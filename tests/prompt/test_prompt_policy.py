@@ -1,0 +1,128 @@
+"""Decisions, and tools that need others to have succeeded."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any, cast
+
+import pytest
+
+from wink_workspace.errors import PromptValidationError, UsageError
+from wink_workspace.prompt import Prompt
+from wink_workspace.prompt.context import ToolContext
+from wink_workspace.prompt.policy import (
+    CompletedTools,
+    PolicyDecision,
+    SequentialDependencyPolicy,
+    ToolPolicy,
+)
+from wink_workspace.prompt.tool import Tool
+from wink_workspace.prompt.tool_result import ToolResult
+from wink_workspace.resources import ResourceRegistry
+from wink_workspace.session import Session
+
+DEPLOY = SequentialDependencyPolicy(dependencies={"deploy": frozenset({"test", "build"})})
+
+
+class Calls:
+    """Successful calls of tools without params in one session, under one policy."""
+
+    def __init__(self, policy: ToolPolicy) -> None:
+        self.policy = policy
+        self.session = Session()
+        with ExitStack() as stack:
+            resources = stack.enter_context(ResourceRegistry.of().open())
+            self.context = ToolContext(
+                prompt=Prompt(ns="test", key="test", sections=[]),
+                rendered_prompt=None,
+                adapter=cast("Any", None),
+                session=self.session,
+                resources=stack.enter_context(resources.tool_scope()),
+            )
+
+    def call(self, name: str) -> str:
+        """The refusal's reason, or ``""`` when the call ran."""
+        tool = Tool[None, None](name=name, description="Do it.")
+        decision = self.policy.check(tool, None, context=self.context)
+        if decision.allowed:
+            self.policy.on_result(tool, None, ToolResult.ok(None), context=self.context)
+        return decision.reason
+
+
+def test_a_tool_waits_for_all_that_it_depends_on() -> None:
+    calls = Calls(DEPLOY)
+
+    assert calls.call("deploy") == "call build and test successfully before deploy"
+    assert calls.call("test") == ""
+    assert calls.call("deploy") == "call build successfully before deploy"
+    assert calls.call("build") == ""
+    assert calls.call("deploy") == ""
+
+
+@pytest.mark.behaviour(57)
+def test_a_success_that_is_rolled_back_does_not_count() -> None:
+    calls = Calls(DEPLOY)
+    calls.call("build")
+    before = calls.session.snapshot()
+    calls.call("test")
+
+    calls.session.restore(before)
+
+    assert calls.call("deploy") == "call test successfully before deploy"
+
+
+@pytest.mark.behaviour(57)
+def test_successes_survive_being_stored() -> None:
+    calls, later = Calls(DEPLOY), Calls(DEPLOY)
+    DEPLOY.install(later.session)
+    calls.call("test")
+    calls.call("build")
+
+    later.session.load_state(calls.session.dump_state())
+
+    assert later.call("deploy") == ""
+
+
+def test_only_tools_that_others_wait_for_are_remembered_and_once() -> None:
+    calls = Calls(DEPLOY)
+    for name in ("lint", "test", "lint"):
+        calls.call(name)
+    before = calls.session.snapshot()
+    calls.call("test")
+
+    assert calls.session[CompletedTools].all() == (CompletedTools(frozenset({"test"})),)
+    assert calls.session.snapshot().state is before.state
+
+
+def test_a_dependency_may_be_given_as_any_collection_of_names() -> None:
+    policy = SequentialDependencyPolicy(cast("Any", {"b": ["a"], "c": "b"}))
+
+    assert dict(policy.dependencies) == {"b": frozenset({"a"}), "c": frozenset({"b"})}
+
+
+@pytest.mark.parametrize("dependencies", [{"a": {"a"}}, {"a": {"b"}, "b": {"c"}, "c": {"a"}}])
+def test_tools_that_depend_on_one_another_in_a_circle_are_refused(dependencies: Any) -> None:
+    with pytest.raises(PromptValidationError, match="depends on itself"):
+        SequentialDependencyPolicy(dependencies)
+
+
+def test_a_refusal_needs_a_reason() -> None:
+    with pytest.raises(UsageError, match="without a reason"):
+        PolicyDecision.deny(" ")
+
+
+def test_a_policy_needs_only_a_check() -> None:
+    class Never(ToolPolicy):
+        name = "never"
+
+        def check(
+            self, tool: Tool[Any, Any], params: object, *, context: ToolContext
+        ) -> PolicyDecision:
+            return PolicyDecision.deny("it is never time")
+
+    calls = Calls(Never())
+    calls.policy.install(calls.session)
+    tool = Tool[None, None](name="t", description="d")
+    calls.policy.on_result(tool, None, ToolResult.ok(None), context=calls.context)
+
+    assert calls.call("anything") == "it is never time"

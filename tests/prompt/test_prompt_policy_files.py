@@ -1,0 +1,477 @@
+"""Files change only at the hand of one who has seen their present content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from wink_workspace.errors import FilesystemError
+from wink_workspace.filesystem.memory import MemoryFilesystem
+from wink_workspace.filesystem.paths import parse_path
+from wink_workspace.filesystem.protocol import Filesystem
+from wink_workspace.prompt import Prompt
+from wink_workspace.prompt.context import ToolContext
+from wink_workspace.prompt.policy import (
+    FilesUsed,
+    FileUse,
+    KnownFiles,
+    PolicyDecision,
+    ReadBeforeWritePolicy,
+)
+from wink_workspace.prompt.tool import Tool
+from wink_workspace.prompt.tool_result import ToolResult
+from wink_workspace.resources import Binding, ResourceRegistry
+from wink_workspace.session import Session, WorkspaceRestored
+
+POLICY = ReadBeforeWritePolicy()
+
+
+@dataclass(frozen=True)
+class Use:
+    """Params that say which files they use, by text."""
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    deletes: tuple[str, ...] = ()
+    moves: tuple[tuple[str, str], ...] = ()
+
+    def file_use(self) -> FileUse:
+        return FileUse(
+            reads=tuple(map(parse_path, self.reads)),
+            writes=tuple(map(parse_path, self.writes)),
+            deletes=tuple(map(parse_path, self.deletes)),
+            moves=tuple((parse_path(a), parse_path(b)) for a, b in self.moves),
+        )
+
+
+@dataclass(frozen=True)
+class Upload:
+    """Params of a foreign tool, which say nothing about files."""
+
+    source: str | None = None
+    targets: tuple[str, ...] = ()
+
+
+USE = Tool[Use, None](name="use", description="Use files.")
+UPLOAD = Tool[Upload, None](name="upload", description="Upload a file.")
+
+
+class Agent:
+    """Calls tools the way the executor does: check, work, tell the policy of a success."""
+
+    def __init__(
+        self, files: dict[str, str] | None = None, policy: ReadBeforeWritePolicy = POLICY
+    ) -> None:
+        self.files = MemoryFilesystem(files or {})
+        self.session = Session()
+        self.policy = policy
+        policy.install(self.session)
+
+    def call(
+        self, params: object, work: Callable[[], object] = lambda: None, *, tool: Any = USE
+    ) -> str:
+        """The refusal's reason, or ``""`` when the call ran."""
+        with self.context() as context:
+            decision = self.policy.check(tool, params, context=context)
+            if decision.allowed:
+                work()
+                self.policy.on_result(tool, params, ToolResult.ok(None), context=context)
+        return decision.reason
+
+    def read(self, path: str) -> str:
+        return self.call(Use(reads=(path,)), lambda: self.files.read_bytes(path))
+
+    def write(self, path: str, text: str = "by the agent") -> str:
+        return self.call(Use(writes=(path,)), lambda: self.files.write_text(path, text))
+
+    def delete(self, path: str) -> str:
+        return self.call(Use(deletes=(path,)), lambda: self.files.delete(path, recursive=True))
+
+    def move(self, source: str, destination: str) -> str:
+        return self.call(
+            Use(moves=((source, destination),)), lambda: self.files.move(source, destination)
+        )
+
+    @contextmanager
+    def context(self, *, bound: bool = True) -> Iterator[ToolContext]:
+        bindings = [Binding.instance(Filesystem, self.files)] if bound else []
+        with ResourceRegistry.of(*bindings).open() as resources, resources.tool_scope() as view:
+            yield ToolContext(
+                prompt=Prompt(ns="test", key="test", sections=[]),
+                rendered_prompt=None,
+                adapter=cast("Any", None),
+                session=self.session,
+                resources=view,
+            )
+
+
+UNREAD = "was not read yet; read it first"
+CHANGED = "changed since it was read; read it again"
+
+
+# Reading before writing
+
+
+@pytest.mark.behaviour(55)
+def test_a_file_that_was_read_may_be_written_again_and_again() -> None:
+    agent = Agent({"a.py": "old"})
+
+    assert agent.read("a.py") == ""
+    assert agent.write("a.py", "one") == ""
+    assert agent.write("a.py", "two") == ""
+
+
+@pytest.mark.behaviour(55)
+def test_a_file_that_was_not_read_may_not_be_written() -> None:
+    agent = Agent({"src/a.py": "old"})
+
+    assert agent.write("src/a.py") == f"src/a.py {UNREAD}"
+    assert agent.files.read_bytes("src/a.py") == b"old"
+
+
+@pytest.mark.behaviour(55)
+@pytest.mark.parametrize("spelling", ["./src/a.py", "src//a.py", "src/./a.py", "src/a.py/"])
+def test_every_spelling_of_a_path_is_one_file(spelling: str) -> None:
+    agent = Agent({"src/a.py": "old"})
+    agent.read(spelling)
+
+    assert agent.write("src/a.py") == ""
+    assert [*agent.session[KnownFiles].latest().fingerprints] == ["src/a.py"]
+
+
+@pytest.mark.behaviour(55)
+def test_reading_through_a_link_is_reading_the_file() -> None:
+    agent = Agent({"real/a.py": "old"})
+    agent.files.symlink("link", "real")
+    agent.files.symlink("alias.py", "real/a.py")
+
+    agent.read("alias.py")
+
+    assert agent.write("real/a.py") == ""
+    assert agent.write("link/a.py") == ""
+
+
+def test_a_link_turned_to_another_file_does_not_bring_its_knowledge() -> None:
+    agent = Agent({"a.py": "a", "b.py": "b"})
+    agent.files.symlink("alias.py", "a.py")
+    agent.read("alias.py")
+    agent.files.delete("alias.py")
+    agent.files.symlink("alias.py", "b.py")
+
+    assert agent.write("alias.py") == f"alias.py {UNREAD}"
+
+
+@pytest.mark.behaviour(56)
+def test_a_new_file_may_be_written_and_then_changed() -> None:
+    agent = Agent()
+
+    assert agent.write("new/a.py", "one") == ""
+    assert agent.write("new/a.py", "two") == ""
+
+
+@pytest.mark.behaviour(57)
+def test_a_failed_read_teaches_nothing() -> None:
+    agent = Agent({"a.py": "old"})
+
+    def fail() -> None:
+        raise FilesystemError("no luck")
+
+    with pytest.raises(FilesystemError):
+        agent.call(Use(reads=("a.py",)), fail)
+
+    assert agent.write("a.py") == f"a.py {UNREAD}"
+
+
+@pytest.mark.parametrize("path", ["missing.py", "src", "dangling", "loop"])
+def test_what_is_no_file_is_left_to_the_handler(path: str) -> None:
+    agent = Agent({"src/a.py": "old"})
+    agent.files.symlink("dangling", "nowhere")
+    agent.files.symlink("loop", "loop")
+
+    with agent.context() as context:
+        decision = POLICY.check(USE, Use(writes=(path,)), context=context)
+        POLICY.on_result(USE, Use(reads=(path,)), ToolResult.ok(None), context=context)
+
+    assert decision == PolicyDecision.allow()
+    assert agent.session[KnownFiles].latest() is None
+
+
+# Changes by others
+
+
+@pytest.mark.behaviour(58)
+def test_a_file_changed_since_it_was_read_must_be_read_again() -> None:
+    agent = Agent({"a.py": "old"})
+    agent.read("a.py")
+    agent.files.write_text("a.py", "by a human")
+
+    assert agent.write("a.py") == f"a.py {CHANGED}"
+    agent.read("a.py")
+    assert agent.write("a.py") == ""
+
+
+def test_a_file_changed_and_changed_back_is_still_known() -> None:
+    agent = Agent({"a.py": "old"})
+    agent.read("a.py")
+    agent.files.write_text("a.py", "by a human")
+    agent.files.write_text("a.py", "old")
+
+    assert agent.write("a.py") == ""
+
+
+def test_a_file_deleted_by_another_may_be_made_anew() -> None:
+    agent = Agent({"a.py": "old"})
+    agent.read("a.py")
+    agent.files.delete("a.py")
+
+    assert agent.write("a.py") == ""
+
+
+@pytest.mark.behaviour(58)
+def test_what_an_undo_put_back_must_be_read_again() -> None:
+    agent = Agent({"src/a.py": "old", "src/b.py": "old"})
+    agent.read("src/a.py")
+    agent.read("src/b.py")
+
+    restored = WorkspaceRestored(reason="undo", paths=("src/a.py",), at=datetime.now(UTC))
+    agent.session.dispatch(restored)
+    agent.session.dispatch(restored)
+
+    assert agent.write("src/a.py") == f"src/a.py {UNREAD}"
+    assert agent.write("src/b.py") == ""
+
+
+# Moving and deleting
+
+
+@pytest.mark.behaviour(55)
+@pytest.mark.parametrize(
+    ("source", "destination", "path"),
+    [
+        ("src/a.py", "b.py", "b.py"),
+        ("src", "lib/deep", "lib/deep/a.py"),
+        ("link/a.py", "link/b.py", "src/b.py"),
+    ],
+)
+def test_a_move_carries_the_knowledge_along(source: str, destination: str, path: str) -> None:
+    agent = Agent({"src/a.py": "old", "srcs/a.py": "old"})
+    agent.files.symlink("link", "src")
+    agent.read("src/a.py")
+
+    assert agent.move(source, destination) == ""
+
+    assert agent.write(path) == ""
+    assert agent.write("srcs/a.py") == f"srcs/a.py {UNREAD}"
+
+
+def test_what_was_not_read_is_not_read_after_a_move_either() -> None:
+    agent = Agent({"a.py": "old"})
+
+    assert agent.move("a.py", "b.py") == ""
+    assert agent.write("b.py") == f"b.py {UNREAD}"
+
+
+def test_knowledge_does_not_stay_where_a_file_was() -> None:
+    agent = Agent({"a.py": "same"})
+    agent.read("a.py")
+    agent.move("a.py", "b.py")
+    agent.files.write_text("a.py", "same")
+
+    assert agent.write("a.py") == f"a.py {UNREAD}"
+
+
+def test_two_files_may_change_places_in_one_call() -> None:
+    agent = Agent({"a.py": "a", "b.py": "b"})
+    agent.read("a.py")
+
+    def swap() -> None:
+        agent.files.move("a.py", "c.py")
+        agent.files.move("b.py", "a.py")
+        agent.files.move("c.py", "b.py")
+
+    assert agent.call(Use(moves=(("a.py", "b.py"), ("b.py", "a.py"))), swap) == ""
+
+    assert agent.write("b.py") == ""
+    assert agent.write("a.py") == f"a.py {UNREAD}"
+
+
+def test_a_file_moved_and_changed_in_one_call_must_be_known_where_it_was() -> None:
+    agent = Agent({"a.py": "old"})
+    rename = Use(moves=(("a.py", "b.py"),), writes=("b.py",))
+
+    def work() -> None:
+        agent.files.move("a.py", "b.py")
+        agent.files.write_text("b.py", "new")
+
+    assert agent.call(rename, work) == f"b.py {UNREAD}"
+    agent.read("a.py")
+    assert agent.call(rename, work) == ""
+    assert agent.write("b.py") == ""
+
+
+def test_an_unread_file_may_be_deleted_but_not_one_that_changed_since() -> None:
+    agent = Agent({"a.py": "old", "b.py": "old"})
+    agent.read("b.py")
+    agent.files.write_text("b.py", "by a human")
+
+    assert agent.delete("a.py") == ""
+    assert agent.delete("b.py") == f"b.py {CHANGED}"
+    agent.read("b.py")
+    assert agent.delete("b.py") == ""
+
+
+def test_a_directory_is_kept_while_a_known_file_in_it_has_changed() -> None:
+    agent = Agent({"src/a.py": "old", "src/b.py": "old", "src/c.py": "old"})
+    for name in "abc":
+        agent.read(f"src/{name}.py")
+    agent.files.write_text("src/b.py", "by a human")
+    agent.files.delete("src/c.py")
+
+    assert agent.delete("src") == f"src/b.py {CHANGED}"
+    assert agent.delete(".") == f"src/b.py {CHANGED}"
+
+
+def test_what_was_deleted_is_forgotten() -> None:
+    agent = Agent({"src/a.py": "same"})
+    agent.read("src/a.py")
+    agent.delete("src")
+    agent.files.write_text("src/a.py", "same")
+
+    assert agent.write("src/a.py") == f"src/a.py {UNREAD}"
+
+
+def test_deleting_through_a_link_that_loops_is_left_to_the_handler() -> None:
+    agent = Agent()
+    agent.files.symlink("loop", "loop")
+
+    assert agent.call(Use(deletes=("loop/a.py",))) == ""
+
+
+def test_deleting_a_link_forgets_nothing_of_the_file() -> None:
+    agent = Agent({"a.py": "old"})
+    agent.files.symlink("link.py", "a.py")
+    agent.read("link.py")
+
+    assert agent.delete("link.py") == ""
+    assert agent.write("a.py") == ""
+
+
+# The whole refusal
+
+
+def test_a_refusal_names_every_file_up_to_five() -> None:
+    paths = tuple(f"{n}.py" for n in range(8))
+    agent = Agent(dict.fromkeys(paths, "old"))
+
+    assert agent.call(Use(writes=paths[:2])) == f"0.py {UNREAD}. 1.py {UNREAD}"
+    assert agent.call(Use(writes=paths)).endswith(f"4.py {UNREAD}. The same goes for 3 more files")
+
+
+@pytest.mark.behaviour(27)
+def test_a_refusal_changes_nothing() -> None:
+    agent = Agent({"a.py": "old", "b.py": "old"})
+    agent.read("b.py")
+    session, files = agent.session.snapshot(), agent.files.snapshot()
+
+    assert agent.call(Use(reads=("b.py",), writes=("a.py",), deletes=("b.py",)))
+
+    assert agent.session.snapshot().state is session.state
+    assert agent.files.snapshot() is files
+
+
+@pytest.mark.behaviour(21)
+def test_without_a_filesystem_nothing_can_be_known() -> None:
+    agent = Agent({"a.py": "old"})
+
+    with agent.context(bound=False) as context:
+        refused = POLICY.check(USE, Use(reads=("a.py",)), context=context)
+        free = POLICY.check(USE, Use(), context=context)
+        POLICY.on_result(USE, Use(reads=("a.py",)), ToolResult.ok(None), context=context)
+
+    assert not refused.allowed
+    assert "no filesystem is bound" in refused.reason
+    assert free.allowed
+    assert agent.session[KnownFiles].latest() is None
+
+
+def test_a_text_that_is_no_path_is_refused_with_its_hint() -> None:
+    assert "leads outside the workspace. Use a path relative" in Agent().write("../etc/passwd")
+
+
+# Where the knowledge lives
+
+
+@pytest.mark.behaviour(57)
+def test_knowledge_is_rolled_back_with_the_session() -> None:
+    agent = Agent({"a.py": "old", "b.py": "old"})
+    agent.read("a.py")
+    before = agent.session.snapshot()
+    agent.read("b.py")
+
+    agent.session.restore(before)
+
+    assert agent.write("a.py") == ""
+    assert agent.write("b.py") == f"b.py {UNREAD}"
+
+
+@pytest.mark.behaviour(57)
+def test_knowledge_survives_being_stored() -> None:
+    agent, later = Agent({"a.py": "old", "b.py": "old"}), Agent({"a.py": "old", "b.py": "old"})
+    agent.read("a.py")
+
+    later.session.load_state(agent.session.dump_state())
+
+    assert later.write("a.py") == ""
+    assert later.write("b.py") == f"b.py {UNREAD}"
+
+
+def test_policies_of_one_session_share_what_they_know() -> None:
+    agent = Agent({"a.py": "old"})
+    agent.read("a.py")
+    agent.policy = ReadBeforeWritePolicy()
+    agent.policy.install(agent.session)
+
+    assert agent.write("a.py") == ""
+
+
+def test_a_call_that_teaches_nothing_new_leaves_the_state_as_it_is() -> None:
+    agent = Agent({"a.py": "old"})
+    agent.read("a.py")
+    before = agent.session.snapshot()
+    agent.read("a.py")
+
+    assert agent.session.snapshot().state is before.state
+
+
+def test_a_tool_without_files_is_none_of_the_policys_business() -> None:
+    agent = Agent()
+    seen: list[FilesUsed] = []
+    agent.session.dispatcher.subscribe(FilesUsed, seen.append)
+
+    assert agent.call(Upload(), tool=UPLOAD) == ""
+    assert seen == []
+
+
+# Foreign tools
+
+
+def test_foreign_tools_are_told_by_the_parameters_that_hold_paths() -> None:
+    policy = ReadBeforeWritePolicy(
+        read_tools={"upload": "source"}, write_tools={"upload": "targets"}
+    )
+    agent = Agent({"a.py": "old", "b.py": "old"}, policy)
+
+    assert agent.call(Upload("./a.py", ("b.py",)), tool=UPLOAD) == f"b.py {UNREAD}"
+    assert agent.call(Upload("a.py"), tool=UPLOAD) == ""
+    assert agent.call(Upload(None, ("a.py",)), tool=UPLOAD) == ""
+
+
+def test_a_parameter_that_does_not_exist_is_refused() -> None:
+    agent = Agent(policy=ReadBeforeWritePolicy(write_tools={"upload": "path"}))
+
+    assert "no field 'path'" in agent.call(Upload("a.py"), tool=UPLOAD)
