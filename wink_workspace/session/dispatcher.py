@@ -6,6 +6,8 @@ Rule 2: a subscriber cannot fail the dispatch. One that raises is logged, the ot
 Rule 3: every subscriber hears the events in one order. An event dispatched by a subscriber is
 reduced at once and delivered after the present one has reached everybody; so two subscribers
 that answer one another without end never return.
+Rule 4: subscribers run on the thread that dispatches, under the lock. One that waits for another
+thread which uses the same session waits forever.
 """
 
 from __future__ import annotations
@@ -78,8 +80,8 @@ class Dispatcher:
             self._pending.append(event)
             if self._delivering:
                 return
-            self._delivering = True
             try:
+                self._delivering = True
                 while self._pending:
                     self._deliver(self._pending.popleft())
             finally:
@@ -93,7 +95,7 @@ class Dispatcher:
             try:
                 subscriber(event)
             except Exception:  # noqa: BLE001 - a subscriber must not fail what it only observes
-                _log.exception("A subscriber raised on %s; it goes on", type(event).__name__)
+                _log.exception("A subscriber raised on %s; the others go on", type(event).__name__)
 
 
 EventBus = Dispatcher

@@ -22,6 +22,7 @@ from .slices import Append, Replace, ReplaceAt, SliceOp, SliceView
 __all__ = [
     "Reducer",
     "append_all",
+    "method_reducers",
     "reducer",
     "replace_latest",
     "replace_latest_by",
@@ -102,7 +103,7 @@ def reducer(*, on: type[E]) -> Callable[[Callable[[S, E], R]], Callable[[S, E], 
 
 
 @dataclass(frozen=True)
-class MethodReducer(Generic[S, E]):
+class _MethodReducer(Generic[S, E]):
     """A marked method as a reducer; the slice checks what the method returns."""
 
     method: Callable[[S, E], object]
@@ -123,7 +124,7 @@ class MethodReducer(Generic[S, E]):
         return self.method.__qualname__
 
 
-def method_reducers(cls: type[S]) -> list[tuple[type[object], MethodReducer[S, object]]]:
+def method_reducers(cls: type[S]) -> list[tuple[type[object], Reducer[S, object]]]:
     """The marked methods of *cls* with their event types, in the order of definition, bases first.
 
     An override counts in place of what it overrides, marked or not.
@@ -133,7 +134,7 @@ def method_reducers(cls: type[S]) -> list[tuple[type[object], MethodReducer[S, o
     """
     names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
     methods = [getattr_static(cls, name) for name in names]
-    found = [(on, MethodReducer[S, object](method)) for method in methods for on in _marks(method)]
+    found = [(on, _MethodReducer[S, object](method)) for method in methods for on in _marks(method)]
     if not found:
         raise UsageError(
             f"{cls.__name__} has no method marked as a reducer",

@@ -14,19 +14,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 from immutables import Map
 
 from wink_workspace.errors import UsageError
 
-__all__ = ["Append", "Clear", "Replace", "ReplaceAt", "SliceKind", "SliceOp", "SliceView"]
+__all__ = [
+    "Append",
+    "Clear",
+    "Replace",
+    "ReplaceAt",
+    "SliceKind",
+    "SliceOp",
+    "SliceView",
+    "check_slice_type",
+]
 
 S = TypeVar("S")
 
 
-class SliceKind(Enum):
+class SliceKind(StrEnum):
     """What a rollback does to a slice."""
 
     STATE = "state"
@@ -44,7 +53,7 @@ class SliceView(Generic[S]):
         initial: What ``latest`` answers while there are no values.
 
     Raises:
-        UsageError: If a value is not exactly a *slice_type*.
+        UsageError: If one of them is not exactly a *slice_type*.
     """
 
     __slots__ = ("_initial", "_items", "_slice_type")
@@ -53,7 +62,7 @@ class SliceView(Generic[S]):
         self, slice_type: type[S], values: Iterable[S] = (), *, initial: S | None = None
     ) -> None:
         self._slice_type = slice_type
-        self._initial = initial
+        self._initial = None if initial is None else self._checked((initial,))[0]
         self._items: Map[int, S] = Map(enumerate(self._checked(values)))
 
     @property
@@ -93,8 +102,10 @@ class SliceView(Generic[S]):
 
     def appended(self, *values: S) -> SliceView[S]:
         """With *values* added at the end; costs their number, not the slice's."""
-        added = enumerate(self._checked(values), start=len(self))
-        return self._with(self._items.update(added)) if values else self
+        if not values:
+            return self
+        added = enumerate(self._checked(values), start=len(self._items))
+        return self._with(self._items.update(added))
 
     def replaced_at(self, position: int, value: S) -> SliceView[S]:
         """With another value at *position*, counted from 0; costs the same at any length."""
@@ -118,15 +129,16 @@ class SliceView(Generic[S]):
         view._items = items
         return view
 
-    def _checked(self, values: Iterable[S]) -> Iterator[S]:
-        for value in values:
+    def _checked(self, values: Iterable[S]) -> tuple[S, ...]:
+        taken = tuple(values)
+        for value in taken:
             if type(value) is not self._slice_type:
                 raise UsageError(
-                    f"slice {self._slice_type.__name__} cannot hold a {type(value).__name__}",
-                    hint=f"Use values of exactly {self._slice_type.__name__}; "
-                    "another type, even a subclass, has a slice of its own.",
+                    f"slice {self._slice_type.__name__} holds {self._slice_type.__name__} values, "
+                    f"not {type(value).__name__}",
+                    hint="Another type, even a subclass, has a slice of its own.",
                 )
-            yield value
+        return taken
 
 
 class SliceOp(ABC, Generic[S]):
@@ -196,7 +208,8 @@ class Clear(SliceOp[S]):
 def check_slice_type(candidate: object) -> None:
     """Raise ``UsageError`` unless *candidate* is a frozen dataclass type.
 
-    A mutable one would let a snapshot, which is a reference, change after it was taken.
+    A mutable one would let a snapshot, which is a reference, change after it was taken. Only the
+    surface is checked: a mapping or list in a field must be left alone by whoever made it.
     """
     params = getattr(candidate, "__dataclass_params__", None)
     if not isinstance(candidate, type) or params is None:

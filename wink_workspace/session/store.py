@@ -10,14 +10,12 @@ It knows neither locks nor subscribers nor other sessions; the session adds them
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, cast
 
 from immutables import Map
 
-from wink_workspace.errors import ReducerError, SessionError, UsageError
+from wink_workspace.errors import ReducerError, SessionError, UsageError, WinkError
 
 from .events import SliceWritten
 from .reducers import Reducer
@@ -54,11 +52,16 @@ class _Registration:
         try:
             return _slice_op(self.reducer(view, event)).apply(view)
         except Exception as error:
-            name = getattr(self.reducer, "__qualname__", None) or repr(self.reducer)
-            raise ReducerError(
-                f"reducer {name} of slice {self.slice_type.__name__} failed on "
-                f"{type(event).__name__}: {type(error).__name__}: {error}"
-            ) from error
+            raise self._error(event, error) from error
+
+    def _error(self, event: object, cause: Exception) -> ReducerError:
+        name = getattr(self.reducer, "__qualname__", None) or repr(self.reducer)
+        text, hint = (cause.message, cause.hint) if isinstance(cause, WinkError) else (cause, "")
+        return ReducerError(
+            f"reducer {name} of slice {self.slice_type.__name__} failed on "
+            f"{type(event).__name__}: {type(cause).__name__}: {text}",
+            hint=hint or None,
+        )
 
 
 class Store:
@@ -68,7 +71,7 @@ class Store:
         self._definitions: dict[type[object], _Definition] = {}
         self._registrations: dict[type[object], tuple[_Registration, ...]] = {}
         self._contents: Contents = Map({kind: Map() for kind in SliceKind})
-        self._changing = False
+        self._reducing = False
 
     def copy(self) -> Store:
         """An independent store that shares the values; costs the number of slices."""
@@ -135,36 +138,39 @@ class Store:
         return self._contents[SliceKind.STATE]
 
     def set_state(self, state: Slices) -> None:
-        """Put *state* in the place of all STATE slices."""
-        with self._change():
-            self._contents = self._contents.set(SliceKind.STATE, state)
+        """Put *state* in the place of all STATE slices.
+
+        Raises:
+            SessionError: If a reducer asks for it.
+        """
+        self._refuse_reducers()
+        self._contents = self._contents.set(SliceKind.STATE, state)
 
     def reduce(self, event: object, kind: SliceKind | None = None) -> None:
         """Run the reducers for *event*, over slices of *kind* alone if given, all or nothing.
 
         Raises:
             ReducerError: If a reducer raised or returned no ``SliceOp``; nothing changed.
+            SessionError: If a reducer asks for it.
         """
-        with self._change():
+        self._refuse_reducers()
+        try:
+            self._reducing = True
             contents = self._contents
             for registration in self._registrations_for(event):
                 if kind is None or self._definition(registration.slice_type).kind is kind:
                     contents = self._reduced(contents, registration, event)
             self._contents = contents
+        finally:
+            self._reducing = False
 
-    @contextmanager
-    def _change(self) -> Generator[None]:
-        """Refuse a change that a reducer makes behind the store's back: it would be lost."""
-        if self._changing:
+    def _refuse_reducers(self) -> None:
+        """A change made by a reducer itself would be lost when the event's own is put in place."""
+        if self._reducing:
             raise SessionError(
                 "a reducer tried to change its own session",
                 hint="Return the change as a SliceOp; dispatch further events afterwards.",
             )
-        self._changing = True
-        try:
-            yield
-        finally:
-            self._changing = False
 
     def _registrations_for(self, event: object) -> tuple[_Registration, ...]:
         registered = self._registrations.get(type(event), ())
@@ -199,7 +205,7 @@ class Store:
 def _slice_op(answer: object) -> SliceOp[object]:
     if not isinstance(answer, SliceOp):
         raise UsageError(
-            f"it returned a {type(answer).__name__}, which is not a slice operation",
+            f"it returned {type(answer).__name__}, not a slice operation",
             hint="Return Append(...), Replace(...), ReplaceAt(...) or Clear().",
         )
     return cast("SliceOp[object]", answer)

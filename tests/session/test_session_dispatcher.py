@@ -1,0 +1,137 @@
+"""The dispatcher: in order, synchronous, and no subscriber harms another."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from wink_workspace.session import Dispatcher, EventBus
+
+
+class Animal:
+    pass
+
+
+class Dog(Animal):
+    pass
+
+
+def test_the_specifications_name_means_the_same_class() -> None:
+    assert EventBus is Dispatcher
+
+
+def test_subscribers_hear_their_type_and_its_subclasses_and_object_hears_all() -> None:
+    bus, heard = Dispatcher(), []
+    for event_type in (Dog, Animal, object):
+        bus.subscribe(
+            event_type, lambda event, event_type=event_type: heard.append((event_type, event))
+        )
+    animal, dog = Animal(), Dog()
+    for event in (animal, dog, 7):
+        bus.dispatch(event)
+    assert heard == [
+        (Animal, animal),
+        (object, animal),
+        (Dog, dog),
+        (Animal, dog),
+        (object, dog),
+        (object, 7),
+    ]
+
+
+@pytest.mark.behaviour(28)
+def test_a_subscriber_that_raises_is_logged_and_the_others_still_hear(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bus, heard = Dispatcher(), []
+
+    def broken(event: object) -> None:
+        raise ValueError("boom")
+
+    bus.subscribe(object, broken)
+    bus.subscribe(object, heard.append)
+    with caplog.at_level(logging.ERROR):
+        bus.dispatch("event")
+    assert heard == ["event"]
+    (record,) = caplog.records
+    assert record.getMessage() == "A subscriber raised on str; the others go on"
+    assert record.exc_info is not None
+
+
+def test_a_reducer_that_raises_keeps_the_event_from_every_subscriber() -> None:
+    def refuse(event: object) -> None:
+        raise ValueError("refused")
+
+    bus, heard = Dispatcher(refuse), []
+    bus.subscribe(object, heard.append)
+    with pytest.raises(ValueError, match="refused"):
+        bus.dispatch("event")
+    assert heard == []
+
+
+def test_each_subscription_ends_on_its_own_and_ending_it_twice_is_harmless() -> None:
+    bus, heard = Dispatcher(), []
+    end_first = bus.subscribe(object, heard.append)
+    bus.subscribe(object, heard.append)
+    end_first()
+    end_first()
+    bus.dispatch("event")
+    assert heard == ["event"]
+
+
+def test_a_subscription_ended_during_a_delivery_hears_nothing_more_of_it() -> None:
+    bus, heard = Dispatcher(), []
+
+    def end_all(event: object) -> None:
+        for end in ends:
+            end()
+
+    ends = [
+        bus.subscribe(object, end_all),
+        bus.subscribe(object, heard.append),
+    ]
+    bus.subscribe(object, lambda event: heard.append(f"last: {event}"))
+    bus.dispatch("one")
+    bus.dispatch("two")
+    assert heard == ["last: one", "last: two"]
+
+
+def test_a_subscription_begun_during_a_delivery_hears_the_next_event_first() -> None:
+    bus, heard = Dispatcher(), []
+    end = bus.subscribe(object, lambda event: (end(), bus.subscribe(object, heard.append)))
+    bus.dispatch("one")
+    bus.dispatch("two")
+    assert heard == ["two"]
+
+
+def test_events_dispatched_by_a_subscriber_reach_everyone_in_the_same_order() -> None:
+    reduced, early, late = [], [], []
+    bus = Dispatcher(reduced.append)
+
+    def answer(event: int) -> None:
+        early.append(event)
+        if event < 3:
+            bus.dispatch(event + 1)
+            assert reduced[-1] == event + 1, "the answer is reduced at once"
+
+    bus.subscribe(int, answer)
+    bus.subscribe(int, late.append)
+    bus.dispatch(1)
+    assert early == late == reduced == [1, 2, 3]
+
+
+def test_an_interrupt_in_a_subscriber_propagates_and_drops_what_was_waiting() -> None:
+    bus, heard = Dispatcher(), []
+
+    def interrupt(event: str) -> None:
+        if event == "one":
+            bus.dispatch("waiting")
+            raise KeyboardInterrupt
+
+    bus.subscribe(str, interrupt)
+    bus.subscribe(str, heard.append)
+    with pytest.raises(KeyboardInterrupt):
+        bus.dispatch("one")
+    bus.dispatch("two")
+    assert heard == ["two"]

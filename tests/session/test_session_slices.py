@@ -1,0 +1,198 @@
+"""Slices: a persistent vector behaves as a list, and shares what did not change."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from immutables import Map
+
+from wink_workspace.errors import UsageError
+from wink_workspace.session import Append, Clear, Replace, ReplaceAt, Session, SliceOp, SliceView
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LongNote(Note):
+    more: str = ""
+
+
+@dataclass(slots=True)
+class Mutable:
+    text: str
+
+
+notes = st.builds(Note, st.text(max_size=3))
+operations: st.SearchStrategy[SliceOp[Note]] = st.one_of(
+    st.lists(notes, max_size=5).map(lambda values: Append(*values)),
+    st.lists(notes, max_size=40).map(Replace),
+    st.builds(ReplaceAt, st.integers(0, 50), notes),
+    st.just(Clear()),
+)
+
+
+def apply_to_list(model: list[Note], op: SliceOp[Note]) -> list[Note]:
+    match op:
+        case Append(values=values):
+            return [*model, *values]
+        case Replace(values=values):
+            return list(values)
+        case ReplaceAt(position=position, value=value) if position < len(model):
+            return [*model[:position], value, *model[position + 1 :]]
+        case Clear():
+            return []
+        case _:
+            return model
+
+
+@given(st.lists(operations, max_size=30))
+def test_a_slice_answers_as_a_plain_list_does_after_any_operations(
+    ops: list[SliceOp[Note]],
+) -> None:
+    view, model = SliceView(Note), list[Note]()
+    older: list[tuple[SliceView[Note], tuple[Note, ...]]] = []
+    for op in ops:
+        older.append((view, tuple(model)))
+        model = apply_to_list(model, op)
+        try:
+            view = op.apply(view)
+        except UsageError:
+            assert isinstance(op, ReplaceAt), "only a position may be out of range"
+        assert view.all() == tuple(view) == tuple(model)
+        assert tuple(reversed(view)) == tuple(reversed(model))
+        assert view.latest() == (model[-1] if model else None)
+        assert len(view) == len(model)
+        assert view.where(lambda note: note.text > "m") == tuple(n for n in model if n.text > "m")
+    for view_then, values_then in older:
+        assert view_then.all() == values_then, "an operation changed an older view"
+
+
+class CountingMap:
+    """The part of a map that a view uses, counting the entries read and written."""
+
+    def __init__(self, items: Map) -> None:
+        self.items = items
+        self.n_read = 0
+        self.n_written = 0
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, position: int) -> Note:
+        self.n_read += 1
+        return self.items[position]
+
+    def update(self, entries) -> Map:
+        entries = list(entries)
+        self.n_written += len(entries)
+        return self.items.update(entries)
+
+    def set(self, position: int, value: Note) -> Map:
+        return self.update([(position, value)])
+
+
+@pytest.mark.parametrize(
+    ("use", "n_read", "n_written"),
+    [
+        (lambda view: view.latest(), 1, 0),
+        (lambda view: list(itertools.islice(reversed(view), 3)), 3, 0),
+        (lambda view: Append(Note("a")).apply(view), 0, 1),
+        (lambda view: ReplaceAt(5, Note("a")).apply(view), 0, 1),
+        (lambda view: Clear().apply(view), 0, 0),
+    ],
+    ids=["latest", "last three", "append", "replace one", "clear"],
+)
+@pytest.mark.parametrize("n_values", [10, 100_000])
+def test_what_touches_one_value_touches_only_it_however_long_the_slice(
+    n_values: int, use: Callable[[SliceView[Note]], object], n_read: int, n_written: int
+) -> None:
+    view = SliceView(Note, [Note("same")] * n_values)
+    view._items = counted = CountingMap(view._items)
+    use(view)
+    assert (counted.n_read, counted.n_written) == (n_read, n_written)
+
+
+@pytest.mark.parametrize("op", [Append(), Clear()])
+def test_an_operation_that_changes_nothing_returns_the_very_same_view(op: SliceOp[Note]) -> None:
+    view = SliceView(Note) if isinstance(op, Clear) else SliceView(Note, [Note("a")])
+    assert op.apply(view) is view
+
+
+@pytest.mark.parametrize("position", [-1, 1, 2])
+def test_replacing_a_value_that_is_not_there_is_refused_with_the_number_there_is(
+    position: int,
+) -> None:
+    view = SliceView(Note, [Note("a")])
+    with pytest.raises(UsageError, match=f"slice Note has 1 values, none at {position}") as caught:
+        ReplaceAt(position, Note("b")).apply(view)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("value", ["text", None, LongNote("of a subclass")])
+def test_a_value_of_another_type_is_refused_by_every_way_in(value: object) -> None:
+    session = Session()
+    session[Note].seed(Note("before"))
+    accessor = session[Note]
+    for write in (accessor.append, accessor.seed, lambda v: accessor.seed([Note("good"), v])):
+        with pytest.raises(UsageError, match=f"Note values, not {type(value).__name__}"):
+            write(value)
+    assert accessor.all() == (Note("before"),)
+
+
+@pytest.mark.parametrize("candidate", [str, Mutable, Mutable("x"), Note("x"), "Note", None])
+def test_only_a_frozen_dataclass_type_can_be_a_slice(candidate: object) -> None:
+    with pytest.raises(UsageError, match="so it cannot be a slice") as caught:
+        Session()[candidate]
+    assert "@dataclass(frozen=True)" in caught.value.hint
+
+
+def test_seed_takes_one_value_or_any_iterable_and_replaces_what_was_there() -> None:
+    notes = Session()[Note]
+    notes.seed(Note("one"))
+    assert notes.all() == (Note("one"),)
+    notes.seed(Note(text) for text in "abc")
+    assert notes.all() == (Note("a"), Note("b"), Note("c"))
+    notes.append(Note("d"))
+    assert (len(notes), notes.latest()) == (4, Note("d"))
+    assert notes.where(lambda note: note.text < "c") == (Note("a"), Note("b"))
+    notes.clear()
+    assert (len(notes), notes.latest(), notes.all()) == (0, None, ())
+
+
+def test_a_seed_whose_iterable_raises_halfway_changes_nothing() -> None:
+    notes = Session()[Note]
+    notes.seed(Note("before"))
+    with pytest.raises(ZeroDivisionError):
+        notes.seed(Note(str(1 // n)) for n in (1, 0))
+    assert notes.all() == (Note("before"),)
+
+
+def test_a_view_keeps_its_values_while_the_session_goes_on() -> None:
+    notes = Session()[Note]
+    notes.seed(Note("a"))
+    view = notes.view()
+    notes.append(Note("b"))
+    assert view.all() == (Note("a"),)
+    assert repr(view) == "SliceView(Note, 1 values)"
+
+
+def test_reading_a_slice_nobody_wrote_answers_that_it_is_empty() -> None:
+    notes = Session()[Note]
+    assert (notes.latest(), notes.all(), len(notes)) == (None, (), 0)
+
+
+def test_an_operation_may_name_its_type() -> None:
+    """`Append[Note](…)` makes typing set an attribute on the instance, which must not raise."""
+    view = Append[Note](Note("a")).apply(SliceView(Note))
+    view = ReplaceAt[Note](0, Note("b")).apply(view)
+    view = Replace[Note]([*view, Note("c")]).apply(view)
+    assert view.all() == (Note("b"), Note("c"))
+    assert Clear[Note]().apply(view).all() == ()
