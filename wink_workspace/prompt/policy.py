@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Protocol, cast, runtime_checkable
 
 from immutables import Map
@@ -146,7 +145,7 @@ class SequentialDependencyPolicy(ToolPolicy):
 
     def __post_init__(self) -> None:
         given = {tool: _as_names(needed) for tool, needed in self.dependencies.items()}
-        object.__setattr__(self, "dependencies", MappingProxyType(given))
+        object.__setattr__(self, "dependencies", Map(given))
         for tool in given:
             if tool in _all_needed(tool, given):
                 raise PromptValidationError(
@@ -249,6 +248,9 @@ class KnownFiles:
 
     fingerprints: Mapping[str, str] = field(default_factory=Map[str, str])
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fingerprints", Map(self.fingerprints))  # of a Map, itself
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBeforeWritePolicy(ToolPolicy):
@@ -262,7 +264,7 @@ class ReadBeforeWritePolicy(ToolPolicy):
     - *Moving* needs nothing: the content stays. Knowledge moves along.
 
     Which files a call touches is said by its params (``UsesFiles``), and for tools whose params
-    do not say it by the two mappings.
+    do not say it by the two mappings. Tools of which neither knows are let through.
 
     Attributes:
         read_tools: Tool to the parameter that holds the path, or paths, that it reads.
@@ -275,8 +277,8 @@ class ReadBeforeWritePolicy(ToolPolicy):
     name = "read-before-write"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "read_tools", MappingProxyType(dict(self.read_tools)))
-        object.__setattr__(self, "write_tools", MappingProxyType(dict(self.write_tools)))
+        object.__setattr__(self, "read_tools", Map(self.read_tools))
+        object.__setattr__(self, "write_tools", Map(self.write_tools))
 
     def check(
         self, tool: Tool[Any, Any], params: object, *, context: ToolContext
@@ -424,24 +426,32 @@ def _used(view: SliceView[KnownFiles], event: FilesUsed) -> SliceOp[KnownFiles]:
         if _is_below(key, source)
     }
     replaced = (path for move in event.moves for path in move)
-    after = _without(before, (*event.deletes, *replaced)).update(moved).update(event.seen)
-    return Append() if after == before else Replace((KnownFiles(after),))
+    rest = _without(before, (*event.deletes, *replaced))
+    return _replaced(before, rest, {**moved, **dict(event.seen)})
 
 
 def _restored(view: SliceView[KnownFiles], event: WorkspaceRestored) -> SliceOp[KnownFiles]:
     before = _known(view)
-    after = _without(before, event.paths)
-    return Append() if after == before else Replace((KnownFiles(after),))
+    return _replaced(before, _without(before, event.paths), {})
+
+
+def _replaced(
+    before: Map[str, str], rest: Map[str, str], news: Mapping[str, str]
+) -> SliceOp[KnownFiles]:
+    """*rest* with *news*; costs what differs, and leaves the slice alone when nothing does."""
+    new = {path: seen for path, seen in news.items() if rest.get(path) != seen}
+    return Append() if rest is before and not new else Replace((KnownFiles(rest.update(new)),))
 
 
 def _without(known: Map[str, str], places: Sequence[str]) -> Map[str, str]:
-    """*known* less every path that is one of *places* or lies below one."""
-    if not places:
+    """*known* less every path that is one of *places* or below one; itself if there is none."""
+    looked_at = known if places else ()
+    gone = [path for path in looked_at if any(_is_below(path, place) for place in places)]
+    if not gone:
         return known
-    gone = [key for key in known if any(_is_below(key, place) for place in places)]
     rest = known.mutate()
-    for key in gone:
-        del rest[key]
+    for path in gone:
+        del rest[path]
     return rest.finish()
 
 
