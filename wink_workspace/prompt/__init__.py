@@ -13,6 +13,7 @@ from wink_workspace.errors import (
 )
 
 from ._bindings import PromptResources
+from ._tree import SectionNode
 from .adapter import PromptResponseProtocol, ProviderAdapterProtocol
 from .context import ToolContext
 from .disclosure import (
@@ -80,6 +81,7 @@ __all__ = [
     "RenderedSection",
     "Section",
     "SectionDescriptor",
+    "SectionNode",
     "SectionOptions",
     "SectionOverride",
     "SectionVisibility",

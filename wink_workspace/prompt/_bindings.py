@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from wink_workspace.errors import PromptValidationError, ResourceError, ResourcesClosedError
 from wink_workspace.resources import (
@@ -143,7 +143,8 @@ def _problem(type_: object, value: object) -> str | None:
     if not isinstance(type_, type):
         return f"{type_!r} is not a type"
     if isinstance(value, Binding):
-        return None if value.type_ is type_ else f"{type_.__name__} has a binding for another type"
+        bound = cast("Binding[Any]", value).type_
+        return None if bound is type_ else f"{type_.__name__} has a binding for another type"
     try:
         fits = isinstance(value, type_)
     except TypeError:  # a protocol that cannot be asked
@@ -152,4 +153,6 @@ def _problem(type_: object, value: object) -> str | None:
 
 
 def _binding(type_: type[Any], value: object) -> Binding[Any]:
-    return value if isinstance(value, Binding) else Binding.instance(type_, value)
+    if isinstance(value, Binding):
+        return cast("Binding[Any]", value)
+    return Binding[Any].instance(type_, value)

@@ -131,7 +131,7 @@ class Rendering:
 
     def _described(self, tool: Tool[Any, Any]) -> dict[str, serde.ParamDescription]:
         override = self.overrides.tools.get(tool.name)
-        words = {} if override is None else override.param_descriptions
+        words: Mapping[str, str] = {} if override is None else override.param_descriptions
         return {
             name: dataclasses.replace(param, description=words.get(name, param.description))
             for name, param in tool.param_descriptions().items()

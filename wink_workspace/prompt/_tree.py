@@ -55,10 +55,12 @@ def place(
     """The places of *sections*, siblings below *above*, and of all below them.
 
     Raises:
-        PromptValidationError: If two siblings have one key.
+        PromptValidationError: If two siblings have one key, or something is no section.
     """
     titles: dict[str, str] = {}
     for section in sections:
+        if not isinstance(section, Section):  # pyright: ignore[reportUnnecessaryIsInstance] - users
+            raise PromptValidationError(f"{section!r} is not a Section", field="sections")
         keys = (*above, section.key)
         if section.key in titles:
             raise PromptValidationError(

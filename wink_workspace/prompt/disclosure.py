@@ -58,11 +58,11 @@ class VisibilityOverrides:
 
     sections: Mapping[str, SectionVisibility] = field(default_factory=dict[str, SectionVisibility])
 
-    @classmethod
-    def of(cls, session: SessionProtocol | None) -> VisibilityOverrides:
+    @staticmethod
+    def of(session: SessionProtocol | None) -> VisibilityOverrides:
         """Those of *session*; none without one."""
-        latest = None if session is None else session[cls].latest()
-        return latest or cls()
+        latest = None if session is None else session[VisibilityOverrides].latest()
+        return latest or VisibilityOverrides()
 
     def of_section(self, path: str, section: Section[Any]) -> SectionVisibility:
         """How *section* at *path* is shown; in full if it has no summary."""
@@ -70,10 +70,11 @@ class VisibilityOverrides:
             return SectionVisibility.FULL
         return self.sections.get(path, section.visibility)
 
-    @classmethod
-    def install(cls, session: Session) -> None:
+    @staticmethod
+    def install(session: Session) -> None:
         """Let *session* follow ``SetVisibility``; may be called again."""
-        session[cls].register(SetVisibility, _set_visibility, kind=SliceKind.STATE)
+        slice_ = session[VisibilityOverrides]
+        slice_.register(SetVisibility, _set_visibility, kind=SliceKind.STATE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from wink_workspace.errors import OverridesError, ParseError, PromptValidationEr
 
 from ._template import Template
 from .section import Section
-from .tool import Tool
+from .tool import Tool, _described
 
 __all__ = [
     "LocalPromptOverridesStore",
@@ -171,7 +171,7 @@ class ToolOverride:
         unknown = sorted(set(self.param_descriptions) - set(tool.param_descriptions))
         if unknown:
             return f"it has no parameter {', '.join(unknown)}"
-        return None
+        return None if self.description is None else _problem_of(self.description)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +325,15 @@ class LocalPromptOverridesStore:
         return True
 
 
+def _problem_of(description: str) -> str | None:
+    """What is wrong with *description* as a tool's, as a clause."""
+    try:
+        _described(description, tool="")
+    except PromptValidationError as error:
+        return error.reason
+    return None
+
+
 def _hash(*parts: object) -> str:
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -365,7 +374,7 @@ def _check_identity(overrides: PromptOverrides, descriptor: PromptDescriptor, ta
 
 
 @contextlib.contextmanager
-def _reported(path: Path) -> Iterator[None]:
+def _reported(path: Path) -> Generator[None]:
     """Turn what can go wrong with a file into the error that names it."""
     try:
         yield

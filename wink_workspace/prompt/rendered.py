@@ -222,5 +222,13 @@ def _reworded(
     property_: dict[str, serde.JsonValue], own: str, new: str
 ) -> dict[str, serde.JsonValue]:
     """*property_* with *new* for *own*, keeping what the schema adds to it, such as the default."""
-    added = str(property_.get("description", "")).removeprefix(own)
-    return {**property_, "description": f"{new}{added}".strip()}
+    shown = str(property_.get("description", ""))
+    if own and _sentence(own) in shown:
+        return {**property_, "description": shown.replace(_sentence(own), _sentence(new), 1)}
+    return {**property_, "description": f"{_sentence(new)} {shown}".strip()}
+
+
+def _sentence(description: str) -> str:
+    """*description* as ``serde.provider_schema`` writes it among its own notes."""
+    stripped = description.strip()
+    return stripped if stripped.endswith((".", "!", "?", ":", ";")) else f"{stripped}."

@@ -184,25 +184,25 @@ class Section(Specialised, Generic[P]):
         return PromptValidationError(message, section_path=(self.key,), field=field, hint=hint)
 
     def _checked_params_type(self, given: type[P] | None) -> type[P] | None:
-        arguments = type_arguments(type(self), Section)
-        declared = None if arguments in (None, (NoneType,)) else arguments[0]
-        if given is not None and declared is not None and given is not declared:
+        arguments = type_arguments(type(self), Section) or (NoneType,)
+        declared: object = None if arguments[0] is NoneType else arguments[0]
+        chosen: object = declared if given is None else given
+        if declared not in (None, chosen):
             raise self._wrong(
-                f"params={type_name(given)} contradicts [{type_name(declared)}]",
+                f"params={type_name(chosen)} contradicts [{type_name(declared)}]",
                 "params",
                 hint="Give the type once.",
             )
-        chosen = declared if given is None else given
-        if chosen is None:
-            return None
-        if not (isinstance(chosen, type) and dataclasses.is_dataclass(chosen)):
+        is_dataclass = isinstance(chosen, type) and dataclasses.is_dataclass(chosen)
+        if chosen is not None and not is_dataclass:
             raise self._wrong(f"{type_name(chosen)} is not a dataclass", "params")
-        return cast("type[P]", chosen)
+        return cast("type[P] | None", chosen)
 
     def _checked_default(self, default: P | None) -> P | None:
-        if default is not None and type(default) is not self.params_type:
+        given = type(cast("object", default))
+        if default is not None and given is not self.params_type:
             raise self._wrong(
-                f"a {type_name(type(default))} where the section's params are "
+                f"a {given.__name__} where the section's params are "
                 + type_name(self.params_type or NoneType),
                 "default_params",
             )
