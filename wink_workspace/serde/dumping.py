@@ -1,0 +1,164 @@
+"""Values to JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import lru_cache
+from pathlib import PurePath
+from typing import Any, cast
+from uuid import UUID
+
+from wink_workspace.errors import UsageError
+
+from .json_values import JsonValue, is_encodable
+
+__all__ = ["dump", "dump_json"]
+
+
+def dump(value: object, *, exclude_none: bool = False) -> JsonValue:
+    """*value* as JSON-shaped Python, decided by what it is at run time.
+
+    Dataclasses become objects by field name (without the fields that have ``init=False``),
+    enums their values, paths, UUIDs, decimals, dates and times strings, durations ISO 8601
+    strings, bytes base64, named tuples and all sequences arrays, and sets arrays in a fixed
+    order. A float that JSON cannot hold becomes ``"NaN"``, ``"Infinity"`` or ``"-Infinity"``,
+    which tells a reader what it was, and which ``parse`` refuses.
+
+    Args:
+        value: What to write.
+        exclude_none: Leave out the fields of dataclasses that are ``None``.
+
+    Raises:
+        UsageError: If something inside has no JSON form, or contains itself, or if two keys
+            of a mapping become the same string.
+    """
+    try:
+        return _dump(value, exclude_none)
+    except RecursionError:
+        raise UsageError(
+            f"a {type(value).__name__} contains itself, or is nested too deeply for JSON",
+            hint="Write it in parts.",
+        ) from None
+
+
+def dump_json(value: object, *, exclude_none: bool = False, indent: int | None = None) -> str:
+    """*value* as a JSON text that UTF-8 can hold; *indent* spaces a level, or all on one line.
+
+    Raises:
+        UsageError: As ``dump``.
+    """
+    plain = dump(value, exclude_none=exclude_none)
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
+    # Lone surrogates, as file names may hold them, stay readable as escapes.
+    return text if is_encodable(text) else json.dumps(plain, allow_nan=False, indent=indent)
+
+
+def _dump(value: Any, exclude_none: bool) -> Any:
+    kind = cast("type[Any]", type(value))
+    if value is None or kind is str or kind is int or kind is bool:
+        return value
+    if is_dataclass(kind):
+        named = ((name, getattr(value, name)) for name in _init_fields(kind))
+        return {
+            name: _dump(item, exclude_none)
+            for name, item in named
+            if item is not None or not exclude_none
+        }
+    if isinstance(value, Enum):
+        return _dump(value.value, exclude_none)
+    if isinstance(value, Mapping):
+        return _dump_mapping(cast("Mapping[object, object]", value), exclude_none)
+    if isinstance(value, (list, tuple)):
+        return [_dump(item, exclude_none) for item in cast("Sequence[object]", value)]
+    return _dump_rarer(value, exclude_none)
+
+
+def _dump_rarer(value: Any, exclude_none: bool) -> Any:
+    match value:
+        case str():
+            return str.__str__(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else _non_finite_name(value)
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(cast("bytes", value)).decode("ascii")
+        case PurePath() | UUID() | Decimal():
+            return str(value)
+        case date() | time():  # a datetime is a date
+            return value.isoformat()
+        case timedelta():
+            return _duration(value)
+        case Set():
+            items = cast("Set[object]", value)
+            return _in_fixed_order(_dump(item, exclude_none) for item in items)
+        case Sequence():
+            return [_dump(item, exclude_none) for item in cast("Sequence[object]", value)]
+        case _:
+            return _dump_foreign(value)
+
+
+def _dump_foreign(value: object) -> Any:
+    """What pydantic can write and we do not know, such as its own models."""
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        plain = to_jsonable_python(value, bytes_mode="base64")
+    except PydanticSerializationError as error:
+        raise UsageError(
+            f"a {type(value).__qualname__} has no JSON form",
+            hint="Keep only dataclasses, collections and scalars in values to be written.",
+        ) from error
+    return _dump(plain, exclude_none=False)  # for the floats in it
+
+
+@lru_cache(maxsize=1024)
+def _init_fields(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.init)
+
+
+def _dump_mapping(mapping: Mapping[object, object], exclude_none: bool) -> dict[str, Any]:
+    dumped = {_dump_key(key): _dump(item, exclude_none) for key, item in mapping.items()}
+    if len(dumped) < len(mapping):
+        raise UsageError(
+            "two keys of a mapping become the same JSON string",
+            hint="Use keys of one type in a mapping.",
+        )
+    return dumped
+
+
+def _dump_key(key: object) -> str:
+    plain = _dump(key, exclude_none=False)
+    if isinstance(plain, str):
+        return plain
+    if plain is None or isinstance(plain, (int, float)):
+        return json.dumps(plain)
+    raise UsageError(
+        f"a {type(key).__qualname__} cannot be the key of a JSON object",
+        hint="Use strings, numbers, enums or paths as keys.",
+    )
+
+
+def _in_fixed_order(items: Iterable[Any]) -> list[Any]:
+    listed = list(items)
+    try:
+        return sorted(listed)
+    except TypeError:  # of mixed kinds, or objects
+        return sorted(listed, key=lambda item: json.dumps(item, sort_keys=True))
+
+
+def _non_finite_name(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _duration(value: timedelta) -> str:
+    sign, size = ("-", -value) if value < timedelta(0) else ("", value)
+    fraction = f".{size.microseconds:06d}" if size.microseconds else ""
+    return f"{sign}P{size.days}DT{size.seconds}{fraction}S"

@@ -1,0 +1,121 @@
+"""What JSON can hold, and the words for what it cannot."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, cast
+
+from typing_extensions import TypeAliasType
+
+from wink_workspace.errors import Problem
+
+from .wording import described, path_text, quoted
+
+__all__ = ["MAX_NESTING", "JsonValue", "encode", "is_encodable", "unencodable"]
+
+MAX_NESTING = 199
+"""Levels of arrays and objects that the parser follows, its own array around them apart."""
+
+_MAX_INTEGER_BITS = 14_000
+"""About 4,200 digits; from 4,300 on Python refuses to write an integer."""
+
+
+class _Anything:
+    """Tells pydantic to take the annotated value as the JSON parser gave it."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> dict[str, str]:
+        return {"type": "any"}
+
+
+JsonValue = TypeAliasType(
+    "JsonValue",
+    Annotated[
+        "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None",
+        _Anything(),
+    ],
+)
+"""What JSON can hold; as the type of a field it takes any JSON."""
+
+
+def _plain(value: object) -> object:
+    """For ``json``: mappings and sequences of other kinds than its own."""
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[object, object]", value))
+    if _is_array(value):
+        return list(cast("Sequence[object]", value))
+    raise TypeError
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(
+        value, (str, bytes, bytearray, memoryview)
+    )
+
+
+encode = json.JSONEncoder(allow_nan=False, default=_plain).encode
+"""A value as ASCII JSON; ``TypeError``, ``ValueError`` or ``RecursionError`` if it has none."""
+
+
+def is_encodable(text: str) -> bool:
+    """Whether UTF-8 can hold *text*, so that it has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unencodable(data: object) -> list[Problem]:
+    """Everything in *data*, which JSON could not hold, that is to blame; never empty."""
+    problems = [Problem(path_text(path), message) for path, message in _troubles(data, (), ())]
+    return problems or [Problem("", "is too large for JSON, or nested too deeply")]
+
+
+def _troubles(
+    value: object, path: tuple[object, ...], around: tuple[int, ...]
+) -> Iterator[tuple[tuple[object, ...], str]]:
+    """Each trouble with its path; *around* identifies the containers that *value* lies in."""
+    if value is None or isinstance(value, (str, int, float)):
+        if trouble := _scalar_trouble(value):
+            yield path, trouble
+        return
+    if id(value) in around:
+        yield path, "contains itself"
+    elif len(path) >= MAX_NESTING:
+        yield (), f"is nested more than {MAX_NESTING} levels deep"
+    elif isinstance(value, Mapping):
+        mapping = cast("Mapping[object, object]", value)
+        for key in mapping:
+            if trouble := _key_trouble(key):
+                yield path, trouble
+        for key, inner in mapping.items():
+            yield from _troubles(inner, (*path, key), (*around, id(mapping)))
+    elif _is_array(value):
+        array = cast("Sequence[object]", value)
+        for index, inner in enumerate(array):
+            yield from _troubles(inner, (*path, index), (*around, id(array)))
+    else:
+        yield path, f"must be JSON data, not {described(value)}"
+
+
+def _scalar_trouble(value: str | float | None) -> str | None:
+    match value:
+        case str() if not is_encodable(value):
+            return "must be valid Unicode, without lone surrogates"
+        case float() if not math.isfinite(value):
+            return f"must be a finite number, not {value}"
+        case int() if value.bit_length() > _MAX_INTEGER_BITS:
+            return "has too many digits"
+        case _:
+            return None
+
+
+def _key_trouble(key: object) -> str | None:
+    if isinstance(key, str):
+        return (
+            None if is_encodable(key) else f"has the key {quoted(key)}, which is no valid Unicode"
+        )
+    takes = key is None or (isinstance(key, (int, float)) and not _scalar_trouble(key))
+    return None if takes else f"has the key {quoted(key)}, which must be a string"

@@ -1,0 +1,120 @@
+"""JSON to typed values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, TypeVar, cast, overload
+
+from wink_workspace.errors import ParseError, Problem
+
+from .json_values import encode, unencodable
+from .problems import misfits
+from .validators import validator
+from .wording import described, path_text, quoted
+
+__all__ = ["parse", "parse_json"]
+
+T = TypeVar("T")
+
+
+@overload
+def parse(type_: type[T], data: object, *, what: str = "value") -> T: ...
+@overload
+def parse(type_: object, data: object, *, what: str = "value") -> Any: ...
+def parse(type_: Any, data: object, *, what: str = "value") -> Any:
+    """The *type_* that JSON-shaped *data* describes.
+
+    Args:
+        type_: A dataclass, or any type made of dataclasses, collections, unions and scalars;
+            ``None`` takes an empty object or null and gives ``None``.
+        data: What a JSON parser gave: mappings, sequences, strings, numbers, booleans, ``None``.
+        what: What the data is, for the message: ``arguments of 'read_file'``.
+
+    Raises:
+        ParseError: If the data does not fit; ``problems`` lists all of them. Also for what no
+            JSON text can hold: NaN, infinity, lone surrogates, more than 199 levels.
+        SchemaError: If the type itself cannot be parsed into.
+    """
+    if type_ is None or type_ is NoneType:
+        return _parse_nothing(data, what)
+    try:
+        text = encode([data])  # the array that the validator wants
+    except (TypeError, ValueError, RecursionError):
+        raise ParseError(what, unencodable(data)) from None
+    return _validated(type_, text, data, what)
+
+
+@overload
+def parse_json(type_: type[T], text: str | bytes, *, what: str = "value") -> T: ...
+@overload
+def parse_json(type_: object, text: str | bytes, *, what: str = "value") -> Any: ...
+def parse_json(type_: Any, text: str | bytes, *, what: str = "value") -> Any:
+    """The *type_* that a JSON text (bytes: UTF-8, -16 or -32) describes.
+
+    A key given twice in one object is refused, since one of its values would be lost.
+
+    Raises:
+        ParseError: As ``parse``, and if the text is not JSON, with line and column.
+        SchemaError: If the type itself cannot be parsed into.
+    """
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as error:
+        message = f"is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+    except UnicodeDecodeError as error:
+        message = f"is not valid JSON: {error.reason} (byte {error.start})"
+    except RecursionError:
+        message = "is nested too deeply"
+    except _NotJsonError as error:
+        message = f"is not valid JSON: {error}"
+    except ValueError:  # Python's own limit on the digits of an integer
+        message = "holds a number with too many digits"
+    else:
+        return parse(type_, data, what=what)
+    raise ParseError(what, [Problem("", message)])
+
+
+class _NotJsonError(ValueError):
+    """A text that Python's parser takes for JSON, and that is not."""
+
+
+def _refuse_constant(name: str) -> object:
+    raise _NotJsonError(f"{name} is no JSON value; use a finite number or null")
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        seen: set[str] = set()
+        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise _NotJsonError(f"the key {quoted(repeated)} is given twice in one object")
+    return unique
+
+
+def _parse_nothing(data: object, what: str) -> None:
+    if data is None:
+        return
+    if not isinstance(data, Mapping):
+        raise ParseError(what, [Problem("", f"must be an empty object, not {described(data)}")])
+    names = cast("Mapping[object, object]", data)
+    if names:
+        message = "is not a known field; no fields are taken"
+        raise ParseError(what, [Problem(path_text((name,)), message) for name in names])
+
+
+def _validated(type_: Any, text: str, given: object, what: str) -> Any:
+    from pydantic_core import ValidationError
+
+    fitting = validator(type_)
+    try:
+        return fitting.validate_json(text, strict=True, extra="forbid")[0]
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    except Exception as error:  # pydantic collects ValueErrors; a __post_init__ may raise others
+        refusal = f"was refused with {type(error).__name__}: {error}"
+        raise ParseError(what, [Problem("", refusal)]) from error
+    if details[0]["type"] == "json_invalid":
+        raise ParseError(what, unencodable(given))
+    raise ParseError(what, misfits(type_, json.loads(text)[0], details))

@@ -1,0 +1,132 @@
+"""Complete JSON Schemas, and what they say of each field."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import lru_cache
+from types import NoneType
+from typing import TYPE_CHECKING, Any, cast, get_origin
+
+from wink_workspace.errors import SchemaError, UsageError
+
+from .dumping import dump
+from .json_values import JsonValue
+from .nodes import Node, in_words, json_text, reachable, resolved
+from .validators import UNSUPPORTED_HINT, adapter, per_type
+from .wording import first_sentence, type_name
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import GenerateJsonSchema
+
+__all__ = ["ParamDescription", "complete_schema", "field_descriptions", "schema"]
+
+
+def schema(type_: object) -> dict[str, JsonValue]:
+    """The complete JSON Schema of what ``parse`` takes for *type_*.
+
+    Descriptions, constraints and defaults are in it (the default of a factory only if that is
+    a built-in collection), every object made from a dataclass is closed, and types used in
+    several places or inside themselves stand under ``$defs``. ``None`` gives an empty closed
+    object.
+
+    Raises:
+        SchemaError: If the type cannot be parsed into, or has no JSON Schema.
+    """
+    return copy.deepcopy(complete_schema(type_))
+
+
+@per_type
+def complete_schema(type_: Any) -> Node:
+    """What ``schema`` gives, shared: not to be changed."""
+    from pydantic import PydanticUserError
+
+    if type_ is None or type_ is NoneType:
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    pydantic_type = adapter(type_)
+    try:
+        array = pydantic_type.json_schema(by_alias=False, schema_generator=_generator())
+    except PydanticUserError as error:
+        raise SchemaError(
+            f"{type_name(type_)} has no JSON Schema: {first_sentence(error)}", hint=UNSUPPORTED_HINT
+        ) from error
+    definitions: dict[str, Node] = array.get("$defs", {})
+    root = resolved(array["items"], definitions)
+    names = sorted(reachable(root, definitions))
+    return root | ({"$defs": {name: definitions[name] for name in names}} if names else {})
+
+
+@lru_cache(maxsize=1)
+def _generator() -> type[GenerateJsonSchema]:
+    """Pydantic's generator with our defaults and bytes, and only what a caller may set."""
+    from pydantic.json_schema import GenerateJsonSchema
+    from pydantic_core import PydanticSerializationError
+
+    class Generator(GenerateJsonSchema):
+        def emit_warning(self, kind: Any, detail: str) -> None:
+            """Nothing: that a default without a JSON form is left out is documented."""
+
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            del schema
+            return False  # it would repeat the field's name
+
+        def field_is_present(self, field: Any) -> bool:
+            return field.get("init", True) and super().field_is_present(field)
+
+        def get_default_value(self, schema: Any) -> Any:
+            factory: Any = schema.get("default_factory")
+            if (get_origin(factory) or factory) in (list, tuple, dict, set, frozenset):
+                return factory()
+            return super().get_default_value(schema)
+
+        def encode_default(self, dft: Any) -> Any:
+            try:
+                return dump(dft)
+            except UsageError as error:
+                raise PydanticSerializationError(str(error)) from error
+
+        def bytes_schema(self, schema: Any) -> Node:
+            node = super().bytes_schema(schema)
+            del node["format"]
+            return node | {"contentEncoding": "base64"}
+
+    return Generator
+
+
+@dataclass(frozen=True, slots=True)
+class ParamDescription:
+    """What there is to know of one field.
+
+    Args:
+        description: From the field's metadata, or ``""``.
+        type: In words: ``integer``, ``array of string``, ``"a" or "b"``.
+        default: As JSON; ``None`` if the field is required, ``""`` if a factory makes it.
+    """
+
+    description: str
+    type: str
+    default: str | None = None
+
+    @property
+    def required(self) -> bool:
+        """Whether a value must be given."""
+        return self.default is None
+
+
+def field_descriptions(type_: object) -> dict[str, ParamDescription]:
+    """What there is to know of each field of *type_*, in order; empty if it has no fields.
+
+    Raises:
+        SchemaError: As ``schema``.
+    """
+    root = complete_schema(type_)
+    required = root.get("required", ())
+    described: dict[str, ParamDescription] = {}
+    for name, node in cast("dict[str, Node]", root.get("properties", {})).items():
+        made = json_text(node["default"]) if "default" in node else ""
+        described[name] = ParamDescription(
+            description=node.get("description", ""),
+            type=in_words(node, root.get("$defs", {})),
+            default=None if name in required else made,
+        )
+    return described

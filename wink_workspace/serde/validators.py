@@ -1,0 +1,157 @@
+"""Pydantic's validators, configured once and made once per type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from wink_workspace.errors import SchemaError
+
+from .wording import first_sentence, type_name
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+    from pydantic_core import CoreConfig, SchemaValidator
+
+__all__ = ["UNSUPPORTED_HINT", "adapter", "per_type", "validator"]
+
+T = TypeVar("T")
+
+UNSUPPORTED_HINT = "Use dataclasses, collections, unions, enums and scalars in its annotations."
+
+
+def per_type(make: Callable[[Any], T]) -> Callable[[Any], T]:
+    """*make*, remembering what it made for the last 1,024 types."""
+    cached = lru_cache(maxsize=1024)(make)
+
+    def remembered(type_: Any) -> T:
+        try:
+            hash(type_)
+        except TypeError:  # Annotated[…] with unhashable metadata
+            return make(type_)
+        return cached(type_)
+
+    return remembered
+
+
+@per_type
+def validator(type_: Any) -> SchemaValidator:
+    """A validator for an array that holds one *type_*; raises as ``adapter``."""
+    from pydantic_core import SchemaValidator
+
+    return SchemaValidator(_exact(adapter(type_).core_schema), _CONFIG)
+
+
+_CONFIG: CoreConfig = {
+    "strict": True,
+    "extra_fields_behavior": "forbid",
+    "allow_inf_nan": False,
+    "val_json_bytes": "base64",
+    "validate_by_name": True,
+    "validate_by_alias": False,
+}
+
+
+@per_type
+def adapter(type_: Any) -> TypeAdapter[list[Any]]:
+    """Pydantic's view of an array that holds one *type_*.
+
+    Pydantic takes no configuration for a dataclass from outside, but lets one inherit it from
+    whatever contains it; hence the array. The alternative, writing a ``__pydantic_config__``
+    into classes that are not ours, would show.
+
+    Raises:
+        SchemaError: If pydantic can make nothing of the type.
+    """
+    from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+    from pydantic_core import SchemaError as CoreSchemaError
+
+    config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        val_json_bytes="base64",
+        validate_by_name=True,
+        validate_by_alias=False,
+    )
+    try:
+        made: TypeAdapter[list[Any]] = TypeAdapter(list[type_], config=config)
+        if not made.pydantic_complete:
+            made.rebuild(raise_errors=True)
+    except NameError as error:
+        raise SchemaError(
+            f"{type_name(type_)} cannot be parsed into: its annotation {error.name!r} names"
+            " nothing that its module defines",
+            hint="Define or import at module level what the annotations of a class name.",
+        ) from error
+    except (PydanticUserError, CoreSchemaError, TypeError, ValueError) as error:
+        raise SchemaError(
+            f"{type_name(type_)} cannot be parsed into: {first_sentence(error)}",
+            hint=UNSUPPORTED_HINT,
+        ) from error
+    return made
+
+
+_OPAQUE = frozenset(("cls", "config", "default", "expected", "members", "metadata"))
+"""The keys of a core schema under which there are no schemas."""
+
+
+def _exact(node: Any) -> Any:
+    """A core schema whose literals and enums also compare the type of a constant.
+
+    Pydantic's own take ``true`` and ``1.0`` for ``Literal[1]``, and 1 for ``Literal["1"]``.
+    """
+    if isinstance(node, (list, tuple)):
+        parts = cast("Sequence[Any]", node)
+        return type(parts)(map(_exact, parts))  # pyright: ignore[reportCallIssue] - a list or a tuple
+    if not isinstance(node, dict):
+        return node
+    schema = {
+        key: part if key in _OPAQUE else _exact(part)
+        for key, part in cast("dict[str, Any]", node).items()
+    }
+    match schema.get("type"):
+        case "literal":
+            return _exact_choice(schema, schema["expected"])
+        case "enum" if not _decides_itself(schema["cls"]):
+            return _exact_choice(schema, [member.value for member in schema["members"]])
+        case _:
+            return schema
+
+
+def _decides_itself(enum: type[Enum]) -> bool:
+    return any("_missing_" in vars(base) for base in enum.__mro__ if base is not Enum)
+
+
+def _exact_choice(schema: dict[str, Any], constants: Sequence[Any]) -> dict[str, Any]:
+    def check(given: object, choose: Callable[[object], Any]) -> Any:
+        chosen = choose(given)
+        if isinstance(given, _SCALARS) and not _is_same_kind(given, chosen):
+            raise _wrong_choice(constants)
+        return chosen
+
+    function = {"type": "no-info", "function": check}
+    outside = {"ref": schema.pop("ref")} if "ref" in schema else {}
+    return {"type": "function-wrap", "function": function, "schema": schema, **outside}
+
+
+_SCALARS = (bool, int, float, str)
+
+
+def _is_same_kind(given: float | str, chosen: object) -> bool:
+    constant = chosen.value if isinstance(chosen, Enum) else chosen
+    kinds = [
+        next((kind for kind in _SCALARS if isinstance(each, kind)), None)
+        for each in (given, constant)
+    ]
+    return kinds[0] is kinds[1] or kinds == [int, float]
+
+
+def _wrong_choice(constants: Sequence[Any]) -> Exception:
+    from pydantic_core import PydanticKnownError
+
+    *most, last = map(repr, constants)
+    expected = f"{', '.join(most)} or {last}" if most else last
+    return PydanticKnownError("literal_error", {"expected": expected})
