@@ -1,0 +1,370 @@
+"""What was built from bindings, while it lives.
+
+Theory: a lock is held while anything is built, so one chain of providers runs at a time and
+can be kept as a plain stack. That stack is how a circle is found, and how every refusal names
+the whole chain, whichever resolver a provider happens to ask.
+
+States of a context: NEW -> OPEN -> CLOSED, each once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Any, Self, TypeVar, assert_never, cast
+
+from wink_workspace.errors import (
+    CircularDependencyError,
+    ProviderError,
+    ResourceError,
+    ResourcesClosedError,
+    UnboundResourceError,
+)
+
+from .binding import Binding, ResourceResolver, Scope
+from .protocols import Closeable
+
+__all__ = ["ResourceContext", "ToolResources"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class ResourceContext:
+    """The resources of one ``with`` block; made by ``ResourceRegistry.open``.
+
+    Safe to use from several threads: each singleton is built once. At the end all that was
+    built is closed, newest first. A close that fails is logged and the others are still tried;
+    then ``ResourceError`` names all that failed, unless the block itself raised.
+    """
+
+    def __init__(self, bindings: Mapping[type[Any], Binding[Any]]) -> None:
+        self._store = _Store(bindings, context=self)
+        self._n_instances = 0
+
+    def __enter__(self) -> Self:
+        self._store.open()
+        try:
+            self._build_eager()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def _build_eager(self) -> None:
+        eager = [binding for binding in self._store.bindings.values() if binding.eager]
+        for binding in sorted(eager, key=lambda each: each.owned):  # instances first
+            self.get(binding.type_)
+        self._n_instances = sum(not binding.owned for binding in eager)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _close_for_good(self._store.close(), during=error)
+
+    def get(self, type_: type[T], /) -> T:
+        """The resource bound to *type_*, built now if need be.
+
+        Raises:
+            UnboundResourceError: If nothing is bound; names who needs it.
+            CircularDependencyError: If building it needs itself; names the circle.
+            ProviderError: If a provider raised, or returned ``None``. Nothing half-built stays.
+            ResourceError: If it lives for one tool call only.
+            ResourcesClosedError: If the ``with`` block has not begun, or is over.
+        """
+        return self._store.resolve(type_, self, call=None)
+
+    def get_optional(self, type_: type[T], /) -> T | None:
+        """As ``get``, but ``None`` if nothing is bound to *type_*."""
+        self._store.check_open()
+        return self.get(type_) if type_ in self._store.bindings else None
+
+    def built(self) -> tuple[object, ...]:
+        """Every live singleton, in the order built; bound instances come first."""
+        with self._store.lock:
+            self._store.check_open()
+            return self._store.singletons.values()
+
+    def mark(self) -> int:
+        """How many singletons are built now; see ``evict_since``."""
+        with self._store.lock:
+            self._store.check_open()
+            return len(self._store.singletons)
+
+    def evict_since(self, mark: int) -> tuple[Exception, ...]:
+        """Close and forget the singletons built after *mark*, newest first.
+
+        Bound instances stay. All are tried; what a ``close`` raised is logged and returned.
+        """
+        with self._store.lock:
+            self._store.check_open()
+            leaving = self._store.singletons.take_since(max(mark, self._n_instances))
+        return tuple(error for _, error in _closed(leaving))
+
+    @contextmanager
+    def tool_scope(self) -> Generator[ToolResources]:
+        """One tool call's view of the resources.
+
+        What the call alone had is closed at its end, by the rules of the context itself.
+        """
+        self._store.check_open()
+        cache = _Cache()
+        try:
+            yield ToolResources(self._store, cache)
+        except BaseException as error:
+            _close_for_good(cache.end(), during=error)
+            raise
+        _close_for_good(cache.end(), during=None)
+
+
+class ToolResources:
+    """One tool call's view of the resources; made by ``ResourceContext.tool_scope``.
+
+    ``TOOL_CALL`` resources are cached here, singletons in the context, prototypes nowhere.
+    """
+
+    def __init__(self, store: _Store, cache: _Cache) -> None:
+        self._store = store
+        self._cache = cache
+
+    def get(self, type_: type[T], /) -> T:
+        """The resource bound to *type_*, built now if need be.
+
+        Raises:
+            ResourceError: As ``ResourceContext.get``; or if a singleton is being built, which
+                would keep what dies with the call.
+            ResourcesClosedError: If the call, or the context, has ended.
+        """
+        self._check_open()
+        return self._store.resolve(type_, self, call=self._cache)
+
+    def get_optional(self, type_: type[T], /) -> T | None:
+        """As ``get``, but ``None`` if nothing is bound to *type_*."""
+        self._check_open()
+        return self.get(type_) if type_ in self._store.bindings else None
+
+    def _check_open(self) -> None:
+        self._store.check_open()
+        if self._cache.ended:
+            raise ResourcesClosedError(
+                "the tool call that these resources belong to has ended",
+                hint="Keep no resources beyond the call that they were given to.",
+            )
+
+
+class _State(Enum):
+    NEW = "not open yet"
+    OPEN = "open already"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """A live resource; *closes* says whether its end is ours."""
+
+    type_: type[Any]
+    value: object
+    closes: bool
+
+
+class _Cache:
+    """What one scope has built, in order."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._built: dict[type[Any], _Built] = {}
+
+    def __len__(self) -> int:
+        return len(self._built)
+
+    def find(self, type_: type[Any]) -> _Built | None:
+        return self._built.get(type_)
+
+    def add(self, built: _Built) -> None:
+        self._built[built.type_] = built
+
+    def holds(self, value: object) -> bool:
+        return any(built.value is value for built in self._built.values())
+
+    def values(self) -> tuple[object, ...]:
+        """The values in the order built; one that serves several types comes once."""
+        return tuple({id(built.value): built.value for built in self._built.values()}.values())
+
+    def take_since(self, mark: int) -> list[_Built]:
+        """Forget everything after the first *mark*, and return it newest first."""
+        taken = list(self._built.values())[mark:]
+        for built in taken:
+            del self._built[built.type_]
+        return taken[::-1]
+
+    def end(self) -> list[_Built]:
+        """Forget everything, for good."""
+        self.ended = True
+        return self.take_since(0)
+
+
+class _Store:
+    """The bindings, the singletons, and the chain of providers that run now.
+
+    ``lock`` guards the singletons and the chain; the caller of ``singletons`` takes it.
+    """
+
+    def __init__(
+        self, bindings: Mapping[type[Any], Binding[Any]], *, context: ResourceResolver
+    ) -> None:
+        self.bindings = bindings
+        self.lock = threading.RLock()
+        self.singletons = _Cache()
+        self._context = context
+        self._state = _State.NEW
+        self._chain: list[Binding[Any]] = []
+
+    def open(self) -> None:
+        with self.lock:
+            if self._state is not _State.NEW:
+                raise ResourceError(
+                    f"this resource context is {self._state.value}, and opens only once",
+                    hint="Make a fresh one: `with registry.open() as context:`.",
+                )
+            self._state = _State.OPEN
+
+    def close(self) -> list[_Built]:
+        """Everything that has to be closed now, newest first."""
+        with self.lock:
+            self._state = _State.CLOSED
+            return self.singletons.end()
+
+    def check_open(self) -> None:
+        if self._state is not _State.OPEN:
+            raise ResourcesClosedError(f"the resources are {self._state.value}")
+
+    def resolve(self, type_: type[T], resolver: ResourceResolver, *, call: _Cache | None) -> T:
+        """The resource bound to *type_*; *call* caches those of one tool call, if one runs."""
+        with self.lock:
+            self.check_open()
+            binding = self._binding(type_)
+            match binding.scope:
+                case Scope.PROTOTYPE:
+                    return self._build(binding, resolver)
+                case Scope.SINGLETON:
+                    return self._cached(binding, self._context, self.singletons)
+                case Scope.TOOL_CALL:
+                    self._check_not_kept(binding)
+                    if call is None:
+                        raise ResourceError(
+                            f"{_name(binding)} lives for one tool call, and is asked for outside",
+                            hint="Ask through the resources that a tool call is given.",
+                        )
+                    return self._cached(binding, resolver, call)
+                case _:
+                    assert_never(binding.scope)
+
+    def _binding(self, type_: type[T]) -> Binding[T]:
+        binding = self.bindings.get(type_)
+        if binding is None:
+            needed = f" (needed by {self._chain_text(type_)})" if self._chain else ""
+            bound = ", ".join(sorted(map(_name, self.bindings.values()))) or "nothing"
+            raise UnboundResourceError(
+                f"nothing is bound to {type_.__qualname__}{needed}",
+                hint=f"Bind it in resources={{{type_.__qualname__}: …}}. Bound are: {bound}.",
+            )
+        return cast("Binding[T]", binding)
+
+    def _check_not_kept(self, binding: Binding[Any]) -> None:
+        keeper = next((each for each in self._chain if each.scope is Scope.SINGLETON), None)
+        if keeper is not None:
+            raise ResourceError(
+                f"{_name(keeper)} is a singleton and cannot depend on {_name(binding)}, which"
+                f" lives for one tool call ({self._chain_text(binding.type_)})",
+                hint="Give both the scope TOOL_CALL, or make the dependency a singleton too.",
+            )
+
+    def _cached(self, binding: Binding[T], resolver: ResourceResolver, cache: _Cache) -> T:
+        found = cache.find(binding.type_)
+        if found is not None:
+            return cast("T", found.value)
+        made = self._build(binding, resolver)
+        # A provider may hand out what another binding made, and that one closes.
+        shared = self.singletons.holds(made) or cache.holds(made)
+        cache.add(_Built(binding.type_, made, closes=binding.owned and not shared))
+        return made
+
+    def _build(self, binding: Binding[T], resolver: ResourceResolver) -> T:
+        if any(each is binding for each in self._chain):
+            raise CircularDependencyError(
+                f"resources need one another in a circle: {self._chain_text(binding.type_)}",
+                hint="Let one of them take the other later, or split off what both need.",
+            )
+        self._chain.append(binding)
+        try:
+            made = binding.provider(resolver)
+        except ResourceError:
+            raise  # of a dependency, and it names the chain
+        except Exception as error:
+            raise ProviderError(
+                f"the provider of {self._chain_text()} raised {type(error).__name__}: {error}",
+                hint="Correct the provider, or what it depends on.",
+            ) from error
+        else:
+            self._check_made(made)
+            return made
+        finally:
+            self._chain.pop()
+
+    def _check_made(self, made: object) -> None:
+        if made is None:
+            raise ProviderError(
+                f"the provider of {self._chain_text()} returned None",
+                hint="Return the resource; leave out the binding if there is none.",
+            )
+
+    def _chain_text(self, *more: type[Any]) -> str:
+        """From what was asked for first to what is needed now: ``App -> Client -> Config``."""
+        types = [*(binding.type_ for binding in self._chain), *more]
+        return " -> ".join(type_.__qualname__ for type_ in types)
+
+
+def _name(binding: Binding[Any]) -> str:
+    return binding.type_.__qualname__
+
+
+def _closed(leaving: Iterable[_Built]) -> list[tuple[str, Exception]]:
+    """Close all that are ours, and return which failed and how.
+
+    An interruption waits until the last one is closed.
+    """
+    failures: list[tuple[str, Exception]] = []
+    interruption: BaseException | None = None
+    for built in leaving:
+        if not built.closes or not isinstance(built.value, Closeable):
+            continue
+        name = built.type_.__qualname__
+        try:
+            built.value.close()
+        except Exception as error:  # noqa: BLE001 - one resource must not keep the others open
+            _log.exception("Resource %s did not close", name)
+            failures.append((name, error))
+        except BaseException as error:  # noqa: BLE001 - raised below, when all are closed
+            interruption = error
+    if interruption is not None:
+        raise interruption
+    return failures
+
+
+def _close_for_good(leaving: Iterable[_Built], *, during: BaseException | None) -> None:
+    """Close all; what fails is raised, unless the exception *during* is under way already."""
+    failures = _closed(leaving)
+    if failures and during is None:
+        told = ", ".join(f"{name} ({type(error).__name__}: {error})" for name, error in failures)
+        raise ResourceError(
+            f"could not close {told}", hint="Look for what it still holds, and free that by hand."
+        ) from failures[0][1]
