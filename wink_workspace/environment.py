@@ -1,0 +1,121 @@
+"""The world a command starts in: the only reader of environment variables and user folders.
+
+Everything that depends on them takes an ``Environment``; tests make one from a dictionary.
+Nothing here creates a folder or checks that one exists.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TextIO
+
+from wink_workspace.errors import UsageError
+
+__all__ = ["Environment"]
+
+_FOLDER = "wink-workspace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What a program may learn of its surroundings, as it was at one moment.
+
+    Args:
+        variables: The environment variables; never shown in the ``repr``, as they hold secrets.
+        home: The user's home, ``None`` if there is none to be found.
+        stdout_is_terminal: Whether someone reads the output as it comes.
+        stderr_is_terminal: The same for errors and progress.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    home: Path | None = None
+    stdout_is_terminal: bool = False
+    stderr_is_terminal: bool = False
+
+    @classmethod
+    def from_os(cls) -> Environment:
+        """The surroundings of this process, copied now."""
+        return cls(
+            variables=MappingProxyType(dict(os.environ)),
+            home=_home(),
+            stdout_is_terminal=_is_terminal(sys.stdout),
+            stderr_is_terminal=_is_terminal(sys.stderr),
+        )
+
+    @property
+    def state_dir(self) -> Path:
+        """Where workspaces and their history live (``XDG_STATE_HOME``).
+
+        Raises:
+            UsageError: If neither that nor a home is known.
+        """
+        return self._folder("XDG_STATE_HOME", ".local/state")
+
+    @property
+    def config_dir(self) -> Path:
+        """Where the user's settings live (``XDG_CONFIG_HOME``); raises as ``state_dir``."""
+        return self._folder("XDG_CONFIG_HOME", ".config")
+
+    @property
+    def cache_dir(self) -> Path:
+        """Where things live that may be lost (``XDG_CACHE_HOME``); raises as ``state_dir``."""
+        return self._folder("XDG_CACHE_HOME", ".cache")
+
+    @property
+    def is_ci(self) -> bool:
+        """Whether this is an automatic build: ``CI`` is set, and not to ``0`` or ``false``."""
+        return self.variables.get("CI", "").lower() not in ("", "0", "false")
+
+    @property
+    def stdout_color(self) -> bool:
+        """Whether to colour the output.
+
+        ``NO_COLOR`` forbids it and ``FORCE_COLOR`` demands it, in this order, when not empty
+        (see no-color.org); else it is for terminals, except those with ``TERM=dumb``.
+        """
+        return self._color(self.stdout_is_terminal)
+
+    @property
+    def stderr_color(self) -> bool:
+        """Whether to colour errors and progress; as ``stdout_color``."""
+        return self._color(self.stderr_is_terminal)
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether a display that redraws itself on standard error makes sense."""
+        return self.stderr_is_terminal and not self.is_ci and self._can_move_cursor
+
+    @property
+    def _can_move_cursor(self) -> bool:
+        return self.variables.get("TERM") != "dumb"
+
+    def _color(self, is_terminal: bool) -> bool:
+        if self.variables.get("NO_COLOR"):
+            return False
+        return bool(self.variables.get("FORCE_COLOR")) or (is_terminal and self._can_move_cursor)
+
+    def _folder(self, variable: str, below_home: str) -> Path:
+        given = Path(self.variables.get(variable, ""))
+        if given.is_absolute():  # the XDG specification: ignore a relative one
+            return given / _FOLDER
+        if self.home is None:
+            raise UsageError(
+                "no home directory is known", hint=f"Set HOME or {variable} to an absolute path."
+            )
+        return self.home / below_home / _FOLDER
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:  # no HOME, and a user without an entry in the user database
+        return None
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
