@@ -1,0 +1,87 @@
+"""Where in a file the text stands that somebody probably meant.
+
+Used for error messages only, so it may miss and must be quick: at most ``_MAX_LINES`` lines
+are looked at, and ``difflib`` sees only a handful of lines, each cut short.
+"""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import islice
+
+__all__ = ["excerpt", "nearest_place"]
+
+_MAX_LINES = 200_000
+_MAX_WANTED = 40
+_MAX_COMPARED = 60
+_MAX_CHARS = 200
+_MAX_SHOWN = 12
+_SIMILAR_ENOUGH = 0.5
+_WORD = re.compile(r"\w+")
+
+
+def nearest_place(lines: Sequence[str], wanted: Sequence[str], *, expected: int = 0) -> int | None:
+    """The index of the line at which *lines* most resembles *wanted*.
+
+    White space around a line does not count. Among equally good places the one nearest to
+    the index *expected* wins. ``None`` when nothing is similar.
+    """
+    keys = [line.strip()[:_MAX_CHARS] for line in islice(wanted, _MAX_WANTED)]
+    best = _place_by_equal_lines(lines, keys, expected)
+    if best is None:
+        best = _place_by_similar_line(lines, keys)
+    return None if best is None else max(0, best)
+
+
+def excerpt(lines: Sequence[str], first: int, n_lines: int, *, numbered: bool = True) -> str:
+    """Up to twelve lines from the index *first*, numbered from 1, long ones cut."""
+    last = min(len(lines), first + max(1, n_lines))
+    shown = lines[first : min(last, first + _MAX_SHOWN)]
+    numbers = range(first + 1, first + 1 + len(shown)) if numbered else [""] * len(shown)
+    rows = [f"{n:>6} | {_cut(line)}" for n, line in zip(numbers, shown, strict=True)]
+    if last - first > _MAX_SHOWN:
+        rows.append(f"       … {last - first - _MAX_SHOWN} more lines")
+    return "\n".join(rows)
+
+
+def _cut(line: str) -> str:
+    line = line.rstrip("\r\n")
+    return line if len(line) <= _MAX_CHARS else line[:_MAX_CHARS] + "…"
+
+
+def _place_by_equal_lines(lines: Sequence[str], keys: Sequence[str], expected: int) -> int | None:
+    """Let each line that occurs in both vote for where the wanted text would begin."""
+    offsets: dict[str, list[int]] = defaultdict(list)
+    for offset, key in enumerate(keys):
+        if key:
+            offsets[key].append(offset)
+    votes: Counter[int] = Counter()
+    for n, line in enumerate(islice(lines, _MAX_LINES)):
+        for offset in offsets.get(line.strip()[:_MAX_CHARS], ()):
+            votes[n - offset] += len(keys[offset])
+    if not votes:
+        return None
+    return max(votes, key=lambda place: (votes[place], -abs(place - expected)))
+
+
+def _place_by_similar_line(lines: Sequence[str], keys: Sequence[str]) -> int | None:
+    """Compare the longest wanted line with those lines that share most words with it."""
+    key = max(keys, key=len, default="")
+    words = set(_WORD.findall(key))
+
+    def shared_words(n: int) -> int:
+        return sum(word in words for word in set(_WORD.findall(lines[n][:_MAX_CHARS])))
+
+    likely = heapq.nlargest(_MAX_COMPARED, range(min(len(lines), _MAX_LINES)), key=shared_words)
+    matcher = difflib.SequenceMatcher(None, b=key, autojunk=False)
+    best, best_ratio = None, _SIMILAR_ENOUGH
+    for n in likely:
+        matcher.set_seq1(lines[n].strip()[:_MAX_CHARS])
+        ratio = matcher.ratio() if matcher.quick_ratio() > best_ratio else 0.0
+        if ratio > best_ratio:
+            best, best_ratio = n, ratio
+    return None if best is None else best - keys.index(key)
