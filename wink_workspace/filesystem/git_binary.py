@@ -1,0 +1,126 @@
+"""Git's form for binary content in a patch: deflated, in base 85, whole or as a delta.
+
+Rule 1: what a patch says about sizes is checked, and nothing is inflated beyond it.
+Rule 2: every fault is a ``ValueError`` whose text is a clause; the caller knows the place.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from collections.abc import Iterable
+
+__all__ = ["apply_delta", "blob_id", "decode_lines", "encode_lines", "inflate"]
+
+_LINE_BYTES = 52
+_LENGTHS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def blob_id(data: bytes, *, n_digits: int = 40) -> str:
+    """Git's name for this content: SHA-1, or SHA-256 where names have 64 digits."""
+    algorithm = "sha256" if n_digits == 64 else "sha1"
+    digest = hashlib.new(algorithm, b"blob %d\0" % len(data), usedforsecurity=False)
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def encode_lines(data: bytes) -> list[str]:
+    """*data* deflated, as lines of base 85 with their lengths in front."""
+    packed = zlib.compress(data)
+    chunks = (packed[at : at + _LINE_BYTES] for at in range(0, len(packed), _LINE_BYTES))
+    return [
+        chr(_LENGTHS[len(chunk) - 1]) + base64.b85encode(chunk, pad=True).decode()
+        for chunk in chunks
+    ]
+
+
+def decode_lines(lines: Iterable[bytes]) -> bytes:
+    """What ``encode_lines`` made lines of, still deflated.
+
+    Raises:
+        ValueError: If a line is not base 85 of the length that it states.
+    """
+    return b"".join(map(_decode_line, lines))
+
+
+def _decode_line(line: bytes) -> bytes:
+    n_bytes = _LENGTHS.find(line[:1]) + 1
+    if not n_bytes or (len(line) - 1) != -(-n_bytes // 4) * 5:
+        raise ValueError("a line of binary data has the wrong length")
+    try:
+        return base64.b85decode(line[1:])[:n_bytes]
+    except ValueError:
+        raise ValueError("a line of binary data is not base 85") from None
+
+
+def inflate(packed: bytes, n_bytes: int) -> bytes:
+    """The *n_bytes* that were deflated to *packed*.
+
+    Raises:
+        ValueError: If there are more or fewer, or if *packed* is damaged.
+    """
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(packed, n_bytes + 1)
+    except zlib.error:
+        raise ValueError("the binary data is damaged") from None
+    if len(data) != n_bytes or not inflater.eof or inflater.unused_data:
+        raise ValueError(f"the binary data does not inflate to the {n_bytes} bytes stated")
+    return data
+
+
+def apply_delta(delta: bytes, source: bytes, *, max_bytes: int) -> bytes:
+    """What *delta* makes of *source*; see "Deltified representation" in git's pack format.
+
+    Raises:
+        ValueError: If it was made for a content of another size, is damaged, or gives more
+            than *max_bytes*.
+    """
+    n_source, at = _read_size(delta, 0)
+    n_result, at = _read_size(delta, at)
+    if n_source != len(source):
+        raise ValueError(f"it was made for {n_source} bytes of content, not {len(source)}")
+    if n_result > max_bytes:
+        raise ValueError(f"it makes {n_result} bytes of content, at most {max_bytes} allowed")
+    pieces: list[bytes] = []
+    n_made = 0
+    while at < len(delta) and n_made <= n_result:
+        piece, at = _next_piece(delta, at, source)
+        pieces.append(piece)
+        n_made += len(piece)
+    if n_made != n_result:
+        raise ValueError("the binary delta is damaged")
+    return b"".join(pieces)
+
+
+def _read_size(delta: bytes, at: int) -> tuple[int, int]:
+    size = shift = 0
+    for byte in delta[at : at + 9]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+        if byte < 0x80:
+            return size, at
+    raise ValueError("the binary delta is damaged")
+
+
+def _next_piece(delta: bytes, at: int, source: bytes) -> tuple[bytes, int]:
+    """The output of the instruction at *at*, and where the next one is."""
+    instruction = delta[at]
+    at += 1
+    if instruction < 0x80:
+        piece, n_bytes = delta[at : at + instruction], instruction
+        at += instruction
+    else:
+        numbers = [0, 0, 0, 0, 0, 0, 0]
+        for bit in range(7):
+            if instruction >> bit & 1:
+                numbers[bit] = delta[at] if at < len(delta) else 0
+                at += 1
+        offset = int.from_bytes(numbers[:4], "little")
+        n_bytes = int.from_bytes(numbers[4:], "little") or 0x10000
+        piece = source[offset : offset + n_bytes]
+    if not n_bytes or len(piece) != n_bytes:
+        raise ValueError("the binary delta is damaged")
+    return piece, at

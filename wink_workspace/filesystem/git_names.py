@@ -1,0 +1,61 @@
+r"""File names as git writes them in a patch: plain, or as a quoted C string.
+
+Git's rule with ``core.quotePath=false``, and two names more are quoted than git would: one
+with a space, which GNU patch could not read otherwise, and one with a character that does
+not print.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["quote_name", "unquote_name"]
+
+_QUOTED = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ESCAPE = re.compile(rb"\\([0-3][0-7]{2}|.)", re.DOTALL)
+_CHAR_OF_ESCAPE = {
+    b"a": b"\a",
+    b"b": b"\b",
+    b"t": b"\t",
+    b"n": b"\n",
+    b"v": b"\v",
+    b"f": b"\f",
+    b"r": b"\r",
+    b'"': b'"',
+    b"\\": b"\\",
+}
+_ESCAPE_OF_CHAR = {char.decode(): "\\" + name.decode() for name, char in _CHAR_OF_ESCAPE.items()}
+
+
+def quote_name(name: str) -> str:
+    """*name* as it may stand in a patch; bytes that are not UTF-8 are surrogate escapes in it."""
+    if all(char.isprintable() and char not in ' "\\' for char in name):
+        return name
+    return '"' + "".join(map(_quote_char, name)) + '"'
+
+
+def _quote_char(char: str) -> str:
+    if char in _ESCAPE_OF_CHAR:
+        return _ESCAPE_OF_CHAR[char]
+    if char.isprintable():
+        return char
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
+
+
+def unquote_name(text: bytes) -> tuple[bytes, bytes] | None:
+    """The name in the C string with which *text* begins, and what follows it.
+
+    ``None`` if there is no C string, or one with an unknown escape.
+    """
+    quoted = _QUOTED.match(text)
+    if quoted is None:
+        return None
+    try:
+        return _ESCAPE.sub(_unescape, quoted[1]), text[quoted.end() :]
+    except KeyError:
+        return None
+
+
+def _unescape(escape: re.Match[bytes]) -> bytes:
+    what = escape[1]
+    return bytes([int(what, 8)]) if len(what) > 1 else _CHAR_OF_ESCAPE[what]

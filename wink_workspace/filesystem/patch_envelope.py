@@ -1,0 +1,183 @@
+"""Reading the ``*** Begin Patch`` form, which names places by text and not by line number.
+
+::
+
+    *** Begin Patch
+    *** Update File: src/app.py
+    *** Move to: src/main.py
+    @@ class App
+    @@ def run(self):
+     a line of context
+    -a line to take out
+    +a line to put in
+    *** End of File
+    *** Add File: notes.md
+    +each line marked
+    *** Delete File: old.txt
+    *** End Patch
+
+Rule 1: ``@@`` texts narrow down the place, the outermost first; several in a row are nested.
+A line of numbers as in a unified diff is accepted in their stead.
+Rule 2: every file section ends at the next ``***`` line, and the last line must be there: a
+patch that was cut off is refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .model import FileKind
+from .patch_headers import is_header
+from .patch_parts import (
+    FilePatch,
+    Hunk,
+    Mode,
+    PatchLines,
+    hunk_body,
+    malformed,
+    patch_path,
+    scope_text,
+)
+
+__all__ = ["is_envelope_start", "parse_envelope"]
+
+_BEGIN = b"*** Begin Patch"
+_END = b"*** End Patch"
+_ADD = b"*** Add File:"
+_UPDATE = b"*** Update File:"
+_DELETE = b"*** Delete File:"
+_MOVE = b"*** Move to:"
+_END_OF_FILE = b"*** End of File"
+_NUMBERS = re.compile(rb"@@ -(\d{1,9})(?:,\d{1,9})? \+\d{1,9}(?:,\d{1,9})?(?: @@|\s*$)")
+_BODY_SIGNS = (b" ", b"-", b"+", b"\\")
+
+
+def is_envelope_start(line: bytes) -> bool:
+    """Whether a patch of this form begins with *line*."""
+    return line.strip() == _BEGIN
+
+
+def parse_envelope(lines: PatchLines) -> tuple[FilePatch, ...]:
+    """All that the patch changes, in its order; the current line is ``*** Begin Patch``.
+
+    Raises:
+        PatchError: At the first line that does not parse.
+        InvalidPathError: For a file name that is no path in the workspace.
+    """
+    begin = lines.number
+    lines.at += 1
+    patches: list[FilePatch] = []
+    while lines.peek().strip() != _END:
+        if lines.ended:
+            raise malformed(
+                lines.number, f"the patch of line {begin} has no end", "End with '*** End Patch'."
+            )
+        if lines.peek().strip():
+            patches.append(_section(lines))
+        else:
+            lines.at += 1
+    if not patches:
+        raise malformed(begin, "the patch is empty", "Add a '*** Update File: NAME' section.")
+    lines.at += 1
+    _check_rest(lines)
+    return tuple(patches)
+
+
+def _check_rest(lines: PatchLines) -> None:
+    while not lines.ended:
+        if is_header(lines) or is_envelope_start(lines.peek()):
+            raise malformed(
+                lines.number, "a second patch after the end", "Put all files into one patch."
+            )
+        lines.at += 1
+
+
+def _section(lines: PatchLines) -> FilePatch:
+    number = lines.number
+    line = lines.take()
+    for start, parse in ((_ADD, _added), (_UPDATE, _updated), (_DELETE, _deleted)):
+        if line.startswith(start):
+            return parse(lines, line[len(start) :].strip(), number)
+    raise malformed(
+        number,
+        "no section header",
+        "Begin with '*** Add File: ', '*** Update File: ' or '*** Delete File: ' and the name;"
+        " in an update begin each line with ' ', '-' or '+'.",
+    )
+
+
+def _deleted(_lines: PatchLines, name: bytes, number: int) -> FilePatch:
+    return FilePatch(
+        line=number, action="delete", source=patch_path(name, number), any_content=True
+    )
+
+
+def _added(lines: PatchLines, name: bytes, number: int) -> FilePatch:
+    n = 0
+    while lines.peek(n).startswith((b"+", b"\\")):
+        n += 1
+    body = lines.all[lines.at : lines.at + n]
+    lines.at += n
+    hunks = (Hunk(number, hunk_body(body, number + 1)),) if body else ()
+    return FilePatch(
+        line=number,
+        action="create",
+        target=patch_path(name, number),
+        hunks=hunks,
+        new_mode=Mode(FileKind.FILE),
+    )
+
+
+def _updated(lines: PatchLines, name: bytes, number: int) -> FilePatch:
+    source = target = patch_path(name, number)
+    if lines.peek().startswith(_MOVE):
+        target = patch_path(lines.peek()[len(_MOVE) :].strip(), lines.number)
+        lines.at += 1
+    hunks: list[Hunk] = []
+    while _at_hunk(lines):
+        hunks.append(_hunk(lines))
+    if not hunks and source == target:
+        raise malformed(number, "an update without any change", "Mark lines with '-' or '+'.")
+    return FilePatch(
+        line=number,
+        action="modify" if source == target else "rename",
+        source=source,
+        target=target,
+        hunks=tuple(hunks),
+    )
+
+
+def _at_hunk(lines: PatchLines) -> bool:
+    """Skip empty lines, which mean nothing between hunks; whether one begins."""
+    while not lines.ended and not lines.peek().strip(b"\r"):
+        lines.at += 1
+    return lines.peek().startswith((b"@@", *_BODY_SIGNS))
+
+
+def _hunk(lines: PatchLines) -> Hunk:
+    number = lines.number
+    old_start: int | None = None
+    scopes: list[bytes] = []
+    while lines.peek().startswith(b"@@"):
+        stated = _NUMBERS.match(lines.peek())
+        if stated is not None:
+            old_start = int(stated[1])
+        elif scope := scope_text(lines.peek()):
+            scopes.append(scope)
+        lines.at += 1
+    first = lines.number
+    body = _body(lines)
+    at_end = lines.peek().rstrip() == _END_OF_FILE
+    lines.at += at_end
+    return Hunk(number, hunk_body(body, first), old_start, tuple(scopes), at_end)
+
+
+def _body(lines: PatchLines) -> list[bytes]:
+    n = 0
+    while lines.has(n) and lines.peek(n)[:1].strip(b"\r") in (b"", *_BODY_SIGNS):
+        n += 1
+    body = list(lines.all[lines.at : lines.at + n])
+    lines.at += n
+    while body and not body[-1].strip(b"\r"):
+        body.pop()
+    return body

@@ -1,0 +1,287 @@
+"""The lines of a unified diff that say which file it changes, and how as a whole.
+
+Rule 1: a header that names two files without saying ``rename`` or ``copy`` is refused.
+Rule 2: names have a prefix (``a/`` and ``b/``, or any two that differ) if taking it off makes
+them equal; otherwise none. The lines of a rename or copy never have one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from .git_names import unquote_name
+from .model import FileKind
+from .patch_parts import Mode, PatchLines, malformed
+
+__all__ = ["Header", "is_header", "is_name_pair", "names_one_file", "read_header"]
+
+_MODE = re.compile(rb"[0-7]{6}")
+_INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?")
+_TIME = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{1,9})?(?: ?([+-]\d{4}))?")
+_EXTENDED = (
+    b"old mode ",
+    b"new mode ",
+    b"deleted file mode ",
+    b"new file mode ",
+    b"rename from ",
+    b"rename to ",
+    b"copy from ",
+    b"copy to ",
+    b"index ",
+    b"similarity index ",
+    b"dissimilarity index ",
+)
+
+
+@dataclass(slots=True)
+class Header:
+    """What the lines before the first hunk say.
+
+    ``name`` is the file's name without prefix, where one name is meant; ``old_name`` and
+    ``new_name`` are as they stand. ``line`` is the first line's number. ``expects_hunks`` is
+    set by the ``---`` and ``+++`` lines.
+    """
+
+    line: int
+    name: bytes | None = None
+    old_name: bytes | None = None
+    new_name: bytes | None = None
+    moved_from: bytes | None = None
+    moved_to: bytes | None = None
+    is_copy: bool = False
+    created: bool = False
+    deleted: bool = False
+    expects_hunks: bool = False
+    old_mode: Mode | None = None
+    new_mode: Mode | None = None
+    ids: tuple[str, str] = ("", "")
+
+    @property
+    def action(self) -> Literal["create", "modify", "delete", "rename", "copy"]:
+        """What the header says of the file as a whole."""
+        if self.moved_from != self.moved_to:
+            return "copy" if self.is_copy else "rename"
+        if self.created:
+            return "create"
+        return "delete" if self.deleted else "modify"
+
+    @property
+    def source_name(self) -> bytes:
+        """The file's name before."""
+        return self.moved_from or self.name or b""
+
+    @property
+    def target_name(self) -> bytes:
+        """The file's name afterwards."""
+        return self.moved_to or self.name or b""
+
+
+def is_header(lines: PatchLines) -> bool:
+    """Whether the part about a file begins at the current line."""
+    return lines.peek().startswith(b"diff --git ") or is_name_pair(lines)
+
+
+def is_name_pair(lines: PatchLines, n: int = 0) -> bool:
+    """Whether the *n*-th line from here and the next one are ``---`` and ``+++`` lines."""
+    return lines.peek(n).startswith(b"--- ") and lines.peek(n + 1).startswith(b"+++ ")
+
+
+def names_one_file(lines: PatchLines, n: int) -> bool:
+    """Whether the pair of name lines there looks like a header, not like changed lines."""
+    old, _ = _file_name(lines.peek(n)[4:], lines.number + n)
+    new, _ = _file_name(lines.peek(n + 1)[4:], lines.number + n + 1)
+    return old is None or new is None or _common_name(old, new) is not None
+
+
+def read_header(lines: PatchLines) -> Header:
+    """The header at the current line; *lines* then stand behind it.
+
+    Raises:
+        PatchError: If it contradicts itself or does not say which file it means.
+    """
+    header = Header(lines.number)
+    if lines.peek().startswith(b"diff --git "):
+        header.name = _name_in_git_line(lines.take().removeprefix(b"diff --git "))
+        while _take_extended(header, lines.peek(), lines.number):
+            lines.at += 1
+    if is_name_pair(lines):
+        _take_name_pair(header, lines)
+    _check_names(header)
+    return header
+
+
+def _take_extended(header: Header, line: bytes, number: int) -> bool:
+    """Note what an extended header line says; whether it is one."""
+    key = next((key for key in _EXTENDED if line.startswith(key)), None)
+    if key is None:
+        return False
+    value = line[len(key) :]
+    if b" mode " in key:
+        _note_mode(header, key, _mode(value, number))
+    elif key.startswith((b"rename", b"copy")):
+        _note_move(header, key, _plain_name(value, number))
+    elif key == b"index " and (index := _INDEX.fullmatch(value)):
+        header.ids = (index[1].decode(), index[2].decode())
+        if index[3]:
+            header.old_mode = _mode(index[3], number)
+    return True
+
+
+def _note_mode(header: Header, key: bytes, mode: Mode) -> None:
+    header.created |= key.startswith(b"new file")
+    header.deleted |= key.startswith(b"deleted")
+    if key.startswith(b"new"):
+        header.new_mode = mode
+    else:
+        header.old_mode = mode
+
+
+def _note_move(header: Header, key: bytes, name: bytes) -> None:
+    header.is_copy = key.startswith(b"copy")
+    if key.endswith(b"from "):
+        header.moved_from = name
+    else:
+        header.moved_to = name
+
+
+def _mode(text: bytes, number: int) -> Mode:
+    bits = int(text, 8) if _MODE.fullmatch(text) else 0
+    if bits & 0o170000 == 0o120000:
+        return Mode(FileKind.SYMLINK)
+    if bits & 0o170000 != 0o100000:
+        raise malformed(
+            number,
+            f"mode {_shown(text)} is none of 100644, 100755 (executable) and 120000 (link)",
+            "Change files and links only; directories and submodules cannot be patched.",
+        )
+    return Mode(FileKind.FILE, executable=bool(bits & 0o111))
+
+
+# ---------------------------------------------------------------------------------------- names
+
+
+def _take_name_pair(header: Header, lines: PatchLines) -> None:
+    number = lines.number
+    header.old_name, created = _file_name(lines.take()[4:], number)
+    header.new_name, deleted = _file_name(lines.take()[4:], number + 1)
+    header.created |= created
+    header.deleted |= deleted
+    header.expects_hunks = True
+
+
+def _file_name(text: bytes, number: int) -> tuple[bytes | None, bool]:
+    """The name in a ``---`` or ``+++`` line (``None`` for /dev/null), and if no file is meant."""
+    if text.startswith(b'"'):
+        return _plain_name(text, number), False
+    name, tab, time = text.partition(b"\t")
+    if not tab and (spaced := _TIME.search(text)) and spaced.end() == len(text.rstrip()):
+        name, time = text[: spaced.start()].rstrip(), spaced[0]
+    if name.rstrip() == b"/dev/null":
+        return None, True
+    return name, _is_epoch(time)
+
+
+def _is_epoch(time: bytes) -> bool:
+    """Whether this is second 0 of 1970, at which `diff -N` dates a file that does not exist."""
+    stamp = _TIME.fullmatch(time.strip())
+    if stamp is None:
+        return False
+    try:
+        text = f"{stamp[1].decode()} {(stamp[2] or b'+0000').decode()}"
+        return datetime.strptime(text, "%Y-%m-%d %H:%M:%S %z").timestamp() == 0
+    except ValueError:
+        return False
+
+
+def _plain_name(text: bytes, number: int) -> bytes:
+    if not text.startswith(b'"'):
+        return text
+    unquoted = unquote_name(text)
+    if unquoted is None:
+        raise malformed(
+            number, f"{_shown(text)} is no quoted name", "Close the quotes; escape with '\\'."
+        )
+    return unquoted[0]
+
+
+def _name_in_git_line(text: bytes) -> bytes | None:
+    """The name without prefix in ``a/NAME b/NAME``; ``None`` if that does not say it."""
+    old, new = b"", b""
+    if text.startswith(b'"'):
+        unquoted = unquote_name(text)
+        old, new = unquoted or (b"", b"")
+        new = new.removeprefix(b" ")
+    elif text.endswith(b'"'):
+        old, _, new = text.partition(b' "')
+        new = b'"' + new
+    elif text[len(text) // 2 :].startswith(b" "):  # names of one length: split in the middle
+        old, new = text[: len(text) // 2], text[len(text) // 2 + 1 :]
+    if new.startswith(b'"'):
+        new = (unquote_name(new) or (b"", b""))[0]
+    return _common_name(old, new) or None
+
+
+def _common_name(old: bytes, new: bytes) -> bytes | None:
+    """The name that both mean, if it is one."""
+    if old == new:
+        return old
+    rest_old, rest_new = (name.partition(b"/")[2] for name in (old, new))
+    if rest_old and rest_old == rest_new:
+        return rest_old
+    if _without_prefix(old) == new or old == _without_prefix(new):
+        return min(old, new, key=len)
+    return None
+
+
+def _without_prefix(name: bytes) -> bytes:
+    return name[2:] if name.startswith((b"a/", b"b/")) else name
+
+
+def _check_names(header: Header) -> None:
+    """Find the one name, if it is not a move, and see that no line contradicts it."""
+    if header.moved_from is not None or header.moved_to is not None:
+        _check_move(header)
+        return
+    if header.created and header.deleted:
+        raise malformed(
+            header.line, "a file both made and deleted", "Use two sections, one for each."
+        )
+    old, new = header.old_name, header.new_name
+    if header.name is None and old is not None and new is not None:
+        header.name = _common_name(old, new)
+    elif header.name is None:
+        header.name = _without_prefix(old or new or b"") or None
+        if header.name is None:
+            raise malformed(
+                header.line, "the file's name is missing", "Write '--- a/NAME' and '+++ b/NAME'."
+            )
+    if header.name is None or not all(_means(name, header.name) for name in (old, new)):
+        raise malformed(
+            header.line,
+            "the header names different files",
+            "Use one name, or say 'rename from OLD' and 'rename to NEW' after 'diff --git'.",
+        )
+
+
+def _check_move(header: Header) -> None:
+    agree = _means(header.old_name, header.moved_from) and _means(header.new_name, header.moved_to)
+    if not agree or header.created or header.deleted:
+        raise malformed(
+            header.line,
+            "the header contradicts itself about what is renamed or copied",
+            "Give 'rename from OLD' and 'rename to NEW', and the same names after '---' and '+++'.",
+        )
+
+
+def _means(written: bytes | None, name: bytes | None) -> bool:
+    """Whether *written*, if there is anything, is *name*, with or without a prefix."""
+    return name is not None and (
+        written is None or written == name or written.partition(b"/")[2] == name
+    )
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:60].decode("utf-8", "replace"))

@@ -1,0 +1,237 @@
+"""Reading unified diffs: git's, with all its extended headers, and plain ones.
+
+Rule 1: what the line counts of a hunk say holds. Where they do not fit, the hunk is all that
+looks like one, up to the next header or the end; where that could be read in two ways, or
+something else follows, the patch is refused.
+Rule 2: text before the first header, and text that git puts around a patch in a mail, is
+skipped. After a hunk nothing is skipped that could be part of it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .git_binary import decode_lines, inflate
+from .patch_headers import Header, is_header, is_name_pair, names_one_file, read_header
+from .patch_parts import (
+    BinaryChange,
+    FilePatch,
+    Hunk,
+    PatchLines,
+    hunk_body,
+    malformed,
+    patch_path,
+    scope_text,
+)
+
+__all__ = ["MAX_BINARY_BYTES", "parse_unified"]
+
+MAX_BINARY_BYTES = 67_108_864
+"""Most bytes (64 MiB) to which all binary changes of one patch may inflate."""
+
+_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))?(?: @@|\s*$)")
+_BINARY = re.compile(rb"(literal|delta) (\d{1,12})")
+_BOUNDARIES = (b"@@", b"diff ", b"--- ", b"-- ", b"*** ", b"Index: ", b"From ", b"Only in ", b"```")
+_OTHER_FORM = (b"*** Begin", b"*** End", b"*** Add", b"*** Update", b"*** Delete", b"*** Move")
+_SIGNATURES = (b"-- ", b"--")  # what git puts between a patch and its version in a mail
+_CORRECT_COUNTS = "Begin lines of context with a space, and correct the counts in the '@@' line."
+
+
+def parse_unified(lines: PatchLines) -> tuple[FilePatch, ...]:
+    """All that a unified diff changes, in its order.
+
+    Raises:
+        PatchError: At the first line that does not parse.
+        InvalidPathError: For a file name that is no path in the workspace.
+    """
+    reader = _Reader(lines)
+    patches: list[FilePatch] = []
+    while reader.skip_to_header():
+        patches.append(reader.section())
+    return tuple(patches)
+
+
+class _Reader:
+    def __init__(self, lines: PatchLines) -> None:
+        self.lines = lines
+        self.n_inflated = 0
+        self.after_hunk = False
+
+    def skip_to_header(self) -> bool:
+        """Go on to the next section; whether there is one."""
+        while not self.lines.ended:
+            if is_header(self.lines):
+                return True
+            self._check_skipped(self.lines.peek())
+            self.lines.at += 1
+        return False
+
+    def _check_skipped(self, line: bytes) -> None:
+        if line in _SIGNATURES or line.startswith(b"From "):
+            self.after_hunk = False  # the text of a mail follows
+        elif self.after_hunk and line.startswith((b"+", b"-", b"@@")):
+            raise self._malformed("a changed line outside of a hunk", _CORRECT_COUNTS)
+        elif line.startswith((b"diff --cc ", b"diff --combined ")):
+            raise self._malformed("a combined diff of a merge", "Make it against one side only.")
+        elif line == b"***************":
+            raise self._malformed("a context diff", "Make a unified diff, as with `diff -u`.")
+        elif line.startswith(_OTHER_FORM):
+            raise self._malformed("two forms of patches are mixed", "Send each as its own patch.")
+        elif line.startswith((b"@@ -", b"GIT binary patch")):
+            raise self._malformed(
+                "a change without a file header", "Begin with '--- a/NAME' and '+++ b/NAME'."
+            )
+
+    def section(self) -> FilePatch:
+        header = read_header(self.lines)
+        binary = self._binary_change(header)
+        hunks: list[Hunk] = []
+        while self.lines.peek().startswith(b"@@"):
+            hunks.append(self._hunk())
+        self.after_hunk = bool(hunks)
+        return _file_patch(header, tuple(hunks), binary)
+
+    def _malformed(self, problem: str, hint: str, n: int = 0) -> Exception:
+        return malformed(self.lines.number + n, problem, hint)
+
+    # ------------------------------------------------------------------------ binary content
+
+    def _binary_change(self, header: Header) -> BinaryChange | None:
+        line = self.lines.peek()
+        if line.startswith((b"Binary files ", b"Files ")) and line.endswith(b" differ"):
+            raise self._malformed(
+                "a change of a binary file, without its content",
+                "Make the diff with `git diff --binary`, or write the file.",
+            )
+        if line != b"GIT binary patch":
+            return None
+        self.lines.at += 1
+        method, data = self._binary_block()
+        if self.lines.peek().startswith((b"literal ", b"delta ")):
+            self._binary_block()  # the way back
+        return BinaryChange(data, method == b"delta", *header.ids)
+
+    def _binary_block(self) -> tuple[bytes, bytes]:
+        start = _BINARY.fullmatch(self.lines.peek())
+        if start is None:
+            raise self._malformed("neither 'literal SIZE' nor 'delta SIZE'", "Use git's output.")
+        n_bytes = int(start[2])
+        self.n_inflated += n_bytes
+        if self.n_inflated > MAX_BINARY_BYTES:
+            raise self._malformed(
+                f"{self.n_inflated} bytes of binary content, at most {MAX_BINARY_BYTES} allowed",
+                "Send fewer files in one patch.",
+            )
+        n = 1
+        while self.lines.peek(n):
+            n += 1
+        try:
+            data = inflate(
+                decode_lines(self.lines.all[self.lines.at + 1 : self.lines.at + n]), n_bytes
+            )
+        except ValueError as error:
+            raise self._malformed(str(error), "Use git's output as it is.") from error
+        self.lines.at += n + 1
+        return start[1], data
+
+    # ----------------------------------------------------------------------------- one hunk
+
+    def _hunk(self) -> Hunk:
+        number = self.lines.number
+        header = self.lines.peek()
+        stated = _HUNK.match(header)
+        if stated is None and header[2:].lstrip().startswith((b"-", b"+", b"@")):
+            raise self._malformed("no valid hunk header", "Write '@@ -LINE,COUNT +LINE,COUNT @@'.")
+        self.lines.at += 1
+        n_lines = self._n_counted(stated) if stated else None
+        if n_lines is None:
+            n_lines = self._n_visible()
+        first = self.lines.at
+        self.lines.at += n_lines
+        body = hunk_body(self.lines.all[first : first + n_lines], number + 1)
+        if stated is not None:
+            return Hunk(number, body, old_start=int(stated[1]))
+        scope = scope_text(header)
+        return Hunk(number, body, scopes=(scope,) if scope else ())
+
+    def _n_counted(self, stated: re.Match[bytes]) -> int | None:
+        """How many lines the hunk has by its counts; ``None`` if they do not fit."""
+        n_old = int(stated[2] or 1)
+        n_new = int(stated[4] or 1)
+        n = 0
+        while n_old > 0 or n_new > 0 or self.lines.peek(n).startswith(b"\\"):
+            sign = self.lines.peek(n)[:1].strip(b"\r") or b" "
+            if sign not in b" -+\\" or not self.lines.has(n):
+                return None
+            n_old -= sign in b" -"
+            n_new -= sign in b" +"
+            n += 1
+        fits = n_old == n_new == 0 and not self._goes_on(n)
+        return n if fits else None
+
+    def _goes_on(self, n: int) -> bool:
+        line = self.lines.peek(n)
+        is_body = line.startswith((b" ", b"-", b"+")) and line not in _SIGNATURES
+        return is_body and not is_name_pair(self.lines, n)
+
+    def _n_visible(self) -> int:
+        """How many lines look like the hunk's, empty ones at the end aside."""
+        n = 0
+        while self._looks_like_body(n):
+            n += 1
+        if self.lines.has(n) and not self.lines.peek(n).startswith(_BOUNDARIES):
+            raise self._malformed("no line of a hunk", _CORRECT_COUNTS, n)
+        while n and self.lines.peek(n - 1) in (b"", b"\r"):
+            n -= 1
+        return n
+
+    def _looks_like_body(self, n: int) -> bool:
+        line = self.lines.peek(n)
+        if not self.lines.has(n) or line in _SIGNATURES:
+            return False
+        if not is_name_pair(self.lines, n):
+            return line[:1].strip(b"\r") in (b"", b" ", b"-", b"+", b"\\")
+        if names_one_file(self.lines, n) and self.lines.peek(n + 2).startswith(b"@@"):
+            return False
+        raise self._malformed(
+            "this may be a file header or a changed line",
+            "Correct the counts in the '@@' line before it.",
+            n,
+        )
+
+
+def _file_patch(header: Header, hunks: tuple[Hunk, ...], binary: BinaryChange | None) -> FilePatch:
+    action = header.action
+    _check_content(header, hunks, binary)
+    return FilePatch(
+        line=header.line,
+        action=action,
+        source=None if action == "create" else patch_path(header.source_name, header.line),
+        target=None if action == "delete" else patch_path(header.target_name, header.line),
+        hunks=hunks,
+        binary=binary,
+        old_mode=header.old_mode,
+        new_mode=header.new_mode,
+    )
+
+
+def _check_content(header: Header, hunks: tuple[Hunk, ...], binary: BinaryChange | None) -> None:
+    """What is changed must be there, and fit what the header says."""
+    action = header.action
+    changes_nothing = action == "modify" and header.new_mode is None and binary is None
+    if not hunks and (header.expects_hunks or changes_nothing):
+        raise malformed(
+            header.line, "a file header without any change", "Add a hunk that begins with '@@'."
+        )
+    if hunks and binary is not None:
+        raise malformed(hunks[0].line, "both binary and text changes", "Use two patches.")
+    wrong = {"create": b"- ", "delete": b"+ "}.get(action, b"")
+    for hunk in hunks:
+        if any(line[:1] in wrong for line in hunk.body) and wrong:
+            raise malformed(
+                hunk.line,
+                f"the file is {action}d, so only '{'+' if action == 'create' else '-'}' lines fit",
+                "Correct the header, or mark every line.",
+            )
+    if action == "create" and len(hunks) > 1:
+        raise malformed(hunks[1].line, "a second hunk for a new file", "Put all lines in one hunk.")
