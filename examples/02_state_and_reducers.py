@@ -1,0 +1,56 @@
+"""State that tools change by events, and that a failed call cannot spoil."""
+
+from dataclasses import dataclass, replace
+
+from wink_workspace import (
+    MarkdownSection,
+    ModelTurn,
+    Prompt,
+    ScriptedAdapter,
+    Session,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+)
+from wink_workspace.session import reducer
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """An event, and also what the model passes to the tool."""
+
+    euros: int
+
+
+@dataclass(frozen=True)
+class Budget:
+    """State: what is left. Only the event above changes it."""
+
+    left: int
+
+    @reducer(on=Spent)
+    def spend(self, event: Spent) -> "Budget":
+        if event.euros > self.left:
+            raise ValueError(f"only {self.left} euros are left")
+        return replace(self, left=self.left - event.euros)
+
+
+def spend(params: Spent, *, context: ToolContext) -> ToolResult[Spent]:
+    return ToolResult.ok(params, f"Spent {params.euros}.", exclude_value_from_context=True)
+
+
+session = Session()
+session.install(Budget, initial=Budget(left=100))
+tool = Tool[Spent, Spent](name="spend", description="Spend some euros.", handler=spend)
+section = MarkdownSection(title="Shopping", template="Buy what we need.", tools=[tool])
+prompt = Prompt(ns="examples", key="shopping", sections=[section])
+turns = [
+    ModelTurn(tool_calls=(ToolCall(str(n), "spend", {"euros": euros}),))
+    for n, euros in enumerate((30, 90, 50))
+]
+ScriptedAdapter([*turns, ModelTurn("Done.")]).evaluate(prompt, session=session)
+
+left = session[Budget].latest()
+print(f"{left.left} euros are left: the 90 were refused and undone")
+assert left == Budget(left=20)

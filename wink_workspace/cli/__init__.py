@@ -1,0 +1,20 @@
+"""The command ``wink-workspace``.
+
+Exit codes: 0 done; 1 the run ended early or a call could not be undone; 2 wrong usage, also a
+file or directory that cannot be used; 130 interrupted by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    Args:
+        arguments: What follows the command's name; the process's own when omitted.
+    """
+    from .app import run_command  # here, so that importing the package loads no typer
+
+    return run_command(arguments)

@@ -1,0 +1,87 @@
+"""A run over a copy of a directory: what is put together, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from wink_workspace.adapters import ProviderAdapter
+from wink_workspace.errors import UsageError
+from wink_workspace.filesystem import HostMount, MemoryFilesystem, render_diff
+from wink_workspace.prompt import MarkdownSection, Prompt, Section
+from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
+from wink_workspace.session import Session, ToolInvoked
+
+__all__ = ["Run", "RunReport", "file_sections", "write_patch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What a run came to; ``patch`` is a git-style diff against the source, empty for none."""
+
+    answer: str
+    calls: tuple[ToolInvoked, ...]
+    changed_paths: tuple[str, ...]
+    patch: str
+
+
+def file_sections(files: MemoryFilesystem) -> list[Section[None]]:
+    """The sections that every run has: its task, its files, its plan."""
+    return [
+        MarkdownSection(
+            title="Task",
+            template="Work on the files of this workspace. They are a copy; take your time.",
+        ),
+        VfsToolsSection(files),
+        PlanningToolsSection(),
+    ]
+
+
+class Run:
+    """One evaluation over the files below *source*, which is read and never written.
+
+    Args:
+        source: A directory.
+        more_sections: Beside the files and the plan.
+
+    Raises:
+        MountError: If *source* cannot be copied.
+    """
+
+    def __init__(self, source: Path, *, more_sections: tuple[Section[None], ...] = ()) -> None:
+        self.files = MemoryFilesystem(mounts=[HostMount(source)])
+        self.session = Session()
+        self._before = self.files.snapshot()
+        self._prompt = Prompt(
+            ns="wink-workspace",
+            key="run",
+            name="run",
+            sections=[*file_sections(self.files), *more_sections],
+        )
+
+    def evaluate(
+        self, adapter: ProviderAdapter[None], *, display: Callable[[], AbstractContextManager[None]]
+    ) -> RunReport:
+        """Run *adapter* to its end inside *display*; raises what ``evaluate`` raises."""
+        with display():
+            response = adapter.evaluate(self._prompt, session=self.session)
+        changes = self.files.changes(self._before)
+        return RunReport(
+            answer=response.text,
+            calls=self.session[ToolInvoked].all(),
+            changed_paths=tuple(str(change.path) for change in changes),
+            patch=render_diff(changes),
+        )
+
+
+def write_patch(path: Path, patch: str) -> None:
+    """Write *patch* to *path*; ``UsageError`` if that cannot be done."""
+    try:
+        path.write_text(patch, encoding="utf-8", errors="surrogateescape", newline="")
+    except OSError as error:
+        raise UsageError(
+            f"the patch cannot be written to {path}: {error.strerror}",
+            hint="Name a file in a directory you may write to.",
+        ) from error
