@@ -1,1 +1,67 @@
-"""Files in a workspace: one protocol, confined paths, and its backends."""
+"""Files in a workspace: one protocol, confined paths, and what implements it.
+
+``Filesystem`` is the protocol, ``MemoryFilesystem`` keeps the files in memory. Importing
+this package loads neither fsspec nor regex.
+"""
+
+from .diff import render_diff
+from .edits import Replacement, replace_text
+from .memory import MemoryFilesystem
+from .model import (
+    EditResult,
+    FileChange,
+    FileKind,
+    FileStat,
+    FileState,
+    FilesystemLimits,
+    GlobResult,
+    GrepMatch,
+    GrepResult,
+    PatchedFile,
+    PatchResult,
+    TextWindow,
+    WriteMode,
+    WriteResult,
+)
+from .mounts import HostMount, Mount, MountedTree, MountReport, SkippedFile, UrlMount
+from .patch import FilePatch, PatchPlan, parse_patch, plan_patch, touched_paths
+from .paths import MAX_PATH_DEPTH, MAX_SEGMENT_BYTES, ROOT, WorkspacePath, parse_path
+from .protocol import Filesystem
+
+__all__ = [
+    "MAX_PATH_DEPTH",
+    "MAX_SEGMENT_BYTES",
+    "ROOT",
+    "EditResult",
+    "FileChange",
+    "FileKind",
+    "FilePatch",
+    "FileStat",
+    "FileState",
+    "Filesystem",
+    "FilesystemLimits",
+    "GlobResult",
+    "GrepMatch",
+    "GrepResult",
+    "HostMount",
+    "MemoryFilesystem",
+    "Mount",
+    "MountReport",
+    "MountedTree",
+    "PatchPlan",
+    "PatchResult",
+    "PatchedFile",
+    "Replacement",
+    "SkippedFile",
+    "TextWindow",
+    "UrlMount",
+    "WorkspacePath",
+    "WriteMode",
+    "WriteResult",
+    "parse_patch",
+    "parse_path",
+    "plan_patch",
+    "render_diff",
+    "replace_text",
+    "touched_paths",
+]

@@ -16,15 +16,38 @@ written or examined; ``delete``, ``move`` and ``symlink`` act on the link itself
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from io import BytesIO
+from itertools import islice
 from typing import BinaryIO
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.errors import (
+    DirectoryExpectedError,
+    DirectoryNotEmptyError,
+    FileExpectedError,
+    FileMissingError,
+    FilesystemError,
+    LimitExceededError,
+    LinkError,
+    PathExistsError,
+    ReadOnlyError,
+    RollbackError,
+    UsageError,
+)
 
+from .diff import render_diff
+from .edits import replace_text
+from .fingerprints import directory_fingerprint, file_fingerprint, link_fingerprint
+from .links import check_target, physical_path
 from .model import (
     EditResult,
     FileChange,
+    FileKind,
     FileStat,
+    FileState,
     FilesystemLimits,
     GlobResult,
     GrepResult,
@@ -33,9 +56,26 @@ from .model import (
     WriteMode,
     WriteResult,
 )
-from .paths import WorkspacePath
+from .patch import parse_patch, plan_patch
+from .paths import WorkspacePath, parse_path
+from .search import (
+    EVERYTHING,
+    GlobPattern,
+    SearchTimer,
+    compile_expression,
+    compile_filter,
+    compile_glob,
+    find,
+    grep_files,
+    literal_prefix,
+)
+from .text import TextPieces, read_window
 
 __all__ = ["Filesystem"]
+
+_CHUNK_BYTES = 1_048_576
+
+_Touched = list[tuple[WorkspacePath, FileState | None]]
 
 
 class Filesystem(ABC):
@@ -50,7 +90,9 @@ class Filesystem(ABC):
     ``InvalidPathError`` (``PathEscapeError`` for one that leads outside),
     ``FileMissingError``, ``DirectoryExpectedError`` or ``FileExpectedError`` where the path
     is not what it has to be, and ``LinkError`` where a link on the way leads outside or
-    loops.
+    loops. Results name paths as the caller spelled them.
+
+    ``read_only_paths`` are places at and below which nothing may change.
     """
 
     def __init__(
@@ -69,79 +111,275 @@ class Filesystem(ABC):
 
     def stat(self, path: str | WorkspacePath, *, follow: bool = True) -> FileStat:
         """What is at *path*; with ``follow=False`` a link is described itself."""
-        raise NotImplementedError
+        given = parse_path(path)
+        return replace(self._existing(given, follow=follow), path=given)
 
     def exists(self, path: str | WorkspacePath) -> bool:
         """Whether something is at *path*; a link that leads nowhere does not count."""
-        raise NotImplementedError
+        try:
+            self.stat(path)
+        except (FileMissingError, DirectoryExpectedError, LinkError):
+            return False
+        return True
 
     def list(self, path: str | WorkspacePath = ".") -> tuple[FileStat, ...]:
         """The entries of a directory by name, links as links."""
-        raise NotImplementedError
+        given = parse_path(path)
+        entries = self._children(self._directory(given))
+        return tuple(
+            replace(entry, path=given / entry.path.name)
+            for entry in sorted(entries, key=lambda entry: entry.path.name)
+        )
 
     def walk(self, path: str | WorkspacePath = ".") -> Iterator[FileStat]:
-        """Everything below a directory, parents first and names in order, links as links."""
-        raise NotImplementedError
+        """Everything below a directory, parents first and names in order, links as links.
+
+        Directories that vanish meanwhile or cannot be read are passed over.
+        """
+        given = parse_path(path)
+        return self._found(self._directory(given), given, EVERYTHING)
+
+    def open(self, path: str | WorkspacePath) -> BinaryIO:
+        """A file as a stream, for reading and seeking; the caller closes it."""
+        return self._open(self._file(parse_path(path)).path)
 
     def read_bytes(
         self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None
     ) -> bytes:
-        """*limit* bytes (default: all) from *offset* on; fewer when the file ends."""
-        raise NotImplementedError
+        """*limit* bytes (default: all) from *offset* on; fewer when the file ends.
+
+        Raises:
+            UsageError: If *offset* or *limit* is negative.
+        """
+        _check_not_negative(offset=offset, limit=limit or 0)
+        with self.open(path) as stream:
+            stream.seek(offset)
+            return stream.read() if limit is None else stream.read(limit)
 
     def read_text(
         self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None
     ) -> TextWindow:
-        """*limit* lines after the first *offset*; the rest of the file is not read."""
-        raise NotImplementedError
+        """*limit* lines (default ``limits.read_lines``) after the first *offset*.
+
+        The rest of the file is not read. Lines are cut to ``limits.read_line_chars``; where
+        what is cut off adds up to more than 16 Mi characters, the window ends early with
+        ``more`` set.
+
+        Raises:
+            UsageError: If *offset* or *limit* is negative.
+            LimitExceededError: If *limit* is above ``limits.read_lines``.
+            BinaryFileError: If what was looked at is not text.
+        """
+        n_lines = self.limits.read_lines if limit is None else limit
+        _check_not_negative(offset=offset, limit=n_lines)
+        if n_lines > self.limits.read_lines:
+            raise LimitExceededError(
+                f"{n_lines} lines to read, at most {self.limits.read_lines} allowed",
+                hint="Read the next lines with an offset.",
+            )
+        given = parse_path(path)
+        with self.open(given) as stream:
+            return read_window(
+                stream,
+                given,
+                offset=offset,
+                limit=n_lines,
+                line_chars=self.limits.read_line_chars,
+            )
 
     def glob(self, pattern: str, path: str | WorkspacePath = ".") -> GlobResult:
-        """The paths below *path* that match *pattern*."""
-        raise NotImplementedError
+        """The files, links and directories below *path* that match *pattern*, in path order.
+
+        ``**`` stands for any number of directories, none included; ``*.py`` matches in
+        *path* only. Names before the first wildcard may be links.
+
+        Raises:
+            PatternError: If *pattern* is empty.
+            SearchTimeoutError: After ``limits.search_timeout_s``.
+        """
+        compile_glob(pattern)  # refuses what is wrong in the part taken off below, too
+        given = parse_path(path)
+        self._directory(given)
+        prefix, rest = literal_prefix(pattern)
+        below = WorkspacePath((*given.parts, *prefix))
+        try:
+            base = self._directory(below)
+        except FilesystemError:
+            return GlobResult(())
+        limit = self.limits.glob_results
+        entries = islice(self._found(base, below, compile_glob(rest), self._timer()), limit + 1)
+        paths = tuple(entry.path for entry in entries)
+        return GlobResult(paths[:limit], truncated=len(paths) > limit)
 
     def grep(
         self, pattern: str, path: str | WorkspacePath = ".", *, glob: str | None = None
     ) -> GrepResult:
-        """The lines that match a regular expression, in a file or below a directory."""
-        raise NotImplementedError
+        """The lines that match a regular expression, in a file or below a directory.
+
+        Args:
+            pattern: In the syntax of the ``regex`` package; lines are searched one by one.
+            path: A file, or a directory whose files are searched in path order.
+            glob: Search only files whose path below *path* matches; without a ``/`` it
+                matches names at any depth.
+
+        Raises:
+            PatternError: If *pattern* does not parse; the message names the position.
+            SearchTimeoutError: After ``limits.search_timeout_s``.
+        """
+        expression = compile_expression(pattern)
+        wanted = EVERYTHING if glob is None else compile_filter(glob)
+        given = parse_path(path)
+        there = self._existing(given)
+        timer = self._timer()
+        if there.kind is FileKind.FILE:
+            files = iter((there,))
+        else:
+            files = self._searchable(there.path, wanted, timer)
+        found = grep_files(files, self._open, expression, limits=self.limits, timer=timer)
+        if there.path == given:
+            return found
+        spelled = (replace(m, path=m.path.moved(there.path, given)) for m in found.matches)
+        return replace(found, matches=tuple(spelled))
 
     def fingerprint(self, path: str | WorkspacePath = ".") -> str:
         """A text that differs whenever the content at *path* (a file or all below) does."""
-        raise NotImplementedError
+        return self._fingerprint(self._existing(parse_path(path)).path)
 
     # Changing
 
     def write_bytes(
         self, path: str | WorkspacePath, data: bytes, *, mode: WriteMode = "overwrite"
     ) -> WriteResult:
-        """Write a file, making the directories it needs."""
-        raise NotImplementedError
+        """Write a file, making the directories it needs.
+
+        Args:
+            path: The file; a link is followed unless *mode* is ``"create"``.
+            data: All of the content, or what to append.
+            mode: ``"create"`` a new file, ``"overwrite"`` or make one, or ``"append"``.
+
+        Raises:
+            PathExistsError: If *mode* is ``"create"`` and something is there.
+            LimitExceededError: If *data* is longer than ``limits.write_bytes``.
+            ReadOnlyError: If nothing may change there.
+        """
+        self._check_writable()
+        given = parse_path(path)
+        self._check_size(given, len(data))
+        place = self._physical(given, follow=mode != "create")
+        there = self._stat(place)
+        if there is not None and mode == "create":
+            raise PathExistsError(f"{given} exists already")
+        if there is not None and there.kind is FileKind.DIRECTORY:
+            raise FileExpectedError(f"{given} is a directory")
+        self._check_writable(place)
+        with self._undoing() as touched:
+            self._make_parents(place, touched)
+            self._write(place, bytes(data), mode=mode)
+        kept_bytes = there.size_bytes if there is not None and mode == "append" else 0
+        return WriteResult(given, len(data), kept_bytes + len(data), created=there is None)
 
     def write_text(
         self, path: str | WorkspacePath, text: str, *, mode: WriteMode = "overwrite"
     ) -> WriteResult:
-        """Write *text* as UTF-8, line ends as they are."""
-        raise NotImplementedError
+        """Write *text* as UTF-8, its line ends as they are; see ``write_bytes``.
+
+        Raises:
+            UsageError: If *text* is not valid Unicode.
+        """
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"the text for {path} is not valid Unicode at character {error.start}",
+                hint="Remove the lone surrogate there, or write bytes.",
+            ) from error
+        return self.write_bytes(path, data, mode=mode)
 
     def edit(
         self, path: str | WorkspacePath, old: str, new: str, *, replace_all: bool = False
     ) -> EditResult:
-        """Replace *old*, which must occur exactly once unless *replace_all*."""
-        raise NotImplementedError
+        """Replace *old*, which must occur exactly once unless *replace_all*.
+
+        Everything else stays: encoding, byte order mark, line ends, final newline.
+
+        Raises:
+            EditError: If *old* is missing or not unique; the message helps to find it.
+            BinaryFileError: If the file is not text.
+            LimitExceededError: If the file is or would be above ``limits.write_bytes``.
+            ReadOnlyError: If nothing may change there.
+        """
+        self._check_writable()
+        given = parse_path(path)
+        file = self._file(given)
+        self._check_writable(file.path)
+        data = self._content(file)
+        if replace_all:
+            self._check_growth(given, data, old, new)
+        edited = replace_text(data, old, new, replace_all=replace_all, path=str(given))
+        self._check_size(given, len(edited.data))
+        self._write(file.path, edited.data, mode="overwrite")
+        before = FileState(FileKind.FILE, data, file.executable)
+        diff = render_diff([FileChange(given, before, replace(before, data=edited.data))])
+        return EditResult(given, edited.n_replaced, edited.first_line, diff)
 
     def apply_patch(self, patch: str) -> PatchResult:
-        """Apply a unified diff or a ``*** Begin Patch`` text: to all its files or to none."""
-        raise NotImplementedError
+        """Apply a unified diff or a ``*** Begin Patch`` text: to all its files or to none.
+
+        Paths are taken as they are, no link on the way is followed. Directories are made
+        where files need them; those that a patch empties stay.
+
+        Raises:
+            PatchError: If it does not parse or does not apply.
+            LimitExceededError: If a file would be above ``limits.write_bytes``.
+            ReadOnlyError: If nothing may change at one of its paths.
+        """
+        self._check_writable()
+        plan = plan_patch(parse_patch(patch), self._state)
+        for change in plan.changes:
+            self._check_change(change)
+        with self._undoing() as touched:
+            for change in plan.changes:
+                if change.after is not None:
+                    self._make_parents(change.path, touched)
+                touched.append((change.path, change.before))
+                self._set_state(change.path, change.after)
+        return PatchResult(plan.files)
 
     def delete(self, path: str | WorkspacePath, *, recursive: bool = False) -> None:
-        """Delete a file, a link or an empty directory; with *recursive* a full one too."""
-        raise NotImplementedError
+        """Delete a file, a link or an empty directory; with *recursive* a full one too.
+
+        Raises:
+            DirectoryNotEmptyError: If a directory has entries and *recursive* is not set.
+            ReadOnlyError: If nothing may change there or somewhere below.
+        """
+        self._check_writable()
+        there = self._existing(self._not_root(path, "delete"), follow=False)
+        self._check_removable(there.path)
+        self._delete(there.path, recursive=recursive)
 
     def mkdir(
         self, path: str | WorkspacePath, *, parents: bool = True, exist_ok: bool = True
     ) -> None:
-        """Make a directory."""
-        raise NotImplementedError
+        """Make a directory.
+
+        Raises:
+            FileMissingError: If the directory above is missing and *parents* is not set.
+            PathExistsError: If something is there, unless it is a directory and *exist_ok*.
+            ReadOnlyError: If nothing may change there.
+        """
+        self._check_writable()
+        given = parse_path(path)
+        place = self._physical(given)
+        there = self._stat(place)
+        if there is not None:
+            if exist_ok and there.kind is FileKind.DIRECTORY:
+                return
+            raise PathExistsError(f"{given} exists already")
+        self._check_writable(place)
+        with self._undoing() as touched:
+            if parents:
+                self._make_parents(place, touched)
+            self._mkdir(place)
 
     def move(
         self,
@@ -150,16 +388,67 @@ class Filesystem(ABC):
         *,
         overwrite: bool = False,
     ) -> None:
-        """Give a file, link or directory the full path *destination*, parents made."""
-        raise NotImplementedError
+        """Give a file, link or directory the full path *destination*, parents made.
+
+        Raises:
+            PathExistsError: If something is at *destination*, unless *overwrite* and neither
+                is a directory.
+            UsageError: If a directory would come to lie inside itself.
+            ReadOnlyError: If nothing may change at one of the two or below *source*.
+        """
+        self._check_writable()
+        moved = self._existing(self._not_root(source, "move"), follow=False)
+        given = parse_path(destination)
+        place = self._physical(given, follow=False)
+        if place == moved.path and overwrite:
+            return
+        there = self._stat(place)
+        if there is not None and not (
+            overwrite and FileKind.DIRECTORY not in (there.kind, moved.kind)
+        ):
+            raise PathExistsError(
+                f"{given} exists already",
+                hint="Give the full new path of the file or directory, one that is free.",
+            )
+        if place.is_below(moved.path):
+            raise UsageError(
+                f"{source} cannot be moved inside itself", hint="Choose a place outside it."
+            )
+        self._check_removable(moved.path)
+        self._check_writable(place)
+        with self._undoing() as touched:
+            self._make_parents(place, touched)
+            self._move(moved.path, place)
 
     def set_executable(self, path: str | WorkspacePath, executable: bool) -> None:
-        """Set or clear a file's executable bit."""
-        raise NotImplementedError
+        """Set or clear a file's executable bit.
+
+        Raises:
+            ReadOnlyError: If nothing may change there.
+        """
+        self._check_writable()
+        file = self._file(parse_path(path))
+        self._check_writable(file.path)
+        self._set_executable(file.path, executable=executable)
 
     def symlink(self, path: str | WorkspacePath, target: str) -> None:
-        """Make a link to *target*, which is relative to the link's directory."""
-        raise NotImplementedError
+        """Make a link to *target*, which is relative to the link's directory.
+
+        Raises:
+            LinkError: If *target* is absolute or leads outside the workspace.
+            PathExistsError: If something is at *path*.
+            ReadOnlyError: If nothing may change there.
+        """
+        self._check_writable()
+        given = parse_path(path)
+        place = self._physical(given, follow=False)
+        if self._stat(place) is not None:
+            raise PathExistsError(f"{given} exists already")
+        check_target(place, target)
+        self._check_writable(place)
+        with self._undoing() as touched:
+            self._make_parents(place, touched)
+            self._symlink(place, target)
 
     # History
 
@@ -177,14 +466,14 @@ class Filesystem(ABC):
 
     @abstractmethod
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
-        """The paths that differ between two snapshots (*after* defaults to now), by path.
+        """The paths that differ between two snapshots (*after* defaults to now), in path order.
 
         Directories count as paths, so an empty one that came or went is a change.
         """
 
     def diff(self, before: object, after: object | None = None) -> str:
         """``changes`` as a git-style diff, which ``git apply`` and ``patch -p1`` accept."""
-        raise NotImplementedError
+        return render_diff(self.changes(before, after))
 
     # Primitives: one physical path each, no link followed
 
@@ -226,4 +515,183 @@ class Filesystem(ABC):
 
     def _fingerprint(self, path: WorkspacePath) -> str:
         """``fingerprint`` of a physical path; a backend that can, keeps it."""
-        raise NotImplementedError
+        there = self._existing(path, follow=False)
+        if there.kind is FileKind.DIRECTORY:
+            return directory_fingerprint(
+                (entry.path.name, self._fingerprint(entry.path)) for entry in self._children(path)
+            )
+        if there.kind is FileKind.SYMLINK:
+            return link_fingerprint(there.target or "")
+        with self._open(path) as stream:
+            chunks = iter(lambda: stream.read(_CHUNK_BYTES), b"")
+            return file_fingerprint(chunks, executable=there.executable)
+
+    # Looking at places
+
+    def _physical(self, path: WorkspacePath, *, follow: bool = True) -> WorkspacePath:
+        return physical_path(self._stat, path, follow=follow)
+
+    def _existing(self, path: WorkspacePath, *, follow: bool = True) -> FileStat:
+        """What is at *path*, under its physical path."""
+        place = self._physical(path, follow=follow)
+        there = self._stat(place)
+        if there is not None:
+            return there
+        for ancestor in place.ancestors():
+            above = self._stat(ancestor)
+            if above is not None and above.kind is FileKind.FILE:
+                raise DirectoryExpectedError(f"{path} does not exist: {ancestor} is a file")
+        raise FileMissingError(f"{path} does not exist")
+
+    def _file(self, path: WorkspacePath) -> FileStat:
+        there = self._existing(path)
+        if there.kind is FileKind.DIRECTORY:
+            raise FileExpectedError(f"{path} is a directory")
+        return there
+
+    def _directory(self, path: WorkspacePath) -> WorkspacePath:
+        there = self._existing(path)
+        if there.kind is not FileKind.DIRECTORY:
+            raise DirectoryExpectedError(f"{path} is not a directory")
+        return there.path
+
+    def _not_root(self, path: str | WorkspacePath, verb: str) -> WorkspacePath:
+        parsed = parse_path(path)
+        if not parsed.parts:
+            raise UsageError(f"the root is not something to {verb}", hint=f"Name what to {verb}.")
+        return parsed
+
+    def _found(
+        self,
+        base: WorkspacePath,
+        given: WorkspacePath,
+        pattern: GlobPattern,
+        timer: SearchTimer | None = None,
+    ) -> Iterator[FileStat]:
+        """What matches below the physical *base*, spelled as below *given*."""
+        for entry in find(self._children, base, pattern, timer):
+            yield replace(entry, path=entry.path.moved(base, given))
+
+    def _searchable(
+        self, base: WorkspacePath, wanted: GlobPattern, timer: SearchTimer
+    ) -> Iterator[FileStat]:
+        """Files, and links that lead nowhere, which count as unreadable."""
+        for entry in find(self._children, base, wanted, timer):
+            broken_link = entry.kind is FileKind.SYMLINK and not self.exists(entry.path)
+            if entry.kind is FileKind.FILE or broken_link:
+                yield entry
+
+    def _timer(self) -> SearchTimer:
+        return SearchTimer(self.clock, self.limits.search_timeout_s)
+
+    def _state(self, path: WorkspacePath) -> FileState | None:
+        there = self._stat(path)
+        if there is None:
+            return None
+        if there.kind is FileKind.FILE:
+            return FileState(there.kind, self._content(there), there.executable)
+        return FileState(there.kind, (there.target or "").encode("utf-8", "surrogateescape"))
+
+    def _content(self, file: FileStat) -> bytes:
+        """All of a file that is small enough to be written back."""
+        self._check_size(file.path, file.size_bytes)
+        with self._open(file.path) as stream:
+            data = stream.read(self.limits.write_bytes + 1)
+        self._check_size(file.path, len(data))
+        return data
+
+    # Refusing
+
+    def _check_writable(self, *places: WorkspacePath) -> None:
+        if self.read_only:
+            raise ReadOnlyError("the filesystem is read-only")
+        for place in places:
+            for fixed in self.read_only_paths:
+                if place.is_below(fixed):
+                    raise ReadOnlyError(f"{place} is read-only")
+
+    def _check_removable(self, place: WorkspacePath) -> None:
+        self._check_writable(place)
+        for fixed in self.read_only_paths:
+            if fixed.is_below(place):
+                raise ReadOnlyError(f"{fixed} is read-only, so {place} has to stay")
+
+    def _check_size(self, path: WorkspacePath, n_bytes: int) -> None:
+        if n_bytes > self.limits.write_bytes:
+            raise LimitExceededError(
+                f"{n_bytes} bytes for {path}, at most {self.limits.write_bytes} allowed",
+                hint="Write less at once; a long file can be written in parts by appending.",
+            )
+
+    def _check_growth(self, path: WorkspacePath, data: bytes, old: str, new: str) -> None:
+        """Refuse early what would be refused for its size after filling the memory."""
+        text = "".join(TextPieces(BytesIO(data), path))
+        n_places = max(text.count(old), text.replace("\r\n", "\n").count(old))
+        self._check_size(path, n_places * len(new))
+
+    def _check_change(self, change: FileChange) -> None:
+        self._check_writable(change.path)
+        if change.after is not None:
+            self._check_size(change.path, len(change.after.data))
+            if change.after.kind is FileKind.SYMLINK:
+                check_target(change.path, _target_of(change.after))
+
+    # Changing several places
+
+    @contextmanager
+    def _undoing(self) -> Generator[_Touched]:
+        """Put the touched places back, newest first, if the block raises."""
+        touched: _Touched = []
+        try:
+            yield touched
+        except BaseException as error:
+            self._put_back(touched, error)
+            raise
+
+    def _put_back(self, touched: _Touched, cause: BaseException) -> None:
+        failures: list[Exception] = []
+        for path, state in reversed(touched):
+            try:
+                self._set_state(path, state)
+            except DirectoryNotEmptyError:
+                pass  # made here, but somebody else has put something into it
+            except Exception as error:  # noqa: BLE001 - all places are tried before it is raised
+                failures.append(error)
+        if failures:
+            raise RollbackError("some files could not be put back", failures) from cause
+
+    def _set_state(self, path: WorkspacePath, state: FileState | None) -> None:
+        """Make *path*, whose parent exists, be what *state* says."""
+        there = self._stat(path)
+        same_kind = there is not None and state is not None and there.kind is state.kind
+        if there is not None and not (same_kind and there.kind is not FileKind.SYMLINK):
+            self._delete(path, recursive=False)
+        if state is None:
+            return
+        if state.kind is FileKind.FILE:
+            self._write(path, state.data, mode="overwrite")
+            if state.executable != (same_kind and there is not None and there.executable):
+                self._set_executable(path, executable=state.executable)
+        elif state.kind is FileKind.SYMLINK:
+            self._symlink(path, _target_of(state))
+        elif not same_kind:
+            self._mkdir(path)
+
+    def _make_parents(self, place: WorkspacePath, touched: _Touched) -> None:
+        for ancestor in place.ancestors():
+            there = self._stat(ancestor)
+            if there is None:
+                touched.append((ancestor, None))
+                self._mkdir(ancestor)
+            elif there.kind is not FileKind.DIRECTORY:
+                raise DirectoryExpectedError(f"{ancestor} is not a directory")
+
+
+def _target_of(link: FileState) -> str:
+    return link.data.decode("utf-8", "surrogateescape")
+
+
+def _check_not_negative(*, offset: int, limit: int) -> None:
+    for name, value in (("offset", offset), ("limit", limit)):
+        if value < 0:
+            raise UsageError(f"the {name} is {value}", hint="Use 0 or more.")

@@ -143,8 +143,8 @@ def compile_glob(pattern: str) -> GlobPattern:
 
 
 def compile_filter(pattern: str) -> GlobPattern:
-    """Parse a glob that filters: without a ``/`` it matches names at any depth."""
-    return compile_glob(pattern if "/" in pattern else f"**/{pattern}")
+    """Parse a glob that filters: without a ``/``, but for one at the end, at any depth."""
+    return compile_glob(pattern if "/" in pattern.rstrip("/") else f"**/{pattern}")
 
 
 def _checked_length(pattern: str) -> str:

@@ -318,7 +318,9 @@ def tree_changes(
 
 
 def tree_of(nodes: Mapping[WorkspacePath, Node]) -> Directory:
-    """The tree with each node at its path, and the directories that they need.
+    """The tree with each node at its path below the root, and the directories they need.
+
+    A directory among *nodes* is empty, but others of them may be below it.
 
     Raises:
         DirectoryExpectedError: If a node is to be below a file or a link.
@@ -328,7 +330,8 @@ def tree_of(nodes: Mapping[WorkspacePath, Node]) -> Directory:
         for ancestor in path.ancestors():
             by_parent.setdefault(ancestor, {})
         by_parent[path.parent][path.name] = node
-    for parent in sorted(by_parent, key=lambda path: len(path.parts), reverse=True)[:-1]:
+    deepest_first = sorted(by_parent, key=lambda path: len(path.parts), reverse=True)
+    for parent in deepest_first[:-1]:
         siblings = by_parent[parent.parent]
         if not isinstance(siblings.get(parent.name, _EMPTY), Directory):
             raise DirectoryExpectedError(f"{parent} is not a directory")
@@ -336,23 +339,24 @@ def tree_of(nodes: Mapping[WorkspacePath, Node]) -> Directory:
     return Directory(Map(by_parent[ROOT]))
 
 
-def merged(below: Node, above: Node, path: WorkspacePath = ROOT) -> Node:
-    """Both trees in one; only plain directories may be in both.
+def merged(below: Directory, above: Directory, path: WorkspacePath = ROOT) -> Directory:
+    """Both trees in one; where both have something, it has to be a directory.
 
     Raises:
-        PathExistsError: If something else is in both.
+        PathExistsError: If it is something else, or *above* has a remote directory there.
     """
-    if not (isinstance(below, Directory) and isinstance(above, Directory)):
-        raise PathExistsError(f"something is at {path} already")
     if not isinstance(below, RemoteDirectory) and not below.children:
         return above
     if isinstance(above, RemoteDirectory):
-        raise PathExistsError(f"something is at {path} already")
+        raise PathExistsError(f"{path} is not empty")
     children = below.children
     for name, child in above.children.items():
         there = children.get(name)
-        both = child if there is None else merged(there, child, path / name)
-        children = children.set(name, both)
+        if isinstance(there, Directory) and isinstance(child, Directory):
+            child = merged(there, child, path / name)
+        elif there is not None:
+            raise PathExistsError(f"{path / name} exists already")
+        children = children.set(name, child)
     return Directory(children)
 
 

@@ -1,0 +1,373 @@
+"""Trees from elsewhere that a filesystem in memory starts with.
+
+A ``HostMount`` is copied when the filesystem is made, within bounds. A ``UrlMount`` is read
+when it is needed; what is written to it stays in the workspace. Neither follows a link on
+the host: links come along as links, and lead only where the workspace lets them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import BinaryIO, Literal, Protocol, cast
+
+from immutables import Map
+
+from wink_workspace.errors import InvalidPathError, LimitExceededError, MountError
+
+from .host_tree import HostTree
+from .model import FileKind, FileStat
+from .paths import MAX_PATH_DEPTH, ROOT, WorkspacePath, parse_path
+from .search import GlobPattern, compile_filter
+from .tree import Directory, File, Node, RemoteDirectory, RemoteFile, Symlink, tree_of
+
+__all__ = ["HostMount", "Mount", "MountReport", "MountedTree", "SkippedFile", "UrlMount"]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """Something that was left out of a mount although it was asked for, and why."""
+
+    path: WorkspacePath
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MountReport:
+    """What a mount brought. For one that is read when needed, nothing is known yet.
+
+    ``skipped`` holds paths below the mount's own root.
+    """
+
+    at: WorkspacePath
+    source: str
+    n_files: int = 0
+    n_bytes: int = 0
+    skipped: tuple[SkippedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MountedTree:
+    """A tree, and where it goes."""
+
+    at: WorkspacePath
+    node: Directory | File
+    read_only: bool
+    report: MountReport
+
+
+class Mount(Protocol):
+    """Something that can be mounted."""
+
+    def load(self) -> MountedTree:
+        """The tree; raises ``MountError`` if there is none to be had."""
+        ...
+
+
+# Host directories
+
+
+@dataclass(frozen=True, slots=True)
+class HostMount:
+    """A copy of a host directory.
+
+    Args:
+        host_path: The directory.
+        at: Where its content goes.
+        include: Globs below *host_path*; if any are given, only what matches one comes
+            along, directories with all below them. Without a ``/`` a glob matches names at
+            any depth.
+        exclude: Globs of what does not come along, directories with all below them.
+        max_bytes: Most bytes in all files together (default 256 MiB).
+        max_files: Most files, links and directories together (default 50,000).
+        allowed_roots: Where *host_path* has to lie; anywhere for ``None``.
+
+    Files that cannot be read, and what is no file, directory or link, are skipped and
+    listed in the report.
+    """
+
+    host_path: str | os.PathLike[str]
+    at: str | WorkspacePath = ROOT
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    max_bytes: int = 268_435_456
+    max_files: int = 50_000
+    allowed_roots: Sequence[str | os.PathLike[str]] | None = None
+
+    def load(self) -> MountedTree:
+        """Copy the directory.
+
+        Raises:
+            MountError: If it is missing, no directory, outside the allowed roots, or above
+                one of the limits.
+        """
+        tree = HostTree(self.host_path)
+        self._check_allowed(tree.path)
+        copy = _HostCopy(self, tree)
+        try:
+            copy.add_directory(ROOT, included=not self.include)
+        except OSError as error:
+            raise MountError(
+                f"cannot mount {os.fspath(self.host_path)}: {error.strerror}",
+                hint="Name a directory that exists and can be read.",
+            ) from error
+        report = MountReport(copy.at, tree.path, copy.n_files, copy.n_bytes, tuple(copy.skipped))
+        return MountedTree(copy.at, tree_of(copy.nodes), read_only=False, report=report)
+
+    def _check_allowed(self, path: str) -> None:
+        if self.allowed_roots is None:
+            return
+        roots = [os.path.realpath(root) for root in self.allowed_roots]
+        if not any(os.path.commonpath((path, root)) == root for root in roots):
+            raise MountError(
+                f"{path} lies outside the directories that may be mounted",
+                hint=f"Mount something in: {', '.join(roots) or 'nothing is allowed'}.",
+            )
+
+
+class _HostCopy:
+    """A copy in the making."""
+
+    def __init__(self, mount: HostMount, tree: HostTree) -> None:
+        self.at = parse_path(mount.at)
+        self.nodes: dict[WorkspacePath, Node] = {}
+        self.skipped: list[SkippedFile] = []
+        self.n_files = 0
+        self.n_bytes = 0
+        self._mount = mount
+        self._tree = tree
+        self._include = [compile_filter(pattern) for pattern in mount.include]
+        self._exclude = [compile_filter(pattern) for pattern in mount.exclude]
+
+    def add_directory(self, path: WorkspacePath, *, included: bool) -> None:
+        """Add what is in a directory; all of it if it is *included* as a whole."""
+        for name in self._tree.names(path):
+            try:
+                self._add(path / name, included=included)
+            except OSError as error:
+                self._skip(path / name, error.strerror or str(error))
+
+    def _add(self, path: WorkspacePath, *, included: bool) -> None:
+        if len(self.at.parts) + len(path.parts) > MAX_PATH_DEPTH:
+            self._skip(path, f"its path has more than {MAX_PATH_DEPTH} segments")
+            return
+        there = self._tree.stat(path)
+        kind = FileKind.FILE if there is None else there.kind
+        if _matches_any(self._exclude, path, kind):
+            return
+        included = included or _matches_any(self._include, path, kind)
+        if kind is FileKind.DIRECTORY:
+            if included:
+                self._keep(path, Directory())
+            self.add_directory(path, included=included)
+        elif included:
+            self._add_leaf(path, there)
+
+    def _add_leaf(self, path: WorkspacePath, there: FileStat | None) -> None:
+        if there is None:
+            self._skip(path, "neither a file nor a directory nor a link")
+        elif there.target is not None:
+            self._keep(path, Symlink(there.target))
+        else:
+            data = self._content(there)
+            self._keep(path, File(data, executable=there.executable))
+            self.n_files += 1
+            self.n_bytes += len(data)
+
+    def _content(self, file: FileStat) -> bytes:
+        left_bytes = self._mount.max_bytes - self.n_bytes
+        if file.size_bytes <= left_bytes:
+            with self._tree.open(file.path) as stream:
+                data = stream.read(left_bytes + 1)
+            if len(data) <= left_bytes:
+                return data
+        n_bytes = self.n_bytes + max(file.size_bytes, left_bytes + 1)
+        raise self._too_much(f"{n_bytes} or more bytes", self._mount.max_bytes)
+
+    def _keep(self, path: WorkspacePath, node: Node) -> None:
+        self.nodes[path] = node
+        if len(self.nodes) > self._mount.max_files:
+            raise self._too_much(f"{len(self.nodes)} or more files", self._mount.max_files)
+
+    def _skip(self, path: WorkspacePath, reason: str) -> None:
+        self.skipped.append(SkippedFile(path, reason))
+
+    def _too_much(self, found: str, limit: int) -> MountError:
+        return MountError(
+            f"{found} in {self._tree.path}, at most {limit} allowed",
+            hint="Exclude what is not needed, or raise the limit of the mount.",
+        )
+
+
+def _matches_any(patterns: Sequence[GlobPattern], path: WorkspacePath, kind: FileKind) -> bool:
+    return any(pattern.matches(path.parts, kind) for pattern in patterns)
+
+
+# URLs
+
+
+class _Fsspec(Protocol):
+    """The part of an fsspec filesystem that mounts use."""
+
+    def info(self, path: str) -> dict[str, object]: ...
+    def ls(self, path: str, detail: bool = True) -> list[dict[str, object]]: ...
+    def open(self, path: str, mode: str = "rb") -> BinaryIO: ...
+    def cat_file(self, path: str) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UrlMount:
+    """A file or directory at any URL that fsspec knows, read when it is needed.
+
+    What was read once stays as it was read. Writing never reaches the URL.
+
+    Args:
+        url: Such as ``s3://bucket/data``, ``zip://::file:///tmp/a.zip``; a link in a local
+            directory is a link in the workspace too.
+        at: Where it goes.
+        mode: ``"read-only"`` refuses changes at and below *at*; ``"copy-on-write"`` keeps
+            them in the workspace.
+        storage_options: For the fsspec filesystem.
+    """
+
+    url: str
+    at: str | WorkspacePath
+    mode: Literal["read-only", "copy-on-write"] = "read-only"
+    storage_options: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def load(self) -> MountedTree:
+        """Look at what the URL names, without reading it.
+
+        Raises:
+            MountError: If it is missing, or fsspec cannot open it.
+        """
+        at = parse_path(self.at)
+        report = MountReport(at, self._shown)
+        return MountedTree(at, self._node(), self.mode == "read-only", report)
+
+    def _node(self) -> Directory | File:
+        with _as_mount_error(f"cannot mount {self._shown}"):
+            filesystem, path, is_local = _opened(self.url, self.storage_options)
+            info = filesystem.info(path)
+        place = _UrlPlace(filesystem, path, self._shown)
+        if info["type"] != "directory":
+            return place.file_node(info)
+        if is_local:
+            return RemoteDirectory(_HostPlace(HostTree(path), ROOT))
+        return RemoteDirectory(place)
+
+    @property
+    def _shown(self) -> str:
+        """The URL without a user's name and password."""
+        return re.sub(r"//[^/@]*@", "//", self.url)
+
+
+@dataclass(frozen=True, slots=True)
+class _UrlPlace:
+    """A path in an fsspec filesystem."""
+
+    filesystem: _Fsspec
+    path: str
+    url: str
+    info: dict[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def identity(self) -> str:
+        return f"{self.url} {self.path} {sorted(map(str, self.info.items()))}"
+
+    @property
+    def size_bytes(self) -> int:
+        return cast("int", self.info["size"])
+
+    def open(self) -> BinaryIO:
+        with _as_mount_error(f"cannot read {self.path} of {self.url}"):
+            return self.filesystem.open(self.path)
+
+    def load(self) -> Map[str, Node]:
+        with _as_mount_error(f"cannot list {self.path} of {self.url}"):
+            infos = self.filesystem.ls(self.path)
+        children = {_last_name(info): self._child(info) for info in infos if self._is_child(info)}
+        return Map(children)
+
+    def file_node(self, info: dict[str, object]) -> File:
+        """The file that *info* describes; one of unknown size is loaded to know it."""
+        place = _UrlPlace(self.filesystem, cast("str", info["name"]), self.url, info)
+        if isinstance(info.get("size"), int):
+            return RemoteFile(place)
+        with _as_mount_error(f"cannot read {place.path} of {self.url}"):
+            return File(self.filesystem.cat_file(place.path))
+
+    def _child(self, info: dict[str, object]) -> Node:
+        if info["type"] == "directory":
+            path = cast("str", info["name"])
+            return RemoteDirectory(_UrlPlace(self.filesystem, path, self.url))
+        if isinstance(target := info.get("destination"), str):
+            return Symlink(target)
+        return self.file_node(info)
+
+    def _is_child(self, info: dict[str, object]) -> bool:
+        """Whether an entry is below, and not the directory itself, with a name we can hold."""
+        try:
+            name = parse_path(_last_name(info)).name
+        except (InvalidPathError, LimitExceededError):
+            return False
+        return bool(name) and cast("str", info["name"]).strip("/") != self.path.strip("/")
+
+
+def _opened(url: str, storage_options: Mapping[str, object]) -> tuple[_Fsspec, str, bool]:
+    """The filesystem, the path in it, and whether it is this host's own."""
+    fsspec = import_module("fsspec")  # heavy, and untyped
+    local = import_module("fsspec.implementations.local")
+    filesystem, path = fsspec.url_to_fs(url, **storage_options)
+    return filesystem, path, isinstance(filesystem, local.LocalFileSystem)
+
+
+def _last_name(info: dict[str, object]) -> str:
+    return cast("str", info["name"]).rstrip("/").rpartition("/")[2]
+
+
+@contextmanager
+def _as_mount_error(what: str) -> Generator[None]:
+    """What a foreign filesystem raises, and it may be anything, as an error of ours."""
+    try:
+        yield
+    except Exception as error:
+        raise MountError(f"{what}: {error}", hint="Check the URL and its options.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _HostPlace:
+    """A path in a host directory, whose links fsspec would follow to wherever they lead."""
+
+    tree: HostTree
+    path: WorkspacePath
+    size_bytes: int = 0
+
+    @property
+    def identity(self) -> str:
+        return f"{self.tree.path} {self.path} {self.size_bytes}"
+
+    def open(self) -> BinaryIO:
+        with _as_mount_error(f"cannot read {self.path} in {self.tree.path}"):
+            return self.tree.open(self.path)
+
+    def load(self) -> Map[str, Node]:
+        with _as_mount_error(f"cannot list {self.path} in {self.tree.path}"):
+            names = self.tree.names(self.path)
+            nodes = {name: self._child(self.path / name) for name in names}
+        return Map({name: node for name, node in nodes.items() if node is not None})
+
+    def _child(self, path: WorkspacePath) -> Node | None:
+        there = self.tree.stat(path)
+        if there is None:
+            return None
+        if there.target is not None:
+            return Symlink(there.target)
+        place = _HostPlace(self.tree, path, there.size_bytes)
+        if there.kind is FileKind.DIRECTORY:
+            return RemoteDirectory(place)
+        return RemoteFile(place, executable=there.executable)
