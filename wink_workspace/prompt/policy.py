@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast, runtime_checkable
 
 from immutables import Map
@@ -221,6 +220,9 @@ class FileUse:
     moves: tuple[tuple[WorkspacePath, WorkspacePath], ...] = ()
 
 
+_NO_FILES = FileUse()
+
+
 @runtime_checkable
 class UsesFiles(Protocol):
     """Parameters that know which files their call touches."""
@@ -286,14 +288,15 @@ class ReadBeforeWritePolicy(ToolPolicy):
         """Refuse what would change or delete content that the model does not know."""
         try:
             use = self._use_of(tool, params)
-            if use == FileUse():
+            if use == _NO_FILES:
                 return PolicyDecision.allow()
             files = context.filesystem
             if files is None:
                 return PolicyDecision.deny(
                     "no filesystem is bound to the prompt, so what was read cannot be known"
                 )
-            refusals = list(_refusals(use, files, _known(context.session[KnownFiles].view())))
+            known = _known(context.session[KnownFiles].view())
+            refusals = list(_refusals(use, _Places(files), known))
         except WinkError as error:
             return PolicyDecision.deny(str(error).rstrip("."))
         return PolicyDecision.deny(_listed(refusals)) if refusals else PolicyDecision.allow()
@@ -304,16 +307,10 @@ class ReadBeforeWritePolicy(ToolPolicy):
         """Remember what was read and written, and forget or rename what was deleted or moved."""
         del result
         use, files = self._use_of(tool, params), context.filesystem
-        if use == FileUse() or files is None:
+        if use == _NO_FILES or files is None:
             return
         self.install(context.session)
-        context.session.dispatch(
-            FilesUsed(
-                deletes=tuple(str(_place(path, files)) for path in use.deletes),
-                moves=tuple((str(_place(a, files)), str(_place(b, files))) for a, b in use.moves),
-                seen=tuple(_seen((*use.reads, *use.writes), files)),
-            )
-        )
+        context.session.dispatch(_Places(files).after(use))
 
     def install(self, session: SessionProtocol) -> None:
         """Register the slice of known files; what an undo or restore moves is forgotten."""
@@ -322,12 +319,15 @@ class ReadBeforeWritePolicy(ToolPolicy):
         known.register(WorkspaceRestored, _restored, kind=SliceKind.STATE)
 
     def _use_of(self, tool: Tool[Any, Any], params: object) -> FileUse:
-        told = params.file_use() if isinstance(params, UsesFiles) else FileUse()
-        return FileUse(
+        # not isinstance(params, UsesFiles): that costs more than all the rest for other tools
+        knows = callable(getattr(params, "file_use", None))
+        told = cast("UsesFiles", params).file_use() if knows else _NO_FILES
+        if tool.name not in self.read_tools and tool.name not in self.write_tools:
+            return told
+        return replace(
+            told,
             reads=(*told.reads, *_paths_in(params, self.read_tools.get(tool.name))),
             writes=(*told.writes, *_paths_in(params, self.write_tools.get(tool.name))),
-            deletes=told.deletes,
-            moves=told.moves,
         )
 
 
@@ -349,10 +349,10 @@ def _paths_in(params: object, name: str | None) -> tuple[WorkspacePath, ...]:
     return tuple(parse_path(path) for path in cast("Sequence[str | WorkspacePath]", value))
 
 
-def _refusals(use: FileUse, files: Filesystem, known: Map[str, str]) -> Iterator[str]:
+def _refusals(use: FileUse, places: _Places, known: Map[str, str]) -> Iterator[str]:
     moved_from = {destination: source for source, destination in use.moves}
     for path in use.writes:
-        seen = _content(moved_from.get(path, path), files)
+        seen = places.content(moved_from.get(path, path))
         if seen is None:
             continue
         key, fingerprint = seen
@@ -361,9 +361,9 @@ def _refusals(use: FileUse, files: Filesystem, known: Map[str, str]) -> Iterator
         elif known[key] != fingerprint:
             yield f"{path} changed since it was read; read it again"
     for path in use.deletes:
-        place = str(_place(path, files))
+        place = places.of(path)
         for key in sorted(key for key in known if _is_below(key, place)):
-            seen = _content(parse_path(key), files)
+            seen = places.content(parse_path(key))
             if seen is not None and seen != (key, known[key]):
                 yield f"{key} changed since it was read; read it again"
 
@@ -374,42 +374,59 @@ def _listed(refusals: Sequence[str]) -> str:
     return shown if n_more <= 0 else f"{shown}. The same goes for {n_more} more files"
 
 
-def _seen(paths: Iterable[WorkspacePath], files: Filesystem) -> Iterator[tuple[str, str]]:
-    for path in paths:
-        seen = _content(path, files)
-        if seen is not None:
-            yield seen
+class _Places:
+    """Where paths lead at one moment, as texts: keys of what is known."""
 
+    def __init__(self, files: Filesystem) -> None:
+        self._files = files
+        self._stats: dict[WorkspacePath, FileStat | None] = {
+            ROOT: FileStat(ROOT, FileKind.DIRECTORY)
+        }
 
-def _content(path: WorkspacePath, files: Filesystem) -> tuple[str, str] | None:
-    """Where the file at *path* really is, and its fingerprint; ``None`` if no file is reached.
+    def content(self, path: WorkspacePath) -> tuple[str, str] | None:
+        """The place of the file that *path* leads to and its fingerprint; ``None`` if to none.
 
-    A link that leads nowhere or outside reaches none; the handler will say so.
-    """
-    try:
-        if files.stat(path).kind is not FileKind.FILE:
+        A link that leads nowhere or outside leads to none; the handler will say so.
+        """
+        try:
+            place = physical_path(self._stat, path, follow=True)
+            there = self._stat(place)
+            if there is None or there.kind is not FileKind.FILE:
+                return None
+            return str(place), self._files.fingerprint(place)
+        except FilesystemError:
             return None
-        place = physical_path(partial(_stat_without_links, files), path, follow=True)
-        return str(place), files.fingerprint(place)
-    except FilesystemError:
-        return None
 
+    def of(self, path: WorkspacePath) -> str:
+        """The place of *path* itself, which may be a link: what a move or delete acts on."""
+        try:
+            return str(physical_path(self._stat, path, follow=False))
+        except FilesystemError:
+            return str(path)
 
-def _place(path: WorkspacePath, files: Filesystem) -> WorkspacePath:
-    """*path* with the links on the way resolved, not the last name: a move or delete acts on it."""
-    try:
-        return physical_path(partial(_stat_without_links, files), path, follow=False)
-    except FilesystemError:
-        return path
+    def after(self, use: FileUse) -> FilesUsed:
+        """What to remember now that a call has used files."""
+        seen = (self.content(path) for path in (*use.reads, *use.writes))
+        return FilesUsed(
+            deletes=tuple(self.of(path) for path in use.deletes),
+            moves=tuple((self.of(source), self.of(target)) for source, target in use.moves),
+            seen=tuple(content for content in seen if content is not None),
+        )
 
+    def _stat(self, path: WorkspacePath) -> FileStat | None:
+        """What is at *path* if its parent is a directory and no link; each is asked for once."""
+        if path not in self._stats:
+            self._stats[path] = self._fresh_stat(path)
+        return self._stats[path]
 
-def _stat_without_links(files: Filesystem, path: WorkspacePath) -> FileStat | None:
-    """What is at *path* if no component before the last is a link, as ``physical_path`` wants."""
-    try:
-        on_the_way = [files.stat(place, follow=False).kind for place in path.ancestors()]
-        return None if FileKind.SYMLINK in on_the_way else files.stat(path, follow=False)
-    except FilesystemError:
-        return None
+    def _fresh_stat(self, path: WorkspacePath) -> FileStat | None:
+        above = self._stat(path.parent)
+        if above is None or above.kind is not FileKind.DIRECTORY:
+            return None
+        try:
+            return self._files.stat(path, follow=False)
+        except FilesystemError:
+            return None
 
 
 def _known(view: SliceView[KnownFiles]) -> Map[str, str]:
