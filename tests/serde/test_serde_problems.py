@@ -227,6 +227,10 @@ def test_everything_that_json_cannot_hold_is_told_at_once() -> None:
     ]
 
 
+def test_python_objects_are_no_json_data() -> None:
+    assert problems(Plan, {"path": Step("a")}) == ["path: must be JSON data, not a Python Step"]
+
+
 def test_nesting_is_taken_to_its_limit_and_refused_beyond() -> None:
     nested: Any = 1
     for _ in range(199):

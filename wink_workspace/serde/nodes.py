@@ -127,7 +127,11 @@ def _one_in_words(node: Node, definitions: Mapping[str, Node], depth: int) -> st
     kind = node.get("type", "anything")
     if kind == "array" and depth and node.get("items"):
         items = in_words(node["items"], definitions, depth=depth - 1)
-        return f"array of ({items})" if " or " in items else f"array of {items}"
+        return (
+            f"array of {items}"
+            if items.startswith(kind) or " or " not in items
+            else f"array of ({items})"
+        )
     if kind == "object" and "properties" in node:
         return f"{node.get('title', '')} object".strip()
     return f"{kind} ({node['format']})" if "format" in node else kind

@@ -48,6 +48,7 @@ _KINDS = {
     "mapping_type": "an object",
     "dataclass_type": "an object",
     "model_type": "an object",
+    "arguments_type": "an array or an object",  # a named tuple, before pydantic 2.14
     "named_tuple_type": "an array or an object",
     "datetime_type": _MOMENT,
     "datetime_parsing": _MOMENT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from dataclasses import dataclass
 from functools import lru_cache
 from types import NoneType
@@ -85,12 +86,22 @@ def _generator() -> type[GenerateJsonSchema]:
             except UsageError as error:
                 raise PydanticSerializationError(str(error)) from error
 
+        def dataclass_schema(self, schema: Any) -> Node:
+            node = {**super().dataclass_schema(schema), "additionalProperties": False}
+            return node | _documentation(schema["cls"])
+
         def bytes_schema(self, schema: Any) -> Node:
             node = super().bytes_schema(schema)
             del node["format"]
             return node | {"contentEncoding": "base64"}
 
     return Generator
+
+
+def _documentation(kind: type[Any]) -> Node:
+    """A dataclass's docstring, unless it is the signature that Python puts there."""
+    text = inspect.cleandoc(kind.__doc__ or "")
+    return {"description": text} if text and not text.startswith(f"{kind.__name__}(") else {}
 
 
 @dataclass(frozen=True, slots=True)

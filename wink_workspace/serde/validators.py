@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import lru_cache
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from wink_workspace.errors import SchemaError
@@ -44,6 +45,7 @@ def validator(type_: Any) -> SchemaValidator:
     return SchemaValidator(_exact(adapter(type_).core_schema), _CONFIG)
 
 
+# What ``adapter`` configures for the dataclasses inside, for all that stands outside of one.
 _CONFIG: CoreConfig = {
     "strict": True,
     "extra_fields_behavior": "forbid",
@@ -128,7 +130,8 @@ def _decides_itself(enum: type[Enum]) -> bool:
 def _exact_choice(schema: dict[str, Any], constants: Sequence[Any]) -> dict[str, Any]:
     def check(given: object, choose: Callable[[object], Any]) -> Any:
         chosen = choose(given)
-        if isinstance(given, _SCALARS) and not _is_same_kind(given, chosen):
+        constant = chosen.value if isinstance(chosen, Enum) else chosen
+        if (_kind(given), _kind(constant)) in _CONFUSIONS:
             raise _wrong_choice(constants)
         return chosen
 
@@ -138,15 +141,12 @@ def _exact_choice(schema: dict[str, Any], constants: Sequence[Any]) -> dict[str,
 
 
 _SCALARS = (bool, int, float, str)
+_CONFUSIONS = {*permutations(_SCALARS, 2)} - {(int, float)}
+"""What is given, and the constant that pydantic takes it for."""
 
 
-def _is_same_kind(given: float | str, chosen: object) -> bool:
-    constant = chosen.value if isinstance(chosen, Enum) else chosen
-    kinds = [
-        next((kind for kind in _SCALARS if isinstance(each, kind)), None)
-        for each in (given, constant)
-    ]
-    return kinds[0] is kinds[1] or kinds == [int, float]
+def _kind(value: object) -> type | None:
+    return next((kind for kind in _SCALARS if isinstance(value, kind)), None)
 
 
 def _wrong_choice(constants: Sequence[Any]) -> Exception:
