@@ -47,6 +47,10 @@ def test_template_is_dedented_and_its_outer_blank_lines_go() -> None:
     assert body(template) == "First.\n\n  - indented\nLast."
 
 
+def test_first_line_may_be_indented_deeper_than_the_others() -> None:
+    assert body("\n      code\n    text  \n") == "  code\ntext"
+
+
 def test_value_with_lines_of_its_own_goes_in_unchanged() -> None:
     assert body("  ${name}\n  end", Params(name="a\n    b\n")) == "a\n    b\n\nend"
 

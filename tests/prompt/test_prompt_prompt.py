@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pytest
@@ -22,6 +22,7 @@ from wink_workspace.prompt import (
     Prompt,
     PromptTemplate,
     Section,
+    SectionVisibility,
     TextSection,
     Tool,
     ToolContext,
@@ -221,6 +222,20 @@ def test_missing_params_fall_back_to_default_params_and_then_to_the_types_defaul
     ]
 
 
+def test_field_that_nobody_can_give_does_not_count_as_missing() -> None:
+    @dataclass
+    class Counted:
+        first: int = 1
+        total: int = field(init=False)
+
+        def __post_init__(self) -> None:
+            self.total = self.first + 1
+
+    section = TextSection("A", "${first} of ${total}", params=Counted)
+
+    assert Prompt(name="p", sections=[section]).render().text == "## 1. A\n\n1 of 2"
+
+
 def test_missing_params_without_defaults_raise_naming_section_and_type() -> None:
     prompt = Prompt(name="p", sections=[Section("Top", children=[text("A", "no placeholder")])])
 
@@ -290,7 +305,7 @@ def test_tools_are_those_of_enabled_sections_in_declaration_order() -> None:
 
 
 def test_tools_include_those_of_closed_sections_and_not_those_that_open_them() -> None:
-    closed = Section("A", summary="s", visibility="summary", tools=[tool("a")])
+    closed = Section("A", summary="s", visibility=SectionVisibility.SUMMARY, tools=[tool("a")])
 
     assert names(Prompt(name="p", sections=[closed]).tools()) == ["a"]
 

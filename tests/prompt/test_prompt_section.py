@@ -129,6 +129,7 @@ def test_section_without_types_or_with_none_has_no_params() -> None:
             "visibility",
             "has no summary",
         ),
+        (lambda: Section("A", visibility="hidden"), "visibility", "is no SectionVisibility"),
         (lambda: Section("A", resources={Mode: "loud"}), "resources", "a str is bound to Mode"),
         (
             lambda: Section("A", resources={Mode: Binding(Params, lambda _: Params())}),
@@ -174,13 +175,15 @@ def test_predicate_is_told_just_what_it_asks_for(
 @pytest.mark.parametrize(
     ("params", "enabled", "message"),
     [
-        (Params, lambda params, other: True, "more than it is given"),
-        (Params, lambda params, *, other: True, "more than it is given"),
+        (Params, lambda params, other: True, "is no function that takes"),
+        (Params, lambda params, *, other: True, "is no function that takes"),
+        (Params, False, "False is no function that takes"),
+        (Params, type, "is no function that takes"),
         (None, lambda params: True, "takes params but the section has none"),
     ],
 )
 def test_predicate_that_asks_for_something_else_is_refused(
-    params: type | None, enabled: Callable[..., bool], message: str
+    params: type | None, enabled: Any, message: str
 ) -> None:
     with pytest.raises(PromptValidationError, match=message) as caught:
         TextSection(title="A", body="", params=params, enabled=enabled)

@@ -92,7 +92,7 @@ class Rendering:
     ) -> RenderedSection:
         section, params = node.section, self._params_of(node)
         override = self.overrides.sections.get(node.path)
-        closed = visibility.of_section(node.path, section) is SectionVisibility.SUMMARY
+        closed = visibility.of_section(node.path, section) == SectionVisibility.SUMMARY
         return RenderedSection(
             path=node.path,
             number=number,

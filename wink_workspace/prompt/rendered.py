@@ -231,4 +231,4 @@ def _reworded(
 def _sentence(description: str) -> str:
     """*description* as ``serde.provider_schema`` writes it among its own notes."""
     stripped = description.strip()
-    return stripped if stripped.endswith((".", "!", "?", ":", ";")) else f"{stripped}."
+    return f"{stripped}." if stripped and stripped[-1] not in ".!?:;" else stripped

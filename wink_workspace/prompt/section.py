@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, TypedDict, cast
 from typing_extensions import TypeVar
 
 from wink_workspace.errors import PromptValidationError
-from wink_workspace.session import SessionProtocol
+from wink_workspace.session import Session, SessionProtocol
 
 from ._bindings import checked_resources
 from ._generics import Specialised, type_arguments, type_name
@@ -174,7 +174,7 @@ class Section(Specialised, Generic[P]):
         """Whether the section takes part; the answer holds for everything below it too."""
         return self._enabled is None or self._enabled(params, session)
 
-    def install(self, session: SessionProtocol) -> None:
+    def install(self, session: Session) -> None:
         """Register what the section keeps in *session*; may be called again. Nothing here."""
 
     def _parsed(self, text: str, field: str) -> Template:
@@ -195,7 +195,8 @@ class Section(Specialised, Generic[P]):
             )
         is_dataclass = isinstance(chosen, type) and dataclasses.is_dataclass(chosen)
         if chosen is not None and not is_dataclass:
-            raise self._wrong(f"{type_name(chosen)} is not a dataclass", "params")
+            name = type_name(cast("object", chosen))
+            raise self._wrong(f"{name} is not a dataclass", "params")
         return cast("type[P] | None", chosen)
 
     def _checked_default(self, default: P | None) -> P | None:
@@ -217,12 +218,13 @@ class Section(Specialised, Generic[P]):
     def _checked_predicate(self, function: Callable[..., bool] | None) -> _Predicate | None:
         if function is None:
             return None
-        predicate = _Predicate.of(function)
+        predicate = _Predicate.of(function) if callable(function) else None
         if predicate is None:
             raise self._wrong(
-                "the predicate asks for more than it is given",
+                f"{function!r} is no function that takes nothing, the params, or a keyword"
+                " 'session'",
                 "enabled",
-                hint="It may take the params and a keyword 'session', nothing else.",
+                hint="Write it as `lambda: …`, `lambda params: …` or `lambda *, session: …`.",
             )
         if predicate.takes_params and self.params_type is None:
             raise self._wrong(
@@ -233,13 +235,15 @@ class Section(Specialised, Generic[P]):
         return predicate
 
     def _checked_visibility(self, visibility: SectionVisibility) -> SectionVisibility:
-        if visibility is SectionVisibility.SUMMARY and self.summary is None:
+        if visibility not in SectionVisibility.__members__.values():
+            raise self._wrong(f"{visibility!r} is no SectionVisibility", "visibility")
+        if visibility == SectionVisibility.SUMMARY and self.summary is None:
             raise self._wrong(
                 "the section is to be summarised but has no summary",
                 "visibility",
                 hint="Give it a summary.",
             )
-        return visibility
+        return SectionVisibility(visibility)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +256,11 @@ class _Predicate:
 
     @classmethod
     def of(cls, function: Callable[..., bool]) -> _Predicate | None:
-        """Read the signature; None if it has required parameters that nobody would fill."""
-        parameters = inspect.signature(function).parameters.values()
+        """Read the signature; None if it has none, or requires what nobody would give."""
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except ValueError:
+            return None
         required = [
             parameter
             for parameter in parameters
