@@ -1,0 +1,427 @@
+"""The file tools: what each does to files, and what the model reads of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support import Rig, contents, rig
+
+from wink_workspace.filesystem import FilesystemLimits, MemoryFilesystem
+from wink_workspace.sections import FileToolLimits, VfsToolsSection
+
+FILES = {
+    "README.md": "",
+    "src/app.py": "def main():\n    print('hello')\n    return 0\n",
+    "src/data.bin": b"\x00\xff",
+}
+
+
+@pytest.fixture
+def agent() -> Iterator[Rig]:
+    with rig(sections=[VfsToolsSection()], files=FILES) as agent:
+        yield agent
+
+
+def said(agent: Rig, name: str, **arguments: object) -> str:
+    """The answer to a call that has to succeed."""
+    outcome = agent.call(name, **arguments)
+    assert outcome.result.success, outcome.text
+    return outcome.text
+
+
+def refused(agent: Rig, name: str, **arguments: object) -> str:
+    """The answer to a call that has to fail, and to change nothing."""
+    before = contents(agent.filesystem)
+    outcome = agent.call(name, **arguments)
+    assert not outcome.result.success, outcome.text
+    assert contents(agent.filesystem) == before
+    return outcome.text
+
+
+# Finding
+
+
+def test_ls_shows_sizes_and_marks_what_is_no_plain_file(agent: Rig) -> None:
+    agent.filesystem.write_text("run.sh", "x" * 1234)
+    agent.filesystem.set_executable("run.sh", True)
+    agent.filesystem.symlink("latest", "src/app.py")
+    assert said(agent, "ls") == (
+        "., 4 entries\n\n"
+        "          0  README.md\n"
+        "          -  latest -> src/app.py\n"
+        "      1,234  run.sh*\n"
+        "          -  src/"
+    )
+
+
+def test_ls_of_an_empty_directory_says_so(agent: Rig) -> None:
+    agent.filesystem.mkdir("empty")
+    assert said(agent, "ls", path="empty") == "empty, 0 entries\n\n(empty directory)"
+
+
+def test_ls_quotes_names_that_could_be_mistaken(agent: Rig) -> None:
+    agent.filesystem.write_text("odd/a\nb", "")
+    agent.filesystem.write_text("odd/right\u202etxt", "")
+    answer = said(agent, "ls", path="odd")
+    assert "'a\\nb'" in answer
+    assert "'right\\u202etxt'" in answer
+
+
+@pytest.mark.behaviour(48)
+def test_glob_lists_paths_one_a_line(agent: Rig) -> None:
+    agent.filesystem.write_text("setup.py", "")
+    assert said(agent, "glob", pattern="**/*.py") == "2 paths\n\nsetup.py\nsrc/app.py"
+    assert said(agent, "glob", pattern="*.py") == "1 path\n\nsetup.py"
+
+
+def test_glob_without_a_match_offers_to_search_deeper(agent: Rig) -> None:
+    assert said(agent, "glob", pattern="*.py") == (
+        "0 paths\n\n(no path matches; '**/*.py' would search all directories below)"
+    )
+    assert said(agent, "glob", pattern="**/*.rs") == "0 paths\n\n(no path matches)"
+
+
+@pytest.mark.behaviour(49)
+def test_grep_groups_lines_by_file_and_counts_what_it_skipped(agent: Rig) -> None:
+    agent.filesystem.write_text("src/util.py", "def help():\n")
+    assert said(agent, "grep", pattern=r"^def \w+", path="src") == (
+        "2 lines in 2 files of 2 searched\n\n"
+        "src/app.py\n"
+        "     1\tdef main():\n"
+        "src/util.py\n"
+        "     1\tdef help():\n"
+        "(1 binary file skipped)"
+    )
+
+
+def test_grep_without_a_match_says_so(agent: Rig) -> None:
+    assert said(agent, "grep", pattern="nothing", glob="*.py") == (
+        "0 lines in 0 files of 1 searched\n\n(no line matches)"
+    )
+
+
+@pytest.mark.behaviour(43)
+def test_a_dangling_link_breaks_no_search(agent: Rig) -> None:
+    agent.filesystem.symlink("src/gone", "nowhere")
+    assert "gone -> nowhere" in said(agent, "ls", path="src")
+    assert "src/gone" in said(agent, "glob", pattern="src/*")
+    assert "1 line in 1 file" in said(agent, "grep", pattern="hello")
+
+
+# Reading
+
+
+def test_read_file_numbers_the_lines(agent: Rig) -> None:
+    assert said(agent, "read_file", file_path="src/app.py") == (
+        "src/app.py, all 3 lines\n\n"
+        "     1\tdef main():\n"
+        "     2\t    print('hello')\n"
+        "     3\t    return 0"
+    )
+
+
+def test_reading_on_from_where_a_result_says_gives_the_whole_file(agent: Rig) -> None:
+    lines = [f"line {n}" for n in range(1, 8)]
+    agent.filesystem.write_text("long.txt", "\n".join(lines) + "\n")
+    first = said(agent, "read_file", file_path="long.txt", limit=4)
+    assert first.startswith("long.txt, lines 1 to 4\n\n     1\tline 1\n")
+    assert first.endswith("\n(more lines follow; continue with offset=5)")
+    rest = said(agent, "read_file", file_path="long.txt", offset=5)
+    assert rest.startswith("long.txt, lines 5 to 7, the last\n\n     5\tline 5\n")
+    assert rest.endswith("     7\tline 7")
+
+
+def test_a_limit_above_the_filesystem_s_gives_as_much_as_that_allows() -> None:
+    files = MemoryFilesystem(
+        {"long.txt": "x\n" * 5}, limits=FilesystemLimits(read_lines=2, read_line_chars=10)
+    )
+    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
+        answer = said(agent, "read_file", file_path="long.txt", limit=100)
+    assert answer.endswith("     2\tx\n(more lines follow; continue with offset=3)")
+
+
+def test_lines_that_are_too_long_are_cut_and_counted() -> None:
+    files = MemoryFilesystem({"wide.txt": "x" * 30}, limits=FilesystemLimits(read_line_chars=10))
+    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
+        answer = said(agent, "read_file", file_path="wide.txt")
+    assert answer.endswith(f"     1\t{'x' * 10}\n(1 long line cut)")
+
+
+def test_an_empty_file_is_called_empty(agent: Rig) -> None:
+    assert said(agent, "read_file", file_path="README.md") == (
+        "README.md, all 0 lines\n\n(empty file)"
+    )
+
+
+def test_reading_past_the_end_is_refused_and_does_not_count_as_reading(agent: Rig) -> None:
+    answer = refused(agent, "read_file", file_path="src/app.py", offset=4)
+    assert answer == "src/app.py has no line 4. Use a smaller offset."
+    refused(agent, "write_file", file_path="src/app.py", content="")
+
+
+@pytest.mark.behaviour(47)
+def test_a_binary_file_is_refused_with_a_hint(agent: Rig) -> None:
+    assert "not text" in refused(agent, "read_file", file_path="src/data.bin")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("src/ap.py", "src/app.py"),
+        ("SRC/app.py", "src"),
+        ("scr/app.py", "src"),
+        ("readme.md", "README.md"),
+    ],
+)
+def test_a_missing_file_is_answered_with_the_name_that_was_meant(
+    agent: Rig, given: str, meant: str
+) -> None:
+    answer = refused(agent, "read_file", file_path=given)
+    assert answer.endswith(f"Did you mean {meant}?")
+
+
+def test_a_missing_file_that_resembles_nothing_is_answered_with_a_hint(agent: Rig) -> None:
+    answer = refused(agent, "read_file", file_path="src/zzz")
+    assert answer.endswith("List the directory, or search with a glob, to find the right path.")
+
+
+# Changing
+
+
+def test_write_file_tells_a_new_file_from_an_overwritten_one(agent: Rig) -> None:
+    assert said(agent, "write_file", file_path="a/b.md", content="one\ntwo") == (
+        "Created a/b.md\n\n7 bytes, 2 lines"
+    )
+    assert said(agent, "write_file", file_path="a/b.md", content="é\n") == (
+        "Overwrote a/b.md\n\n3 bytes, 1 line"
+    )
+    assert said(agent, "write_file", file_path="a/b.md", content="") == (
+        "Overwrote a/b.md\n\n0 bytes, 0 lines"
+    )
+    assert agent.filesystem.read_bytes("a/b.md") == b""
+
+
+def test_edit_file_answers_with_a_diff(agent: Rig) -> None:
+    said(agent, "read_file", file_path="src/app.py")
+    answer = said(
+        agent, "edit_file", file_path="src/app.py", old_string="hello", new_string="goodbye"
+    )
+    assert answer.startswith("Replaced 1 place in src/app.py, line 2\n\ndiff --git ")
+    assert "\n-    print('hello')\n+    print('goodbye')\n" in answer
+
+
+@pytest.mark.behaviour(51)
+def test_edit_file_replaces_every_place_only_when_told(agent: Rig) -> None:
+    said(agent, "write_file", file_path="a.txt", content="x\nx\n")
+    assert "or replace all of them" in refused(
+        agent, "edit_file", file_path="a.txt", old_string="x", new_string="y"
+    )
+    answer = said(
+        agent, "edit_file", file_path="a.txt", old_string="x", new_string="y", replace_all=True
+    )
+    assert answer.startswith("Replaced 2 places in a.txt, line 1\n")
+    assert agent.filesystem.read_bytes("a.txt") == b"y\ny\n"
+
+
+PATCH = """\
+--- a/src/app.py
++++ b/src/app.py
+@@ -1,3 +1,3 @@
+ def main():
+-    print('hello')
++    print('goodbye')
+     return 0
+--- /dev/null
++++ b/docs/new.md
+@@ -0,0 +1,2 @@
++# New
++text
+--- a/old.txt
++++ /dev/null
+@@ -1 +0,0 @@
+-old
+diff --git a/moved.txt b/kept.txt
+similarity index 100%
+rename from moved.txt
+rename to kept.txt
+"""
+
+
+def test_apply_patch_lists_what_it_did_to_each_file(agent: Rig) -> None:
+    for path, text in (("old.txt", "old\n"), ("moved.txt", "kept\n")):
+        said(agent, "write_file", file_path=path, content=text)
+    said(agent, "read_file", file_path="src/app.py")
+    assert said(agent, "apply_patch", patch=PATCH) == (
+        "Patched 4 files\n\n"
+        "modified  src/app.py +1 -1\n"
+        "created   docs/new.md +2\n"
+        "deleted   old.txt -1\n"
+        "moved     moved.txt -> kept.txt"
+    )
+
+
+def test_a_patch_that_fits_elsewhere_says_where_to_look(agent: Rig) -> None:
+    said(agent, "write_file", file_path="a.txt", content="new\n" * 3 + "one\ntwo\nthree\nfour\n")
+    patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,4 +1,4 @@\n one\n-two\n+2\n three\n four\n"
+    assert said(agent, "apply_patch", patch=patch) == (
+        "Patched 1 file\n\nmodified  a.txt +1 -1  (found 3 lines away: check the place)"
+    )
+
+
+@pytest.mark.behaviour(22)
+def test_a_patch_that_fails_in_its_last_file_changes_none(agent: Rig) -> None:
+    said(agent, "read_file", file_path="src/app.py")
+    broken = PATCH.split("--- a/old.txt")[0] + (
+        "--- a/README.md\n+++ b/README.md\n@@ -1 +1 @@\n-not there\n+new\n"
+    )
+    said(agent, "read_file", file_path="README.md")
+    assert "README.md" in refused(agent, "apply_patch", patch=broken)
+
+
+def test_rm_deletes_a_directory_with_everything_in_it_and_counts(agent: Rig) -> None:
+    agent.filesystem.write_text("src/deep/er/x", "")
+    assert said(agent, "rm", path="src/") == "Deleted src\n\ndirectory with 5 entries"
+    assert list(contents(agent.filesystem)) == ["README.md"]
+
+
+def test_rm_deletes_a_file_that_was_never_read(agent: Rig) -> None:
+    assert said(agent, "rm", path="src/data.bin") == "Deleted src/data.bin\n\nfile"
+
+
+@pytest.mark.behaviour(44)
+def test_rm_and_mv_act_on_a_link_and_not_on_what_it_points_to(agent: Rig) -> None:
+    agent.filesystem.symlink("one", "src")
+    assert said(agent, "mv", source="one", destination="two") == "Moved one to two\n\nlink"
+    assert said(agent, "rm", path="two") == "Deleted two\n\nlink"
+    assert agent.filesystem.exists("src/app.py")
+
+
+def test_mv_renames_files_and_directories(agent: Rig) -> None:
+    assert said(agent, "mv", source="src", destination="lib/code") == (
+        "Moved src to lib/code\n\ndirectory"
+    )
+    assert agent.filesystem.exists("lib/code/app.py")
+
+
+def test_mv_onto_a_directory_says_how_to_write_the_path_inside_it(agent: Rig) -> None:
+    answer = refused(agent, "mv", source="README.md", destination="src")
+    assert answer == "src is a directory. Give the full new path, such as 'src/README.md'."
+
+
+def test_mv_never_replaces_a_file(agent: Rig) -> None:
+    assert "src/app.py" in refused(agent, "mv", source="README.md", destination="src/app.py")
+
+
+# Guarding
+
+
+@pytest.mark.behaviour(27, 55)
+def test_a_file_must_be_read_before_it_is_changed(agent: Rig) -> None:
+    change = {"file_path": "src/app.py", "old_string": "hello", "new_string": "bye"}
+    assert "read-before-write" in refused(agent, "edit_file", **change)
+    said(agent, "read_file", file_path="./src//app.py")
+    said(agent, "edit_file", **change)
+
+
+@pytest.mark.behaviour(55)
+def test_what_is_known_of_a_file_moves_along_with_it(agent: Rig) -> None:
+    said(agent, "read_file", file_path="src/app.py")
+    said(agent, "mv", source="src", destination="lib")
+    said(agent, "edit_file", file_path="lib/app.py", old_string="hello", new_string="bye")
+
+
+@pytest.mark.behaviour(56)
+def test_the_agent_s_own_new_file_needs_no_reading(agent: Rig) -> None:
+    said(agent, "write_file", file_path="new.txt", content="one\n")
+    said(agent, "edit_file", file_path="new.txt", old_string="one", new_string="two")
+    patch = "--- a/new.txt\n+++ b/new.txt\n@@ -1 +1 @@\n-two\n+three\n"
+    said(agent, "apply_patch", patch=patch)
+    said(agent, "write_file", file_path="new.txt", content="four\n")
+
+
+@pytest.mark.behaviour(58)
+def test_a_file_changed_by_somebody_else_must_be_read_again(agent: Rig) -> None:
+    said(agent, "read_file", file_path="src/app.py")
+    agent.filesystem.write_text("src/app.py", "changed\n")
+    change = {"file_path": "src/app.py", "content": "mine\n"}
+    assert "read it again" in refused(agent, "write_file", **change)
+    said(agent, "read_file", file_path="src/app.py")
+    said(agent, "write_file", **change)
+
+
+@pytest.mark.behaviour(53)
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("write_file", {"file_path": "new", "content": ""}),
+        ("edit_file", {"file_path": "src/app.py", "old_string": "hello", "new_string": ""}),
+        ("apply_patch", {"patch": "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n"}),
+        ("rm", {"path": "src"}),
+        ("mv", {"source": "src", "destination": "lib"}),
+    ],
+)
+def test_read_only_files_refuse_every_change(name: str, arguments: dict[str, object]) -> None:
+    files = MemoryFilesystem(FILES, read_only=True)
+    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
+        said(agent, "read_file", file_path="src/app.py")
+        assert "can only be read" in refused(agent, name, **arguments)
+
+
+# Bounds of what is shown
+
+TINY = FileToolLimits(result_chars=50, diff_chars=60)
+
+
+@pytest.fixture
+def narrow() -> Iterator[Rig]:
+    files = {f"dir/file-{n}.txt": f"line of {n}\n" * 9 for n in range(9)}
+    with rig(sections=[VfsToolsSection(limits=TINY)], files=files) as narrow:
+        yield narrow
+
+
+def test_a_long_listing_says_how_many_entries_are_missing(narrow: Rig) -> None:
+    assert said(narrow, "ls", path="dir") == (
+        "dir, 9 entries\n\n"
+        "         90  file-0.txt\n"
+        "         90  file-1.txt\n"
+        "(7 more; use a glob to see some of them)"
+    )
+
+
+def test_a_long_text_can_be_read_on_from_where_it_was_cut(narrow: Rig) -> None:
+    answer = said(narrow, "read_file", file_path="dir/file-0.txt")
+    assert answer.endswith("     5\tline of 0\n(more lines follow; continue with offset=6)")
+
+
+def test_one_line_is_shown_however_long_it_is(narrow: Rig) -> None:
+    narrow.filesystem.write_text("wide", "x" * 1_000 + "\nend\n")
+    assert "continue with offset=2" in said(narrow, "read_file", file_path="wide")
+
+
+def test_long_results_of_searches_ask_for_a_narrower_one(narrow: Rig) -> None:
+    assert said(narrow, "glob", pattern="dir/*") == (
+        "The first 3 paths\n\n"
+        "dir/file-0.txt\ndir/file-1.txt\ndir/file-2.txt\n"
+        "(there are more; use a narrower pattern or path)"
+    )
+    assert said(narrow, "grep", pattern="line", path="dir/file-1.txt") == (
+        "The first 2 lines in 1 file of 1 searched\n\n"
+        "dir/file-1.txt\n     1\tline of 1\n     2\tline of 1\n"
+        "(there are more; use a narrower expression, path or glob)"
+    )
+
+
+def test_a_long_diff_is_cut_at_a_line_and_counted(narrow: Rig) -> None:
+    said(narrow, "read_file", file_path="dir/file-0.txt")
+    answer = said(
+        narrow,
+        "edit_file",
+        file_path="dir/file-0.txt",
+        old_string="line",
+        new_string="row",
+        replace_all=True,
+    )
+    assert answer.startswith("Replaced 9 places in dir/file-0.txt, line 1\n\ndiff --git ")
+    assert answer.endswith("more lines of diff; read the file to see them)")
+    assert len(answer) < 200

@@ -1,0 +1,400 @@
+"""What the file tools give: values that render as a model reads best.
+
+Rule 1: a result is bounded when it is made, not when it is shown, so that records stay small
+too. Where something was left out, it says how much and how to get it.
+Rule 2: names are shown as they are, unless they hold characters that could be mistaken for
+something else (line ends, invisible ones, bytes that are no UTF-8): those are quoted.
+Rule 3: what was done is said by the result's message; ``render`` adds what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, TypeVar
+
+from wink_workspace.errors import UsageError
+from wink_workspace.filesystem import (
+    EditResult,
+    FileKind,
+    FileStat,
+    GlobResult,
+    GrepMatch,
+    GrepResult,
+    PatchedFile,
+    PatchResult,
+    TextWindow,
+    WorkspacePath,
+    WriteResult,
+)
+
+__all__ = [
+    "AppliedPatch",
+    "ChangedPath",
+    "DeletedPath",
+    "DirectoryEntry",
+    "DirectoryListing",
+    "EditedFile",
+    "FileToolLimits",
+    "FileWindow",
+    "FoundLine",
+    "FoundLines",
+    "FoundPaths",
+    "MovedPath",
+    "WrittenFile",
+    "counted",
+    "shown",
+]
+
+T = TypeVar("T")
+
+_NUMBER_WIDTH: Final = 6  # as `cat -n`, which models have seen most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileToolLimits:
+    """How much of an answer a model gets to see at once; the rest can be asked for."""
+
+    result_chars: int = 100_000
+    diff_chars: int = 10_000
+
+    def __post_init__(self) -> None:
+        if self.result_chars <= 0 or self.diff_chars <= 0:
+            raise UsageError(f"{self} leaves nothing to show", hint="Use positive numbers.")
+
+
+def counted(n: int, noun: str, plural: str | None = None) -> str:
+    """``1 file``, ``1,200 files``."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
+def shown(path: WorkspacePath | str) -> str:
+    """A path or name as one unmistakable word; odd characters make it a quoted literal."""
+    text = str(path)
+    return text if text.isprintable() else repr(text)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryEntry:
+    """One name in a directory; ``target`` is where a link points."""
+
+    name: str
+    kind: FileKind
+    size_bytes: int = 0
+    executable: bool = False
+    target: str | None = None
+
+    @classmethod
+    def of(cls, stat: FileStat) -> DirectoryEntry:
+        """The entry that *stat* describes."""
+        target = None if stat.target is None else shown(stat.target)
+        return cls(shown(stat.path.name), stat.kind, stat.size_bytes, stat.executable, target)
+
+    def render(self) -> str:
+        """Size and name, the name marked as by ``ls -F``."""
+        size = f"{self.size_bytes:,}" if self.kind is FileKind.FILE else "-"
+        mark = "*" if self.executable else ""
+        if self.kind is FileKind.DIRECTORY:
+            mark = "/"
+        elif self.kind is FileKind.SYMLINK:
+            mark = f" -> {self.target}"
+        return f"{size:>11}  {self.name}{mark}"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryListing:
+    """A directory's entries by name; ``n_more`` were left out."""
+
+    path: str
+    entries: tuple[DirectoryEntry, ...]
+    n_more: int = 0
+
+    @classmethod
+    def of(cls, path: str, stats: Sequence[FileStat], limits: FileToolLimits) -> DirectoryListing:
+        """As many entries as fit into a result."""
+        entries = _fitting(
+            map(DirectoryEntry.of, stats), DirectoryEntry.render, limits.result_chars
+        )
+        return cls(path, entries, len(stats) - len(entries))
+
+    def render(self) -> str:
+        """One line for each entry."""
+        if not self.entries:
+            return "(empty directory)"
+        more = f"({self.n_more:,} more; use a glob to see some of them)" if self.n_more else ""
+        return _lines(*(entry.render() for entry in self.entries), more)
+
+
+@dataclass(frozen=True, slots=True)
+class FileWindow:
+    """Consecutive lines of a file; ``more`` follow, and ``n_cut_lines`` of these were cut."""
+
+    path: str
+    first_line: int
+    lines: tuple[str, ...]
+    more: bool = False
+    n_cut_lines: int = 0
+
+    @classmethod
+    def of(cls, window: TextWindow, limits: FileToolLimits) -> FileWindow:
+        """As many lines as fit into a result."""
+        lines = _fitting(window.lines, str, limits.result_chars)
+        more = window.more or len(lines) < len(window.lines)
+        return cls(shown(window.path), window.first_line, lines, more, window.n_cut_lines)
+
+    @property
+    def last_line(self) -> int:
+        """Number of the last line shown."""
+        return self.first_line + len(self.lines) - 1
+
+    def summary(self) -> str:
+        """Which part of which file it is."""
+        if self.first_line == 1 and not self.more:
+            return f"{self.path}, all {counted(len(self.lines), 'line')}"
+        end = "" if self.more else ", the last"
+        return f"{self.path}, lines {self.first_line:,} to {self.last_line:,}{end}"
+
+    def render(self) -> str:
+        """Each line after its number and a tab, as ``cat -n`` does."""
+        if not self.lines:
+            return "(empty file)"
+        return _lines(
+            *(
+                f"{number:>{_NUMBER_WIDTH}}\t{line}"
+                for number, line in enumerate(self.lines, start=self.first_line)
+            ),
+            f"(more lines follow; continue with offset={self.last_line + 1})" if self.more else "",
+            f"({counted(self.n_cut_lines, 'long line')} cut)" if self.n_cut_lines else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file as it was written."""
+
+    path: str
+    created: bool
+    size_bytes: int
+    n_lines: int
+
+    @classmethod
+    def of(cls, result: WriteResult, content: str) -> WrittenFile:
+        """What writing *content* did."""
+        n_lines = content.count("\n") + (not content.endswith("\n") and content != "")
+        return cls(shown(result.path), result.created, result.size_bytes, n_lines)
+
+    def render(self) -> str:
+        """The size."""
+        return f"{counted(self.size_bytes, 'byte')}, {counted(self.n_lines, 'line')}"
+
+
+@dataclass(frozen=True, slots=True)
+class EditedFile:
+    """An edit as a diff, of which ``n_more_diff_lines`` were left out."""
+
+    path: str
+    n_replaced: int
+    first_line: int
+    diff: str
+    n_more_diff_lines: int = 0
+
+    @classmethod
+    def of(cls, result: EditResult, limits: FileToolLimits) -> EditedFile:
+        """The edit, with as much of its diff as fits."""
+        lines = result.diff.removesuffix("\n").split("\n")
+        kept = _fitting(lines, str, limits.diff_chars)
+        n_more = len(lines) - len(kept)
+        path = shown(result.path)
+        return cls(path, result.n_replaced, result.first_line, "\n".join(kept), n_more)
+
+    def render(self) -> str:
+        """The diff."""
+        n_more = counted(self.n_more_diff_lines, "more line")
+        more = f"({n_more} of diff; read the file to see them)" if self.n_more_diff_lines else ""
+        return _lines(self.diff, more)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedPath:
+    """What a patch did to one path; see ``PatchedFile``."""
+
+    path: str
+    action: str
+    moved_from: str | None = None
+    n_added: int = 0
+    n_removed: int = 0
+    offset_lines: int = 0
+    fuzz: int = 0
+
+    @classmethod
+    def of(cls, file: PatchedFile) -> ChangedPath:
+        """The same with names that can be shown."""
+        return cls(
+            shown(file.path),
+            file.action,
+            None if file.moved_from is None else shown(file.moved_from),
+            file.n_added,
+            file.n_removed,
+            file.offset_lines,
+            file.fuzz,
+        )
+
+    def render(self) -> str:
+        """Action, path, numbers of lines, and a warning where the patch did not fit exactly."""
+        moved = f"{self.moved_from} -> " if self.moved_from else ""
+        added = f" +{self.n_added}" if self.n_added else ""
+        removed = f" -{self.n_removed}" if self.n_removed else ""
+        return f"{self.action:<8}  {moved}{self.path}{added}{removed}{self._misfit()}"
+
+    def _misfit(self) -> str:
+        inexact = [
+            *([f"found {counted(self.offset_lines, 'line')} away"] if self.offset_lines else []),
+            *([f"{counted(self.fuzz, 'context line')} ignored"] if self.fuzz else []),
+        ]
+        return f"  ({' and '.join(inexact)}: check the place)" if inexact else ""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPatch:
+    """What a patch did, file by file."""
+
+    files: tuple[ChangedPath, ...]
+
+    @classmethod
+    def of(cls, result: PatchResult) -> AppliedPatch:
+        """What the filesystem reports."""
+        return cls(tuple(map(ChangedPath.of, result.files)))
+
+    def render(self) -> str:
+        """One line for each file."""
+        return _lines(*(file.render() for file in self.files))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPaths:
+    """Paths that match a pattern, sorted; ``truncated`` when there were more."""
+
+    pattern: str
+    paths: tuple[str, ...]
+    truncated: bool = False
+
+    @classmethod
+    def of(cls, pattern: str, result: GlobResult, limits: FileToolLimits) -> FoundPaths:
+        """As many paths as fit into a result."""
+        paths = _fitting(map(shown, result.paths), str, limits.result_chars)
+        return cls(pattern, paths, result.truncated or len(paths) < len(result.paths))
+
+    def render(self) -> str:
+        """One path a line."""
+        if self.paths:
+            more = "(there are more; use a narrower pattern or path)" if self.truncated else ""
+            return _lines(*self.paths, more)
+        if "**" in self.pattern:
+            return "(no path matches)"
+        return f"(no path matches; '**/{self.pattern}' would search all directories below)"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLine:
+    """One matching line, counted from 1."""
+
+    path: str
+    line: int
+    text: str
+
+    @classmethod
+    def of(cls, match: GrepMatch) -> FoundLine:
+        """The same with a name that can be shown."""
+        return cls(shown(match.path), match.line, match.text)
+
+    def render(self) -> str:
+        """Number and text, to stand below the file's name."""
+        return f"{self.line:>{_NUMBER_WIDTH}}\t{self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLines:
+    """Lines that match an expression, by file; ``truncated`` when there were more.
+
+    ``n_files`` were searched, ``n_binary`` skipped as binary, ``n_unreadable`` could not be
+    read.
+    """
+
+    pattern: str
+    lines: tuple[FoundLine, ...]
+    truncated: bool = False
+    n_files: int = 0
+    n_binary: int = 0
+    n_unreadable: int = 0
+
+    @classmethod
+    def of(cls, pattern: str, result: GrepResult, limits: FileToolLimits) -> FoundLines:
+        """As many lines as fit into a result."""
+        lines = _fitting(map(FoundLine.of, result.matches), FoundLine.render, limits.result_chars)
+        truncated = result.truncated or len(lines) < len(result.matches)
+        return cls(pattern, lines, truncated, result.n_files, result.n_binary, result.n_unreadable)
+
+    def summary(self) -> str:
+        """How many lines match, in how many files."""
+        n_paths = len({line.path for line in self.lines})
+        found = f"{counted(len(self.lines), 'line')} in {counted(n_paths, 'file')}"
+        return f"{'The first ' if self.truncated else ''}{found} of {self.n_files:,} searched"
+
+    def render(self) -> str:
+        """The lines below the name of their file."""
+        by_file = groupby(self.lines, key=lambda line: line.path)
+        return _lines(
+            *(_lines(path, *(line.render() for line in lines)) for path, lines in by_file),
+            "" if self.lines else "(no line matches)",
+            "(there are more; use a narrower expression, path or glob)" if self.truncated else "",
+            f"({counted(self.n_binary, 'binary file')} skipped)" if self.n_binary else "",
+            f"({counted(self.n_unreadable, 'unreadable file')} skipped)"
+            if self.n_unreadable
+            else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedPath:
+    """What is gone; ``n_entries`` were below a directory."""
+
+    path: str
+    kind: FileKind
+    n_entries: int = 0
+
+    def render(self) -> str:
+        """What it was."""
+        if self.kind is FileKind.DIRECTORY:
+            return f"directory with {counted(self.n_entries, 'entry', 'entries')}"
+        return "link" if self.kind is FileKind.SYMLINK else "file"
+
+
+@dataclass(frozen=True, slots=True)
+class MovedPath:
+    """What has another path now."""
+
+    source: str
+    destination: str
+    kind: FileKind
+
+    def render(self) -> str:
+        """What it is."""
+        return "link" if self.kind is FileKind.SYMLINK else self.kind.value
+
+
+def _lines(*parts: str) -> str:
+    """The parts that are not empty, one below the other."""
+    return "\n".join(part for part in parts if part)
+
+
+def _fitting(items: Iterable[T], text: Callable[[T], str], limit_chars: int) -> tuple[T, ...]:
+    """The first items whose texts fit together, but always one, so that asking on gets further."""
+    kept: list[T] = []
+    left = limit_chars
+    for item in items:
+        left -= len(text(item)) + 1
+        if left < 0 and kept:
+            break
+        kept.append(item)
+    return tuple(kept)

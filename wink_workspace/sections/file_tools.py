@@ -1,0 +1,333 @@
+"""The nine file tools, over whatever filesystem is bound to the prompt.
+
+Rule 1: a tool asks the filesystem and shows the answer; what is allowed, limited or refused
+is the filesystem's decision, or a policy's.
+Rule 2: what a model can get wrong comes back as a failed result in the words of the error and
+its hint. Everything else that is raised is a bug and left to the executor.
+Rule 3: no text of a result names a tool, since a section may have renamed them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from wink_workspace.errors import (
+    FileMissingError,
+    FilesystemError,
+    PathExistsError,
+    UsageError,
+    WinkError,
+)
+from wink_workspace.filesystem import FileKind, Filesystem, WorkspacePath, parse_path
+from wink_workspace.prompt import Tool, ToolContext, ToolExample, ToolHandler, ToolResult
+
+from .file_params import (
+    ApplyPatchParams,
+    EditFileParams,
+    GlobParams,
+    GrepParams,
+    ListParams,
+    MoveParams,
+    ReadFileParams,
+    RemoveParams,
+    WriteFileParams,
+)
+from .file_results import (
+    AppliedPatch,
+    ChangedPath,
+    DeletedPath,
+    DirectoryEntry,
+    DirectoryListing,
+    EditedFile,
+    FileToolLimits,
+    FileWindow,
+    FoundLine,
+    FoundLines,
+    FoundPaths,
+    MovedPath,
+    WrittenFile,
+    counted,
+    shown,
+)
+
+__all__ = ["file_tools"]
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+_MAX_NAMES_COMPARED: Final = 2_000
+_MAX_NAMES_OFFERED: Final = 3
+
+
+def file_tools(
+    *, prefix: str = "", limits: FileToolLimits | None = None
+) -> tuple[Tool[Any, Any], ...]:
+    """The tools that a section offers for the files bound to its prompt.
+
+    Args:
+        prefix: Put before every name, so that two such sections can stand in one prompt.
+        limits: How much of an answer is shown at once.
+    """
+    do = _Operations(limits or FileToolLimits())
+    return (
+        Tool[ListParams, DirectoryListing](
+            name=f"{prefix}ls",
+            description="List one directory: sizes and names, '/' after a directory's.",
+            handler=_on_files(do.ls),
+            examples=(_LS,),
+        ),
+        Tool[ReadFileParams, FileWindow](
+            name=f"{prefix}read_file",
+            description="Read a text file, or some of its lines, with line numbers from 1.",
+            handler=_on_files(do.read_file),
+            examples=(_READ, _READ_ON),
+        ),
+        Tool[WriteFileParams, WrittenFile](
+            name=f"{prefix}write_file",
+            description="Make a file, or replace all of an existing one. "
+            "To change parts of a file, edit it instead.",
+            handler=_on_files(do.write_file),
+            examples=(_WRITE,),
+        ),
+        Tool[EditFileParams, EditedFile](
+            name=f"{prefix}edit_file",
+            description="Replace a text in a file. The text must be exact and occur once, "
+            "unless replace_all is true. Shows a diff.",
+            handler=_on_files(do.edit_file),
+            examples=(_EDIT,),
+        ),
+        Tool[ApplyPatchParams, AppliedPatch](
+            name=f"{prefix}apply_patch",
+            description="Change, add, delete or rename files by a patch: all of them, or none "
+            "if any part does not fit.",
+            handler=_on_files(do.apply_patch),
+            examples=(_PATCH,),
+        ),
+        Tool[GlobParams, FoundPaths](
+            name=f"{prefix}glob",
+            description="Find files and directories by name with a pattern such as '**/*.py'.",
+            handler=_on_files(do.glob),
+            examples=(_GLOB,),
+        ),
+        Tool[GrepParams, FoundLines](
+            name=f"{prefix}grep",
+            description="Find the lines that match a regular expression, in one file or in all "
+            "files below a directory.",
+            handler=_on_files(do.grep),
+            examples=(_GREP,),
+        ),
+        Tool[RemoveParams, DeletedPath](
+            name=f"{prefix}rm",
+            description="Delete a file or link, or a directory with everything in it.",
+            handler=_on_files(do.rm),
+            examples=(_RM,),
+        ),
+        Tool[MoveParams, MovedPath](
+            name=f"{prefix}mv",
+            description="Move or rename a file, link or directory to a path where nothing is yet.",
+            handler=_on_files(do.mv),
+            examples=(_MV,),
+        ),
+    )
+
+
+class _Operations:
+    """What each tool does, once there is a filesystem."""
+
+    def __init__(self, limits: FileToolLimits) -> None:
+        self._limits = limits
+
+    def ls(self, params: ListParams, files: Filesystem) -> ToolResult[DirectoryListing]:
+        path = shown(parse_path(params.path))
+        entries = files.list(params.path)
+        return ToolResult.ok(
+            DirectoryListing.of(path, entries, self._limits),
+            f"{path}, {counted(len(entries), 'entry', 'entries')}",
+        )
+
+    def read_file(self, params: ReadFileParams, files: Filesystem) -> ToolResult[FileWindow]:
+        limit = min(params.limit or files.limits.read_lines, files.limits.read_lines)
+        window = files.read_text(params.file_path, offset=params.offset - 1, limit=limit)
+        if not window.lines and params.offset > 1:
+            raise UsageError(
+                f"{shown(window.path)} has no line {params.offset}", hint="Use a smaller offset."
+            )
+        value = FileWindow.of(window, self._limits)
+        return ToolResult.ok(value, value.summary())
+
+    def write_file(self, params: WriteFileParams, files: Filesystem) -> ToolResult[WrittenFile]:
+        result = files.write_text(params.file_path, params.content)
+        value = WrittenFile.of(result, params.content)
+        return ToolResult.ok(value, f"{'Created' if value.created else 'Overwrote'} {value.path}")
+
+    def edit_file(self, params: EditFileParams, files: Filesystem) -> ToolResult[EditedFile]:
+        result = files.edit(
+            params.file_path, params.old_string, params.new_string, replace_all=params.replace_all
+        )
+        value = EditedFile.of(result, self._limits)
+        places = counted(value.n_replaced, "place")
+        return ToolResult.ok(value, f"Replaced {places} in {value.path}, line {value.first_line:,}")
+
+    def apply_patch(self, params: ApplyPatchParams, files: Filesystem) -> ToolResult[AppliedPatch]:
+        value = AppliedPatch.of(files.apply_patch(params.patch))
+        return ToolResult.ok(value, f"Patched {counted(len(value.files), 'file')}")
+
+    def glob(self, params: GlobParams, files: Filesystem) -> ToolResult[FoundPaths]:
+        found = files.glob(params.pattern, params.path)
+        value = FoundPaths.of(params.pattern, found, self._limits)
+        first = "The first " if value.truncated else ""
+        return ToolResult.ok(value, f"{first}{counted(len(value.paths), 'path')}")
+
+    def grep(self, params: GrepParams, files: Filesystem) -> ToolResult[FoundLines]:
+        found = files.grep(params.pattern, params.path, glob=params.glob)
+        value = FoundLines.of(params.pattern, found, self._limits)
+        return ToolResult.ok(value, value.summary())
+
+    def rm(self, params: RemoveParams, files: Filesystem) -> ToolResult[DeletedPath]:
+        there = files.stat(params.path, follow=False)
+        is_directory = there.kind is FileKind.DIRECTORY
+        n_entries = sum(1 for _ in files.walk(there.path)) if is_directory else 0
+        files.delete(params.path, recursive=True)
+        value = DeletedPath(shown(parse_path(params.path)), there.kind, n_entries)
+        return ToolResult.ok(value, f"Deleted {value.path}")
+
+    def mv(self, params: MoveParams, files: Filesystem) -> ToolResult[MovedPath]:
+        source, destination = parse_path(params.source), parse_path(params.destination)
+        kind = files.stat(source, follow=False).kind
+        _refuse_directory(destination, source.name, files)
+        files.move(source, destination)
+        value = MovedPath(shown(source), shown(destination), kind)
+        return ToolResult.ok(value, f"Moved {value.source} to {value.destination}")
+
+
+def _refuse_directory(destination: WorkspacePath, name: str, files: Filesystem) -> None:
+    """Who names a directory means a place inside it, as in a shell; say how to write that."""
+    if files.exists(destination) and files.stat(destination).kind is FileKind.DIRECTORY:
+        raise PathExistsError(
+            f"{shown(destination)} is a directory",
+            hint=f"Give the full new path, such as {str(destination / name)!r}.",
+        )
+
+
+def _on_files(
+    operation: Callable[[P, Filesystem], ToolResult[R]],
+) -> ToolHandler[P, R]:
+    """A handler that gives *operation* the filesystem, and the model its errors."""
+
+    def handle(params: P, /, *, context: ToolContext) -> ToolResult[R]:
+        files = context.filesystem
+        if files is None:
+            return ToolResult.error(
+                "No filesystem is bound to this prompt, so there are no files. "
+                "Go on without file tools, and say that they do not work."
+            )
+        try:
+            return operation(params, files)
+        except FileMissingError as error:
+            return ToolResult.error(_with_close_names(error, params, files))
+        except (FilesystemError, UsageError) as error:
+            return ToolResult.error(str(error))
+
+    return handle
+
+
+def _with_close_names(error: WinkError, params: object, files: Filesystem) -> str:
+    """The error's text, with the names that the model may have meant."""
+    given = (getattr(params, name, None) for name in ("path", "file_path", "source"))
+    missing = next((parse_path(path) for path in given if path is not None), None)
+    close = _close_paths(missing, files) if missing else ()
+    return f"{error.message}. Did you mean {' or '.join(close)}?" if close else str(error)
+
+
+def _close_paths(missing: WorkspacePath, files: Filesystem) -> tuple[str, ...]:
+    """Existing paths that resemble *missing* up to its first name that does not exist."""
+    for directory in reversed(tuple(missing.ancestors())):
+        try:
+            entries = files.list(directory)
+        except FilesystemError:
+            continue
+        names = [entry.path.name for entry in islice(entries, _MAX_NAMES_COMPARED)]
+        by_lower_case = {name.casefold(): name for name in names}
+        wanted = missing.parts[len(directory.parts)].casefold()
+        close = difflib.get_close_matches(wanted, by_lower_case, n=_MAX_NAMES_OFFERED)
+        return tuple(shown(directory / by_lower_case[name]) for name in close)
+    return ()
+
+
+# Examples, all in a workspace with two files: src/app.py of three lines and an empty README.md
+
+_LS = ToolExample(
+    description="See what is at the top",
+    input=ListParams(),
+    output=DirectoryListing(
+        ".",
+        (
+            DirectoryEntry("README.md", FileKind.FILE),
+            DirectoryEntry("src", FileKind.DIRECTORY),
+        ),
+    ),
+)
+_READ = ToolExample(
+    description="Read a whole file",
+    input=ReadFileParams("src/app.py"),
+    output=FileWindow("src/app.py", 1, ("def main():", "    print('hello')", "    return 0")),
+)
+_READ_ON = ToolExample(
+    description="Read one line further down",
+    input=ReadFileParams("src/app.py", offset=2, limit=1),
+    output=FileWindow("src/app.py", 2, ("    print('hello')",), more=True),
+)
+_WRITE = ToolExample(
+    description="Make a new file",
+    input=WriteFileParams("docs/notes.md", "# Notes\n"),
+    output=WrittenFile("docs/notes.md", created=True, size_bytes=8, n_lines=1),
+)
+_EDIT = ToolExample(
+    description="Change one line of a file that was read",
+    input=EditFileParams("src/app.py", "print('hello')", "print('goodbye')"),
+    output=EditedFile(
+        "src/app.py",
+        1,
+        2,
+        "diff --git a/src/app.py b/src/app.py\n"
+        "--- a/src/app.py\n+++ b/src/app.py\n@@ -1,3 +1,3 @@\n def main():\n"
+        "-    print('hello')\n+    print('goodbye')\n     return 0",
+    ),
+)
+_PATCH = ToolExample(
+    description="Change one file and add another in one call",
+    input=ApplyPatchParams(
+        "--- a/src/app.py\n+++ b/src/app.py\n@@ -1,3 +1,3 @@\n def main():\n"
+        "-    print('hello')\n+    print('goodbye')\n     return 0\n"
+        "--- /dev/null\n+++ b/docs/notes.md\n@@ -0,0 +1 @@\n+# Notes\n"
+    ),
+    output=AppliedPatch(
+        (
+            ChangedPath("src/app.py", "modified", n_added=1, n_removed=1),
+            ChangedPath("docs/notes.md", "created", n_added=1),
+        )
+    ),
+)
+_GLOB = ToolExample(
+    description="Find all Python files",
+    input=GlobParams("**/*.py"),
+    output=FoundPaths("**/*.py", ("src/app.py",)),
+)
+_GREP = ToolExample(
+    description="Find where functions are defined in Python files",
+    input=GrepParams(r"^def \w+", glob="*.py"),
+    output=FoundLines(r"^def \w+", (FoundLine("src/app.py", 1, "def main():"),), n_files=1),
+)
+_RM = ToolExample(
+    description="Delete a directory",
+    input=RemoveParams("src"),
+    output=DeletedPath("src", FileKind.DIRECTORY, n_entries=1),
+)
+_MV = ToolExample(
+    description="Rename a file",
+    input=MoveParams("src/app.py", "src/main.py"),
+    output=MovedPath("src/app.py", "src/main.py", FileKind.FILE),
+)

@@ -1,0 +1,202 @@
+"""The section that lets a model keep a plan: four tools over the session's ``Plan``.
+
+A handler gives the event as its value, and the executor hands it to the reducers; so a call
+that fails for any reason leaves the plan as it was. The message shows the plan as it then is.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final, TypeVar, Unpack
+
+from wink_workspace.errors import UsageError
+from wink_workspace.prompt import (
+    MarkdownSection,
+    SectionOptions,
+    Tool,
+    ToolContext,
+    ToolExample,
+    ToolResult,
+)
+from wink_workspace.session import SessionProtocol
+
+from .plans import (
+    AddStep,
+    Plan,
+    PlanStatus,
+    PlanStep,
+    ReadPlan,
+    SetupPlan,
+    StepStatus,
+    UpdateStep,
+    no_plan,
+    plan_after,
+    register_plans,
+)
+
+__all__ = ["PlanningStrategy", "PlanningToolsSection"]
+
+Event = TypeVar("Event", SetupPlan, AddStep, UpdateStep)
+
+
+class PlanningStrategy(StrEnum):
+    """How the model is told to work with its plan."""
+
+    REACT = "react"
+    PLAN_ACT_REFLECT = "plan_act_reflect"
+    GOAL_DECOMPOSE_ROUTE_SYNTHESISE = "goal_decompose_route_synthesise"
+
+
+class PlanningToolsSection(MarkdownSection[None]):
+    """A plan of numbered steps that the model sets up, extends, ticks off and reads.
+
+    The plan is the session's latest ``Plan``, a STATE slice.
+
+    Args:
+        strategy: The way of working that the text asks for; nothing else depends on it.
+        session: Registers the reducers there at once; without it, installing the prompt does.
+        title: The heading.
+        prefix: Put before the name of every tool, and before the default key ``planning``.
+        options: As for ``Section``.
+    """
+
+    def __init__(
+        self,
+        *,
+        strategy: PlanningStrategy = PlanningStrategy.REACT,
+        session: SessionProtocol | None = None,
+        title: str = "Planning",
+        prefix: str = "",
+        **options: Unpack[SectionOptions[None]],
+    ) -> None:
+        options["key"] = options.get("key") or f"{prefix}planning"
+        super().__init__(
+            title,
+            _GUIDANCE.format(p=prefix, mindset=_MINDSETS[strategy]),
+            tools=_planning_tools(prefix),
+            **options,
+        )
+        self.strategy: Final = strategy
+        if session is not None:
+            self.install(session)
+
+    def install(self, session: SessionProtocol) -> None:
+        """Let the tools' events change the session's plan; may be called again."""
+        register_plans(session)
+
+
+def _planning_tools(prefix: str) -> tuple[Tool[Any, Any], ...]:
+    return (
+        Tool[SetupPlan, SetupPlan](
+            name=f"{prefix}planning_setup_plan",
+            description="Begin a plan: an objective and first steps. Replaces any earlier plan.",
+            handler=_change,
+            examples=(_SET_UP,),
+        ),
+        Tool[AddStep, AddStep](
+            name=f"{prefix}planning_add_step",
+            description="Add steps at the end of the plan.",
+            handler=_change,
+            examples=(_ADD,),
+        ),
+        Tool[UpdateStep, UpdateStep](
+            name=f"{prefix}planning_update_step",
+            description="Change the status or the title of one step of the plan.",
+            handler=_change,
+            examples=(_UPDATE,),
+        ),
+        Tool[ReadPlan, Plan](
+            name=f"{prefix}planning_read_plan",
+            description="Show the plan: its objective, and each step with its id and status.",
+            handler=_read,
+            examples=(_READ,),
+        ),
+    )
+
+
+def _change(params: Event, /, *, context: ToolContext) -> ToolResult[Event]:
+    register_plans(context.session)  # an event that nobody reduces would be lost without a word
+    try:
+        plan = plan_after(context.session[Plan].latest(), params)
+    except UsageError as error:
+        return ToolResult.error(str(error))
+    message = f"{params.render()}\n\n{plan.render()}"
+    return ToolResult.ok(params, message, exclude_value_from_context=True)
+
+
+def _read(params: ReadPlan, *, context: ToolContext) -> ToolResult[Plan]:
+    del params
+    plan = context.session[Plan].latest()
+    return ToolResult.error(str(no_plan())) if plan is None else ToolResult.ok(plan)
+
+
+_GUIDANCE: Final = """\
+Keep a plan when the work takes more than two or three steps, or when it could be interrupted:
+it shows you and others what is done and what is left.
+
+**Tools**
+
+- `{p}planning_setup_plan` begins a plan; it replaces any earlier one.
+- `{p}planning_add_step` adds steps at the end.
+- `{p}planning_update_step` sets a step `in_progress` or `done`, or words it anew.
+- `{p}planning_read_plan` shows the plan; the other three show it too.
+
+**Rules**
+
+- Steps have ids that count up from 1 and stay. A title is one line of at most 500 characters.
+- Set a step `in_progress` when you begin it and `done` when its result is checked, not before.
+- The plan is completed when all of its steps are done. Adding a step takes it up again.
+
+**Way of working**
+
+{mindset}
+"""
+
+_MINDSETS: Final = {
+    PlanningStrategy.REACT: """\
+Alternate between thought, action and observation. Say in a sentence what you need to find out
+or do next, make the one call that does it, and look at what came back before you decide again.
+
+Plan only as far as you can see. Let each observation correct the plan: word steps anew, add
+what turned out to be missing, and do not hold on to a step that no longer makes sense.""",
+    PlanningStrategy.PLAN_ACT_REFLECT: """\
+Outline the whole way first: read what you must to know it, then set up every step before you
+change anything. Carry the steps out in order, one at a time.
+
+After each step reflect for a moment: did it do what the step promised, what did it show about
+the rest, and does the plan still hold? Change the plan before you go on, not afterwards.""",
+    PlanningStrategy.GOAL_DECOMPOSE_ROUTE_SYNTHESISE: """\
+Restate the goal in your own words, with what would show that it is reached. Decompose it into
+parts that can be solved and checked on their own, and make each part a step.
+
+Route each part to the tool or source that suits it best, and solve the parts on their own.
+Then synthesise: put the results together, resolve what does not fit, and check the whole
+against the goal as you restated it.""",
+}
+
+# Examples, all but the first in a session where the first has been called
+
+_SET_UP: Final = ToolExample(
+    description="Begin with two steps",
+    input=SetupPlan("Make the tests pass", ("Find the failing test", "Correct the code")),
+    output=SetupPlan("Make the tests pass", ("Find the failing test", "Correct the code")),
+)
+_ADD: Final = ToolExample(
+    description="Add a step that turned out to be needed",
+    input=AddStep(("Update the documentation",)),
+    output=AddStep(("Update the documentation",)),
+)
+_UPDATE: Final = ToolExample(
+    description="Begin the first step",
+    input=UpdateStep(1, status=StepStatus.IN_PROGRESS),
+    output=UpdateStep(1, status=StepStatus.IN_PROGRESS),
+)
+_READ: Final = ToolExample(
+    description="See what is left",
+    input=ReadPlan(),
+    output=Plan(
+        "Make the tests pass",
+        PlanStatus.ACTIVE,
+        (PlanStep(1, "Find the failing test"), PlanStep(2, "Correct the code")),
+    ),
+)
