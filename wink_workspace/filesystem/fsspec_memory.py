@@ -2,9 +2,9 @@
 # fsspec has no types, so a subclass of its classes cannot be checked strictly.
 """The files of a workspace as an fsspec filesystem, for programs that speak fsspec.
 
-Paths are those of the workspace; a leading ``/`` means its root. A file is written when it is
-closed, and in an fsspec transaction when that ends. A link to a file is that file; any other
-link has the type ``"link"`` and is not descended.
+Names begin with ``/``, which means the workspace's root, and may be given without. A file is
+written when it is closed, and in an fsspec transaction when that ends. A link to a file is
+that file; any other link has the type ``"link"`` and is not descended.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class MemoryFsspec(AbstractFileSystem):
 
     protocol = "wink"
     cachable = False
+    root_marker = "/"
 
     def __init__(self, filesystem: Filesystem | None = None, **storage_options: Any) -> None:
         super().__init__(**storage_options)
@@ -59,25 +60,31 @@ class MemoryFsspec(AbstractFileSystem):
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
-        stripped = super()._strip_protocol(path)
-        return stripped if isinstance(stripped, list) else stripped.strip("/")
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        names = str(super()._strip_protocol(path)).strip("/")
+        return f"/{names}" if names else ""
 
     # Looking
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Name, size and type of what is at *path*."""
-        return self._described(self._files.stat(self._strip_protocol(path), follow=False))
+        return self._described(self._files.stat(self._place(path), follow=False))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> Sequence[Any]:
         """The entries of a directory, or the file itself."""
         found = self.info(path)
         entries = [found]
         if found["type"] == "directory":
-            entries = [self._described(entry) for entry in self._files.list(found["name"])]
+            entries = [self._described(entry) for entry in self._files.list(self._place(path))]
         return entries if detail else [entry["name"] for entry in entries]
 
+    def _place(self, path: str) -> str:
+        """A name of fsspec's as a path of the workspace."""
+        return self._strip_protocol(path).removeprefix("/")
+
     def _described(self, there: FileStat) -> dict[str, Any]:
-        name = str(there.path) if there.path.parts else self.root_marker
+        name = "/".join(("", *there.path.parts))
         described = {"name": name, "size": there.size_bytes, "type": str(there.kind)}
         if there.kind is FileKind.SYMLINK:
             described |= {"type": "link", "islink": True, "destination": there.target}
@@ -98,26 +105,28 @@ class MemoryFsspec(AbstractFileSystem):
     def _open(
         self, path: str, mode: str = "rb", *, autocommit: bool = True, **_: Any
     ) -> BinaryIO | _Writer:
-        kind = mode.replace("b", "").replace("+", "")
+        place = self._place(path)
         if mode == "rb":
-            return self._files.open(path)
-        if kind == "r":
-            return _Writer(self._files, path, "overwrite", autocommit, self._files.read_bytes(path))
+            return self._files.open(place)
+        if mode == "r+b":
+            content = self._files.read_bytes(place)
+            return _Writer(self._files, place, "overwrite", autocommit, content)
+        kind = mode.removesuffix("b").removesuffix("+")
         if kind not in _WRITE_MODES:
             raise UsageError(f"unknown mode {mode!r}", hint="Use rb, wb, xb, ab or r+b.")
         if kind == "x" and self.exists(path):
             raise PathExistsError(f"{path} exists already")
         if self.isdir(path):
             raise FileExpectedError(f"{path} is a directory")
-        return _Writer(self._files, path, _WRITE_MODES[kind], autocommit)
+        return _Writer(self._files, place, _WRITE_MODES[kind], autocommit)
 
     def pipe_file(self, path: str, value: bytes, mode: WriteMode = "overwrite", **_: Any) -> None:
         """Write a whole file."""
-        self._files.write_bytes(self._strip_protocol(path), value, mode=mode)
+        self._files.write_bytes(self._place(path), value, mode=mode)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         """Copy a file with its executable bit, a link, or a directory without its entries."""
-        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        source, target = self._place(path1), self._place(path2)
         found = self.info(source)
         if found["type"] == "directory":
             self._files.mkdir(target)
@@ -131,27 +140,26 @@ class MemoryFsspec(AbstractFileSystem):
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         """Make a directory that does not exist."""
-        self._files.mkdir(self._strip_protocol(path), parents=create_parents, exist_ok=False)
+        self._files.mkdir(self._place(path), parents=create_parents, exist_ok=False)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Make a directory and those above it."""
-        self._files.mkdir(self._strip_protocol(path), exist_ok=exist_ok)
+        self._files.mkdir(self._place(path), exist_ok=exist_ok)
 
     def rmdir(self, path: str) -> None:
         """Delete an empty directory."""
-        found = self.info(path)
-        if found["type"] != "directory":
+        if not self.isdir(path):
             raise DirectoryExpectedError(f"{path} is not a directory")
-        self._files.delete(found["name"])
+        self._files.delete(self._place(path))
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Delete files, links and directories; the root stays, what is in it goes."""
         for place in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
-            if place:
+            if place != self.root_marker:
                 self._rm(place)
 
     def _rm(self, path: str) -> None:
-        self._files.delete(self._strip_protocol(path))
+        self._files.delete(self._place(path))
 
 
 class _Writer(io.BytesIO):
