@@ -48,13 +48,14 @@ from .policy import (
 )
 from .prompt import Prompt, PromptTemplate
 from .rendered import RenderedPrompt, RenderedSection
-from .section import Section, SectionOptions, SectionVisibility
+from .section import EnabledPredicate, Section, SectionOptions, SectionVisibility
 from .tool import Tool, ToolExample, ToolHandler
 from .tool_result import ToolRenderableResult, ToolResult
 
 __all__ = [
     "DISCLOSURE_TOOL_NAMES",
     "CompletedTools",
+    "EnabledPredicate",
     "FileUse",
     "FilesUsed",
     "KnownFiles",

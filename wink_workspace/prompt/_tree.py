@@ -84,7 +84,7 @@ def refuse_shared_tool_names(nodes: Iterable[SectionNode]) -> None:
     Raises:
         PromptValidationError: If one is; names the tool and both sections.
     """
-    all_nodes = [place for node in nodes for place in node.walk()]
+    all_nodes = [each for node in nodes for each in node.walk()]
     owners: dict[str, str] = {}
     if any(node.section.summary is not None for node in all_nodes):
         owners = dict.fromkeys(DISCLOSURE_TOOL_NAMES, "the prompt itself, for closed sections")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import NoneType
-from typing import Any, Final, Generic, TypedDict, cast
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, cast
 
 from typing_extensions import TypeVar
 
@@ -32,10 +32,29 @@ from ._template import Template
 from .policy import ToolPolicy
 from .tool import Tool
 
-__all__ = ["Section", "SectionOptions", "SectionVisibility"]
+__all__ = ["EnabledPredicate", "Section", "SectionOptions", "SectionVisibility"]
 
 P = TypeVar("P", default=None)
+P_contra = TypeVar("P_contra", contravariant=True, default=None)
 T = TypeVar("T")
+
+
+class _AsksSession(Protocol):
+    """A predicate that goes by the session, which is None outside of one."""
+
+    def __call__(self, *, session: SessionProtocol | None) -> bool: ...
+
+
+class _AsksParamsAndSession(Protocol[P_contra]):
+    """A predicate that goes by both."""
+
+    def __call__(self, params: P_contra, /, *, session: SessionProtocol | None) -> bool: ...
+
+
+EnabledPredicate: TypeAlias = (
+    Callable[[], bool] | Callable[[P], bool] | _AsksSession | _AsksParamsAndSession[P]
+)
+"""What may decide whether a section is enabled."""
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -54,7 +73,7 @@ class SectionOptions(TypedDict, Generic[P], total=False):
     params: type[P] | None
     default_params: P | None
     children: Sequence[Section[Any]]
-    enabled: Callable[..., bool] | None
+    enabled: EnabledPredicate[P] | None
     summary: str | None
     visibility: SectionVisibility
     policies: Sequence[ToolPolicy]
@@ -97,7 +116,7 @@ class Section(Specialised, Generic[P]):
         default_params: P | None = None,
         tools: Sequence[Tool[Any, Any]] = (),
         children: Sequence[Section[Any]] = (),
-        enabled: Callable[..., bool] | None = None,
+        enabled: EnabledPredicate[P] | None = None,
         summary: str | None = None,
         visibility: SectionVisibility = SectionVisibility.FULL,
         policies: Sequence[ToolPolicy] = (),
@@ -215,10 +234,10 @@ class Section(Specialised, Generic[P]):
                 raise self._wrong(f"{item!r} is not a {type_.__name__}", field)
         return tuple(given)
 
-    def _checked_predicate(self, function: Callable[..., bool] | None) -> _Predicate | None:
+    def _checked_predicate(self, function: EnabledPredicate[P] | None) -> _Predicate | None:
         if function is None:
             return None
-        predicate = _Predicate.of(function) if callable(function) else None
+        predicate = _Predicate.of(function) if callable(cast("object", function)) else None
         if predicate is None:
             raise self._wrong(
                 f"{function!r} is no function that takes nothing, the params, or a keyword"
