@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,6 +123,39 @@ def test_the_session_records_the_rendering_and_the_end_with_the_tokens_spent() -
     assert rendered.tools == ("note",)
     (executed,) = session[PromptExecuted].all()
     assert (executed.text, executed.usage) == ("Done.", TokenUsage(30, 5))
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Parameters that a strict provider schema has to bend."""
+
+    labels: Mapping[str, int]
+    limit: int = 7
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_arguments_that_follow_the_strict_schema_are_turned_back(as_text: bool) -> None:
+    def label(params: Labels, *, context: ToolContext) -> ToolResult[None]:
+        return ToolResult.ok(None)
+
+    tool = Tool[Labels, None](name="label", description="Label", handler=label)
+    sent = {"labels": [{"key": "a", "value": 1}], "limit": None}
+    arguments = json.dumps(sent) if as_text else sent
+    turn = ModelTurn(tool_calls=(ToolCall("1", "label", arguments),))
+    session = Session()
+    Listening(turn, ModelTurn("Done.")).evaluate(plain_prompt(tool), session=session)
+    (record,) = session[ToolInvoked].all()
+    assert record.params == Labels({"a": 1}, 7)
+
+
+@pytest.mark.behaviour(15)
+def test_arguments_that_are_no_object_are_answered() -> None:
+    turn = ModelTurn(tool_calls=(ToolCall("1", "note", "[1"),))
+    adapter = Listening(turn, ModelTurn("Done."))
+    adapter.evaluate(plain_prompt(), session=Session())
+    answer = adapter.requests[1].messages[-1]
+    assert isinstance(answer, ToolMessage)
+    assert not answer.success
 
 
 # Structured output

@@ -11,8 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from wink_workspace import serde
 from .messages import (
@@ -235,12 +235,32 @@ class _Evaluation(Generic[OutputT]):
 
     def _answer(self, call: ToolCall) -> None:
         try:
-            outcome = self._executor.execute(call)
+            outcome = self._executor.execute(self._as_declared(call))
         except VisibilityExpansionRequired as request:
             text, success = self._expand(request)
         else:
             text, success = outcome.text, outcome.result.success
         self._messages.append(ToolMessage(call.id, call.name, text, success))
+
+    def _as_declared(self, call: ToolCall) -> ToolCall:
+        """The call with its arguments as the tool's own types put them.
+
+        A provider schema makes every field required and mappings into lists of pairs; what a
+        model sends for it is turned back here. What is no JSON object is the executor's to
+        refuse.
+        """
+        tool = self._rendered.tool(call.name)
+        if tool is None:
+            return call
+        try:
+            sent = (
+                serde.parse_json(dict[str, serde.JsonValue], call.arguments)
+                if isinstance(call.arguments, str)
+                else call.arguments
+            )
+        except ParseError:
+            return call
+        return replace(call, arguments=serde.without_defaulted_nulls(tool.params_type, sent))
 
     def _expand(self, request: VisibilityExpansionRequired) -> tuple[str, bool]:
         """Open the sections asked for; what to tell the model, and whether it was done."""
@@ -271,7 +291,7 @@ class _Evaluation(Generic[OutputT]):
                 at=self._session.clock.now(),
             )
         )
-        return PromptResponse(self._rendered.prompt_name, text, cast("OutputT | None", output))
+        return PromptResponse(self._rendered.prompt_name, text, output)
 
     def _ask_again(self, error: ParseError) -> None:
         self._n_output_failures += 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -97,7 +97,7 @@ def _formatting_section() -> MarkdownSection[None]:
 
 # The agent
 
-_Calls = list[tuple[str, dict[str, object]]]
+_Call = tuple[str, Mapping[str, object]]
 
 
 class _Agent(ProviderAdapter[None]):
@@ -120,7 +120,7 @@ class _Agent(ProviderAdapter[None]):
             )
         )
 
-    def _play(self) -> Iterator[_Calls | str]:
+    def _play(self) -> Iterator[Sequence[_Call] | str]:
         steps = ["Find every use", "Change all files at once", "Check that none is left"]
         objective = f"Rename {OLD_NAME} to {NEW_NAME}"
         yield [("planning_setup_plan", {"objective": objective, "initial_steps": steps})]
@@ -147,10 +147,10 @@ class _Agent(ProviderAdapter[None]):
         return {value.path: value.lines for value in values if isinstance(value, FileWindow)}
 
 
-_SEARCH = ("grep", {"pattern": rf"\b{OLD_NAME}\b", "glob": "**/*.py"})
+_SEARCH: _Call = ("grep", {"pattern": rf"\b{OLD_NAME}\b", "glob": "**/*.py"})
 
 
-def _done(step_id: int) -> tuple[str, dict[str, object]]:
+def _done(step_id: int) -> _Call:
     return ("planning_update_step", {"step_id": step_id, "status": "done"})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from wink_workspace.clock import BudgetTracker, Deadline
-from wink_workspace.session import SessionProtocol
+from wink_workspace.session import Session
 
 if TYPE_CHECKING:
     from .prompt import Prompt
@@ -43,7 +43,7 @@ class ProviderAdapterProtocol(Protocol[OutputT]):
         self,
         prompt: Prompt[OutputT],
         *params: object,
-        session: SessionProtocol,
+        session: Session,
         deadline: Deadline | None = None,
         budget_tracker: BudgetTracker | None = None,
     ) -> PromptResponseProtocol[OutputT]:

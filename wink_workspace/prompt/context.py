@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from wink_workspace.clock import BudgetTracker, Deadline, Heartbeat
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.resources import ToolResources
-from wink_workspace.session import Dispatcher, SessionProtocol
+from wink_workspace.session import Dispatcher, Session
 
 from .adapter import ProviderAdapterProtocol
 
@@ -36,7 +36,7 @@ class ToolContext:
     prompt: Prompt[Any]
     rendered_prompt: RenderedPrompt[Any] | None
     adapter: ProviderAdapterProtocol[Any]
-    session: SessionProtocol
+    session: Session
     resources: ToolResources
     deadline: Deadline | None = None
     budget_tracker: BudgetTracker | None = None

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from wink_workspace import serde
 from wink_workspace.clock import BudgetTracker, Deadline, Heartbeat
@@ -146,8 +146,9 @@ class ToolExecutor:
                     if result.success:
                         self._commit(transaction, event)
                 except BaseException as error:  # noqa: BLE001 - the handler boundary: a bug becomes a failed call
-                    result, ending = _verdict(error, attempt)
-                    event = self._record(attempt, self._redacted(result), error)
+                    answer, ending = _verdict(error, attempt)
+                    result = self._redacted(answer)
+                    event = self._record(attempt, result, error)
                 if not result.success:
                     self._roll_back(transaction, event)
             self._publish(event)
@@ -344,9 +345,10 @@ def _refusal(
 def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
     if tool.handler is None:
         raise ToolValidationError(f"tool {tool.name!r} has no handler, so it cannot be called")
-    result: object = tool.handler(params, context=context)
-    if not isinstance(result, ToolResult):
-        raise TypeError(f"the handler returned {type(result).__name__}, not ToolResult")
+    returned = cast("object", tool.handler(params, context=context))  # what it says is not proven
+    if not isinstance(returned, ToolResult):
+        raise TypeError(f"the handler returned {type(returned).__name__}, not ToolResult")
+    result = cast("_AnyResult", returned)
     misfit = tool.check_value(result.value) if result.success else None
     if misfit is not None:
         raise TypeError(f"the handler succeeded with a value of the wrong type: {misfit}")
