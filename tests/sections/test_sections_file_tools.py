@@ -412,6 +412,14 @@ def test_long_results_of_searches_ask_for_a_narrower_one(narrow: Rig) -> None:
     )
 
 
+def test_results_that_the_filesystem_cut_ask_for_a_narrower_search_too() -> None:
+    limits = FilesystemLimits(glob_results=1, grep_matches=1)
+    files = MemoryFilesystem({"a.txt": "x\n", "b.txt": "x\n"}, limits=limits)
+    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
+        assert said(agent, "glob", pattern="*").startswith("The first 1 path\n\na.txt\n(there are")
+        assert said(agent, "grep", pattern="x").startswith("The first 1 line in 1 file of ")
+
+
 def test_a_long_diff_is_cut_at_a_line_and_counted(narrow: Rig) -> None:
     said(narrow, "read_file", file_path="dir/file-0.txt")
     answer = said(

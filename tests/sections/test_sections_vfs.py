@@ -137,9 +137,10 @@ def test_resources_of_the_caller_s_own_join_the_files() -> None:
     assert set(section.resources) == {Filesystem, FileToolLimits}
 
 
-def test_the_text_tells_the_limits_of_the_files() -> None:
+def test_the_text_tells_the_limits_of_files_and_answers() -> None:
     files = MemoryFilesystem(limits=FilesystemLimits(read_lines=77, write_bytes=8_888))
-    text = VfsToolsSection(files).body(None)
+    text = VfsToolsSection(files, limits=FileToolLimits(result_chars=555)).body(None)
+    assert "555 characters a result" in text
     assert "77 lines a read" in text
     assert "8,888 bytes a write" in text
 

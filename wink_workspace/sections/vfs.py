@@ -59,6 +59,7 @@ class VfsToolsSection(MarkdownSection[None]):
             title,
             file_guidance(
                 prefix=prefix,
+                limits=limits,
                 filesystem_limits=files.limits if isinstance(files, Filesystem) else None,
                 policies=options["policies"],
             ),
@@ -70,27 +71,30 @@ class VfsToolsSection(MarkdownSection[None]):
 def file_guidance(
     *,
     prefix: str,
+    limits: FileToolLimits,
     filesystem_limits: FilesystemLimits | None,
     policies: Sequence[ToolPolicy],
 ) -> str:
-    """What a model needs to know to use ``file_tools(prefix=prefix)`` well, as Markdown.
+    """What a model needs to know to use ``file_tools`` well, as Markdown.
 
     Args:
         prefix: As given to ``file_tools``.
+        limits: As given to ``file_tools``.
         filesystem_limits: Those of the files; the default ones when they are not known yet.
         policies: Those of the section; the text tells of the ones that it knows.
     """
-    limits = filesystem_limits or FilesystemLimits()
+    bounds = filesystem_limits or FilesystemLimits()
     must_read = any(isinstance(policy, ReadBeforeWritePolicy) for policy in policies)
     return _GUIDANCE.format(
         p=prefix,
         read_first=_READ_FIRST if must_read else "",
-        read_lines=limits.read_lines,
-        read_line_chars=limits.read_line_chars,
-        write_bytes=limits.write_bytes,
-        glob_results=limits.glob_results,
-        grep_matches=limits.grep_matches,
-        search_timeout_s=limits.search_timeout_s,
+        result_chars=limits.result_chars,
+        read_lines=bounds.read_lines,
+        read_line_chars=bounds.read_line_chars,
+        write_bytes=bounds.write_bytes,
+        glob_results=bounds.glob_results,
+        grep_matches=bounds.grep_matches,
+        search_timeout_s=bounds.search_timeout_s,
     )
 
 
@@ -109,10 +113,11 @@ The files of the workspace lie below one root. Write paths relative to it, with 
 {read_first}A call that fails has changed nothing, whatever it was doing: read what it says, correct
 the call, and go on from the same state.
 
-Limits: {read_lines:,} lines a read and {read_line_chars:,} characters a line, {write_bytes:,} \
-bytes a write, {glob_results:,} paths
-a glob, {grep_matches:,} lines a grep, {search_timeout_s:g} seconds a search. Only text (UTF-8) \
-can be read or edited.
+Limits: {result_chars:,} characters a result, {read_lines:,} lines a read, {read_line_chars:,} \
+characters a line,
+{write_bytes:,} bytes a write, {glob_results:,} paths a glob, {grep_matches:,} lines a grep, \
+{search_timeout_s:g} seconds a search. Only text
+(UTF-8) can be read.
 """
 
 _READ_FIRST: Final = """\
