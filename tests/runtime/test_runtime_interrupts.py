@@ -114,6 +114,30 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
         signal.signal(signal.SIGINT, previous)
 
 
+def test_an_installed_gate_alone_lets_every_interrupt_strike() -> None:
+    gate, n_struck = InterruptGate(), 0
+    before = signal.getsignal(signal.SIGINT)
+    with gate.installed():
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                press_ctrl_c()
+            n_struck += 1
+    assert n_struck == 2
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_call_inside_an_installed_gate_is_protected_and_leaves_it_installed() -> None:
+    gate, steps = InterruptGate(), []
+    with gate.installed():
+        installed = signal.getsignal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            with gate.closed():
+                press_ctrl_c()
+                steps.append("the call was completed")
+        assert signal.getsignal(signal.SIGINT) == installed
+    assert steps == ["the call was completed"]
+
+
 def test_other_threads_leave_the_signal_alone() -> None:
     before = signal.getsignal(signal.SIGINT)
     seen: list[object] = []

@@ -39,7 +39,7 @@ from wink_workspace.errors import (
     VisibilityExpansionRequired,
 )
 from wink_workspace.prompt import Prompt, RenderedPrompt, SectionVisibility, SetVisibility
-from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.runtime import ToolCall, ToolExecutor, transactions_of
 from wink_workspace.session import PromptExecuted, PromptRendered, Session
 
 __all__ = ["LoopLimits", "PromptResponse", "ProviderAdapter"]
@@ -130,7 +130,7 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         if params:
             prompt.bind(*params)
         prompt.install(session)
-        with _opened(prompt):
+        with _opened(prompt), transactions_of(session).gate.installed():
             return _Evaluation(self, prompt, session, deadline, budget_tracker).run()
 
 

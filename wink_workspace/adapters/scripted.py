@@ -117,9 +117,7 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
     """
 
     def __init__(self, adapter: ProviderAdapter[OutputT], path: str | os.PathLike[str]) -> None:
-        super().__init__(
-            limits=adapter.limits, heartbeat=adapter.heartbeat, redact=adapter.redact
-        )
+        super().__init__(limits=adapter.limits, heartbeat=adapter.heartbeat, redact=adapter.redact)
         self._adapter = adapter
         self._path = Path(path)
         self._path.write_text("", encoding="utf-8")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import logging
 import traceback
 from collections.abc import Callable
@@ -213,8 +214,10 @@ class ToolExecutor:
         """Build what the tool's section declares, so that it is restored rather than rebuilt."""
         for resource_type in self._rendered.resources_for(tool.name):
             self._prompt.resources.get(resource_type)
-        attempt.n_resources = self._prompt.resources.mark()
-        self._transactions.join(self._participants())
+        n_resources = self._prompt.resources.mark()
+        if n_resources != attempt.n_resources:
+            attempt.n_resources = n_resources
+            self._transactions.join(self._participants())
 
     def _context(self, resources: ToolResources) -> ToolContext:
         return ToolContext(
@@ -306,7 +309,7 @@ class ToolExecutor:
 
     def _participants(self) -> tuple[Snapshotable, ...]:
         built = self._prompt.resources.built()
-        return (self._session, *(r for r in built if isinstance(r, Snapshotable)))
+        return (self._session, *(r for r in built if _takes_part(type(r))))
 
     def _evict(self, attempt: _Attempt) -> None:
         """Close and forget what was first built inside the call (behaviour 32)."""
@@ -314,6 +317,12 @@ class ToolExecutor:
             _log.warning(
                 "A resource of the failed call %s did not close: %s", attempt.call.id, error
             )
+
+
+@functools.lru_cache
+def _takes_part(resource_type: type) -> bool:
+    """Whether its instances are ``Snapshotable``; asking a protocol costs 15 µs, so once is enough."""
+    return issubclass(resource_type, Snapshotable)
 
 
 def _facts(event: ToolInvoked) -> tuple[object, ...]:
@@ -335,7 +344,9 @@ def _refusal(
     for policy in policies:
         attempt.policy = policy.name
         decision = policy.check(tool, params, context=context)
-        attempt.decisions.append(PolicyVerdict(policy=policy.name, allowed=decision.allowed, reason=decision.reason))
+        attempt.decisions.append(
+            PolicyVerdict(policy=policy.name, allowed=decision.allowed, reason=decision.reason)
+        )
         if not decision.allowed:
             return ToolResult.error(f"Refused by policy {policy.name!r}: {decision.reason}")
     attempt.policy = None

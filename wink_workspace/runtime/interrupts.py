@@ -6,7 +6,8 @@ call SIGINT is only remembered, except while the handler itself runs; and the fi
 does strike shuts the gate behind it, so that a second cannot hit the rollback.
 
 Only the main thread receives signals: elsewhere, and where another language owns SIGINT,
-the gate does nothing.
+the gate does nothing. Asking the system to change a signal's handler costs more than the rest
+of a small call, so a run of many calls installs the gate once around all of them.
 """
 
 from __future__ import annotations
@@ -25,23 +26,36 @@ class InterruptGate:
     """Holds SIGINT back; nests, so that a call inside a call gets a gate of its own."""
 
     def __init__(self) -> None:
-        self._open = False
+        self._n_closed = 0
+        self._open = True
         self._pending = False
         self._previous: Callable[[int, FrameType | None], Any] | int | None = None
         self._installed = False
+
+    @contextmanager
+    def installed(self) -> Generator[None]:
+        """Be SIGINT's handler for the whole block; alone it changes nothing of what SIGINT does."""
+        owner = self._install()
+        try:
+            yield
+        finally:
+            if owner:
+                self._uninstall()
 
     @contextmanager
     def closed(self) -> Generator[None]:
         """Hold SIGINT back inside the block; what came is delivered at its end."""
         was_open, self._open = self._open, False
         owner = self._install()
+        self._n_closed += 1
         try:
             yield
         finally:
+            self._n_closed -= 1
             self._open = was_open
             if owner:
                 self._uninstall()
-            if self._pending and (owner or was_open):
+            if self._pending and was_open:
                 self._pending = False
                 signal.raise_signal(signal.SIGINT)
 
@@ -76,7 +90,7 @@ class InterruptGate:
         if not self._open:
             self._pending = True
             return
-        self._open = False
+        self._open = self._n_closed == 0  # strikes a call once, anything else as often as it comes
         if not callable(self._previous):  # SIG_DFL would end the process and lose the rollback
             raise KeyboardInterrupt
         self._previous(number, frame)
