@@ -186,6 +186,11 @@ def test_a_missing_file_that_resembles_nothing_is_answered_with_a_hint(agent: Ri
     assert answer.endswith("List the directory, or search with a glob, to find the right path.")
 
 
+def test_a_link_that_leads_nowhere_is_not_offered_in_its_own_place(agent: Rig) -> None:
+    agent.filesystem.symlink("src/gone", "nowhere")
+    assert "Did you mean" not in refused(agent, "read_file", file_path="src/gone")
+
+
 # Changing
 
 

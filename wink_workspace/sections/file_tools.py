@@ -249,10 +249,11 @@ def _close_paths(missing: WorkspacePath, files: Filesystem) -> tuple[str, ...]:
             entries = files.list(directory)
         except FilesystemError:
             continue
+        wanted = missing.parts[len(directory.parts)]
         names = [entry.path.name for entry in islice(entries, _MAX_NAMES_COMPARED)]
-        by_lower_case = {name.casefold(): name for name in names}
-        wanted = missing.parts[len(directory.parts)].casefold()
-        close = difflib.get_close_matches(wanted, by_lower_case, n=_MAX_NAMES_OFFERED)
+        # A link that leads nowhere is listed under the very name that was not found.
+        by_lower_case = {name.casefold(): name for name in names if name != wanted}
+        close = difflib.get_close_matches(wanted.casefold(), by_lower_case, n=_MAX_NAMES_OFFERED)
         return tuple(shown(directory / by_lower_case[name]) for name in close)
     return ()
 
