@@ -144,7 +144,8 @@ def compile_glob(pattern: str) -> GlobPattern:
 
 def compile_filter(pattern: str) -> GlobPattern:
     """Parse a glob that filters: without a ``/``, but for one at the end, at any depth."""
-    return compile_glob(pattern if "/" in pattern.rstrip("/") else f"**/{pattern}")
+    is_name = "/" not in pattern.rstrip("/") and not pattern.startswith("/")
+    return compile_glob(f"**/{pattern}" if is_name else pattern)
 
 
 def _checked_length(pattern: str) -> str:
