@@ -183,7 +183,7 @@ def test_a_refusal_names_its_policy_and_changes_nothing() -> None:
     with rig(WRITE, policies=[Rule(check="not today")]) as workspace:
         before = workspace.state()
         outcome = workspace.call("write", text="a.txt")
-        assert outcome.text == "Refused by policy 'rule': not today"
+        assert outcome.text == "Refused by policy 'rule': not today."
         assert outcome.outcome is Outcome.ROLLED_BACK
         assert workspace.state() == before
         (verdict,) = outcome.event.decisions

@@ -309,7 +309,8 @@ class ToolExecutor:
 
     def _participants(self) -> tuple[Snapshotable, ...]:
         built = self._prompt.resources.built()
-        return (self._session, *(r for r in built if _takes_part(type(r))))
+        saved = [cast("Snapshotable", r) for r in built if _takes_part(type(r))]
+        return (self._session, *saved)
 
     def _evict(self, attempt: _Attempt) -> None:
         """Close and forget what was first built inside the call (behaviour 32)."""
@@ -348,9 +349,13 @@ def _refusal(
             PolicyVerdict(policy=policy.name, allowed=decision.allowed, reason=decision.reason)
         )
         if not decision.allowed:
-            return ToolResult.error(f"Refused by policy {policy.name!r}: {decision.reason}")
+            return ToolResult.error(_refused(policy.name, decision.reason))
     attempt.policy = None
     return None
+
+
+def _refused(policy: str, reason: str) -> str:
+    return f"Refused by policy {policy!r}: {reason.rstrip('.')}."
 
 
 def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
@@ -391,7 +396,7 @@ def _verdict(error: BaseException, attempt: _Attempt) -> tuple[_AnyResult, BaseE
     if attempt.policy is not None and isinstance(error, Exception):
         reason = f"it raised {what}"
         attempt.decisions.append(PolicyVerdict(policy=attempt.policy, allowed=False, reason=reason))
-        return ToolResult.error(f"Refused by policy {attempt.policy!r}: {reason}"), None
+        return ToolResult.error(_refused(attempt.policy, reason)), None
     match error:
         case ToolValidationError():
             return ToolResult.error(f"{subject} refused its arguments: {error}"), None
