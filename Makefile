@@ -12,7 +12,7 @@ demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back,
 
 test: $(READY)  ## the test suite, with branch coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -q -n 2 --dist loadgroup
+	$(BIN)/coverage run -m pytest -q -p no:benchmark -n 2 --dist loadgroup
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 
