@@ -17,58 +17,53 @@ def press_ctrl_c() -> None:
 def test_an_interrupt_is_held_back_until_the_closed_block_ends() -> None:
     gate = InterruptGate()
     steps: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        with gate.closed():
-            press_ctrl_c()
-            steps.append("the block went on")
+    with pytest.raises(KeyboardInterrupt), gate.closed():
+        press_ctrl_c()
+        steps.append("the block went on")
     assert steps == ["the block went on"]
 
 
 def test_an_interrupt_strikes_at_once_where_the_gate_is_open() -> None:
     gate = InterruptGate()
     steps: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        with gate.closed(), gate.open():
-            press_ctrl_c()
-            steps.append("not reached")
+    with pytest.raises(KeyboardInterrupt), gate.closed(), gate.open():
+        press_ctrl_c()
+        steps.append("not reached")
     assert steps == []
 
 
 def test_an_interrupt_held_back_strikes_when_the_gate_opens() -> None:
     gate = InterruptGate()
     steps: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        with gate.closed():
-            press_ctrl_c()
-            with gate.open():
-                steps.append("not reached")
+    with pytest.raises(KeyboardInterrupt), gate.closed():
+        press_ctrl_c()
+        with gate.open():
+            steps.append("not reached")
     assert steps == []
 
 
 def test_the_first_interrupt_shuts_the_gate_so_that_a_second_cannot_hit_the_rollback() -> None:
     gate = InterruptGate()
     steps: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        with gate.closed():
-            try:
-                with gate.open():
-                    press_ctrl_c()
-            except KeyboardInterrupt:
+    with pytest.raises(KeyboardInterrupt), gate.closed():
+        try:
+            with gate.open():
                 press_ctrl_c()
-                steps.append("rolled back")
-                raise
+        except KeyboardInterrupt:
+            press_ctrl_c()
+            steps.append("rolled back")
+            raise
     assert steps == ["rolled back"]
 
 
 def test_an_inner_closed_block_delivers_to_the_open_one_around_it() -> None:
     gate = InterruptGate()
     steps: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        with gate.closed(), gate.open():
-            with gate.closed():
-                press_ctrl_c()
-                steps.append("the inner call was completed")
-            steps.append("not reached")
+    with pytest.raises(KeyboardInterrupt), gate.closed(), gate.open():
+        with gate.closed():
+            press_ctrl_c()
+            steps.append("the inner call was completed")
+        steps.append("not reached")
     assert steps == ["the inner call was completed"]
 
 
@@ -98,9 +93,8 @@ def test_with_the_default_action_a_handler_is_unwound_rather_than_the_process_en
     previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         gate = InterruptGate()
-        with pytest.raises(KeyboardInterrupt):
-            with gate.closed(), gate.open():
-                press_ctrl_c()
+        with pytest.raises(KeyboardInterrupt), gate.closed(), gate.open():
+            press_ctrl_c()
     finally:
         signal.signal(signal.SIGINT, previous)
 
@@ -130,10 +124,9 @@ def test_a_call_inside_an_installed_gate_is_protected_and_leaves_it_installed() 
     gate, steps = InterruptGate(), []
     with gate.installed():
         installed = signal.getsignal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            with gate.closed():
-                press_ctrl_c()
-                steps.append("the call was completed")
+        with pytest.raises(KeyboardInterrupt), gate.closed():
+            press_ctrl_c()
+            steps.append("the call was completed")
         assert signal.getsignal(signal.SIGINT) == installed
     assert steps == ["the call was completed"]
 

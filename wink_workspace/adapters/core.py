@@ -15,15 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from wink_workspace import serde
-from .messages import (
-    AssistantMessage,
-    Message,
-    ModelRequest,
-    ModelTurn,
-    ToolDefinition,
-    ToolMessage,
-    UserMessage,
-)
 from wink_workspace.clock import (
     BudgetTracker,
     Deadline,
@@ -41,6 +32,16 @@ from wink_workspace.errors import (
 from wink_workspace.prompt import Prompt, RenderedPrompt, SectionVisibility, SetVisibility
 from wink_workspace.runtime import ToolCall, ToolExecutor, transactions_of
 from wink_workspace.session import PromptExecuted, PromptRendered, Session
+
+from .messages import (
+    AssistantMessage,
+    Message,
+    ModelRequest,
+    ModelTurn,
+    ToolDefinition,
+    ToolMessage,
+    UserMessage,
+)
 
 __all__ = ["LoopLimits", "PromptResponse", "ProviderAdapter"]
 

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from wink_workspace import serde
-from .core import ProviderAdapter
-from .messages import ModelRequest, ModelTurn
 from wink_workspace.clock import TokenUsage
 from wink_workspace.errors import ParseError, PromptEvaluationError, ScriptError
 from wink_workspace.runtime import ToolCall
+
+from .core import ProviderAdapter
+from .messages import ModelRequest, ModelTurn
 
 __all__ = ["ScriptRecorder", "ScriptedAdapter", "load_script"]
 

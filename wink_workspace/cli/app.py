@@ -73,7 +73,7 @@ def run(
     script: Annotated[Path, typer.Option(help="The turns to play, as JSON lines.")],
     source: Annotated[Path, typer.Option(help="The directory to work on; it is only read.")],
     patch: Annotated[Path | None, typer.Option(help="Write the changes here as a patch.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,  # noqa: FBT002 - typer's flags are booleans
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Play a script of a model's turns over a copy of a directory."""
     environment: Environment = context.obj

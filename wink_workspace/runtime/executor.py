@@ -44,9 +44,6 @@ from wink_workspace.prompt import (
     ToolResult,
 )
 from wink_workspace.resources import Snapshotable, ToolResources
-from .call import CallOutcome, ToolCall
-from .journal import PendingCall
-from .transaction import Transaction, transactions_of
 from wink_workspace.session import (
     ExternalChange,
     Outcome,
@@ -55,6 +52,10 @@ from wink_workspace.session import (
     SliceKind,
     ToolInvoked,
 )
+
+from .call import CallOutcome, ToolCall
+from .journal import PendingCall
+from .transaction import Transaction, transactions_of
 
 __all__ = ["ToolExecutor"]
 
@@ -322,7 +323,7 @@ class ToolExecutor:
 
 @functools.lru_cache
 def _takes_part(resource_type: type) -> bool:
-    """Whether its instances are ``Snapshotable``; asking a protocol costs 15 µs, so once is enough."""
+    """Whether its instances are ``Snapshotable``; a protocol is slow to ask, so once is enough."""
     return issubclass(resource_type, Snapshotable)
 
 

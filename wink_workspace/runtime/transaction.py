@@ -20,9 +20,10 @@ from weakref import WeakKeyDictionary
 
 from wink_workspace.errors import PoisonedError, RollbackError
 from wink_workspace.resources import Snapshotable
+from wink_workspace.session import Session
+
 from .interrupts import InterruptGate
 from .journal import Journal, MemoryJournal
-from wink_workspace.session import Session
 
 __all__ = ["SessionTransactions", "Transaction", "transactions_of"]
 
