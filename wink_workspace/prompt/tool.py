@@ -118,7 +118,8 @@ class Tool(Specialised, Generic[P, R]):
 
         ``None`` fits only where the result type includes it.
         """
-        return misfit(value, self.result_type)
+        fits = type(value) is self.result_type  # almost always, and quick to see
+        return None if fits else misfit(value, self.result_type)
 
     def provider_schema(self) -> dict[str, serde.JsonValue]:
         """The JSON Schema of the parameters, as strict modes of providers want it."""

@@ -16,7 +16,7 @@ import difflib
 import functools
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -63,6 +63,15 @@ _log = logging.getLogger(__name__)
 
 _AnyTool = Tool[Any, Any]
 _AnyResult = ToolResult[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A tool with what guards it and what its sections declare."""
+
+    tool: _AnyTool
+    policies: tuple[ToolPolicy, ...]
+    resource_types: tuple[type[Any], ...]
 
 
 @dataclass(slots=True)
@@ -115,6 +124,14 @@ class ToolExecutor:
         self._redact = redact
         self._clock = session.clock
         self._transactions = transactions_of(session)
+        self._offers = {
+            tool.name: _Offer(
+                tool,
+                rendered_prompt.policies_for(tool.name),
+                rendered_prompt.resources_for(tool.name),
+            )
+            for tool in rendered_prompt.tools
+        }
 
     def execute(self, call: ToolCall) -> CallOutcome:
         """Run *call* and answer it.
@@ -131,11 +148,12 @@ class ToolExecutor:
             KeyboardInterrupt, SystemExit: After the rollback, if the handler raised one.
         """
         with self._transactions.turn():
-            self._absorb_external_changes()
+            participants = self._participants()
+            self._absorb_external_changes(participants)
             self._heartbeat.beat()
             attempt = self._begin(call)
             with self._transactions.transaction(
-                self._participants(), discard=lambda: self._evict(attempt)
+                participants, discard=lambda: self._evict(attempt)
             ) as transaction:
                 ending: BaseException | None = None
                 try:
@@ -160,11 +178,11 @@ class ToolExecutor:
 
     # Step 1: what happened since the last call
 
-    def _absorb_external_changes(self) -> None:
+    def _absorb_external_changes(self, participants: Sequence[Snapshotable]) -> None:
         """Keep edits made by nobody's call; inside a call there are none by definition."""
         if self._transactions.depth:
             return
-        paths = self._transactions.journal.absorb_external(self._participants())
+        paths = self._transactions.journal.absorb_external(participants)
         if paths:
             self._session.dispatch(ExternalChange(paths=paths, at=self._clock.now()))
 
@@ -184,36 +202,36 @@ class ToolExecutor:
     # Steps 2 to 6: everything that is the model's, the tool's or a policy's
 
     def _perform(self, attempt: _Attempt) -> _AnyResult:
-        tool = self._rendered.tool(attempt.call.name)
-        if tool is None:
+        offer = self._offers.get(attempt.call.name)
+        if offer is None:
             return ToolResult.error(self._unknown_tool(attempt.call.name))
+        tool = offer.tool
         attempt.params = attempt.call.arguments
         try:
             attempt.params = params = tool.parse(attempt.call.arguments)
         except ParseError as error:
             return ToolResult.error(str(error))
-        self._open_declared_resources(tool, attempt)
+        self._open_declared_resources(offer, attempt)
         with self._prompt.resources.tool_scope() as resources:
             context = self._context(resources)
             self._check_limits()
-            policies = self._rendered.policies_for(tool.name)
-            refusal = _refusal(policies, tool, params, context, attempt)
+            refusal = _refusal(offer, params, context, attempt)
             if refusal is not None:
                 return refusal
             result = _handle(tool, params, context)
             if result.success:
-                _tell(policies, tool, params, result, context, attempt)
+                _tell(offer, params, result, context, attempt)
             return result
 
     def _unknown_tool(self, name: str) -> str:
-        names = [tool.name for tool in self._rendered.tools]
-        close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-        offered = f"Did you mean {' or '.join(close)}?" if close else f"Tools: {', '.join(names)}."
+        close = difflib.get_close_matches(name, self._offers, n=3, cutoff=0.5)
+        all_names = ", ".join(self._offers)
+        offered = f"Did you mean {' or '.join(close)}?" if close else f"Tools: {all_names}."
         return f"There is no tool named {name[:64]!r}. {offered}"
 
-    def _open_declared_resources(self, tool: _AnyTool, attempt: _Attempt) -> None:
+    def _open_declared_resources(self, offer: _Offer, attempt: _Attempt) -> None:
         """Build what the tool's section declares, so that it is restored rather than rebuilt."""
-        for resource_type in self._rendered.resources_for(tool.name):
+        for resource_type in offer.resource_types:
             self._prompt.resources.get(resource_type)
         n_resources = self._prompt.resources.mark()
         if n_resources != attempt.n_resources:
@@ -336,16 +354,12 @@ def _facts(event: ToolInvoked) -> tuple[object, ...]:
 
 
 def _refusal(
-    policies: tuple[ToolPolicy, ...],
-    tool: _AnyTool,
-    params: object,
-    context: ToolContext,
-    attempt: _Attempt,
+    offer: _Offer, params: object, context: ToolContext, attempt: _Attempt
 ) -> _AnyResult | None:
     """The first policy's no, as a result; ``None`` when all agree."""
-    for policy in policies:
+    for policy in offer.policies:
         attempt.policy = policy.name
-        decision = policy.check(tool, params, context=context)
+        decision = policy.check(offer.tool, params, context=context)
         attempt.decisions.append(
             PolicyVerdict(policy=policy.name, allowed=decision.allowed, reason=decision.reason)
         )
@@ -373,16 +387,11 @@ def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
 
 
 def _tell(
-    policies: tuple[ToolPolicy, ...],
-    tool: _AnyTool,
-    params: object,
-    result: _AnyResult,
-    context: ToolContext,
-    attempt: _Attempt,
+    offer: _Offer, params: object, result: _AnyResult, context: ToolContext, attempt: _Attempt
 ) -> None:
-    for policy in policies:
+    for policy in offer.policies:
         attempt.policy = policy.name
-        policy.on_result(tool, params, result, context=context)
+        policy.on_result(offer.tool, params, result, context=context)
     attempt.policy = None
 
 
