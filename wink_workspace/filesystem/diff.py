@@ -102,35 +102,34 @@ class _Section:
         yield f"+++ {_prefixed('b', self.target) if self.after else '/dev/null'}"
 
 
-def _sections(changes: Iterable[FileChange]) -> list[_Section]:
+def _sections(changes: Iterable[FileChange]) -> Iterator[_Section]:
     """The parts of the patch, by path; a file that turns into a link is two of them."""
-    plain = [part for change in changes for part in _parts(change)]
-    plain.sort(key=lambda change: change.path)
-    renames = {id(rename.creation): rename for rename in find_renames(plain)}
-    moved_away = {id(rename.deletion) for rename in renames.values()}
-    sections: list[_Section] = []
-    for change in plain:
-        rename = renames.get(id(change))
-        if rename is not None:
-            source = rename.deletion
-            sections.append(
-                _Section(source.path, change.path, source.before, change.after, rename.percent)
+    plain = sorted(filter(_differs, map(_without_directories, changes)), key=lambda c: c.path)
+    renames = find_renames(plain)
+    by_target = {rename.creation.path: rename for rename in renames}
+    moved_away = {rename.deletion.path for rename in renames}
+    for path, before, after in ((c.path, c.before, c.after) for c in plain):
+        if rename := by_target.get(path):
+            yield _Section(
+                rename.deletion.path, path, rename.deletion.before, after, rename.percent
             )
-        elif id(change) not in moved_away:
-            sections.append(_Section(change.path, change.path, change.before, change.after))
-    return sections
+        elif before and after and before.kind is not after.kind:
+            yield _Section(path, path, before, None)
+            yield _Section(path, path, None, after)
+        elif path not in moved_away:
+            yield _Section(path, path, before, after)
 
 
-def _parts(change: FileChange) -> list[FileChange]:
+def _without_directories(change: FileChange) -> FileChange:
     before, after = (
-        None if state is None or state.kind is FileKind.DIRECTORY else state
+        None if state and state.kind is FileKind.DIRECTORY else state
         for state in (change.before, change.after)
     )
-    if before == after:
-        return []
-    if before is None or after is None or before.kind is after.kind:
-        return [FileChange(change.path, before, after)]
-    return [FileChange(change.path, before, None), FileChange(change.path, None, after)]
+    return FileChange(change.path, before, after)
+
+
+def _differs(change: FileChange) -> bool:
+    return change.before != change.after
 
 
 def _prefixed(prefix: str, path: WorkspacePath) -> str:

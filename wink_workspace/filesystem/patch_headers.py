@@ -8,8 +8,10 @@ them equal; otherwise none. The lines of a rename or copy never have one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Literal
 
 from .git_names import unquote_name
@@ -21,6 +23,7 @@ __all__ = ["Header", "is_header", "is_name_pair", "names_one_file", "read_header
 _MODE = re.compile(rb"[0-7]{6}")
 _INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?")
 _TIME = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{1,9})?(?: ?([+-]\d{4}))?")
+_MAX_SPACES = 64
 _EXTENDED = (
     b"old mode ",
     b"new mode ",
@@ -174,8 +177,8 @@ def _take_name_pair(header: Header, lines: PatchLines) -> None:
 
 def _file_name(text: bytes, number: int) -> tuple[bytes | None, bool]:
     """The name in a ``---`` or ``+++`` line (``None`` for /dev/null), and if no file is meant."""
-    if text.startswith(b'"'):
-        return _plain_name(text, number), False
+    if text.startswith(b'"') and (unquoted := unquote_name(text)):
+        return unquoted[0], _is_epoch(unquoted[1])
     name, tab, time = text.partition(b"\t")
     if not tab and (spaced := _TIME.search(text)) and spaced.end() == len(text.rstrip()):
         name, time = text[: spaced.start()].rstrip(), spaced[0]
@@ -209,19 +212,29 @@ def _plain_name(text: bytes, number: int) -> bytes:
 
 def _name_in_git_line(text: bytes) -> bytes | None:
     """The name without prefix in ``a/NAME b/NAME``; ``None`` if that does not say it."""
-    old, new = b"", b""
     if text.startswith(b'"'):
-        unquoted = unquote_name(text)
-        old, new = unquoted or (b"", b"")
-        new = new.removeprefix(b" ")
-    elif text.endswith(b'"'):
-        old, _, new = text.partition(b' "')
-        new = b'"' + new
-    elif text[len(text) // 2 :].startswith(b" "):  # names of one length: split in the middle
-        old, new = text[: len(text) // 2], text[len(text) // 2 + 1 :]
-    if new.startswith(b'"'):
-        new = (unquote_name(new) or (b"", b""))[0]
-    return _common_name(old, new) or None
+        old, rest = unquote_name(text) or (b"", b"")
+        return _common_name(old, _unquoted(rest.removeprefix(b" "))) or None
+    if text.endswith(b'"'):
+        old, _, rest = text.partition(b' "')
+        return _common_name(old, _unquoted(b'"' + rest)) or None
+    middle = len(text) // 2  # where the split is if both prefixes have one length
+    for at in (middle, *islice(_spaces(text), _MAX_SPACES)):
+        if text[at : at + 1] == b" " and (name := _common_name(text[:at], text[at + 1 :])):
+            return name
+    return None
+
+
+def _unquoted(text: bytes) -> bytes:
+    quoted = unquote_name(text)
+    return quoted[0] if quoted else text
+
+
+def _spaces(text: bytes) -> Iterator[int]:
+    at = text.find(b" ")
+    while at != -1:
+        yield at
+        at = text.find(b" ", at + 1)
 
 
 def _common_name(old: bytes, new: bytes) -> bytes | None:

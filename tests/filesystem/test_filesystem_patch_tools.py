@@ -1,0 +1,157 @@
+"""Patches made by git and by GNU diff give what git and GNU patch make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from patch_trees import (
+    Tree,
+    file,
+    git_diff,
+    gnu_diff,
+    patched,
+    run,
+    tree_pairs,
+    write_tree,
+)
+
+from wink_workspace.errors import PatchError
+from wink_workspace.filesystem.model import FileKind, FileState
+from wink_workspace.filesystem.paths import WorkspacePath, parse_path
+
+BOUNDED = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+HOW = ["-M", "-M30%", "-C", "--find-copies-harder", "-B", "-U1", "-U5", "--patience", "--stat"]
+PREFIXES = ["--no-prefix", "--src-prefix=old/", "--dst-prefix=new/", "--full-index"]
+OPTIONS = st.tuples(st.lists(st.sampled_from(HOW), max_size=3), st.sampled_from(PREFIXES)).map(
+    lambda drawn: [*drawn[0], drawn[1]]
+)
+
+
+def without_backslashes(files: Tree) -> Tree:
+    """Without the names that no caller may give."""
+    return {path: state for path, state in files.items() if "\\" not in str(path)}
+
+
+@given(pair=tree_pairs(), options=OPTIONS)
+@BOUNDED
+def test_what_git_says_between_two_trees_turns_the_first_into_the_second(
+    pair: tuple[Tree, Tree], options: Sequence[str]
+) -> None:
+    before, after = map(without_backslashes, pair)
+    with TemporaryDirectory() as place:
+        text = git_diff(before, after, Path(place), "--binary", *options, "--patch")
+        try:
+            assert (patched(text, before) if text else before) == after
+        except PatchError:
+            # With -B git may write what no tool takes: a rename onto a file that is still there.
+            strip = f"-p{0 if '--no-prefix' in options else 1}"
+            write_tree(Path(place, "work"), before)
+            done = run(["git", "apply", strip, "-"], cwd=Path(place, "work"), stdin=text)
+            assert "-B" in options
+            assert b"already exists in working directory" in done.stderr
+
+
+@given(pair=tree_pairs(textual=True))
+@BOUNDED
+def test_what_gnu_diff_says_between_two_trees_turns_the_first_into_the_second(
+    pair: tuple[Tree, Tree],
+) -> None:
+    """Modes, links and empty files are beyond it."""
+    before, after = (
+        {
+            path: file(state.data)
+            for path, state in without_backslashes(files).items()
+            if state.kind is FileKind.FILE and state.data
+        }
+        for files in pair
+    )
+    inner = {above for path in [*before, *after] for above in path.ancestors()}
+    assume(not inner & (before.keys() | after.keys()))
+    with TemporaryDirectory() as place:
+        text = gnu_diff(before, after, Path(place))
+    assert (patched(text, before) if text else before) == after
+
+
+# ------------------------------------------------------------------ files that went on changing
+
+NOTES = parse_path("notes.txt")
+
+
+@st.composite
+def changed_lines(draw: st.DrawFn, lines: Sequence[bytes], sign: bytes, inset: int) -> bytes:
+    """Some lines replaced, added and taken out, the first and the last *inset* lines aside."""
+    result = list(lines)
+    for n in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(inset, max(inset, len(result) - inset)))
+        n_old = draw(st.integers(0, min(2, len(result) - inset - at)))
+        result[at : at + n_old] = [
+            b"%s%d.%d\n" % (sign, n, m) for m in range(draw(st.integers(0, 3)))
+        ]
+    return b"".join(result)
+
+
+@st.composite
+def moved_files(draw: st.DrawFn, *, inset: int = 0) -> tuple[bytes, bytes, bytes]:
+    """A file, what it was changed to, and what somebody else changed it to meanwhile.
+
+    All its lines are different, so there is only one right place for each hunk.
+    """
+    base = [b"line %d\n" % n for n in range(draw(st.integers(2 * inset, 30)))]
+    wanted, meanwhile = (
+        draw(changed_lines(base, b"new ", inset)),
+        draw(changed_lines(base, b"other ", 0)),
+    )
+    assume(wanted != b"".join(base) != b"" != wanted)
+    return b"".join(base), wanted, meanwhile
+
+
+def ours(text: str, data: bytes) -> bytes | None:
+    """The content after the patch, or ``None`` if it is refused."""
+    try:
+        return patched(text, {NOTES: file(data)})[NOTES].data
+    except PatchError:
+        return None
+
+
+def theirs(command: list[str], text: str, data: bytes) -> bytes | None:
+    with TemporaryDirectory() as directory:
+        place = Path(directory, "work")
+        write_tree(place, {NOTES: file(data)})
+        done = run(command, cwd=place, stdin=text)
+        return (place / "notes.txt").read_bytes() if done.returncode == 0 else None
+
+
+@given(files=moved_files())
+@settings(BOUNDED, max_examples=100)
+def test_a_patch_that_git_applies_with_an_offset_gives_the_same_here(
+    files: tuple[bytes, bytes, bytes],
+) -> None:
+    base, wanted, meanwhile = files
+    with TemporaryDirectory() as place:
+        text = git_diff({NOTES: file(base)}, {NOTES: file(wanted)}, Path(place))
+    by_git = theirs(["git", "apply", "--whitespace=nowarn", "-"], text, meanwhile)
+    if by_git is not None:
+        assert ours(text, meanwhile) == by_git
+
+
+@given(files=moved_files(inset=3))
+@settings(BOUNDED, max_examples=100)
+def test_a_patch_that_gnu_patch_applies_with_fuzz_gives_the_same_here(
+    files: tuple[bytes, bytes, bytes],
+) -> None:
+    """Where fuzz would leave no line to compare, GNU patch goes on blindly and we do not."""
+    base, wanted, meanwhile = files
+    with TemporaryDirectory() as place:
+        text = gnu_diff({NOTES: file(base)}, {NOTES: file(wanted)}, Path(place))
+    by_patch = theirs(["patch", "-p1", "-f", "--no-backup-if-mismatch", "-r-"], text, meanwhile)
+    if by_patch is not None:
+        assert ours(text, meanwhile) == by_patch
