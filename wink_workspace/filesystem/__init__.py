@@ -1,10 +1,13 @@
 """Files in a workspace: one protocol, confined paths, and what implements it.
 
-``Filesystem`` is the protocol, ``MemoryFilesystem`` keeps the files in memory. Importing
-this package loads neither fsspec nor regex.
+``Filesystem`` is the protocol, ``MemoryFilesystem`` keeps the files in memory,
+``DiskFilesystem`` in a host directory. Importing this package loads neither fsspec nor
+regex.
 """
 
 from .diff import render_diff
+from .disk import DiskFilesystem, DiskHistory
+from .disk_tree import DiskEntry, DiskTree
 from .edits import Replacement, replace_text
 from .memory import MemoryFilesystem
 from .model import (
@@ -32,6 +35,10 @@ __all__ = [
     "MAX_PATH_DEPTH",
     "MAX_SEGMENT_BYTES",
     "ROOT",
+    "DiskEntry",
+    "DiskFilesystem",
+    "DiskHistory",
+    "DiskTree",
     "EditResult",
     "FileChange",
     "FileKind",

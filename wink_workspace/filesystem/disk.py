@@ -1,0 +1,161 @@
+"""A filesystem on a host directory that untrusted code may be changing at the same time.
+
+Nothing outside of the directory is read or written, whatever links are swapped in meanwhile;
+``disk_tree`` says how. What other processes do between two operations is simply found by the
+second one.
+
+It keeps no history: ``snapshot``, ``restore`` and ``changes`` are those of the ``history``
+that it is given. Where it differs from a filesystem in memory:
+
+* Pipes, sockets and devices are listed as files, which cannot be read but be deleted.
+* Writing to one of several hard links gives that name a file of its own.
+* The fingerprint of a file above 64 MiB stands for its identity, not for its content.
+* A recursive delete that the system stops half-way has deleted a part.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import BinaryIO, Protocol
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.errors import LimitExceededError, PathExistsError, UsageError
+
+from .disk_fingerprints import DiskFingerprints
+from .disk_tree import DiskEntry, DiskTree
+from .model import FileChange, FileKind, FileStat, FilesystemLimits, WriteMode
+from .paths import MAX_PATH_DEPTH, WorkspacePath
+from .protocol import Filesystem
+
+__all__ = ["DiskFilesystem", "DiskHistory"]
+
+
+class DiskHistory(Protocol):
+    """Keeps the former states of a directory; the methods are those of ``Filesystem``."""
+
+    def snapshot(self) -> object:
+        """A token for the present state; the same object while nothing changes."""
+        ...
+
+    def restore(self, token: object) -> None:
+        """Put back the state of one of its tokens, or raise ``SnapshotError``."""
+        ...
+
+    def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
+        """The paths that differ between two snapshots (*after* defaults to now), in path order."""
+        ...
+
+
+class DiskFilesystem(Filesystem):
+    """The files of a host directory.
+
+    Args:
+        root: The directory, or a tree open on it, which stays the caller's to close.
+        history: Serves snapshots; without one they are refused with ``UsageError``.
+        limits: Bounds on single operations.
+        read_only: Refuse every change.
+        clock: Measures the time that searches take, and tells how old files are.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | DiskTree,
+        *,
+        history: DiskHistory | None = None,
+        limits: FilesystemLimits | None = None,
+        read_only: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(limits=limits, read_only=read_only, clock=clock)
+        self._owns_tree = not isinstance(root, DiskTree)
+        self.tree = root if isinstance(root, DiskTree) else DiskTree(root)
+        self.fingerprints = DiskFingerprints(self.tree, clock)
+        self._history = history
+
+    def close(self) -> None:
+        """Let go of the directory, unless the tree is the caller's."""
+        if self._owns_tree:
+            self.tree.close()
+
+    # History
+
+    def snapshot(self) -> object:
+        """A snapshot of the history."""
+        return self._kept().snapshot()
+
+    def restore(self, token: object) -> None:
+        """Put back a snapshot of the history."""
+        self._kept().restore(token)
+
+    def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
+        """The paths that differ between two snapshots of the history."""
+        return self._kept().changes(before, after)
+
+    def _kept(self) -> DiskHistory:
+        if self._history is None:
+            raise UsageError(
+                f"{self.tree.root} keeps no history",
+                hint="Open it as a Workspace, whose ledger serves snapshots.",
+            )
+        return self._history
+
+    # Primitives
+
+    def _stat(self, path: WorkspacePath) -> FileStat | None:
+        there = self.tree.entry(path)
+        return None if there is None else _stat_of(there)
+
+    def _children(self, path: WorkspacePath) -> Iterable[FileStat]:
+        return [_stat_of(entry) for entry in self.tree.entries(path)]
+
+    def _open(self, path: WorkspacePath) -> BinaryIO:
+        return self.tree.open(path)
+
+    def _fingerprint(self, path: WorkspacePath) -> str:
+        return self.fingerprints.of(path)
+
+    def _write(self, path: WorkspacePath, data: bytes, *, mode: WriteMode) -> None:
+        self.tree.write_file(path, (data,), mode=mode)
+
+    def _delete(self, path: WorkspacePath, *, recursive: bool) -> None:
+        self.tree.delete(path, recursive=recursive)
+
+    def _mkdir(self, path: WorkspacePath) -> None:
+        self.tree.make_directory(path)
+
+    def _symlink(self, path: WorkspacePath, target: str) -> None:
+        self.tree.make_symlink(path, target)
+
+    def _set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
+        self.tree.set_executable(path, executable=executable)
+
+    def _move(self, source: WorkspacePath, destination: WorkspacePath) -> None:
+        moved, replaced = self._stat(source), self._stat(destination)
+        if moved is not None and moved.kind is FileKind.DIRECTORY:
+            self._check_depth(source, destination)
+        if replaced is not None and replaced.kind is FileKind.DIRECTORY:
+            raise PathExistsError(f"{destination} exists already")
+        self.tree.move(source, destination)
+
+    def _check_depth(self, source: WorkspacePath, destination: WorkspacePath) -> None:
+        for listing in self.tree.listings(source):
+            depth = len(destination.parts) + len(listing.parts) + bool(listing.entries)
+            if depth > MAX_PATH_DEPTH:
+                raise LimitExceededError(
+                    f"a path of {depth} segments below {destination}, "
+                    f"at most {MAX_PATH_DEPTH} allowed",
+                    hint="Use fewer nested directories.",
+                )
+
+
+def _stat_of(entry: DiskEntry) -> FileStat:
+    if entry.kind is FileKind.DIRECTORY:
+        return FileStat(entry.path, FileKind.DIRECTORY)
+    return FileStat(
+        entry.path,
+        entry.kind or FileKind.FILE,
+        entry.size_bytes,
+        entry.executable,
+        entry.target,
+    )

@@ -1,0 +1,410 @@
+"""Directory descriptors: the one way in which a host directory is touched.
+
+Rule 1: every function takes an open directory and one name in it, never a path, and none
+follows a link. What is reached by entering directories one by one from a root lies below
+that root, whatever anybody renames or links in between.
+Rule 2: only regular files are opened, and opening never waits: a pipe or a device that
+takes a file's place is refused.
+Rule 3: any depth is walked with few descriptors and no recursion. The way back up is
+``..``, which is entered only if it is the directory that was left on the way down.
+
+Functions raise ``OSError`` as the system does; ``telling`` turns it into this package's
+errors where the path is known.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from wink_workspace.errors import (
+    DirectoryExpectedError,
+    DirectoryNotEmptyError,
+    FileExpectedError,
+    FileMissingError,
+    FilesystemError,
+    LinkError,
+    PathExistsError,
+    ReadOnlyError,
+)
+
+from .paths import WorkspacePath
+
+__all__ = [
+    "PATIENCE",
+    "TEMPORARY_PREFIX",
+    "Listing",
+    "Parts",
+    "adopt",
+    "change_mode",
+    "entries_of",
+    "lift_mode",
+    "listings",
+    "look",
+    "open_directory",
+    "open_listing",
+    "open_regular",
+    "open_root",
+    "remove",
+    "require_regular",
+    "telling",
+    "temporary_name",
+]
+
+Parts = tuple[str, ...]
+"""The names that lead to a directory from where a walk began."""
+
+TEMPORARY_PREFIX = ".wink-tmp-"
+"""How the names of unfinished files begin; one is left behind only by a killed process."""
+
+PATIENCE = 100
+"""How often something is tried again because somebody else has just changed it."""
+
+# Only Linux has it; elsewhere this can be imported and nothing more.
+_O_PATH: int = getattr(os, "O_PATH", 0)
+_ENTER = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LOOK = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
+    errno.ENOENT: (FileMissingError, "does not exist"),
+    errno.EEXIST: (PathExistsError, "exists already"),
+    errno.EISDIR: (FileExpectedError, "is a directory"),
+    errno.ENOTDIR: (DirectoryExpectedError, "is not a directory, or not in one"),
+    errno.ENOTEMPTY: (DirectoryNotEmptyError, "is not empty"),
+    errno.ELOOP: (LinkError, "is a link"),
+    errno.EACCES: (ReadOnlyError, "is out of reach: permission denied"),
+    errno.EPERM: (ReadOnlyError, "is out of reach: operation not permitted"),
+    errno.EROFS: (ReadOnlyError, "is on a read-only filesystem"),
+    errno.ENXIO: (FilesystemError, "is a pipe, a socket or a device, which is not opened"),
+    errno.EBUSY: (FilesystemError, "is being changed by somebody else all the time"),
+}
+
+
+@contextmanager
+def telling(path: WorkspacePath | Path) -> Generator[None]:
+    """Raise the error of this package for an ``OSError`` of the block."""
+    try:
+        yield
+    except FilesystemError:
+        raise
+    except OSError as error:
+        kind, what = _ERRORS.get(error.errno or 0, (FilesystemError, ""))
+        raise kind(f"{path} {what}" if what else f"{path}: {error.strerror}") from error
+
+
+def temporary_name() -> str:
+    """A name that nobody can guess and nothing has."""
+    return TEMPORARY_PREFIX + secrets.token_hex(16)
+
+
+# Looking and opening
+
+
+def look(name: str, dir_fd: int) -> tuple[os.stat_result, str | None]:
+    """The status of an entry and, for a link, its target; both of the same moment."""
+    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    if not stat.S_ISLNK(status.st_mode):
+        return status, None
+    link = os.open(name, _LOOK, dir_fd=dir_fd)
+    try:
+        status = os.fstat(link)
+        return status, os.readlink("", dir_fd=link) if stat.S_ISLNK(status.st_mode) else None
+    finally:
+        os.close(link)
+
+
+def open_root(path: Path) -> int:
+    """A descriptor for entering the directory at a trusted path, whose links are followed."""
+    return os.open(path, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def open_directory(name: str, dir_fd: int, *, lift: bool = False) -> int:
+    """A descriptor for entering a directory, which needs no permission on it.
+
+    With *lift*, a mode that keeps the owner out is changed.
+    """
+    directory = os.open(name, _ENTER, dir_fd=dir_fd)
+    if lift:
+        lift_mode(directory)
+    return directory
+
+
+def open_listing(directory: int) -> int:
+    """A descriptor of the same directory, for listing it.
+
+    Raises:
+        PermissionError: If it may not be read or not be entered.
+    """
+    return os.open(".", _LIST, dir_fd=directory)
+
+
+def open_regular(name: str, dir_fd: int, *, lift: bool = False) -> int:
+    """A descriptor for reading a regular file.
+
+    With *lift*, a mode that keeps the owner from reading is changed.
+
+    Raises:
+        OSError: With ``EISDIR``, ``ELOOP`` or ``ENXIO`` for anything else.
+    """
+    # Looked at before, as opening a device can do something, and afterwards, to be sure.
+    status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    require_regular(status)
+    if lift and not status.st_mode & stat.S_IRUSR:
+        with suppress(PermissionError):
+            change_mode(name, dir_fd, _lifted)
+    file = os.open(name, _READ, dir_fd=dir_fd)
+    try:
+        require_regular(os.fstat(file))
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
+def require_regular(status: os.stat_result) -> None:
+    """Raise what opening anything but a regular file deserves."""
+    if not stat.S_ISREG(status.st_mode):
+        codes = {stat.S_IFDIR: errno.EISDIR, stat.S_IFLNK: errno.ELOOP}
+        code = codes.get(stat.S_IFMT(status.st_mode), errno.ENXIO)
+        raise OSError(code, os.strerror(code))
+
+
+# Modes and owners
+
+
+def change_mode(name: str, dir_fd: int, new_mode: Callable[[os.stat_result], int]) -> None:
+    """Set the permissions of a file or directory to *new_mode* of its present status.
+
+    Raises:
+        OSError: With ``ELOOP`` for a link, whose permissions mean nothing.
+    """
+    entry = os.open(name, _LOOK, dir_fd=dir_fd)
+    try:
+        status = os.fstat(entry)
+        if stat.S_ISLNK(status.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        _set_mode(entry, status, new_mode(status))
+    finally:
+        os.close(entry)
+
+
+def lift_mode(entry: int) -> None:
+    """Let the owner into the directory *entry*; one of somebody else stays as it is."""
+    status = os.fstat(entry)
+    with suppress(PermissionError):
+        _set_mode(entry, status, _lifted(status))
+
+
+def _lifted(status: os.stat_result) -> int:
+    needed = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
+    return stat.S_IMODE(status.st_mode) | needed
+
+
+def _set_mode(entry: int, status: os.stat_result, mode: int) -> None:
+    if mode != stat.S_IMODE(status.st_mode):
+        # A descriptor that needs no permission on the entry cannot be given to fchmod.
+        Path(f"/proc/self/fd/{entry}").chmod(mode)
+
+
+def adopt(entry: int, owner: os.stat_result) -> None:
+    """Give what root has made to the owner of what is around it, as if it had been made there."""
+    if os.geteuid() == 0:
+        made = os.fstat(entry)
+        if (made.st_uid, made.st_gid) != (owner.st_uid, owner.st_gid):
+            os.fchown(entry, owner.st_uid, owner.st_gid)
+
+
+# Walking
+
+
+class _Descent:
+    """A position in a directory tree, held by one descriptor, which it owns."""
+
+    def __init__(self, top: int, *, lift: bool) -> None:
+        self.fd = top
+        self.names: list[str] = []
+        self._above: list[tuple[int, int]] = []
+        self._lift = lift
+
+    def enter(self, name: str) -> None:
+        """Go down, to a directory that can be listed."""
+        directory = open_directory(name, self.fd, lift=self._lift)
+        try:
+            below = open_listing(directory)
+        finally:
+            os.close(directory)
+        self._above.append(_identity(self.fd))
+        self.names.append(name)
+        self._replace(below)
+
+    def leave(self) -> str:
+        """Go up; the name of what was left, which can be entered and not listed."""
+        above = open_directory("..", self.fd)
+        if _identity(above) != self._above.pop():
+            os.close(above)
+            raise _busy()  # somebody has moved this directory elsewhere
+        self._replace(above)
+        return self.names.pop()
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def _replace(self, fd: int) -> None:
+        os.close(self.fd)
+        self.fd = fd
+
+
+def _busy() -> OSError:
+    return OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+
+def _identity(directory: int) -> tuple[int, int]:
+    status = os.fstat(directory)
+    return status.st_dev, status.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One directory of a walk: where it is, its descriptor until the next step, its entries."""
+
+    parts: Parts
+    fd: int
+    entries: list[tuple[str, os.stat_result]]
+
+
+def listings(
+    top: int,
+    *,
+    lift: bool = False,
+    before: Callable[[Parts, int], None] | None = None,
+    unreadable: Callable[[Parts], None] | None = None,
+) -> Iterator[Listing]:
+    """Every directory from *top* down, parents first and names in order; links are entries.
+
+    Args:
+        top: An open directory.
+        lift: Change the mode of directories that keep their owner out.
+        before: Called with each directory before it is listed.
+        unreadable: Called for each directory that cannot be read, instead of raising.
+
+    Raises:
+        OSError: With ``EBUSY`` if a directory was moved elsewhere while it was walked.
+    """
+    here = _Descent(open_listing(top), lift=lift)
+    try:
+        todo: list[list[str]] = []
+        while True:
+            parts = tuple(here.names)
+            if before is not None:
+                before(parts, here.fd)
+            listing = Listing(parts, here.fd, entries_of(here.fd))
+            yield listing
+            todo.append(
+                [name for name, st in reversed(listing.entries) if stat.S_ISDIR(st.st_mode)]
+            )
+            if not _advance(here, todo, unreadable):
+                return
+    finally:
+        here.close()
+
+
+def entries_of(directory: int) -> list[tuple[str, os.stat_result]]:
+    """Name and status of everything in a directory opened for listing, by name."""
+    entries: list[tuple[str, os.stat_result]] = []
+    with os.scandir(directory) as found:
+        for entry in found:
+            with suppress(FileNotFoundError):
+                entries.append((entry.name, entry.stat(follow_symlinks=False)))
+    entries.sort(key=lambda entry: entry[0])
+    return entries
+
+
+def _advance(
+    here: _Descent, todo: list[list[str]], unreadable: Callable[[Parts], None] | None
+) -> bool:
+    """Go to the next directory; ``False`` if there is none."""
+    while True:
+        while not todo[-1]:
+            todo.pop()
+            if not todo:
+                return False
+            here.leave()
+        name = todo[-1].pop()
+        try:
+            here.enter(name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # it was there when its parent was listed
+        except PermissionError:
+            if unreadable is None:
+                raise
+            unreadable((*here.names, name))
+            continue
+        return True
+
+
+# Removing
+
+
+def remove(name: str, dir_fd: int) -> None:
+    """Remove an entry, whatever it is; a directory with all that is below it.
+
+    Modes that keep the owner out of directories are changed, and what others put in
+    meanwhile is removed too.
+
+    Raises:
+        OSError: If something cannot be removed; what came before it is gone then.
+    """
+    for _ in range(PATIENCE):
+        with suppress(IsADirectoryError):
+            os.unlink(name, dir_fd=dir_fd)
+            return
+        try:
+            _remove_directory(name, dir_fd)
+        except OSError as error:
+            if error.errno not in _CHANGED_MEANWHILE:
+                raise
+        else:
+            return
+    raise _busy()
+
+
+_CHANGED_MEANWHILE = frozenset((errno.EBUSY, errno.ENOTEMPTY, errno.ENOTDIR))
+
+
+def _remove_directory(name: str, dir_fd: int) -> None:
+    here = _Descent(os.dup(dir_fd), lift=True)
+    try:
+        todo = [_emptied(here, name)]
+        while todo:
+            if not todo[-1]:
+                todo.pop()
+                left = here.leave()
+                with suppress(FileNotFoundError):
+                    os.rmdir(left, dir_fd=here.fd)
+            else:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    todo.append(_emptied(here, todo[-1].pop()))
+    finally:
+        here.close()
+
+
+def _emptied(here: _Descent, name: str) -> list[str]:
+    """Enter a directory and remove what is no directory; the names of those that are."""
+    here.enter(name)
+    directories: list[str] = []
+    for below in os.listdir(here.fd):  # noqa: PTH208 - pathlib takes no descriptor
+        try:
+            os.unlink(below, dir_fd=here.fd)
+        except IsADirectoryError:
+            directories.append(below)
+        except FileNotFoundError:
+            pass
+    return directories

@@ -1,0 +1,86 @@
+"""Content hashes of what is on disk, computed again only where something changed.
+
+Rule 1: the hash of a file is kept under its identity (device, inode, size, times), and only
+if the file had been left alone for longer than a filesystem's clock may stand still, so that
+the next change gives it another one.
+Rule 2: a file above 64 MiB is not read: its identity stands for its content. Its fingerprint
+differs after every change, and also after it was written again as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO
+
+from wink_workspace.clock import Clock
+from wink_workspace.errors import FileMissingError
+
+from .disk_tree import DiskEntry, DiskTree, identity_of, settled_before_ns
+from .fingerprints import directory_fingerprint, file_fingerprint, link_fingerprint
+from .model import FileKind
+from .paths import WorkspacePath
+
+__all__ = ["DiskFingerprints"]
+
+_CHUNK_BYTES = 1_048_576
+_MAX_HASHED_BYTES = 67_108_864
+_MAX_KEPT = 100_000
+
+
+class DiskFingerprints:
+    """The fingerprints of a tree; ``n_hashed_bytes`` counts what was read for them so far."""
+
+    def __init__(self, tree: DiskTree, clock: Clock) -> None:
+        self.n_hashed_bytes = 0
+        self._tree = tree
+        self._clock = clock
+        self._kept: dict[tuple[int, int], tuple[tuple[int, ...], str]] = {}
+
+    def of(self, path: WorkspacePath) -> str:
+        """The fingerprint of a file, a link, or a directory with all below it."""
+        there = self._tree.entry(path)
+        if there is None:
+            raise FileMissingError(f"{path} does not exist")
+        if there.kind is FileKind.DIRECTORY:
+            return self._of_directory(path)
+        return self._of_entry(there)
+
+    def _of_directory(self, path: WorkspacePath) -> str:
+        inside: dict[WorkspacePath, list[tuple[str, str]]] = {path: []}
+        for entry in self._tree.walk(path):
+            if entry.kind is FileKind.DIRECTORY:
+                inside[entry.path] = []
+            else:
+                inside[entry.path.parent].append((entry.path.name, self._of_entry(entry)))
+        for directory in reversed(list(inside)[1:]):
+            fingerprint = directory_fingerprint(inside[directory])
+            inside[directory.parent].append((directory.name, fingerprint))
+        return directory_fingerprint(inside[path])
+
+    def _of_entry(self, entry: DiskEntry) -> str:
+        if entry.kind is FileKind.SYMLINK:
+            return link_fingerprint(entry.target or "")
+        if entry.kind is not FileKind.FILE or entry.size_bytes > _MAX_HASHED_BYTES:
+            identity = repr(entry.identity).encode()
+            return file_fingerprint((identity,), executable=entry.executable)
+        kept = self._kept.get(entry.identity[:2])
+        if kept is not None and kept[0] == entry.identity:
+            return kept[1]
+        return self._hashed(entry)
+
+    def _hashed(self, entry: DiskEntry) -> str:
+        settled_ns = settled_before_ns(self._clock)
+        with self._tree.open(entry.path) as stream:
+            chunks = iter(lambda: self._read(stream), b"")
+            fingerprint = file_fingerprint(chunks, executable=entry.executable)
+            unchanged = identity_of(os.fstat(stream.fileno())) == entry.identity
+        if unchanged and entry.changed_ns < settled_ns:
+            if len(self._kept) >= _MAX_KEPT:
+                self._kept.clear()
+            self._kept[entry.identity[:2]] = (entry.identity, fingerprint)
+        return fingerprint
+
+    def _read(self, stream: BinaryIO) -> bytes:
+        chunk = stream.read(_CHUNK_BYTES)
+        self.n_hashed_bytes += len(chunk)
+        return chunk
