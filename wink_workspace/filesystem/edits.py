@@ -43,9 +43,9 @@ def replace_text(
     r"""Replace *old* by *new* in a text file's content.
 
     Line ends: ``\n`` in *old* matches ``\n`` and ``\r\n``. A replaced line keeps its own line
-    end; an added one takes that of the replaced line before it, or else of the line where it
-    is put. In a file without a final newline, an *old* that ends in ``\n`` matches at the end
-    as if there were one, and the file still ends without.
+    end; lines beyond those replaced take that of the line where the replaced text ends. In a
+    file without a final newline, an *old* that ends in ``\n`` matches at the end as if there
+    were one, and the file still ends without.
 
     Args:
         data: The whole content, in UTF-8, or in UTF-16 with a byte order mark.
@@ -189,12 +189,12 @@ class _View:
         return place + bisect_left(self.crlf, place)
 
     def _with_line_ends(self, core: _Core, start: int) -> str:
-        """The new text with the line ends of the one at *start* that it replaces."""
+        """The new text with the line ends of the lines that it replaces and of where it ends."""
         if "\n" not in core.new or not self.crlf:
             return core.new
-        replaced = self.seen[start : start + core.n_old]
-        ends = [self._line_end(start + n) for n, char in enumerate(replaced) if char == "\n"]
-        ends = ends or [self._line_end(self.seen.find("\n", start))]
+        end = start + core.n_old
+        replaced = [n for n in range(start, end) if self.seen[n] == "\n"]
+        ends = [self._line_end(at) for at in (*replaced, self.seen.find("\n", end))]
         *lines, last = core.new.split("\n")
         with_ends = [line + ends[min(n, len(ends) - 1)] for n, line in enumerate(lines)]
         return "".join([*with_ends, last])
@@ -207,7 +207,7 @@ class _View:
 
 
 def _missing(view: _View, old: str, path: str) -> EditError:
-    lines, wanted = view.seen.split("\n"), old.split("\n")
+    lines, wanted = view.seen.split("\n"), old.removesuffix("\n").split("\n")
     place = nearest_place(lines, wanted)
     if place is None:
         return EditError(
