@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from patch_trees import (
@@ -21,8 +20,8 @@ from patch_trees import (
 )
 
 from wink_workspace.errors import PatchError
-from wink_workspace.filesystem.model import FileKind, FileState
-from wink_workspace.filesystem.paths import WorkspacePath, parse_path
+from wink_workspace.filesystem.model import FileKind
+from wink_workspace.filesystem.paths import parse_path
 
 BOUNDED = settings(
     max_examples=60,
