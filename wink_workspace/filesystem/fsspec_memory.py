@@ -155,7 +155,7 @@ class MemoryFsspec(AbstractFileSystem):
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Delete files, links and directories; the root stays, what is in it goes."""
         for place in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
-            if place != self.root_marker:
+            if self._place(place):
                 self._rm(place)
 
     def _rm(self, path: str) -> None:

@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal, Protocol, cast
 
 from immutables import Map
 
-from wink_workspace.errors import InvalidPathError, LimitExceededError, MountError
+from wink_workspace.errors import InvalidPathError, LimitExceededError, MountError, UsageError
 
 from .host_tree import HostTree
 from .model import FileKind, FileStat
@@ -238,6 +238,12 @@ class UrlMount:
     at: str | WorkspacePath
     mode: Literal["read-only", "copy-on-write"] = "read-only"
     storage_options: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("read-only", "copy-on-write"):
+            raise UsageError(
+                f"unknown mode {self.mode!r} for a mount", hint="Use read-only or copy-on-write."
+            )
 
     def load(self) -> MountedTree:
         """Look at what the URL names, without reading it.

@@ -122,7 +122,7 @@ NAMES = (
 )
 """Names that are odd and valid; each is a name of its own."""
 
-READERS: Mapping[str, Callable[[Filesystem, str], object]] = {
+READERS: dict[str, Callable[[Filesystem, str], object]] = {
     "stat": lambda files, path: files.stat(path),
     "exists": lambda files, path: files.exists(path),
     "list": lambda files, path: files.list(path),
@@ -138,7 +138,7 @@ READERS: Mapping[str, Callable[[Filesystem, str], object]] = {
 }
 """Every method that looks, called with one path."""
 
-MUTATORS: Mapping[str, Callable[[Filesystem, str], object]] = {
+MUTATORS: dict[str, Callable[[Filesystem, str], object]] = {
     "write_bytes": lambda files, path: files.write_bytes(path, b"x"),
     "write_text": lambda files, path: files.write_text(path, "x"),
     "create": lambda files, path: files.write_bytes(path, b"x", mode="create"),

@@ -1,0 +1,148 @@
+"""What the protocol does when something goes wrong in the middle."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from wink_workspace.errors import (
+    FilesystemError,
+    LimitExceededError,
+    LinkError,
+    PatchError,
+    RollbackError,
+)
+from wink_workspace.filesystem import (
+    FileKind,
+    FileStat,
+    FilesystemLimits,
+    MemoryFilesystem,
+    WorkspacePath,
+    WriteMode,
+    parse_path,
+)
+from wink_workspace.testing import CrashError, FailingFilesystem
+from wink_workspace.testing.filesystem_contract import contents
+
+TWO_FILES = (
+    "*** Begin Patch\n*** Update File: a\n@@\n-a\n+A\n*** Update File: b\n@@\n-b\n+B\n"
+    "*** Add File: new/c\n+C\n*** End Patch\n"
+)
+
+
+class BrokenFilesystem(MemoryFilesystem):
+    """One that fails at the first write to *broken* and at all later ones to *stuck*."""
+
+    broken = stuck = parse_path("none")
+    failed = False
+
+    def _write(self, path: WorkspacePath, data: bytes, *, mode: WriteMode) -> None:
+        if path == self.broken or (self.failed and path == self.stuck):
+            self.failed = True
+            raise CrashError(f"{path} cannot be written")
+        super()._write(path, data, mode=mode)
+
+
+class CrowdedFilesystem(MemoryFilesystem):
+    """One in which somebody else puts a file into each directory that is made."""
+
+    def _mkdir(self, path: WorkspacePath) -> None:
+        super()._mkdir(path)
+        super()._write(path / "theirs", b"theirs", mode="create")
+
+
+class GrowingFilesystem(MemoryFilesystem):
+    """One whose files grow between being looked at and being read."""
+
+    def _stat(self, path: WorkspacePath) -> FileStat | None:
+        there = super()._stat(path)
+        if there is None or there.kind is FileKind.DIRECTORY:
+            return there
+        return FileStat(path, there.kind, 1)
+
+
+@pytest.mark.behaviour(34)
+def test_file_that_cannot_be_put_back_is_told_after_all_others_were() -> None:
+    files = BrokenFilesystem({"a": "a\n", "b": "b\n"})
+    files.stuck, files.broken = parse_path("a"), parse_path("new/c")
+    with pytest.raises(RollbackError, match="put back") as caught:
+        files.apply_patch(TWO_FILES)
+    assert [str(failure) for failure in caught.value.failures] == ["a cannot be written"]
+    assert isinstance(caught.value.__cause__, CrashError)
+    assert files.read_bytes("a") == b"A\n"
+    assert files.read_bytes("b") == b"b\n"
+    assert not files.exists("new")
+
+
+def test_interrupt_during_a_patch_puts_the_files_back_and_goes_on() -> None:
+    inner = MemoryFilesystem({"a": "a\n", "b": "b\n"})
+    before = contents(inner)
+    files = FailingFilesystem(inner, fail_at=2, error=KeyboardInterrupt(), afterwards=True)
+    with pytest.raises(KeyboardInterrupt):
+        files.apply_patch(TWO_FILES)
+    assert contents(inner) == before
+
+
+def test_directory_made_on_the_way_stays_if_somebody_else_uses_it() -> None:
+    files = CrowdedFilesystem()
+    with pytest.raises(FilesystemError):
+        files.move("missing", "x")
+    failing = FailingFilesystem(files, fail_at=2)
+    with pytest.raises(CrashError):
+        failing.write_bytes("new/mine", b"mine")
+    assert sorted(contents(files)) == ["new", "new/theirs"]
+
+
+@pytest.mark.behaviour(42)
+def test_patch_cannot_make_a_link_that_leaves_the_workspace() -> None:
+    files = MemoryFilesystem()
+    with pytest.raises(LinkError, match="outside"):
+        files.apply_patch(
+            "diff --git a/link b/link\nnew file mode 120000\n--- /dev/null\n+++ b/link\n"
+            "@@ -0,0 +1 @@\n+../../etc/passwd\n\\ No newline at end of file\n"
+        )
+    assert contents(files) == {}
+
+
+def test_patch_through_a_link_is_refused_by_name() -> None:
+    files = MemoryFilesystem({"real/a": "a\n"})
+    files.symlink("link", "real")
+    with pytest.raises(PatchError, match="link"):
+        files.apply_patch("--- a/link/a\n+++ b/link/a\n@@ -1 +1 @@\n-a\n+b\n")
+    assert files.read_bytes("real/a") == b"a\n"
+
+
+def test_patch_may_turn_a_link_into_a_directory() -> None:
+    files = MemoryFilesystem({"real/a": "a\n"})
+    files.symlink("d", "real")
+    files.apply_patch(
+        "diff --git a/d b/d\ndeleted file mode 120000\n--- a/d\n+++ /dev/null\n@@ -1 +0,0 @@\n"
+        "-real\n\\ No newline at end of file\n"
+        "diff --git a/d/a b/d/a\nnew file mode 100755\n--- /dev/null\n+++ b/d/a\n"
+        "@@ -0,0 +1 @@\n+mine\n"
+    )
+    assert files.stat("d", follow=False).kind is FileKind.DIRECTORY
+    assert files.stat("d/a").executable
+    assert files.read_bytes("real/a") == b"a\n"
+
+
+@pytest.mark.behaviour(46)
+def test_replacement_that_would_fill_the_memory_is_refused_before_it_is_made() -> None:
+    files = MemoryFilesystem({"a": "e\r\n" * 200_000})
+    with pytest.raises(LimitExceededError, match=r"200000000000 bytes for a, at most 1048576"):
+        files.edit("a", "e\n", "x" * 1_000_000, replace_all=True)
+
+
+@pytest.mark.behaviour(46)
+def test_file_that_grew_while_it_was_looked_at_is_not_cut() -> None:
+    files = GrowingFilesystem({"a": "old " * 100}, limits=FilesystemLimits(write_bytes=100))
+    with pytest.raises(LimitExceededError, match=r"101 bytes for a, at most 100"):
+        files.edit("a", "old", "new")
+    assert len(files.read_bytes("a")) == 400
+
+
+def test_stream_can_be_read_and_sought() -> None:
+    with MemoryFilesystem({"a": "hello"}).open("a") as stream:
+        assert stream.seek(1, io.SEEK_SET) == 1
+        assert stream.read() == b"ello"
