@@ -177,5 +177,7 @@ def test_directories_are_made_and_deleted_as_asked(files: MemoryFilesystem) -> N
         view.rmdir("a.txt")
     assert view.ls("a.txt", detail=False) == ["/a.txt"]
     assert view.ls("/", detail=False) == ["/a.txt", "/d", "/x"]
+    view.rm(["a.txt", "/d/b.txt"])
+    assert view.find("", withdirs=True) == ["/d", "/x"]
     view.rm("/", recursive=True)
     assert files.list() == ()

@@ -274,6 +274,14 @@ def test_url_is_read_when_it_is_needed_and_never_written(remote: str) -> None:
     assert not source.exists("/mounted/new.txt")
 
 
+def test_remote_file_stays_as_it_was_first_read(remote: str) -> None:
+    files = MemoryFilesystem(mounts=[UrlMount(remote, "far", mode="copy-on-write")])
+    assert files.read_text("far/a.txt").lines == ("a",)
+    fsspec.filesystem("memory").pipe("/mounted/a.txt", b"changed\n")
+    assert files.edit("far/a.txt", "a", "b").n_replaced == 1
+    assert files.read_bytes("far/a.txt") == b"b\n"
+
+
 def test_snapshot_and_changes_span_url_mounts(remote: str) -> None:
     files = MemoryFilesystem(mounts=[UrlMount(remote, "far", mode="copy-on-write")])
     token, fingerprint = files.snapshot(), files.fingerprint()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 
 import pytest
 
@@ -125,6 +126,24 @@ def test_patch_may_turn_a_link_into_a_directory() -> None:
     assert files.stat("d", follow=False).kind is FileKind.DIRECTORY
     assert files.stat("d/a").executable
     assert files.read_bytes("real/a") == b"a\n"
+
+
+@pytest.mark.behaviour(22)
+def test_directory_that_a_patch_made_a_file_comes_back_when_it_fails() -> None:
+    patch = (
+        "diff --git a/d/a b/d\nrename from d/a\nrename to d\n"
+        "diff --git a/e b/e\nnew file mode 100644\n--- /dev/null\n+++ b/e\n@@ -0,0 +1 @@\n+e\n"
+    )
+    for n in itertools.count(1):
+        inner = MemoryFilesystem({"d/a": "a\n"})
+        before = contents(inner)
+        try:
+            FailingFilesystem(inner, fail_at=n).apply_patch(patch)
+        except CrashError:
+            assert contents(inner) == before, f"a trace is left after change {n}"
+        else:
+            assert (n, inner.read_bytes("d")) == (5, b"a\n")
+            break
 
 
 @pytest.mark.behaviour(46)

@@ -97,6 +97,13 @@ def test_remote_directory_is_listed_once_and_only_when_looked_into() -> None:
     assert before.fingerprint == fingerprint != changed.fingerprint
 
 
+def test_tree_stays_the_same_object_when_nothing_in_it_is_replaced() -> None:
+    leaf = File(b"")
+    root = tree_of({parse_path("a/b"): leaf})
+    assert replaced(root, parse_path("a/b"), leaf) is root
+    assert replaced(root, parse_path("a/none"), None) is root
+
+
 def test_node_cannot_be_put_below_a_file_or_nothing() -> None:
     root = tree_of({parse_path("a"): File(b"")})
     with pytest.raises(DirectoryExpectedError, match="a is not a directory"):

@@ -1,7 +1,7 @@
 """Content hashes of files, links and directories, the same for every backend.
 
 A fingerprint covers all that a workspace keeps of a path and nothing else: two equal trees
-have equal fingerprints wherever they are stored.
+have equal fingerprints wherever they are stored. The one exception is what is not loaded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-__all__ = ["directory_fingerprint", "file_fingerprint", "link_fingerprint"]
+__all__ = [
+    "directory_fingerprint",
+    "file_fingerprint",
+    "link_fingerprint",
+    "remote_fingerprint",
+]
 
 
 def file_fingerprint(chunks: Iterable[bytes], *, executable: bool) -> str:
@@ -18,6 +23,11 @@ def file_fingerprint(chunks: Iterable[bytes], *, executable: bool) -> str:
     for chunk in chunks:
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def remote_fingerprint(identity: str) -> str:
+    """The hash of what is not loaded, from what stands for it."""
+    return hashlib.sha256(b"remote\0" + _encoded(identity)).hexdigest()
 
 
 def link_fingerprint(target: str) -> str:

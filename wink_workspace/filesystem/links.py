@@ -35,7 +35,8 @@ def physical_path(stat: Stat, path: WorkspacePath, *, follow: bool) -> Workspace
     What does not exist is where it would be made.
 
     Raises:
-        LinkError: If a link is absolute, leaves the root, or is one of more than 40.
+        LinkError: If a link is absolute, leaves the root, is one of more than 40, or leads to
+            something missing whose path would not be valid.
         FileMissingError: If a link leads through something that does not exist.
         DirectoryExpectedError: If a link leads through something that is a file.
     """
@@ -97,7 +98,12 @@ class _Walk:
                 f"{self._path} leads through {self._here / name}, which is missing"
             )
         rest = WorkspacePath((*self._here.parts, name, *reversed(self._todo)))
-        return parse_path(str(rest)) if self._n_links else rest
+        if self._n_links == 0:
+            return rest
+        try:
+            return parse_path(str(rest))
+        except (InvalidPathError, LimitExceededError) as error:
+            raise LinkError(f"{self._path} leads to no valid path: {error.message}") from error
 
 
 def check_target(path: WorkspacePath, target: str) -> None:

@@ -223,7 +223,8 @@ class _Fsspec(Protocol):
 class UrlMount:
     """A file or directory at any URL that fsspec knows, read when it is needed.
 
-    What was read once stays as it was read. Writing never reaches the URL.
+    What was listed stays as it was listed, and a file of up to 1 MiB as it was first read.
+    Writing never reaches the URL.
 
     Args:
         url: Such as ``s3://bucket/data``, ``zip://::file:///tmp/a.zip``; a link in a local

@@ -18,6 +18,7 @@ import io
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import BinaryIO, Protocol
 
 from immutables import Map
@@ -29,7 +30,12 @@ from wink_workspace.errors import (
     SnapshotError,
 )
 
-from .fingerprints import directory_fingerprint, file_fingerprint, link_fingerprint
+from .fingerprints import (
+    directory_fingerprint,
+    file_fingerprint,
+    link_fingerprint,
+    remote_fingerprint,
+)
 from .model import FileChange, FileKind, FileStat, FileState
 from .paths import ROOT, WorkspacePath
 
@@ -51,6 +57,8 @@ __all__ = [
     "tree_changes",
     "tree_of",
 ]
+
+_KEPT_BYTES = 1_048_576
 
 
 # Nodes
@@ -107,14 +115,18 @@ class FileSource(Protocol):
 
 
 class RemoteFile(File):
-    """A file whose content stays at its source until somebody needs the whole of it."""
+    """A file whose content stays at its source until somebody reads it.
+
+    It is then kept, so that it cannot change any more; one above 1 MiB is kept only when
+    somebody needs the whole of it at once.
+    """
 
     __slots__ = ("_loaded", "_source")
 
     def __init__(self, source: FileSource, *, executable: bool = False) -> None:
         super().__init__(b"", executable=executable)
         self._loaded: bytes | None = None
-        self._fingerprint = file_fingerprint((source.identity.encode(),), executable=executable)
+        self._fingerprint = remote_fingerprint(f"{executable} {source.identity}")
         self._source = source
 
     @property
@@ -131,8 +143,9 @@ class RemoteFile(File):
         return self._source.size_bytes if self._loaded is None else len(self._loaded)
 
     def open(self) -> BinaryIO:
-        """The content as a stream, of which only what is read is loaded."""
-        return self._source.open() if self._loaded is None else super().open()
+        """The content as a stream."""
+        stays_remote = self._loaded is None and self._source.size_bytes > _KEPT_BYTES
+        return self._source.open() if stays_remote else super().open()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +223,7 @@ class RemoteDirectory(Directory):
     def __init__(self, source: DirectorySource) -> None:
         super().__init__()
         self._loaded: Map[str, Node] | None = None
-        self._fingerprint = file_fingerprint((source.identity.encode(),), executable=False)
+        self._fingerprint = remote_fingerprint(source.identity)
         self._height = 0
         self._source = source
 
@@ -350,7 +363,7 @@ def merged(below: Directory, above: Directory, path: WorkspacePath = ROOT) -> Di
     if isinstance(above, RemoteDirectory):
         raise PathExistsError(f"{path} is not empty")
     children = below.children
-    for name, child in above.children.items():
+    for name, child in sorted(above.children.items(), key=itemgetter(0)):
         there = children.get(name)
         if isinstance(there, Directory) and isinstance(child, Directory):
             child = merged(there, child, path / name)

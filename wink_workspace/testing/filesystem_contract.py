@@ -748,9 +748,13 @@ class FilesystemContract(_Suite):
             filesystem.symlink("full", "file.txt")
 
     def test_path_that_a_link_makes_too_long_is_refused(self, filesystem: Filesystem) -> None:
-        filesystem.symlink("link", "a/" * 70)
-        with pytest.raises(LimitExceededError):
-            filesystem.write_bytes("link/file", b"")
+        filesystem.symlink("long", "a/" * 70)
+        filesystem.symlink("odd", "a\\b")
+        for path in ("long/file", "long", "odd"):
+            with pytest.raises(LinkError, match=r"no valid path"):
+                filesystem.write_bytes(path, b"")
+            assert not filesystem.exists(path)
+        assert filesystem.grep("x").n_unreadable == 2
 
     # Searching
 
