@@ -55,7 +55,7 @@ class EndlessTree:
 
 def test_many_double_stars_cost_no_more_than_their_number() -> None:
     pattern = compile_glob("**/a/" * 20 + "b")
-    positions = pattern.start()
+    positions = pattern.start
     for _ in range(60):
         positions = pattern.step(positions, "a")
         assert len(positions) <= 2 * 20 + 2

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
@@ -52,8 +52,6 @@ _MAX_PATTERN_CHARS = 1_000
 _MAX_ALTERNATIVES = 100
 _MAX_SEARCHED_LINE_CHARS = 100_000
 
-Positions = frozenset[tuple[int, int]]
-
 
 class SearchTimer:
     """How much of a search's time is left."""
@@ -83,51 +81,42 @@ class SearchTimer:
 
 
 @dataclass(frozen=True, slots=True)
-class GlobPattern:
-    """A parsed glob: alternatives of segments, ``None`` standing for ``**``."""
+class _Position:
+    """A place between two segments: which names it takes, and where those lead."""
 
-    alternatives: tuple[tuple[re.Pattern[str] | None, ...], ...]
+    takes: Callable[[str], object]
+    leads_to: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobPattern:
+    """A parsed glob, made by ``compile_glob``.
+
+    Matching begins at the positions ``start`` and goes on with ``step``, name by name.
+    """
+
+    start: frozenset[int]
+    positions: tuple[_Position, ...]
+    ends: frozenset[int]
     directories_only: bool = False
 
-    def start(self) -> Positions:
-        """Where matching begins, above the first name."""
-        return self._closed((which, 0) for which in range(len(self.alternatives)))
-
-    def step(self, positions: Positions, name: str) -> Positions:
+    def step(self, at: frozenset[int], name: str) -> frozenset[int]:
         """Where it stands after one more *name*; empty when nothing below can match."""
-        return self._closed(self._moves(positions, name))
+        found = (self.positions[each] for each in at)
+        return frozenset().union(*(there.leads_to for there in found if there.takes(name)))
 
-    def accepts(self, positions: Positions, kind: FileKind) -> bool:
+    def accepts(self, at: frozenset[int], kind: FileKind) -> bool:
         """Whether the path that led here matches, being of *kind*."""
         if self.directories_only and kind is not FileKind.DIRECTORY:
             return False
-        return any(at == len(self.alternatives[which]) for which, at in positions)
+        return not self.ends.isdisjoint(at)
 
     def matches(self, parts: Iterable[str], kind: FileKind = FileKind.FILE) -> bool:
         """Whether a whole path matches."""
-        positions = self.start()
+        at = self.start
         for name in parts:
-            positions = self.step(positions, name)
-        return self.accepts(positions, kind)
-
-    def _moves(self, positions: Positions, name: str) -> Iterator[tuple[int, int]]:
-        for which, at in positions:
-            if at < len(self.alternatives[which]):
-                segment = self.alternatives[which][at]
-                if segment is None:
-                    yield which, at
-                elif segment.match(name):
-                    yield which, at + 1
-
-    def _closed(self, positions: Iterable[tuple[int, int]]) -> Positions:
-        """Add the positions behind each ``**``, which may stand for nothing."""
-        closed = set(positions)
-        for which, at in tuple(closed):
-            segments = self.alternatives[which]
-            while at < len(segments) and segments[at] is None:
-                at += 1
-                closed.add((which, at))
-        return frozenset(closed)
+            at = self.step(at, name)
+        return self.accepts(at, kind)
 
 
 def compile_glob(pattern: str) -> GlobPattern:
@@ -138,8 +127,33 @@ def compile_glob(pattern: str) -> GlobPattern:
         LimitExceededError: If it is too long or has too many alternatives.
         InvalidPathError: If it is absolute or holds ``..``, a backslash or a NUL.
     """
-    alternatives = tuple(_segments(text) for text in _expanded(_checked_length(pattern)))
-    return GlobPattern(alternatives, directories_only=pattern.endswith("/"))
+    start: list[int] = []
+    positions: list[_Position] = []
+    ends: list[int] = []
+    for text in _expanded(_checked_length(pattern)):
+        segments = _segments(text)
+        first = len(positions)
+        start += _reached(segments, 0, first)
+        positions += (_position(segments, at, first) for at in range(len(segments)))
+        ends.append(len(positions))
+        positions.append(_Position(lambda _: False, frozenset()))
+    only_directories = pattern.endswith("/")
+    return GlobPattern(frozenset(start), tuple(positions), frozenset(ends), only_directories)
+
+
+def _position(segments: Sequence[str], at: int, first: int) -> _Position:
+    if segments[at] == "**":
+        return _Position(lambda _: True, frozenset(_reached(segments, at, first)))
+    takes = re.compile(fnmatch.translate(segments[at])).match
+    return _Position(takes, frozenset(_reached(segments, at + 1, first)))
+
+
+def _reached(segments: Sequence[str], at: int, first: int) -> range:
+    """The position *at*, and those behind it where ``**`` may stand for nothing."""
+    end = at
+    while end < len(segments) and segments[end] == "**":
+        end += 1
+    return range(first + at, first + end + 1)
 
 
 def compile_filter(pattern: str) -> GlobPattern:
@@ -157,13 +171,12 @@ def _checked_length(pattern: str) -> str:
     return pattern
 
 
-def _segments(text: str) -> tuple[re.Pattern[str] | None, ...]:
+def _segments(text: str) -> tuple[str, ...]:
     names = parse_path(text).parts
     if not names:
         raise PatternError("the glob pattern is empty", hint="Use '*' or '**/*.py', say.")
-    if names[-1] == "**":
-        names = (*names, "*")  # it stands for all below, the directory itself not included
-    return tuple(None if name == "**" else re.compile(fnmatch.translate(name)) for name in names)
+    # At the end it stands for all below, the directory itself not included.
+    return (*names, "*") if names[-1] == "**" else names
 
 
 def _expanded(pattern: str) -> tuple[str, ...]:
@@ -213,15 +226,15 @@ def find(
     Raises:
         SearchTimeoutError: When the *timer* ends.
     """
-    levels = [(_sorted_children(children, base), pattern.start())]
+    levels = [(_sorted_children(children, base), pattern.start)]
     while levels:
-        entries, positions = levels[-1]
+        entries, at = levels[-1]
         entry = next(entries, None)
         if timer is not None:
             timer.left_s()
         if entry is None:
             levels.pop()
-        elif here := pattern.step(positions, entry.path.name):
+        elif here := pattern.step(at, entry.path.name):
             if pattern.accepts(here, entry.kind):
                 yield entry
             if entry.kind is FileKind.DIRECTORY:
