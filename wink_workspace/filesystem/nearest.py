@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import heapq
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
@@ -55,14 +55,12 @@ def _cut(line: str) -> str:
 
 def _place_by_equal_lines(lines: Sequence[str], keys: Sequence[str], expected: int) -> int | None:
     """Let each line that occurs in both vote for where the wanted text would begin."""
-    offsets: dict[str, list[int]] = defaultdict(list)
-    for offset, key in enumerate(keys):
-        if key:
-            offsets[key].append(offset)
+    offsets = {key: offset for offset, key in reversed(list(enumerate(keys))) if key}
     votes: Counter[int] = Counter()
     for n, line in enumerate(islice(lines, _MAX_LINES)):
-        for offset in offsets.get(line.strip()[:_MAX_CHARS], ()):
-            votes[n - offset] += len(keys[offset])
+        key = line.strip()[:_MAX_CHARS]
+        if key in offsets:
+            votes[n - offsets[key]] += len(key)
     if not votes:
         return None
     return max(votes, key=lambda place: (votes[place], -abs(place - expected)))

@@ -25,10 +25,13 @@ patch that was cut off is refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from .model import FileKind
 from .patch_headers import is_header
 from .patch_parts import (
+    BODY_SIGNS,
+    EMPTY_LINES,
     FilePatch,
     Hunk,
     Mode,
@@ -49,7 +52,6 @@ _DELETE = b"*** Delete File:"
 _MOVE = b"*** Move to:"
 _END_OF_FILE = b"*** End of File"
 _NUMBERS = re.compile(rb"@@ -(\d{1,9})(?:,\d{1,9})? \+\d{1,9}(?:,\d{1,9})?(?: @@|\s*$)")
-_BODY_SIGNS = (b" ", b"-", b"+", b"\\")
 
 
 def is_envelope_start(line: bytes) -> bool:
@@ -149,9 +151,9 @@ def _updated(lines: PatchLines, name: bytes, number: int) -> FilePatch:
 
 def _at_hunk(lines: PatchLines) -> bool:
     """Skip empty lines, which mean nothing between hunks; whether one begins."""
-    while not lines.ended and not lines.peek().strip(b"\r"):
+    while not lines.ended and lines.peek() in EMPTY_LINES:
         lines.at += 1
-    return lines.peek().startswith((b"@@", *_BODY_SIGNS))
+    return lines.peek().startswith((b"@@", *BODY_SIGNS))
 
 
 def _hunk(lines: PatchLines) -> Hunk:
@@ -172,12 +174,13 @@ def _hunk(lines: PatchLines) -> Hunk:
     return Hunk(number, hunk_body(body, first), old_start, tuple(scopes), at_end)
 
 
-def _body(lines: PatchLines) -> list[bytes]:
-    n = 0
-    while lines.has(n) and lines.peek(n)[:1].strip(b"\r") in (b"", *_BODY_SIGNS):
-        n += 1
-    body = list(lines.all[lines.at : lines.at + n])
-    lines.at += n
-    while body and not body[-1].strip(b"\r"):
-        body.pop()
-    return body
+def _body(lines: PatchLines) -> Sequence[bytes]:
+    every, first = lines.all, lines.at
+    while not lines.ended and (
+        every[lines.at].startswith(BODY_SIGNS) or every[lines.at] in EMPTY_LINES
+    ):
+        lines.at += 1
+    end = lines.at
+    while end > first and every[end - 1] in EMPTY_LINES:
+        end -= 1
+    return every[first:end]

@@ -94,8 +94,8 @@ def is_name_pair(lines: PatchLines, n: int = 0) -> bool:
 
 def names_one_file(lines: PatchLines, n: int) -> bool:
     """Whether the pair of name lines there looks like a header, not like changed lines."""
-    old, _ = _file_name(lines.peek(n)[4:], lines.number + n)
-    new, _ = _file_name(lines.peek(n + 1)[4:], lines.number + n + 1)
+    old, _ = _file_name(lines.peek(n)[4:])
+    new, _ = _file_name(lines.peek(n + 1)[4:])
     return old is None or new is None or _common_name(old, new) is not None
 
 
@@ -118,9 +118,9 @@ def read_header(lines: PatchLines) -> Header:
 
 def _take_extended(header: Header, line: bytes, number: int) -> bool:
     """Note what an extended header line says; whether it is one."""
-    key = next((key for key in _EXTENDED if line.startswith(key)), None)
-    if key is None:
+    if not line.startswith(_EXTENDED):
         return False
+    key = next(key for key in _EXTENDED if line.startswith(key))
     value = line[len(key) :]
     if b" mode " in key:
         _note_mode(header, key, _mode(value, number))
@@ -167,15 +167,14 @@ def _mode(text: bytes, number: int) -> Mode:
 
 
 def _take_name_pair(header: Header, lines: PatchLines) -> None:
-    number = lines.number
-    header.old_name, created = _file_name(lines.take()[4:], number)
-    header.new_name, deleted = _file_name(lines.take()[4:], number + 1)
+    header.old_name, created = _file_name(lines.take()[4:])
+    header.new_name, deleted = _file_name(lines.take()[4:])
     header.created |= created
     header.deleted |= deleted
     header.expects_hunks = True
 
 
-def _file_name(text: bytes, number: int) -> tuple[bytes | None, bool]:
+def _file_name(text: bytes) -> tuple[bytes | None, bool]:
     """The name in a ``---`` or ``+++`` line (``None`` for /dev/null), and if no file is meant."""
     if text.startswith(b'"') and (unquoted := unquote_name(text)):
         return unquoted[0], _is_epoch(unquoted[1])

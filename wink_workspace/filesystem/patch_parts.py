@@ -12,6 +12,8 @@ from .model import FileKind
 from .paths import WorkspacePath, parse_path
 
 __all__ = [
+    "BODY_SIGNS",
+    "EMPTY_LINES",
     "BinaryChange",
     "FilePatch",
     "Hunk",
@@ -22,6 +24,11 @@ __all__ = [
     "patch_path",
     "scope_text",
 ]
+
+BODY_SIGNS = (b" ", b"-", b"+", b"\\")
+"""How a line of a hunk begins."""
+EMPTY_LINES = (b"", b"\r")
+"""Lines that count as empty context, for which many a writer forgets the space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +131,10 @@ class PatchLines:
 
     def peek(self, n: int = 0) -> bytes:
         """The *n*-th line from the current one; empty after the end."""
-        return self.all[self.at + n] if self.has(n) else b""
+        try:
+            return self.all[self.at + n]
+        except IndexError:
+            return b""
 
     def take(self) -> bytes:
         """The current line; the next one is current then."""
@@ -155,8 +165,7 @@ def patch_path(name: bytes, line: int) -> WorkspacePath:
 def hunk_body(lines: Sequence[bytes], first: int) -> tuple[bytes, ...]:
     r"""A hunk's lines as ``Hunk.body`` has them; *first* is the number of the first.
 
-    An empty line counts as an empty line of context, for which many a writer forgets the
-    space. A ``\ No newline at end of file`` takes the newline off the line before it.
+    A ``\ No newline at end of file`` takes the newline off the line before it.
     """
     body: list[bytes] = []
     ended = b""  # the signs of lines that may not follow, since the file has ended
@@ -164,8 +173,8 @@ def hunk_body(lines: Sequence[bytes], first: int) -> tuple[bytes, ...]:
         if line.startswith(b"\\"):
             ended += _end_without_newline(body, number)
             continue
-        text = b" " + line if line in (b"", b"\r") else line
-        if text[:1] in ended:
+        text = b" " + line if line in EMPTY_LINES else line
+        if ended and text[:1] in ended:
             raise malformed(
                 number,
                 "a line follows one that is marked as the last of the file",

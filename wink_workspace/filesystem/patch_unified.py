@@ -14,6 +14,8 @@ import re
 from .git_binary import decode_lines, inflate
 from .patch_headers import Header, is_header, is_name_pair, names_one_file, read_header
 from .patch_parts import (
+    BODY_SIGNS,
+    EMPTY_LINES,
     BinaryChange,
     FilePatch,
     Hunk,
@@ -33,6 +35,7 @@ _HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))?(?:
 _BINARY = re.compile(rb"(literal|delta) (\d{1,12})")
 _BOUNDARIES = (b"@@", b"diff ", b"--- ", b"-- ", b"*** ", b"Index: ", b"From ", b"Only in ", b"```")
 _OTHER_FORM = (b"*** Begin", b"*** End", b"*** Add", b"*** Update", b"*** Delete", b"*** Move")
+_MAY_MATTER = (b"diff ", b"-", b"+", b"@@", b"*", b"From ", b"GIT ")
 _SIGNATURES = (b"-- ", b"--")  # what git puts between a patch and its version in a mail
 _CORRECT_COUNTS = "Begin lines of context with a space, and correct the counts in the '@@' line."
 
@@ -60,9 +63,11 @@ class _Reader:
     def skip_to_header(self) -> bool:
         """Go on to the next section; whether there is one."""
         while not self.lines.ended:
-            if is_header(self.lines):
-                return True
-            self._check_skipped(self.lines.peek())
+            line = self.lines.peek()
+            if line.startswith(_MAY_MATTER):
+                if is_header(self.lines):
+                    return True
+                self._check_skipped(line)
             self.lines.at += 1
         return False
 
@@ -158,14 +163,21 @@ class _Reader:
         """How many lines the hunk has by its counts; ``None`` if they do not fit."""
         n_old = int(stated[2] or 1)
         n_new = int(stated[4] or 1)
-        n = 0
-        while n_old > 0 or n_new > 0 or self.lines.peek(n).startswith(b"\\"):
-            sign = self.lines.peek(n)[:1].strip(b"\r") or b" "
-            if sign not in b" -+\\" or not self.lines.has(n):
+        lines, at = self.lines.all, self.lines.at
+        while (n_old > 0 or n_new > 0) and at < len(lines):
+            line = lines[at]
+            if line.startswith(b"+"):
+                n_new -= 1
+            elif line.startswith(b"-"):
+                n_old -= 1
+            elif line.startswith(b" ") or line in EMPTY_LINES:
+                n_old -= 1
+                n_new -= 1
+            elif not line.startswith(b"\\"):
                 return None
-            n_old -= sign in b" -"
-            n_new -= sign in b" +"
-            n += 1
+            at += 1
+        n = at - self.lines.at
+        n += self.lines.peek(n).startswith(b"\\")
         fits = n_old == n_new == 0 and not self._goes_on(n)
         return n if fits else None
 
@@ -176,23 +188,24 @@ class _Reader:
 
     def _n_visible(self) -> int:
         """How many lines look like the hunk's, empty ones at the end aside."""
-        n = 0
-        while self._looks_like_body(n):
-            n += 1
-        if self.lines.has(n) and not self.lines.peek(n).startswith(_BOUNDARIES):
+        lines, at = self.lines.all, self.lines.at
+        while at < len(lines) and (lines[at].startswith(BODY_SIGNS) or lines[at] in EMPTY_LINES):
+            if lines[at].startswith(b"--") and self._ends_here(at - self.lines.at):
+                break
+            at += 1
+        if at < len(lines) and not lines[at].startswith(_BOUNDARIES):
+            n = at - self.lines.at
             raise self._malformed("no line of a hunk", _CORRECT_COUNTS, n)
-        while n and self.lines.peek(n - 1) in (b"", b"\r"):
-            n -= 1
-        return n
+        while at > self.lines.at and lines[at - 1] in EMPTY_LINES:
+            at -= 1
+        return at - self.lines.at
 
-    def _looks_like_body(self, n: int) -> bool:
-        line = self.lines.peek(n)
-        if not self.lines.has(n) or line in _SIGNATURES:
-            return False
-        if not is_name_pair(self.lines, n):
-            return line[:1].strip(b"\r") in (b"", b" ", b"-", b"+", b"\\")
+    def _ends_here(self, n: int) -> bool:
+        """Whether this line, which may be one that is taken out, is not the hunk's."""
+        if self.lines.peek(n) in _SIGNATURES or not is_name_pair(self.lines, n):
+            return self.lines.peek(n) in _SIGNATURES
         if names_one_file(self.lines, n) and self.lines.peek(n + 2).startswith(b"@@"):
-            return False
+            return True
         raise self._malformed(
             "this may be a file header or a changed line",
             "Correct the counts in the '@@' line before it.",
