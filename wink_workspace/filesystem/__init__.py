@@ -5,6 +5,9 @@
 regex.
 """
 
+from .changes import ChangeTracker, Dirty
+from .changes_index import FileIndex
+from .changes_scan import ScanTracker, open_tracker
 from .diff import render_diff
 from .disk import DiskFilesystem, DiskHistory
 from .disk_tree import DiskEntry, DiskTree
@@ -35,12 +38,15 @@ __all__ = [
     "MAX_PATH_DEPTH",
     "MAX_SEGMENT_BYTES",
     "ROOT",
+    "ChangeTracker",
+    "Dirty",
     "DiskEntry",
     "DiskFilesystem",
     "DiskHistory",
     "DiskTree",
     "EditResult",
     "FileChange",
+    "FileIndex",
     "FileKind",
     "FilePatch",
     "FileStat",
@@ -59,12 +65,14 @@ __all__ = [
     "PatchResult",
     "PatchedFile",
     "Replacement",
+    "ScanTracker",
     "SkippedFile",
     "TextWindow",
     "UrlMount",
     "WorkspacePath",
     "WriteMode",
     "WriteResult",
+    "open_tracker",
     "parse_patch",
     "parse_path",
     "plan_patch",

@@ -17,11 +17,14 @@ What no tracker sees, and why that is bearable:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .paths import ROOT, WorkspacePath
 
-__all__ = ["ChangeTracker", "Dirty"]
+if TYPE_CHECKING:
+    from .changes_index import FileIndex
+
+__all__ = ["ChangeTracker", "Dirty", "Noted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,36 @@ class Dirty:
     def __bool__(self) -> bool:
         return bool(self.paths or self.prefixes)
 
+    def __or__(self, other: Dirty) -> Dirty:
+        reasons = [each.reason for each in (self, other) if each.reason is not None]
+        return Dirty(
+            self.paths | other.paths, self.prefixes | other.prefixes, "; ".join(reasons) or None
+        )
+
     def covers(self, path: WorkspacePath) -> bool:
         """Whether *path* may have changed."""
         if path in self.paths or path in self.prefixes:
             return True
         return any(ancestor in self.prefixes for ancestor in path.ancestors())
+
+
+class Noted:
+    """What somebody said has changed."""
+
+    def __init__(self) -> None:
+        self._paths: set[WorkspacePath] = set()
+        self._prefixes: set[WorkspacePath] = set()
+
+    def add(self, path: WorkspacePath, *, below: bool) -> None:
+        """Note *path*, with *below* also everything under it."""
+        (self._prefixes if below else self._paths).add(path)
+
+    def take(self) -> Dirty:
+        """All that was noted, which is forgotten here."""
+        taken = Dirty(frozenset(self._paths), frozenset(self._prefixes))
+        self._paths.clear()
+        self._prefixes.clear()
+        return taken
 
 
 class ChangeTracker(Protocol):
@@ -67,6 +95,11 @@ class ChangeTracker(Protocol):
     @property
     def n_visited(self) -> int:
         """How many entries were looked at so far."""
+        ...
+
+    @property
+    def index(self) -> FileIndex | None:
+        """What everything looked like in the last drain, to be stored; ``None`` if unknown."""
         ...
 
     def drain(self) -> Dirty:
@@ -82,6 +115,10 @@ class ChangeTracker(Protocol):
 
     def expect(self, name: str) -> None:
         """Say that a new file of ours is about to appear under *name*, which nobody can guess."""
+        ...
+
+    def made(self, path: WorkspacePath) -> None:
+        """Say that the directory *path* is new and ours, so that nothing was in it before."""
         ...
 
     def close(self) -> None:

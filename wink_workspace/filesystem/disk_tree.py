@@ -167,11 +167,7 @@ class DiskTree:
 
     def entries(self, path: WorkspacePath) -> list[DiskEntry]:
         """What is in the directory *path*, by name."""
-        with (
-            telling(path),
-            self._entered(path) as directory,
-            _closing(open_listing(directory)) as listed,
-        ):
+        with self.opened(path) as listed, telling(path):
             return _entries(path, Listing((), listed, entries_of(listed)))
 
     def walk(self, path: WorkspacePath = ROOT) -> Iterator[DiskEntry]:
@@ -189,6 +185,16 @@ class DiskTree:
         """Every directory from *path* down; see ``disk_descriptors.listings``."""
         with telling(path), self._entered(path) as top:
             yield from listings(top, lift=self._lift_modes, before=before, unreadable=unreadable)
+
+    @contextmanager
+    def opened(self, path: WorkspacePath) -> Generator[int]:
+        """A descriptor of the directory *path*, open for listing."""
+        with (
+            telling(path),
+            self._entered(path) as directory,
+            _closing(open_listing(directory)) as listed,
+        ):
+            yield listed
 
     def statuses(self, path: WorkspacePath, names: Iterable[str]) -> dict[str, os.stat_result]:
         """The status of those of the *names* in the directory *path* that exist."""
@@ -255,6 +261,8 @@ class DiskTree:
             ):
                 adopt(made, os.fstat(directory))
                 os.fchmod(made, 0o755)
+            if self.tracker is not None:
+                self.tracker.made(path)
             self._sync_directory(directory)
 
     def make_symlink(self, path: WorkspacePath, target: str) -> None:

@@ -1,0 +1,228 @@
+"""Random changes of a directory tree by plain system calls, as any program makes them.
+
+Run as a program it changes a tree from another process::
+
+    python disk_disturbance.py ROOT OUTSIDE SEED N_CHANGES
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+NAMES = ("a", "b", "c", "d", "e")
+
+
+class Disturbance:
+    """Makes random changes below *root*; *outside* is beside it, on the same filesystem.
+
+    Files and directories move out and in. What nobody tells of, and what confined code cannot
+    do, is left out: links made outside to files inside.
+    """
+
+    def __init__(self, root: Path, outside: Path, rng: random.Random) -> None:
+        self.root = root
+        self.outside = outside
+        self.rng = rng
+        self._n = 0
+        self._changes: tuple[Callable[[], object], ...] = (
+            self.create,
+            self.create,
+            self.overwrite,
+            self.overwrite,
+            self.write_in_place,
+            self.truncate,
+            self.write_mapped,
+            self.delete,
+            self.rename,
+            self.rename,
+            self.replace_by_rename,
+            self.make_directory,
+            self.make_deep_directory,
+            self.remove_directory,
+            self.exchange_directories,
+            self.link,
+            self.link,
+            self.write_through_passing_link,
+            self.write_through_link_in_passing_directory,
+            self.write_to_unlinked_link,
+            self.symlink,
+            self.change_mode,
+            self.make_pipe,
+            self.move_out,
+            self.move_in,
+            self.write_through_link_in_directory_that_moved_in,
+        )
+
+    def change(self, n_times: int) -> None:
+        for _ in range(n_times):
+            try:
+                self.rng.choice(self._changes)()
+            except (OSError, IndexError, ValueError):
+                pass  # what it takes is not there, or something is in the way
+
+    # What there is
+
+    def _found(self) -> list[os.DirEntry[str]]:
+        return list(entries_below(self.root))
+
+    def _directory(self) -> Path:
+        found = [Path(e.path) for e in self._found() if e.is_dir(follow_symlinks=False)]
+        return self.rng.choice([self.root, *found])
+
+    def _file(self) -> Path:
+        return Path(self.rng.choice([e.path for e in self._found() if e.is_file(follow_symlinks=False)]))
+
+    def _anything(self) -> Path:
+        return Path(self.rng.choice([e.path for e in self._found()]))
+
+    def _place(self) -> Path:
+        return self._directory() / self.rng.choice(NAMES)
+
+    def _content(self) -> bytes:
+        self._n += 1
+        return f"{self._n:06} {self.rng.random():.9f}\n".encode()
+
+    # Changes
+
+    def create(self) -> None:
+        with self._place().open("xb") as file:
+            file.write(self._content())
+
+    def overwrite(self) -> None:
+        self._file().write_bytes(self._content())
+
+    def write_in_place(self) -> None:
+        with self._file().open("r+b") as file:
+            file.write(self._content()[:4])
+
+    def truncate(self) -> None:
+        os.truncate(self._file(), self.rng.randrange(3))
+
+    def write_mapped(self) -> None:
+        with self._file().open("r+b") as file:
+            mapped = mmap.mmap(file.fileno(), 0)
+        mapped[0] ^= 1
+        mapped.close()
+
+    def delete(self) -> None:
+        self._file().unlink()
+
+    def rename(self) -> None:
+        self._anything().rename(self._place())
+
+    def replace_by_rename(self) -> None:
+        target = self._file()
+        unfinished = target.with_name("unfinished")
+        unfinished.write_bytes(self._content())
+        unfinished.rename(target)
+
+    def make_directory(self) -> None:
+        self._place().mkdir()
+
+    def make_deep_directory(self) -> None:
+        deep = self._place().joinpath(*"deeply" * 3)
+        deep.mkdir(parents=True)
+        (deep / "file").write_bytes(self._content())
+
+    def remove_directory(self) -> None:
+        found = self._directory()
+        if found != self.root:
+            shutil.rmtree(found)
+
+    def exchange_directories(self) -> None:
+        one, other = self._directory(), self._directory()
+        spare = self.root / "spare"
+        one.rename(spare)
+        other.rename(one)
+        spare.rename(other)
+
+    def link(self) -> None:
+        self._place().hardlink_to(self._file())
+
+    def write_through_passing_link(self) -> None:
+        file, link = self._file(), self._directory() / "passing"
+        link.hardlink_to(file)
+        self._rewrite(link)
+        link.unlink()
+
+    def write_through_link_in_passing_directory(self) -> None:
+        file, directory = self._file(), self._directory() / "passing"
+        directory.mkdir()
+        (directory / "link").hardlink_to(file)
+        self._rewrite(directory / "link")
+        shutil.rmtree(directory)
+
+    def write_to_unlinked_link(self) -> None:
+        file, link = self._file(), self._place()
+        link.hardlink_to(file)
+        with link.open("r+b") as opened:
+            link.unlink()
+            opened.write(self._content()[:5])
+
+    def symlink(self) -> None:
+        self._place().symlink_to(self.rng.choice(("a", "../b", "missing", "/etc")))
+
+    def change_mode(self) -> None:
+        self._anything().chmod(self.rng.choice((0o700, 0o644, 0o755, 0o600)) | 0o700 * self._n % 2)
+
+    def make_pipe(self) -> None:
+        os.mkfifo(self._place())
+
+    def move_out(self) -> None:
+        self._anything().rename(self.outside / self.rng.choice(NAMES))
+
+    def move_in(self) -> None:
+        moved = self.rng.choice(list(self.outside.iterdir()))
+        if moved.is_file() and not moved.is_symlink():
+            moved.write_bytes(self._content())
+        moved.rename(self._place())
+
+    def write_through_link_in_directory_that_moved_in(self) -> None:
+        file, made, place = self._file(), self.outside / "made", self._place()
+        made.mkdir(exist_ok=True)
+        (made / "file").write_bytes(self._content())
+        made.rename(place)
+        (place / "link").hardlink_to(file)
+        self._rewrite(place / "link")
+        (place / "link").unlink()
+
+    def _rewrite(self, file: Path) -> None:
+        with file.open("r+b") as opened:
+            opened.write(self._content()[:6])
+
+
+def entries_below(root: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below a directory."""
+    with os.scandir(root) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        yield entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from entries_below(Path(entry.path))
+
+
+def all_content(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Mode and content of everything below a directory: the truth about changes."""
+    content: dict[str, tuple[int, bytes]] = {}
+    for entry in entries_below(root):
+        mode = entry.stat(follow_symlinks=False).st_mode
+        data = b""
+        if stat.S_ISREG(mode):
+            data = Path(entry.path).read_bytes()
+        elif stat.S_ISLNK(mode):
+            data = os.fsencode(os.readlink(entry.path))
+        content[os.path.relpath(entry.path, root)] = mode, data
+    return content
+
+
+if __name__ == "__main__":
+    Disturbance(Path(sys.argv[1]), Path(sys.argv[2]), random.Random(int(sys.argv[3]))).change(
+        int(sys.argv[4])
+    )

@@ -1,0 +1,467 @@
+"""Changes told by Linux (inotify), so that a drain costs what changed, not what there is.
+
+Every directory is watched. An event names a directory and an entry of it, and the queue of
+events keeps their order [inotify(7)]. ``drain`` makes an event of its own, on a *canary*
+that nobody else can reach, and reads until it comes. An operation queues its events before
+it returns, so those of everything that was over before the drain began are in front of the
+canary: when it has been read, so have they.
+
+What events do not tell, and how each gap is closed:
+
+* What happens in a directory before it is watched. One that somebody else made or moved in
+  leads to a scan; one that we made is watched before anybody is told of it.
+* Which directory is meant after one was moved: its watch goes on under the old path. All
+  below both paths counts as changed, and is watched again under its new name.
+* That a file changed through another of its names (hard links). Files that have several are
+  looked at in each drain, and a new name of an old file leads to a scan. So does a name that
+  came and went in between, as it may have been one: a scan finds what was written through
+  it. Names that we give our unfinished files are known, and do not count.
+* Events that were lost: the queue overflowed, or the canary did not come.
+* What another machine does to a network filesystem. There, every drain scans; as it does
+  when a directory cannot be watched or read.
+
+A *scan* looks at the status of every entry and compares it with the index that is kept of
+the last drain; it needs no events, so nothing is missed.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol, cast
+
+from inotify_simple import INotify, flags  # pyright: ignore[reportMissingTypeStubs] - has none
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.errors import FilesystemError
+
+from .changes import Dirty, Noted
+from .changes_index import FileIndex, IndexedTree, Place, Status, came_or_went
+from .disk_descriptors import Parts
+from .disk_tree import DiskTree
+from .paths import WorkspacePath
+
+__all__ = ["InotifyTracker"]
+
+_log = logging.getLogger(__name__)
+
+_MASK = (
+    flags.CREATE
+    | flags.DELETE
+    | flags.MOVED_FROM
+    | flags.MOVED_TO
+    | flags.MODIFY
+    | flags.ATTRIB
+    | flags.CLOSE_WRITE  # of a shared memory mapping nothing else tells
+    | flags.ONLYDIR
+)
+_CANARY_WAIT_MS = 1_000
+# Where another machine, or a server in user space, changes files without telling this one.
+_REMOTE = ("nfs", "cifs", "smb", "9p", "virtiofs", "ceph", "afs", "fuse")
+
+_NEW_DIRECTORY = "a directory came that was not watched from the start"
+_NEW_LINK = "a file got another name"
+_CAME_AND_WENT = "a name came and went that may have been another one of some file"
+_UNREADABLE = "there is a directory that cannot be read"
+_INTERRUPTED = "the last drain did not come to its end"
+_ASKED_FOR = "everything was noted as changed"
+
+
+class _LostEventsError(Exception):
+    """Events were lost; a new queue may do better."""
+
+
+class _Inotify(Protocol):
+    """The part of ``inotify_simple.INotify`` that is used, which has no types."""
+
+    def add_watch(self, path: str, mask: int) -> int: ...
+    def rm_watch(self, wd: int) -> None: ...
+    def read(self, timeout: int) -> list[tuple[int, int, int, str]]: ...
+    def close(self) -> None: ...
+
+
+class _Event(NamedTuple):
+    directory: Parts
+    name: str
+    mask: int
+    cookie: int
+
+
+class _Queue:
+    """Watched directories, and the events in them.
+
+    Raises:
+        OSError: If the system has no queue for us, or watches no more directories.
+    """
+
+    def __init__(self, max_watches: int | None) -> None:
+        self._max_watches = max_watches
+        self._places: dict[int, Parts] = {}
+        self._renewed: set[int] = set()
+        self._inotify = cast("_Inotify", INotify(nonblocking=True))
+        self._canary = os.memfd_create("canary")
+        self._canary_watch = self._inotify.add_watch(_proc(self._canary), flags.ATTRIB)
+
+    def close(self) -> None:
+        self._inotify.close()
+        os.close(self._canary)
+
+    def watch(self, directory: Parts, descriptor: int) -> None:
+        """Watch an open directory; one that is watched already is known under its new path."""
+        watch = self._inotify.add_watch(_proc(descriptor), _MASK)
+        self._places[watch] = directory
+        self._renewed.add(watch)
+        if self._max_watches is not None and len(self._places) > self._max_watches:
+            raise OSError(errno.ENOSPC, f"at most {self._max_watches} are to be watched")
+
+    def begin_renewal(self) -> None:
+        self._renewed.clear()
+
+    def end_renewal(self, tops: set[Parts]) -> None:
+        """Stop watching what is below *tops* no more."""
+        for watch, directory in list(self._places.items()):
+            if watch not in self._renewed and _is_below(directory, tops):
+                del self._places[watch]
+                with suppress(OSError):  # it went with its directory
+                    self._inotify.rm_watch(watch)
+
+    def read(self) -> list[_Event]:
+        """All events of what has happened before.
+
+        Raises:
+            _LostEventsError: If not all of them could be had.
+        """
+        os.fchmod(self._canary, 0o600)
+        events: list[_Event] = []
+        while True:
+            found = self._inotify.read(timeout=_CANARY_WAIT_MS)
+            if not found:
+                raise _LostEventsError("the queue of changes gives no answer")
+            canary_came = False
+            for watch, mask, cookie, name in found:
+                if mask & (flags.Q_OVERFLOW | flags.UNMOUNT):
+                    raise _LostEventsError("more changed at once than the system can queue")
+                canary_came |= watch == self._canary_watch
+                if mask & flags.IGNORED:
+                    self._places.pop(watch, None)
+                elif watch in self._places and name:  # without one it is told above, too
+                    events.append(_Event(self._places[watch], name, mask, cookie))
+            if canary_came:
+                return events
+
+
+class _Story:
+    """What a sequence of events says.
+
+    ``names`` and ``prefixes`` are what changed; ``reason`` is set if that may not be all.
+
+    Args:
+        made: Directories that we made and watched at once.
+        expected: Names that only files made by us begin with.
+    """
+
+    def __init__(self, made: set[Parts], expected: set[str]) -> None:
+        self.names: set[Place] = set()
+        self.prefixes: set[Parts] = set()
+        self.reason: str | None = None
+        self._made = made
+        self._expected = expected
+        self._born: set[Place] = set()  # names that others have given since the last drain
+        self._moving: dict[int, bool] = {}  # files on their way by cookie, and if they were born
+        self._moving_directories: set[int] = set()
+
+    def tell(self, events: Iterable[_Event]) -> None:
+        for event in events:
+            place = event.directory, event.name
+            if event.mask & flags.ISDIR:
+                self._tell_of_directory(place, event)
+            else:
+                self._tell_of_file(place, event)
+        if any(self._moving.values()):
+            self._doubt()  # moved out
+
+    def told(self) -> Dirty:
+        """The names and prefixes."""
+        return Dirty(
+            frozenset(WorkspacePath((*directory, name)) for directory, name in self.names),
+            frozenset(WorkspacePath(path) for path in self.prefixes),
+        )
+
+    def _tell_of_directory(self, place: Place, event: _Event) -> None:
+        if event.mask & flags.ATTRIB:
+            self.names.add(place)
+            return
+        path = (*place[0], place[1])
+        self.prefixes.add(path)
+        ours = path in self._made
+        self._made.discard(path)
+        if event.mask & flags.MOVED_FROM:
+            self._moving_directories.add(event.cookie)
+        from_outside = event.mask & flags.MOVED_TO and event.cookie not in self._moving_directories
+        if from_outside or (event.mask & flags.CREATE and not ours):
+            self.reason = _NEW_DIRECTORY
+
+    def _tell_of_file(self, place: Place, event: _Event) -> None:
+        self.names.add(place)
+        if event.mask & flags.CREATE:
+            if event.name in self._expected:
+                self._expected.discard(event.name)
+            else:
+                self._born.add(place)
+        elif event.mask & flags.MOVED_FROM:
+            self._moving[event.cookie] = place in self._born
+            self._born.discard(place)
+        elif event.mask & flags.MOVED_TO:
+            self._end(place)
+            if self._moving.pop(event.cookie, True):
+                self._born.add(place)
+        elif event.mask & flags.DELETE:
+            self._end(place)
+
+    def _end(self, place: Place) -> None:
+        if place in self._born:
+            self._born.discard(place)
+            self._doubt()
+
+    def _doubt(self) -> None:
+        self.reason = _CAME_AND_WENT
+
+
+class InotifyTracker:
+    """Is told of changes by the system.
+
+    Args:
+        root: The directory to track.
+        index: What it looked like at some moment; changes count from there. Without one
+            the first ``drain`` tells that everything may have changed.
+        lift_modes: Change the mode of directories that keep their owner out; otherwise each
+            drain is a scan while there are any.
+        max_watches: Directories to watch, at most (by default what the system allows); with
+            more, each drain is a scan.
+        clock: Tells how old files are.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        index: FileIndex | None = None,
+        lift_modes: bool = False,
+        max_watches: int | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._tree = DiskTree(root, lift_modes=lift_modes)
+        self._seen = IndexedTree(self._tree, index, clock)
+        self._max_watches = max_watches
+        self._noted = Noted()
+        self._made: set[Parts] = set()
+        self._expected: set[str] = set()
+        self._said: set[str] = set()
+        self._lock = threading.RLock()
+        self._queue: _Queue | None = None
+        self._deaf: str | None = _remote_filesystem(self._tree.root)
+        self._owed = self._scanned("it was not watched until now")
+
+    @property
+    def n_visited(self) -> int:
+        """How many entries were looked at so far."""
+        return self._seen.n_visited
+
+    @property
+    def index(self) -> FileIndex | None:
+        """What everything looked like in the last drain, if all could be looked at."""
+        return self._seen.index
+
+    def note(self, path: WorkspacePath, *, below: bool = False) -> None:
+        """Count *path*, with *below* also everything under it, as changed."""
+        with self._lock:
+            self._noted.add(path, below=below)
+
+    def expect(self, name: str) -> None:
+        """Know the next file that appears as *name* for one of ours."""
+        with self._lock:
+            self._expected.add(name)
+
+    def made(self, path: WorkspacePath) -> None:
+        """Watch a directory of ours, of which nobody has been told yet."""
+        with self._lock, suppress(FilesystemError), self._tree.opened(path) as descriptor:
+            self._watch(path.parts, descriptor)
+            self._made.add(path.parts)
+
+    def drain(self) -> Dirty:
+        """What may have changed since the last drain."""
+        with self._lock:
+            try:
+                return self._drained()
+            except BaseException:
+                self._seen.index = None  # it may be half of before, half of now
+                raise
+
+    def close(self) -> None:
+        """Stop watching."""
+        with self._lock:
+            self._close_queue()
+            self._tree.close()
+
+    # Following events
+
+    def _drained(self) -> Dirty:
+        owed, self._owed = self._owed, Dirty()
+        noted, story = self._noted.take(), self._story()
+        told = noted | story.told()
+        index = self._seen.index
+        reason = self._deaf or story.reason
+        if index is None:
+            reason = _INTERRUPTED
+        elif noted.everything:
+            reason = _ASKED_FOR
+        elif index.unreadable:
+            reason = _UNREADABLE
+        elif reason is None:
+            return owed | self._followed(index, told)
+        return owed | told | self._scanned(reason)
+
+    def _story(self) -> _Story:
+        story = _Story(self._made, self._expected)
+        if self._queue is not None:
+            try:
+                story.tell(self._queue.read())
+            except _LostEventsError as error:
+                self._warn(str(error))
+                story.reason = str(error)
+                self._close_queue()  # and begin with an empty one
+        self._made.clear()
+        self._expected.clear()
+        return story
+
+    def _followed(self, index: FileIndex, told: Dirty) -> Dirty:
+        """What of the things told did change; *index* is brought up to date."""
+        tops = {path.parts for path in told.prefixes}
+        places = {(path.parts[:-1], path.name) for path in told.paths}
+        changed: set[WorkspacePath] = set()
+        try:
+            reason = self._look_below(index, tops) or self._look_at(
+                index, {place for place in places if not _is_below(place[0], tops)}, changed
+            )
+        except FilesystemError as error:
+            reason = f"files change while they are looked at: {error.message}"
+        found = Dirty(frozenset(changed), told.prefixes)
+        return found if reason is None else found | told | self._scanned(reason)
+
+    def _look_below(self, index: FileIndex, tops: set[Parts]) -> str | None:
+        """Look at all that is below *tops*; the reason, if that may not be all."""
+        if self._queue is not None and tops:
+            self._queue.begin_renewal()
+            for top in tops:
+                if not _is_below(top[:-1], tops):
+                    self._seen.look_below(index, WorkspacePath(top), self._watch)
+        if self._queue is not None and tops:  # it may have come to an end meanwhile
+            self._queue.end_renewal(tops)
+        if any(_is_below(directory, tops) for directory, _ in index.linked):
+            return _NEW_LINK
+        return self._deaf
+
+    def _look_at(
+        self, index: FileIndex, places: set[Place], changed: set[WorkspacePath]
+    ) -> str | None:
+        """Add those that did change to *changed*; the reason, if that may not be all."""
+        reason: str | None = None
+        for directory, names in _by_directory(places | index.linked).items():
+            unsettled = {name for name in names if (directory, name) in index.unsettled}
+            seen = self._seen.look_at(index, WorkspacePath(directory), names)
+            for name, (before, now) in seen.items():
+                told = (directory, name) in places and (before or now) is not None
+                if told or before != now or name in unsettled:
+                    changed.add(WorkspacePath((*directory, name)))
+                if came_or_went(before, now):
+                    reason = _NEW_DIRECTORY
+                elif _is_new_link(before, now):
+                    reason = _NEW_LINK
+        return reason
+
+    # Scanning
+
+    def _scanned(self, reason: str) -> Dirty:
+        """What changed since the last drain, found without events; everything is watched anew."""
+        if self._queue is None and self._deaf is None:
+            self._open_queue()
+        if self._queue is not None:
+            self._queue.begin_renewal()
+        found = self._seen.look_at_all(self._watch)
+        if self._queue is not None:
+            self._queue.end_renewal({()})
+        if self._seen.index is not None and self._seen.index.unreadable:
+            self._warn(_UNREADABLE)
+        return Dirty(reason=self._deaf or reason) | found
+
+    def _watch(self, directory: Parts, descriptor: int) -> None:
+        if self._queue is not None:
+            try:
+                self._queue.watch(directory, descriptor)
+            except OSError as error:
+                self._stop_listening(f"not every directory can be watched: {error.strerror}")
+
+    def _open_queue(self) -> None:
+        try:
+            self._queue = _Queue(self._max_watches)
+        except OSError as error:
+            self._stop_listening(f"the system does not tell of changes: {error.strerror}")
+
+    def _stop_listening(self, reason: str) -> None:
+        self._deaf = f"{reason}; every entry is looked at instead"
+        self._warn(self._deaf)
+        self._close_queue()
+
+    def _close_queue(self) -> None:
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
+
+    def _warn(self, reason: str) -> None:
+        if reason not in self._said:
+            self._said.add(reason)
+            _log.warning("%s: %s", self._tree.root, reason)
+
+
+def _is_new_link(before: Status | None, now: Status | None) -> bool:
+    """Whether a name is now that of a file with several, and was not before."""
+    if now is None or now.n_links < 2:
+        return False
+    return before is None or before.inode != now.inode
+
+
+def _proc(descriptor: int) -> str:
+    return f"/proc/self/fd/{descriptor}"
+
+
+def _is_below(directory: Parts, tops: set[Parts]) -> bool:
+    return any(directory[:n] in tops for n in range(len(directory) + 1))
+
+
+def _by_directory(places: Iterable[Place]) -> dict[Parts, set[str]]:
+    names: defaultdict[Parts, set[str]] = defaultdict(set)
+    for directory, name in places:
+        names[directory].add(name)
+    return names
+
+
+def _remote_filesystem(root: Path) -> str | None:
+    """Why events do not tell all there; ``None`` for the filesystems of this machine."""
+    device = root.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return "it is not known which filesystem this is"
+    for mount in mounts:
+        # As in [proc(5)]: "36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw"
+        fields, _, kind = mount.partition(" - ")
+        if fields.split()[2] == number and kind.startswith(_REMOTE):
+            return f"others may change files on {kind.split()[0]} without telling this machine"
+    return None

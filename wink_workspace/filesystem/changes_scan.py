@@ -1,0 +1,105 @@
+"""Changes found by looking at every entry: slower than being told, and right everywhere.
+
+``open_tracker`` takes the tracker that is told by the system where there is one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+
+from .changes import ChangeTracker, Dirty, Noted
+from .changes_index import FileIndex, IndexedTree
+from .disk_tree import DiskTree
+from .paths import WorkspacePath
+
+__all__ = ["ScanTracker", "open_tracker"]
+
+_log = logging.getLogger(__name__)
+
+
+class ScanTracker:
+    """Compares the status of every entry with an index, in each ``drain``.
+
+    Args:
+        root: The directory to track.
+        index: What it looked like at some moment; changes count from there. Without one
+            the first ``drain`` tells that everything may have changed.
+        reason: Why it is not tracked by events; in each ``Dirty``.
+        lift_modes: Change the mode of directories that keep their owner out; otherwise they
+            count as changed each time.
+        clock: Tells how old files are.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        index: FileIndex | None = None,
+        reason: str = "every entry is looked at each time",
+        lift_modes: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._reason = reason
+        self._tree = DiskTree(root, lift_modes=lift_modes)
+        self._seen = IndexedTree(self._tree, index, clock)
+        self._noted = Noted()
+        self._lock = threading.Lock()
+
+    @property
+    def n_visited(self) -> int:
+        """How many entries were looked at so far."""
+        return self._seen.n_visited
+
+    @property
+    def index(self) -> FileIndex | None:
+        """What everything looked like in the last drain, if all could be looked at."""
+        return self._seen.index
+
+    def drain(self) -> Dirty:
+        """What may have changed since the last drain."""
+        with self._lock:
+            found = self._seen.look_at_all()
+            return Dirty(reason=self._reason) | self._noted.take() | found
+
+    def note(self, path: WorkspacePath, *, below: bool = False) -> None:
+        """Count *path* as changed."""
+        with self._lock:
+            self._noted.add(path, below=below)
+
+    def expect(self, name: str) -> None:
+        """Nothing: a file of ours is found like any other."""
+
+    def made(self, path: WorkspacePath) -> None:
+        """Nothing: a directory of ours is found like any other."""
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self._tree.close()
+
+
+def open_tracker(
+    root: str | os.PathLike[str],
+    *,
+    index: FileIndex | None = None,
+    force_scan: bool = False,
+    lift_modes: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
+) -> ChangeTracker:
+    """The best tracker for a directory; the arguments are those of ``ScanTracker``.
+
+    With *force_scan* it is always the one that looks at everything.
+    """
+    if force_scan:
+        return ScanTracker(root, index=index, lift_modes=lift_modes, clock=clock)
+    try:
+        from .changes_inotify import InotifyTracker
+    except ImportError:
+        reason = "this system tells of no changes, so every entry is looked at"
+        _log.warning("%s: %s", Path(root), reason)
+        return ScanTracker(root, index=index, reason=reason, lift_modes=lift_modes, clock=clock)
+    return InotifyTracker(root, index=index, lift_modes=lift_modes, clock=clock)
