@@ -301,15 +301,12 @@ def _only_places(reading: Reading, shape: _Shape, fuzz: int, first: int) -> list
         return [at - n_top] if at >= first and reading.fits(old, at) else []
     places = reading.places(old, first)
     if shape.hunk.scopes and places:
-        places = _in_scopes(reading, shape.hunk.scopes, places, len(old))
+        places = _in_scopes(reading, shape.hunk.scopes, places)
     return [at - n_top for at in places]
 
 
-def _in_scopes(
-    reading: Reading, scopes: Sequence[bytes], places: list[int], n_lines: int
-) -> list[int]:
+def _in_scopes(reading: Reading, scopes: Sequence[bytes], places: list[int]) -> list[int]:
     inside = [at for at in places if reading.is_inside(at, scopes)]
     if inside or len(places) > 1:
         return inside or places
-    # In flat text nothing is inside of anything, so let the only place do if it comes after.
-    return places if reading.follows(places[0] + n_lines, scopes) else []
+    return places if reading.follows(places[0], scopes) else []

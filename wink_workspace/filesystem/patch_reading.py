@@ -183,8 +183,7 @@ class Reading:
 
         Empty lines from *at* on are passed over; other lines may lie between the scopes.
         """
-        while at < self.n - 1 and not self._keys[at].strip():
-            at += 1
+        at = self._first_with_text(at)
         wanted = list(scopes)
         while at >= 0 and wanted:
             self._effort.spend(_STEP)
@@ -193,14 +192,28 @@ class Reading:
             at = self._parents[at]
         return not wanted
 
-    def follows(self, end: int, scopes: Sequence[bytes]) -> bool:
-        """Whether *scopes* stand above the line *end*, in order."""
-        self._effort.spend(_LINE * end)
+    def follows(self, at: int, scopes: Sequence[bytes]) -> bool:
+        """Whether *scopes* stand above the line at *at*, in order, and it is not indented more.
+
+        For flat text, where nothing is inside of anything. A line that is indented more than
+        a scope it is not in belongs to another one.
+        """
+        self._effort.spend(2 * _LINE * at)
+        at = self._first_with_text(at)
         wanted = list(reversed(scopes))
-        for line in self._keys[:end]:
+        indentation = -1
+        for line in self._keys[:at]:
             if wanted and _is_scope(line, wanted[-1]):
                 wanted.pop()
-        return not wanted
+                indentation = _indentation(line)
+        return not wanted and _indentation(self._keys[at]) <= indentation
+
+    def _first_with_text(self, start: int) -> int:
+        at = start
+        while at < self.n - 1 and not self._keys[at].strip():
+            at += 1
+        self._effort.spend(_LINE * (at - start))
+        return at
 
     def scope_lines(self, scopes: Sequence[bytes], first: int) -> list[int]:
         """The lines from *first* on that are the last of *scopes* and stand in the others."""
@@ -218,15 +231,18 @@ class Reading:
         parents: list[int] = []
         outer: list[tuple[int, int]] = [(-1, -1)]  # indentation and index, ever deeper
         for at, line in enumerate(self._keys):
-            text = line.lstrip(b" \t")
-            indentation = len(line) - len(text)
-            counts = text.strip() not in (b"", b"{")  # these neither begin nor end a scope
+            indentation = _indentation(line)
+            counts = line.strip() not in (b"", b"{")  # these neither begin nor end a scope
             while counts and outer[-1][0] >= indentation:
                 outer.pop()
             parents.append(outer[-1][1])
             if counts:
                 outer.append((indentation, at))
         return parents
+
+
+def _indentation(line: bytes) -> int:
+    return len(line) - len(line.lstrip(b" \t"))
 
 
 def _is_scope(line: bytes, scope: bytes) -> bool:

@@ -145,7 +145,7 @@ class _Reader:
         number = self.lines.number
         header = self.lines.peek()
         stated = _HUNK.match(header)
-        if stated is None and header[2:].lstrip().startswith((b"-", b"+", b"@")):
+        if stated is None and header[2:].lstrip(b" ").startswith((b"-", b"+", b"@ ")):
             raise self._malformed("no valid hunk header", "Write '@@ -LINE,COUNT +LINE,COUNT @@'.")
         self.lines.at += 1
         n_lines = self._n_counted(stated) if stated else None

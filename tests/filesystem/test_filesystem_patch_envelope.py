@@ -1,0 +1,240 @@
+"""The ``*** Begin Patch`` form: places named by text, and never guessed."""
+
+from __future__ import annotations
+
+import pytest
+from patch_trees import carried_out, file, link, plan, tree
+
+from wink_workspace.errors import PatchError
+from wink_workspace.filesystem.model import FileState
+
+SHAPES = """\
+import math
+
+
+class Circle:
+    def area(self):
+        return math.pi
+
+    def name(self):
+        return "circle"
+
+
+class Square:
+    def area(self):
+        return 4
+
+    def name(self):
+        return "square"
+"""
+
+
+def envelope(*lines: str) -> str:
+    return "\n".join(["*** Begin Patch", *lines, "*** End Patch"]) + "\n"
+
+
+def update(*lines: str) -> str:
+    return envelope("*** Update File: f", *lines)
+
+
+def changed(patch: str, data: bytes | str = SHAPES) -> bytes:
+    after = plan(patch, {"f": data}).changes[0].after
+    assert after is not None
+    return after.data
+
+
+def refused(patch: str, data: bytes | str = SHAPES) -> str:
+    with pytest.raises(PatchError) as error:
+        changed(patch, data)
+    assert error.value.hint
+    return error.value.message
+
+
+def test_files_are_added_updated_moved_and_deleted() -> None:
+    patch = envelope(
+        *("*** Add File: docs/new.md", "+# Title", "+", "+text"),
+        *("*** Add File: empty",),
+        *("*** Update File: f", "@@", " one", "-two", "+2"),
+        *("*** Update File: old.txt", "*** Move to: new/old.txt", "-a", "+b"),
+        *("*** Update File: kept", "*** Move to: moved"),
+        *("", "*** Delete File: gone", "", "*** Delete File: l"),
+    )
+    files = {"f": "one\ntwo\n", "old.txt": "a\n", "kept": b"\0", "gone": "any\n", "l": link("up")}
+    result: dict[str, FileState] = {
+        str(path): state
+        for path, state in carried_out(plan(patch, files).changes, tree(files)).items()
+    }
+    assert result == {
+        "docs/new.md": file("# Title\n\ntext\n"),
+        "empty": file(""),
+        "f": file("one\n2\n"),
+        "new/old.txt": file("b\n"),
+        "moved": file(b"\0"),
+    }
+
+
+def test_a_file_may_be_deleted_and_added_anew_in_one_patch() -> None:
+    patch = envelope("*** Delete File: f", "*** Add File: f", "+new")
+    assert changed(patch) == b"new\n"
+
+
+def test_adding_a_file_that_exists_is_refused() -> None:
+    assert "it exists already" in refused(envelope("*** Add File: f", "+new"))
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "{}",
+        "I will change it.\n\n{}",
+        "```\n{}```\nDone.\n",
+        "apply_patch <<'EOF'\n{}EOF\n",
+        "\n  {}",
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_text_around_the_patch_is_skipped(around: str, end: str) -> None:
+    patch = around.format(update("-import math", "+import cmath")).replace("\n", end)
+    assert changed(patch) == SHAPES.replace("import math", "import cmath").encode()
+
+
+def test_the_last_line_needs_no_newline_and_may_have_spaces_after_it() -> None:
+    assert (
+        changed(update("-import math", "+x").rstrip("\n") + "  ")
+        == SHAPES.replace("import math", "x").encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "scopes",
+    [
+        ["@@ class Square:"],
+        ["@@ class Square"],
+        ["@@ class Square:", "@@ def name(self):"],
+        ["@@ class Square:", "@@     def name(self):"],
+        ["@@ class Square: @@"],
+    ],
+)
+def test_a_scope_tells_one_of_several_places(scopes: list[str]) -> None:
+    patch = update(*scopes, "     def name(self):", "+        print()")
+    expected = "class Square:\n    def area(self):\n        return 4\n\n    def name(self):\n        print()\n"
+    assert changed(patch).endswith(expected.encode() + b'        return "square"\n')
+
+
+def test_places_in_a_scope_are_told_from_those_behind_it() -> None:
+    """The method named has changed, and that of the next class would fit: a silent mistake."""
+    data = SHAPES.replace("return math.pi", "return 3")
+    data = data.replace("return 4", "return math.pi") + "\ndef area():\n        return math.pi\n"
+    patch = update(
+        "@@ class Circle:", "@@ def area(self):", "-        return math.pi", "+        return 0"
+    )
+    assert "fits equally well at lines 14, 20" in refused(patch, data)
+
+
+def test_a_scope_in_braces_reaches_to_the_closing_one() -> None:
+    data = "int f()\n{\n    return 1;\n}\n\nint g()\n{\n    return 1;\n}\n"
+    patch = update("@@ int g()", "-    return 1;", "+    return 2;")
+    assert (
+        changed(patch, data) == data.replace("return 1", "return 2").replace("2", "1", 1).encode()
+    )
+
+
+def test_a_scope_in_flat_text_comes_before_the_only_place() -> None:
+    data = "# Use\ntext\n# More\nother\n"
+    assert (
+        changed(update("@@ # Use", "-other", "+new"), data) == data.replace("other", "new").encode()
+    )
+    assert "expected below '# More'" in refused(update("@@ # More", "-text", "+new"), data)
+
+
+def test_a_scope_that_is_nowhere_is_refused() -> None:
+    message = refused(update("@@ class Triangle:", "@@ def area", "-import math", "+x"))
+    assert "expected below 'class Triangle:' and 'def area'" in message
+
+
+def test_a_place_without_scope_must_be_the_only_one() -> None:
+    message = refused(update(" ", "     def name(self):", "+        print()"))
+    assert "f, hunk 1 (patch line 3): fits equally well at lines 7, 15" in message
+
+
+def test_a_hunk_is_looked_for_behind_the_one_before_it() -> None:
+    hunk = ["@@", "     def name(self):", "+        print()"]
+    patch = update("@@ class Square:", "-        return 4", "+        return 5", *hunk)
+    assert changed(patch).count(b"print()") == 1
+    assert b"return 5\n\n    def name(self):\n        print()" in changed(patch)
+
+
+def test_hunks_in_the_wrong_order_are_refused() -> None:
+    patch = update("-class Square:", "+class Box:", "@@", "-class Circle:", "+class Disc:")
+    assert "f, hunk 2 (patch line 5)" in refused(patch)
+
+
+def test_end_of_file_means_the_last_of_several_places() -> None:
+    data = "a\nb\n\na\nb\n"
+    assert changed(update(" a", "-b", "+c", "*** End of File"), data) == b"a\nb\n\na\nc\n"
+    assert "expected at the end of the file" in refused(update("-a", "+c", "*** End of File"), data)
+    patch = update("@@", " b", "+x", " ", "@@", "-b", "+c", "*** End of File")
+    assert changed(patch, data) == b"a\nb\nx\n\na\nc\n"
+
+
+def test_lines_to_add_go_to_the_end_or_behind_a_scope_and_nowhere_else() -> None:
+    assert changed(update("@@", "+new", "*** End of File"), "a\nb") == b"a\nb\nnew"
+    assert changed(update("+new", "*** End of File"), b"a\r\n") == b"a\r\nnew\r\n"
+    patch = update("@@ class Square:", "+    sides = 4")
+    assert changed(patch) == SHAPES.replace("Square:\n", "Square:\n    sides = 4\n").encode()
+    assert "has no line of context" in refused(update("+new"))
+    assert "fits equally well at lines 6, 14" in refused(update("@@ def area(self):", "+        x"))
+
+
+def test_an_empty_file_takes_lines_without_context() -> None:
+    assert changed(update("+new"), "") == b"new\n"
+
+
+def test_line_numbers_as_in_a_unified_diff_are_understood() -> None:
+    hunk = ["@@ -{0},2 +{0},3 @@", "     def name(self):", "+        print()"]
+    patch = update(*hunk).format(16)
+    assert b"print()" in changed(patch).split(b"class Square")[1]
+    patch = update("@@ -16,2 +16,3 @@ class Circle", "@@ class Circle:", *hunk[1:])
+    assert b"print()" in changed(patch).split(b"class Square")[0]
+
+
+def test_fuzz_applies_in_a_scope_and_at_the_end_of_the_file_too() -> None:
+    context = [
+        " wrong",
+        "     def name(self):",
+        "+        print()",
+        '         return "square"',
+        " wrong",
+    ]
+    assert b"print()" in changed(update("@@ class Square:", *context)).split(b"class Square")[1]
+    assert "expected below 'class Circle:'" in refused(update("@@ class Circle:", *context))
+    patch = update(" wrong", " b", "-c", "+C", " d", " wrong", "*** End of File")
+    assert changed(patch, "a\nb\nc\nd\nx\n") == b"a\nb\nC\nd\nx\n"
+
+
+def test_line_ends_stay_as_the_file_has_them() -> None:
+    data = SHAPES.replace("\n", "\r\n").encode()
+    patch = update("@@ class Square:", " ", "     def name(self):", "+        print()")
+    assert changed(patch, data).count(b"\r\n") == SHAPES.count("\n") + 1
+    assert changed(patch, data).replace(b"\r\n", b"\n").count(b"\r") == 0
+
+
+def test_a_final_newline_is_taken_away_when_marked() -> None:
+    assert changed(update(" a", "-b", "+c", "\\ No newline at end of file"), "a\nb\n") == b"a\nc"
+    patch = envelope("*** Add File: g", "+a", "\\ No newline at end of file")
+    assert plan(patch, {}).changes[0].after == file("a")
+
+
+def test_empty_lines_between_the_parts_mean_nothing() -> None:
+    patch = update(
+        "",
+        "@@",
+        "-import math",
+        "+import cmath",
+        "",
+        "@@ class Square:",
+        "-        return 4",
+        "",
+        "",
+    )
+    assert b"return 4" not in changed(patch)
