@@ -65,5 +65,5 @@ def show_calls(session: Session, console: Console, *, live: bool) -> Generator[N
 
 
 def _short(text: str) -> str:
-    first = text.strip().partition("\n")[0]
-    return first if len(first) <= _SHORT else first[: _SHORT - 1] + "…"
+    line = " ".join(text.split())
+    return line if len(line) <= _SHORT else line[: _SHORT - 1] + "…"
