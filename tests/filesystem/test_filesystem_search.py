@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import pytest
 import regex
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from wink_workspace.clock import ManualClock
@@ -231,6 +231,12 @@ PIECES = st.sampled_from(
     st.lists(PIECES, min_size=1, max_size=6).map("".join),
     st.text(alphabet="ab \n", min_size=1, max_size=20),
 )
+@example(r"\Aa", "b\na")
+@example(r"b\Z", "b\na")
+@example(r"b(?!\s)", "b\na")
+@example(r"(?<!\s)a", "b\na")
+@example(r"b\s*+$", "b\na")
+@example(r"(?>b\s*)$", "b\na")
 def test_block_is_searched_as_line_by_line(pattern: str, block: str) -> None:
     """The quick look at a whole block never hides a line that matches."""
     try:

@@ -7,7 +7,7 @@ import tracemalloc
 from typing import BinaryIO
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wink_workspace.errors import BinaryFileError
@@ -139,6 +139,8 @@ def test_encoding_that_breaks_off_is_no_text() -> None:
     limit=st.integers(0, 8),
     piece=st.integers(1, 9),
 )
+@example(text="abab\rb\n", mark="", offset=0, limit=1, piece=1)
+@example(text="abab\r\nb", mark="", offset=0, limit=1, piece=1)
 def test_window_is_a_slice_of_the_lines(
     text: str, mark: str, offset: int, limit: int, piece: int
 ) -> None:

@@ -873,10 +873,11 @@ class FilesystemContract(_Suite):
     ) -> None:
         limits = FilesystemLimits(search_timeout_s=0.05)
         files = new_filesystem({"a": b"a" * 5_000 + b"!\n"}, limits=limits)
-        with pytest.raises(SearchTimeoutError, match=r"0\.05 s") as caught:
-            files.grep(pattern)
-        assert isinstance(caught.value, TimeoutError)
-        assert caught.value.hint
+        for path in (".", "a"):
+            with pytest.raises(SearchTimeoutError, match=r"0\.05 s") as caught:
+                files.grep(pattern, path)
+            assert isinstance(caught.value, TimeoutError)
+            assert caught.value.hint
 
     # Limits on who may change what
 
