@@ -40,6 +40,12 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- PatternError (ValueError)     an invalid glob or regular expression
      |    +-- SearchTimeoutError (TimeoutError)
      |    +-- MountError
+     +-- LedgerError                       history that cannot be read or written
+     |    +-- LedgerBusyError               another process is writing it
+     |    +-- LedgerMovedError              it grew since it was last looked at
+     |    +-- LedgerDamagedError            an object is missing or not what it should be
+     |    +-- EntryMissingError             no such entry, or it is no longer kept
+     +-- ConflictError                     later edits are in the way; nothing was changed
      +-- PromptError
      |    +-- PromptValidationError
      |    +-- PromptRenderError
@@ -62,15 +68,21 @@ __all__ = [
     "BinaryFileError",
     "BudgetExceededError",
     "CircularDependencyError",
+    "ConflictError",
     "DeadlineExceededError",
     "DirectoryExpectedError",
     "DirectoryNotEmptyError",
     "DuplicateBindingError",
     "EditError",
+    "EntryMissingError",
     "FileExpectedError",
     "FileMissingError",
     "FilesystemError",
     "InvalidPathError",
+    "LedgerBusyError",
+    "LedgerDamagedError",
+    "LedgerError",
+    "LedgerMovedError",
     "LimitExceededError",
     "LinkError",
     "MountError",
@@ -359,6 +371,47 @@ class MountError(FilesystemError):
     """Something that cannot be mounted into the workspace."""
 
     code = "mount"
+
+
+class LedgerError(WinkError):
+    """The history of a workspace cannot be read or written."""
+
+    code = "ledger"
+
+
+class LedgerBusyError(LedgerError):
+    """Another writer is at work; the message says who."""
+
+    code = "ledger-busy"
+    default_hint = "Wait until it has ended, or fork the workspace and work on the fork."
+
+
+class LedgerMovedError(LedgerError):
+    """The history grew since it was last looked at; nothing was written."""
+
+    code = "ledger-moved"
+    default_hint = "Open the workspace again and repeat what was to be done."
+
+
+class LedgerDamagedError(LedgerError):
+    """An object of the history is missing or not what it should be."""
+
+    code = "ledger-damaged"
+    default_hint = "Run `git fsck` on the ledger to see what is missing."
+
+
+class EntryMissingError(LedgerError):
+    """No entry of the history answers to a number or an id, or more than one does."""
+
+    code = "entry-missing"
+    default_hint = "List the history to find the entry's number."
+
+
+class ConflictError(WinkError):
+    """What is to be put in place was changed meanwhile by somebody else; nothing was changed."""
+
+    code = "conflict"
+    default_hint = "Put the named paths in order, then try again."
 
 
 class PromptError(WinkError):
