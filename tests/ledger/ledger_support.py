@@ -1,0 +1,201 @@
+"""What the ledger's tests share: files as values, entries, a child that dies, and plain git."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from wink_workspace.clock import ManualClock
+from wink_workspace.filesystem.model import FileKind, FileState
+from wink_workspace.filesystem.paths import WorkspacePath, parse_path
+from wink_workspace.ledger import (
+    EMPTY_TREE_ID,
+    Draft,
+    EntryKind,
+    KillPoint,
+    Ledger,
+    LineWriter,
+    LogEntry,
+    ObjectStore,
+    TreeEntry,
+    build,
+    entry_of,
+    file_state,
+    no_kill_points,
+    walk,
+)
+from wink_workspace.session import Outcome
+
+NOW = datetime(2025, 1, 1, tzinfo=UTC)
+DIRECTORY = FileState(FileKind.DIRECTORY)
+
+Files = Mapping[str, bytes | FileState]
+
+
+def made(directory: Path, **options: object) -> Ledger:
+    """A new ledger in *directory*, open."""
+    Ledger.create(directory / "ledger.git")
+    return reopened(directory, **options)
+
+
+def reopened(directory: Path, **options: object) -> Ledger:
+    """The ledger in *directory* once more."""
+    return Ledger(directory / "ledger.git", **{"clock": ManualClock(NOW), **options})
+
+
+def state(content: bytes | FileState) -> FileState:
+    """Bytes stand for an ordinary file."""
+    return content if isinstance(content, FileState) else FileState(FileKind.FILE, content)
+
+
+def link(target: str) -> FileState:
+    return FileState(FileKind.SYMLINK, target.encode())
+
+
+def script(content: bytes) -> FileState:
+    """An executable file."""
+    return FileState(FileKind.FILE, content, executable=True)
+
+
+def at(path: str) -> WorkspacePath:
+    """A path by its text; names that callers may not use are allowed."""
+    return WorkspacePath(tuple(path.split("/"))) if "\\" in path else parse_path(path)
+
+
+def tree(store: ObjectStore, files: Files, base: str = EMPTY_TREE_ID) -> str:
+    """The root with these files, and those of *base*."""
+    return build(store, base, {at(path): stored(store, content) for path, content in files.items()})
+
+
+def stored(store: ObjectStore, content: bytes | FileState) -> TreeEntry:
+    return entry_of(store, state(content))
+
+
+def contents(store: ObjectStore, root: str) -> dict[str, bytes | FileState]:
+    """What ``tree`` was given, every directory included."""
+    found: dict[str, bytes | FileState] = {}
+    for path, entry in walk(store, root):
+        kept = file_state(store, entry)
+        assert kept is not None
+        plain = kept.kind is FileKind.FILE and not kept.executable
+        found["/".join(path.parts)] = kept.data if plain else kept
+    return found
+
+
+def call(
+    writer: LineWriter,
+    files: str,
+    *,
+    call_id: str = "call-1",
+    session: str = EMPTY_TREE_ID,
+    outcome: Outcome = Outcome.COMMITTED,
+    when: datetime = NOW,
+    record: object = None,
+) -> LogEntry:
+    """Append the entry of a call that left *files*."""
+    return writer.append(
+        Draft(
+            kind=EntryKind.CALL,
+            subject=f"write_file for {call_id}",
+            files=files,
+            session=session,
+            record=record,
+            at=when,
+            tool="write_file",
+            call_id=call_id,
+            outcome=outcome,
+        )
+    )
+
+
+def imported(writer: LineWriter, files: Files) -> LogEntry:
+    """Append the first entry."""
+    return writer.append(
+        Draft(
+            kind=EntryKind.IMPORT,
+            subject="import",
+            files=tree(writer.store, files),
+            session=EMPTY_TREE_ID,
+            record=None,
+            at=NOW,
+        )
+    )
+
+
+def git(directory: Path, *arguments: str) -> str:
+    """What plain git prints about the ledger in *directory*; it must succeed."""
+    done = subprocess.run(
+        ["git", "-C", str(directory / "ledger.git"), *arguments],
+        capture_output=True,
+        env={
+            "PATH": os.environ["PATH"],
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CONFIG_NOSYSTEM": "1",
+        },
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def assert_clean(directory: Path) -> None:
+    """Plain git finds nothing wrong; objects that nothing leads to are no fault."""
+    found = git(directory, "fsck", "--strict", "--full", "--no-dangling")
+    assert found == ""
+
+
+class DiesAt:
+    """A kill point that ends its process at the *n*-th step, counted from 1."""
+
+    def __init__(self, n: int) -> None:
+        self._left = n
+
+    def __call__(self, point: KillPoint) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dies(work: Callable[[], object]) -> bool:
+    """Run *work* in a forked child: whether it was killed. If it raises, so does this."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 - a child must end here, whatever happened
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == 0, "the child raised"
+    return os.WIFSIGNALED(status)
+
+
+__all__ = [
+    "DIRECTORY",
+    "NOW",
+    "DiesAt",
+    "Files",
+    "assert_clean",
+    "at",
+    "call",
+    "contents",
+    "dies",
+    "git",
+    "imported",
+    "link",
+    "made",
+    "no_kill_points",
+    "reopened",
+    "script",
+    "state",
+    "stored",
+    "tree",
+]

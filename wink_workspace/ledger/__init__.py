@@ -1,0 +1,76 @@
+"""A workspace's history: every call one commit of a private git repository.
+
+``Ledger`` opens it. ``Line`` reads a line of history, ``LineWriter`` adds to it; ``trees`` has
+what files are as git trees, ``SessionStore`` what a session's STATE is.
+"""
+
+from __future__ import annotations
+
+from .discards import Discarded
+from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted
+from .kill_points import KillPoint, KillPoints, no_kill_points
+from .ledger import Ledger
+from .merge import Conflict, Merge, SliceMerge, merge_trees
+from .objects import LARGE_BYTES, ObjectStore
+from .pending import PendingMark
+from .records import LoggedEvent, Record
+from .retention import Maintenance, Retention
+from .session_store import SessionStore
+from .trees import (
+    EMPTY_DIRECTORY,
+    EMPTY_TREE_ID,
+    MAX_TREE_DEPTH,
+    SOME_DIRECTORY,
+    TreeChange,
+    TreeEntry,
+    build,
+    diff,
+    entry_at,
+    entry_of,
+    file_changes,
+    file_state,
+    walk,
+    with_paths_from,
+)
+from .writing import Draft, LineWriter
+
+__all__ = [
+    "EMPTY_DIRECTORY",
+    "EMPTY_TREE_ID",
+    "LARGE_BYTES",
+    "MAIN_LINE",
+    "MAX_TREE_DEPTH",
+    "SOME_DIRECTORY",
+    "Conflict",
+    "Discarded",
+    "Draft",
+    "EntryKind",
+    "KillPoint",
+    "KillPoints",
+    "Ledger",
+    "Line",
+    "LineWriter",
+    "LogEntry",
+    "LoggedEvent",
+    "Maintenance",
+    "Merge",
+    "ObjectStore",
+    "PendingMark",
+    "Record",
+    "Retention",
+    "Reverted",
+    "SessionStore",
+    "SliceMerge",
+    "TreeChange",
+    "TreeEntry",
+    "build",
+    "diff",
+    "entry_at",
+    "entry_of",
+    "file_changes",
+    "file_state",
+    "merge_trees",
+    "no_kill_points",
+    "walk",
+    "with_paths_from",
+]

@@ -1,0 +1,166 @@
+"""Packing what is kept, deleting what is not: the one place where objects are deleted.
+
+Rule 1: nobody else may be at work (``SharedLock.alone``), and no call be under way, for its
+objects are referred to by nothing yet.
+Rule 2: kept is what a ref leads to, up to the boundary of the history. If anything of that
+cannot be read, nothing is deleted.
+Rule 3: an object is deleted only after a pack that has it is in place and was read back.
+Rule 4: a note says that deleting is under way. Dying in the middle leaves objects that refer
+to deleted ones, which nothing leads to but ``git fsck`` reports; whoever opens the ledger next
+finds the note and collects again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from wink_workspace.errors import LedgerDamagedError
+
+from .commits import parse_commit
+from .disk import ledger_failures
+from .git_tree import GitTree
+from .kill_points import KillPoint, KillPoints, no_kill_points
+from .objects import ObjectStore
+from .packs import Pack
+
+__all__ = ["collect", "disk_bytes", "is_interrupted", "objects_of", "room_by_object"]
+
+_MAX_PACKS: Final = 8
+_MAX_WASTE: Final = 0.2
+_WORTH_A_PACK: Final = 50
+
+
+def collect(store: ObjectStore, *, kill_points: KillPoints = no_kill_points) -> None:
+    """Pack what is kept, delete the rest. It may be repeated, also after dying in the middle.
+
+    Raises:
+        LedgerError: If something cannot be read, written or deleted; nothing that is kept is
+            lost.
+    """
+    store.loose.delete_leftovers()
+    store.packs.delete_leftovers()
+    kept = _kept(store)
+    packs = store.packs.listed()
+    replaced = _wasteful(packs, kept)
+    staying = [pack for pack in packs if pack not in replaced]
+    to_pack = _to_pack(store, kept, staying, replaced)
+    if replaced or len(to_pack) >= _WORTH_A_PACK:
+        new = _packed(store, to_pack)
+        staying += new
+        replaced = [pack for pack in replaced if pack.path not in {pack.path for pack in new}]
+    kill_points(KillPoint.PACK_WRITTEN)
+    note = _note(store)
+    with ledger_failures("what is not kept cannot be deleted"):
+        note.touch()
+        kill_points(KillPoint.DELETION_ANNOUNCED)
+        _delete_loose(store, kept, staying, kill_points)
+        for pack in replaced:
+            store.packs.delete(pack)
+            kill_points(KillPoint.PACK_DELETED)
+        kill_points(KillPoint.DELETION_OVER)
+        note.unlink()
+    store.forget()
+
+
+def is_interrupted(store: ObjectStore) -> bool:
+    """Whether somebody died in the middle of deleting."""
+    return _note(store).exists()
+
+
+def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[str]:
+    """The objects of one commit, without its parents, that are not in *seen*, to which they go.
+
+    Raises:
+        LedgerDamagedError: If a commit or tree is missing.
+    """
+    seen.add(commit_id)
+    yield commit_id
+    trees = [parse_commit(commit_id, store.read(commit_id, "commit")).tree]
+    while trees:
+        tree_id = trees.pop()
+        if tree_id in seen:
+            continue
+        seen.add(tree_id)
+        yield tree_id
+        for _, entry in GitTree.parse(store.read(tree_id, "tree")):
+            if entry.is_tree:
+                trees.append(entry.id)
+            elif entry.id not in seen:
+                seen.add(entry.id)
+                yield entry.id
+
+
+def room_by_object(store: ObjectStore) -> dict[str, int]:
+    """What each object takes on the disk."""
+    room = {found.id: found.disk_bytes for found in store.loose.listed()}
+    for pack in store.packs.listed():
+        room.update(pack.disk_bytes)
+    return room
+
+
+def disk_bytes(store: ObjectStore) -> int:
+    """What all objects together take on the disk."""
+    return store.packs.disk_bytes() + sum(found.disk_bytes for found in store.loose.listed())
+
+
+def _note(store: ObjectStore) -> Path:
+    return store.repository.directory / "wink" / "deleting"
+
+
+def _kept(store: ObjectStore) -> set[str]:
+    ends = store.repository.boundary()
+    seen: set[str] = set()
+    for commit_id in store.repository.refs().values():
+        following: str | None = commit_id
+        while following is not None and following not in seen:
+            commit = parse_commit(following, store.read(following, "commit"))
+            for _ in objects_of(store, following, seen):
+                pass
+            following = None if following in ends else commit.parent
+    return seen
+
+
+def _wasteful(packs: list[Pack], kept: set[str]) -> list[Pack]:
+    """The packs to write anew: those with much that is not kept, or all if there are many."""
+    wasteful = [pack for pack in packs if _waste(pack, kept) > _MAX_WASTE]
+    return packs if len(packs) - len(wasteful) > _MAX_PACKS else wasteful
+
+
+def _waste(pack: Pack, kept: set[str]) -> float:
+    wasted = sum(room for object_id, room in pack.disk_bytes.items() if object_id not in kept)
+    return wasted / max(1, sum(pack.disk_bytes.values()))
+
+
+def _to_pack(
+    store: ObjectStore, kept: set[str], staying: Iterable[Pack], replaced: Iterable[Pack]
+) -> set[str]:
+    candidates = {found.id for found in store.loose.listed() if not store.stays_loose(found)}
+    for pack in replaced:
+        candidates.update(pack.disk_bytes)
+    for pack in staying:
+        candidates.difference_update(pack.disk_bytes)
+    return candidates & kept
+
+
+def _packed(store: ObjectStore, object_ids: set[str]) -> list[Pack]:
+    """The new pack, if there was anything to pack; read back to see that nothing is missing."""
+    if not object_ids:
+        return []
+    store.repository.pack(sorted(object_ids))
+    new = [pack for pack in store.packs.listed() if pack.disk_bytes.keys() == object_ids]
+    if not new:
+        raise LedgerDamagedError("a new pack does not have the objects that it was made of")
+    return new[:1]
+
+
+def _delete_loose(
+    store: ObjectStore, kept: set[str], packs: Iterable[Pack], kill_points: KillPoints
+) -> None:
+    """Delete the loose objects that are in a pack, or not kept."""
+    packed = {object_id for pack in packs for object_id in pack.disk_bytes}
+    for found in list(store.loose.listed()):
+        if found.id in packed or found.id not in kept:
+            store.loose.delete(found.id)
+            kill_points(KillPoint.LOOSE_DELETED)

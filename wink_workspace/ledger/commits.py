@@ -1,0 +1,93 @@
+"""Commits as the ledger writes and reads them: one line, then trailers.
+
+::
+
+    write_file src/app.py
+
+    Wink-Kind: call
+    Wink-Number: 17
+    Wink-Tool: write_file
+    Wink-Call: toolu_01
+    Wink-Outcome: committed
+
+Every value is one line without control characters, so no tool name or call id that a model
+made up can forge another trailer; both sides of a comparison go through ``one_line``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from wink_workspace.errors import LedgerDamagedError
+
+__all__ = ["Commit", "format_commit", "one_line", "parse_commit"]
+
+_WHO: Final = "wink_workspace <wink_workspace@localhost>"
+_MAX_VALUE_CHARS: Final = 200
+_MAX_SUBJECT_CHARS: Final = 72
+_TRAILER = re.compile(r"Wink-([A-Z][a-z]+): (.*)")
+_TREE = re.compile(r"tree ([0-9a-f]{40})\n")
+_PARENT = re.compile(r"\nparent ([0-9a-f]{40})\n")
+_COMMITTER = re.compile(r"\ncommitter .* (-?[0-9]+) [+-][0-9]{4}")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit object; ``at`` is exact to the second, ``trailers`` are without ``Wink-``."""
+
+    tree: str
+    parent: str | None
+    at: datetime
+    subject: str
+    trailers: Mapping[str, str]
+
+
+def one_line(text: str, limit_chars: int = _MAX_VALUE_CHARS) -> str:
+    """*text* as one line that prints, cut to *limit_chars*."""
+    shown = "".join(char if char.isprintable() else " " for char in text[: 4 * limit_chars])
+    line = " ".join(shown.split())
+    return line if len(line) <= limit_chars else line[: limit_chars - 1] + "…"
+
+
+def format_commit(commit: Commit) -> bytes:
+    """The content of the commit's object; trailers that are empty are left out."""
+    who = f"{_WHO} {int(commit.at.timestamp())} +0000"
+    trailers = [
+        f"Wink-{name}: {line}" for name, text in commit.trailers.items() if (line := one_line(text))
+    ]
+    lines = [
+        f"tree {commit.tree}",
+        *([f"parent {commit.parent}"] if commit.parent else []),
+        f"author {who}",
+        f"committer {who}",
+        "",
+        one_line(commit.subject, _MAX_SUBJECT_CHARS) or "(no subject)",
+        "",
+        *trailers,
+        "",
+    ]
+    return "\n".join(lines).encode()
+
+
+def parse_commit(commit_id: str, content: bytes) -> Commit:
+    """The commit whose object has this *content*.
+
+    Raises:
+        LedgerDamagedError: If ``format_commit`` did not make it.
+    """
+    head, _, message = content.decode("utf-8", "replace").partition("\n\n")
+    tree, parent, when = _TREE.match(head), _PARENT.search(head), _COMMITTER.search(head)
+    if tree is None or when is None:
+        raise LedgerDamagedError(f"object {commit_id} is no commit of a ledger")
+    subject, _, rest = message.partition("\n")
+    return Commit(
+        tree=tree[1],
+        parent=None if parent is None else parent[1],
+        at=datetime.fromtimestamp(int(when[1]), UTC),
+        subject=subject,
+        trailers={found[1]: found[2] for found in _TRAILER.finditer(rest)},
+    )

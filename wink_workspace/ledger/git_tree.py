@@ -1,0 +1,126 @@
+"""One directory in git's format: rows of mode, name and id, in git's order.
+
+A ``GitTree`` never changes. Changing one entry of 1,000 copies two lists of references and
+joins the rows, which takes a tenth of the time of parsing them: hence rows, not objects.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+__all__ = ["EMPTY_TREE", "EMPTY_TREE_ID", "GitEntry", "GitTree", "Mode"]
+
+Mode = Literal[b"40000", b"100644", b"100755", b"120000"]
+
+_ROW = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
+_MODES: dict[bytes, Mode] = {
+    b"40000": b"40000",
+    b"100644": b"100644",
+    b"100755": b"100755",
+    b"120000": b"120000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GitEntry:
+    """A mode and the id of the blob or tree."""
+
+    mode: Mode
+    id: str
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether it is a directory."""
+        return self.mode == b"40000"
+
+
+class GitTree:
+    """The rows of a directory, each with the key by which git sorts it."""
+
+    __slots__ = ("_keys", "_rows")
+
+    def __init__(self, keys: list[bytes], rows: list[bytes]) -> None:
+        self._keys = keys
+        self._rows = rows
+
+    @classmethod
+    def parse(cls, data: bytes) -> GitTree:
+        """The tree whose object has the content *data*.
+
+        Raises:
+            ValueError: If it is no tree, or has entries that no ledger writes.
+        """
+        keys: list[bytes] = []
+        rows: list[bytes] = []
+        end = 0
+        for found in _ROW.finditer(data):
+            mode, name, _ = found.groups()
+            if found.start() != end or mode not in _MODES:
+                break
+            keys.append(name + b"/" if mode == b"40000" else name)
+            rows.append(found[0])
+            end = found.end()
+        if end != len(data):
+            raise ValueError(f"no entry at byte {end}")
+        return cls(keys, rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[tuple[bytes, GitEntry]]:
+        """Stored names and entries, in git's order."""
+        return map(_parsed, self._rows)
+
+    @property
+    def content(self) -> bytes:
+        """The content of the tree's object."""
+        return b"".join(self._rows)
+
+    def get(self, name: bytes) -> GitEntry | None:
+        """The entry with the stored name *name*."""
+        at = self._position(name)
+        return None if at is None else _parsed(self._rows[at])[1]
+
+    def changed(self, changes: Mapping[bytes, GitEntry | None]) -> GitTree:
+        """With these entries in the place of what had their names; ``None`` takes away.
+
+        The very same tree if that makes no difference.
+        """
+        tree = GitTree(self._keys.copy(), self._rows.copy())
+        for name, entry in changes.items():
+            tree._set(name, entry)
+        return self if tree._rows == self._rows else tree
+
+    def rows_not_in(self, other: GitTree) -> Iterable[tuple[bytes, GitEntry]]:
+        """The entries that *other* has not, or has otherwise, in no order."""
+        return map(_parsed, set(self._rows).difference(other._rows))
+
+    def _position(self, name: bytes) -> int | None:
+        for key in (name, name + b"/"):
+            at = bisect_left(self._keys, key)
+            if at < len(self._keys) and self._keys[at] == key:
+                return at
+        return None
+
+    def _set(self, name: bytes, entry: GitEntry | None) -> None:
+        at = self._position(name)
+        if at is not None:
+            del self._keys[at], self._rows[at]
+        if entry is not None:
+            key = name + b"/" if entry.is_tree else name
+            at = bisect_left(self._keys, key)
+            self._keys.insert(at, key)
+            self._rows.insert(at, b"%s %s\0%s" % (entry.mode, name, bytes.fromhex(entry.id)))
+
+
+def _parsed(row: bytes) -> tuple[bytes, GitEntry]:
+    mode, _, name = row[:-21].partition(b" ")
+    return name, GitEntry(_MODES[mode], row[-20:].hex())
+
+
+EMPTY_TREE: Final = GitTree([], [])
+EMPTY_TREE_ID: Final = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"

@@ -1,0 +1,54 @@
+"""The places in the ledger's protocols at which a test may end the process.
+
+Whoever changes something durable takes a ``KillPoints`` and calls it after each step with the
+step's name. In production it does nothing; a test passes one that sends itself SIGKILL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TypeAlias
+
+__all__ = ["KillPoint", "KillPoints", "no_kill_points"]
+
+
+class KillPoint(StrEnum):
+    """What has just been done."""
+
+    MARK_WRITTEN = "mark-written"
+    """The pending mark has its content, under a temporary name."""
+    MARK_IN_PLACE = "mark-in-place"
+    """The pending mark has its name."""
+    MARK_REMOVED = "mark-removed"
+    """The pending mark is gone."""
+    TREES_WRITTEN = "trees-written"
+    """All that a commit refers to is written."""
+    COMMIT_WRITTEN = "commit-written"
+    """The commit is written; no ref names it."""
+    REF_LOCKED = "ref-locked"
+    """The ref's lock holds the new value; the ref has the old one."""
+    REF_MOVED = "ref-moved"
+    """The ref names the commit: the commit point is past."""
+    PACK_WRITTEN = "pack-written"
+    """Everything that is to be kept has its place; nothing is deleted yet."""
+    DELETION_ANNOUNCED = "deletion-announced"
+    """The note that objects are being deleted is in place."""
+    LOOSE_DELETED = "loose-deleted"
+    """One more loose object is deleted."""
+    PACK_DELETED = "pack-deleted"
+    """One more pack is deleted."""
+    BOUNDARY_MOVED = "boundary-moved"
+    """Older entries are no longer part of the history; their objects are still there."""
+    DISCARD_FORGOTTEN = "discard-forgotten"
+    """One more ref to thrown-away files is deleted."""
+    DELETION_OVER = "deletion-over"
+    """All that had to go is gone; the note is not removed yet."""
+
+
+KillPoints: TypeAlias = Callable[[KillPoint], None]
+
+
+def no_kill_points(point: KillPoint) -> None:
+    """Go on."""
+    del point

@@ -1,0 +1,266 @@
+"""The ledger of a workspace: one bare git repository, outside the user's tree.
+
+::
+
+    refs/heads/main                 the line of the workspace; plain `git log` reads it
+    refs/wink/forks/<name>          the lines of its forks
+    refs/wink/discarded/<time>-...  what was thrown away
+    wink/lines/<line>/              each line's writer lock and pending mark
+    wink/at-work                    locked by every writer, see ``lock.SharedLock``
+    wink/deleting                   there while objects are being deleted
+
+``Ledger`` opens; ``Line`` reads one line, without any lock; ``LineWriter`` adds to it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.errors import EntryMissingError, LedgerError, UsageError
+
+from .collection import collect, disk_bytes, is_interrupted
+from .discards import DISCARDED_REFS, Discarded, discarded_at
+from .history import MAIN_LINE, Line, LogEntry
+from .kill_points import KillPoints, no_kill_points
+from .lock import SharedLock, WriterLock
+from .objects import ObjectStore
+from .refs import RefMover, delete_stale_locks
+from .retention import Maintenance, Retention, maintain
+from .writing import LineWriter
+
+__all__ = ["Ledger"]
+
+_FORK_REFS: Final = "refs/wink/forks/"
+_FORK_NAME = re.compile(r"(?!main$)[A-Za-z0-9](?:[._-]?[A-Za-z0-9])*(?<!\.lock)")
+_MAX_FORK_NAME_CHARS: Final = 64
+_DUE_AFTER_PART: Final = 8
+_DUE_AFTER_OBJECTS: Final = 5_000
+
+
+class Ledger:
+    """A workspace's history and everything that keeps it in order.
+
+    Args:
+        directory: The git directory, made by ``create``.
+        durable: Whether what is committed survives a loss of power, not only the death of
+            the process; each commit then waits for the device.
+        clock: The time, for the names of locks.
+        kill_points: Told of each step of every protocol; for tests.
+
+    Attributes:
+        store: The objects.
+
+    Raises:
+        LedgerError: If there is no ledger, or it cannot be opened.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        durable: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+        kill_points: KillPoints = no_kill_points,
+    ) -> None:
+        from .repository import GitRepository  # pygit2 takes 60 ms, so only here
+
+        self._directory = directory
+        self._clock = clock
+        self._kill_points = kill_points
+        self.store = ObjectStore(GitRepository(directory, durable=durable), durable=durable)
+        self._refs = RefMover(self.store.repository, durable=durable, kill_points=kill_points)
+        self._shared: SharedLock | None = None
+        self._writers: list[LineWriter] = []
+        self._room_bytes: int | None = None
+        self._maintained_at = (0, 0)
+
+    @classmethod
+    def create(cls, directory: Path) -> None:
+        """Make an empty ledger; *directory* must not exist, its parent must.
+
+        Raises:
+            LedgerError: If it cannot be made; then nothing is there.
+        """
+        from .repository import GitRepository
+
+        GitRepository.create(directory)
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back every lock and file."""
+        for writer in self._writers:
+            writer.close()
+        if self._shared is not None:
+            self._shared.release()
+        self.store.repository.close()
+
+    # Lines
+
+    def line(self, name: str = MAIN_LINE) -> Line:
+        """A line of history, to read: the main one or a fork.
+
+        Raises:
+            EntryMissingError: If there is no such fork.
+        """
+        ref = _ref_of(name)
+        if name != MAIN_LINE and self.store.repository.ref(ref) is None:
+            raise EntryMissingError(
+                f"there is no fork {name!r}",
+                hint=f"There are: {', '.join(self.forks()) or 'none'}.",
+            )
+        return Line(self.store, ref)
+
+    def write(self, name: str = MAIN_LINE) -> LineWriter:
+        """A line of history, to add to; nobody else can until it is closed.
+
+        What a writer that died left half done is put in order first: git's locks, and a
+        deletion of objects. Its pending mark is not; see ``LineWriter.pending``.
+
+        Raises:
+            EntryMissingError: If there is no such fork.
+            LedgerBusyError: If somebody else has it open; the message says who.
+        """
+        ref = self.line(name).ref
+        self._at_work()
+        place = self._directory / "wink" / "lines" / name
+        what = "the workspace" if name == MAIN_LINE else f"the fork {name!r}"
+        lock = WriterLock(place / "lock", what=what, now=self._clock.now())
+        try:
+            self._put_in_order(ref, owner_died=lock.owner_died)
+            writer = LineWriter(
+                self.store,
+                ref,
+                place=place,
+                lock=lock,
+                refs=self._refs,
+                kill_points=self._kill_points,
+            )
+        except BaseException:
+            lock.release()
+            raise
+        self._writers.append(writer)
+        return writer
+
+    def _put_in_order(self, ref: str, *, owner_died: bool) -> None:
+        if not owner_died and not is_interrupted(self.store):
+            return
+        with self._at_work().alone() as is_alone:
+            if owner_died:
+                delete_stale_locks(self._directory, *([] if is_alone else [ref]))
+            if is_alone and is_interrupted(self.store):
+                collect(self.store, kill_points=self._kill_points)
+        self.store.forget()
+
+    def _at_work(self) -> SharedLock:
+        """The lock that keeps others from deleting objects, taken when it is first needed."""
+        if self._shared is None:
+            self._shared = SharedLock(self._directory / "wink" / "at-work")
+        return self._shared
+
+    # Forks
+
+    def forks(self) -> tuple[str, ...]:
+        """The names of all forks, sorted."""
+        refs = self.store.repository.refs(_FORK_REFS)
+        return tuple(sorted(ref.removeprefix(_FORK_REFS) for ref in refs))
+
+    def fork(self, name: str, entry: LogEntry) -> Line:
+        """A new line that has the history up to *entry*, and then its own.
+
+        Raises:
+            UsageError: If *name* is taken, or cannot be one.
+            LedgerError: If it cannot be written.
+        """
+        ref = _ref_of(name)
+        if name == MAIN_LINE or name in self.forks():
+            raise UsageError(f"there is a line {name!r} already", hint="Choose another name.")
+        self._at_work()
+        self._refs.move(ref, expected=None, target=entry.id)
+        return Line(self.store, ref)
+
+    def delete_fork(self, name: str) -> None:
+        """Forget a fork that nobody has open; what only it had goes with the next maintenance.
+
+        Raises:
+            EntryMissingError: If there is no such fork.
+            LedgerBusyError: If somebody has it open.
+        """
+        if name == MAIN_LINE:
+            raise UsageError("the main line is no fork", hint="Delete the workspace instead.")
+        with self.write(name) as writer:
+            self.store.repository.delete_ref(writer.ref)
+
+    def discarded(self) -> tuple[Discarded, ...]:
+        """What was thrown away and is still kept, newest first."""
+        refs = self.store.repository.refs(DISCARDED_REFS)
+        found = [discarded_at(self.store, ref, commit_id) for ref, commit_id in refs.items()]
+        return tuple(sorted(found, key=lambda discarded: discarded.at, reverse=True))
+
+    # Room
+
+    def disk_bytes(self) -> int:
+        """What all objects together take on the disk; costs their number."""
+        return disk_bytes(self.store)
+
+    def is_due(self, retention: Retention) -> bool:
+        """Whether ``maintain`` has something to do; cheap, for asking after every call.
+
+        It is, when the budget is used up, and when thousands of objects were added one by one.
+        """
+        if self._room_bytes is None:
+            self._room_bytes = disk_bytes(self.store) - self.store.written_bytes
+        n_objects = self.store.n_written - self._maintained_at[0]
+        n_bytes = self.store.written_bytes - self._maintained_at[1]
+        if n_objects > _DUE_AFTER_OBJECTS:
+            return True
+        return (
+            self._room_bytes + n_bytes > retention.budget_bytes
+            # The heads alone may be above the budget, which is no reason to do it every time.
+            and n_bytes > retention.budget_bytes // _DUE_AFTER_PART
+        )
+
+    def maintain(self, retention: Retention) -> Maintenance:
+        """Forget what *retention* does not keep, pack the rest; between calls only.
+
+        Raises:
+            LedgerError: If a call is under way, or something cannot be read, written or deleted.
+        """
+        if any(writer.is_held and writer.pending() is not None for writer in self._writers):
+            raise LedgerError("a call is under way", hint="Wait until it is settled.")
+        try:
+            with self._at_work().alone() as is_alone:
+                if not is_alone:
+                    return Maintenance(ran=False)
+                done = maintain(
+                    self.store, retention, self._clock.now(), kill_points=self._kill_points
+                )
+        finally:
+            self.store.forget()
+        self._room_bytes = done.disk_bytes
+        self._maintained_at = (self.store.n_written, self.store.written_bytes)
+        return done
+
+
+def _ref_of(name: str) -> str:
+    if name == MAIN_LINE:
+        return f"refs/heads/{MAIN_LINE}"
+    if len(name) > _MAX_FORK_NAME_CHARS or not _FORK_NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot be the name of a fork",
+            hint="Use up to 64 letters and digits, with single '.', '_' or '-' between them.",
+        )
+    return _FORK_REFS + name

@@ -1,0 +1,258 @@
+"""Loose objects: one compressed file each, written and read without libgit2.
+
+Why not libgit2: it takes 11 s for 100 MiB that do not compress, where 0.8 s are enough, and
+1 ms for the tree of a directory with 1,000 entries, where 0.3 ms are; and it cannot read an
+object piece by piece. The format is git's (gitformat-loose): zlib over the kind, the size and
+the content, in a file named by the SHA-1 of these.
+
+Rule 1: an object appears under its name complete or not at all.
+Rule 2: what does not compress is stored as it is, and so are trees, which are mostly ids;
+packing compresses trees later.
+Rule 3: a durable store syncs files and directories in ``sync``, together, before the ref that
+makes them matter is moved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal, cast
+
+from wink_workspace.errors import LedgerDamagedError, LedgerError
+
+from .disk import ledger_failures, sync
+
+__all__ = [
+    "CHUNK_BYTES",
+    "WORTH_COMPRESSING",
+    "LooseObject",
+    "LooseObjects",
+    "ObjectKind",
+    "compressed",
+    "is_worth_compressing",
+    "object_header",
+]
+
+ObjectKind = Literal["blob", "tree", "commit"]
+
+CHUNK_BYTES = 1_048_576
+"""The pieces in which large contents are read and written."""
+
+WORTH_COMPRESSING = 0.8
+"""What becomes larger than this part of itself is not worth compressing."""
+
+_SMALL_BYTES = 4_096
+_SAMPLE_BYTES = 16_384
+_LONGEST_HEADER = 64
+_HEADER = re.compile(rb"(blob|tree|commit) ([0-9]+)\0")
+_FAN_OUT = re.compile("[0-9a-f]{2}")
+_REST = re.compile("[0-9a-f]{38}")
+_TEMPORARY = "tmp_obj_"
+
+
+@dataclass(frozen=True, slots=True)
+class LooseObject:
+    """An object in a file of its own; ``disk_bytes`` is that file's size."""
+
+    id: str
+    disk_bytes: int
+
+
+def object_header(kind: ObjectKind, size_bytes: int) -> bytes:
+    """What git hashes before an object's content."""
+    return b"%s %d\0" % (kind.encode(), size_bytes)
+
+
+def is_worth_compressing(content: bytes) -> bool:
+    """Whether *content* gets noticeably smaller, judged by its beginning."""
+    sample = content[:_SAMPLE_BYTES]
+    return len(zlib.compress(sample, 1)) < WORTH_COMPRESSING * len(sample)
+
+
+def compressed(content: bytes, *, worth: bool) -> bytes:
+    """*content* in zlib's format, at its fastest level or, if that is not *worth* it, as it is.
+
+    The windows are as small as they may be: preparing the usual one of 32 KiB takes 50 µs.
+    """
+    if not worth:
+        squeeze = zlib.compressobj(0, wbits=9, memLevel=1)
+    elif len(content) <= _SMALL_BYTES:
+        squeeze = zlib.compressobj(1, wbits=12, memLevel=4)
+    else:
+        return zlib.compress(content, 1)
+    return squeeze.compress(content) + squeeze.flush()
+
+
+class LooseObjects:
+    """The loose objects of a repository.
+
+    Args:
+        directory: Its ``objects`` directory.
+        durable: Whether ``sync`` has anything to do.
+    """
+
+    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+        self._directory = str(directory)
+        self._durable = durable
+        self._unsynced: set[str] = set()
+        self._temporary_name = f"{directory}/{_TEMPORARY}{secrets.token_hex(8)}"
+
+    def __contains__(self, object_id: str) -> bool:
+        return os.path.exists(self._place(object_id))  # noqa: PTH110 - hot, and a Path costs more
+
+    def write(self, kind: ObjectKind, content: bytes) -> str:
+        """Store an object; its id. What is stored already is not written again."""
+        header = object_header(kind, len(content))
+        object_id = hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
+        if object_id not in self:
+            worth = kind != "tree" and (
+                len(content) <= _SAMPLE_BYTES or is_worth_compressing(content)
+            )
+            with self._temporary() as file:
+                file.write(compressed(header + content, worth=worth))
+                self._put_in_place(file, object_id)
+        return object_id
+
+    def write_blob_from(self, fd: int, size_bytes: int) -> str:
+        """Store what *fd* gives from its position to its end, piece by piece; the blob's id.
+
+        Raises:
+            LedgerError: If that is not exactly *size_bytes* long, or on failure.
+        """
+        header = object_header("blob", size_bytes)
+        digest = hashlib.sha1(header, usedforsecurity=False)
+        piece = os.read(fd, CHUNK_BYTES)
+        squeeze = zlib.compressobj(1 if is_worth_compressing(piece) else 0)
+        n_bytes = 0
+        with self._temporary() as file:
+            file.write(squeeze.compress(header))
+            while piece:
+                n_bytes += len(piece)
+                digest.update(piece)
+                file.write(squeeze.compress(piece))
+                piece = os.read(fd, CHUNK_BYTES)
+            file.write(squeeze.flush())
+            if n_bytes != size_bytes:
+                raise LedgerError(
+                    f"a file of {size_bytes} bytes gave {n_bytes}",
+                    hint="It changed while it was read; try again.",
+                )
+            self._put_in_place(file, digest.hexdigest())
+        return digest.hexdigest()
+
+    def chunks(self, object_id: str) -> Iterator[bytes] | None:
+        """The content in pieces, ``None`` if the object is not loose.
+
+        The last piece is followed by ``LedgerDamagedError`` if the content was not the
+        object's, so act on the pieces only when all of them came.
+        """
+        try:
+            file = open(self._place(object_id), "rb")  # noqa: PTH123, SIM115 - closed by the generator
+        except FileNotFoundError:
+            return None
+        return _checked_chunks(file, object_id)
+
+    def header(self, object_id: str) -> tuple[ObjectKind, int]:
+        """A loose object's kind and its size in bytes."""
+        with open(self._place(object_id), "rb") as file:  # noqa: PTH123 - as above
+            return _parsed_header(next(_inflated(file, object_id), b""), object_id)[:2]
+
+    def listed(self) -> Iterator[LooseObject]:
+        """Every loose object."""
+        for fan_out in _entries(self._directory, _FAN_OUT):
+            for entry in _entries(fan_out.path, _REST):
+                yield LooseObject(fan_out.name + entry.name, entry.stat().st_size)
+
+    def delete(self, object_id: str) -> None:
+        """Delete a loose object; that it is not there is no error."""
+        with ledger_failures(f"object {object_id} cannot be deleted"):
+            Path(self._place(object_id)).unlink(missing_ok=True)
+
+    def delete_leftovers(self) -> None:
+        """Delete what writers that died left behind; nobody else may be writing."""
+        for leftover in Path(self._directory).glob(_TEMPORARY + "*"):
+            leftover.unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Make what was written since the last time survive a loss of power, if durable."""
+        with ledger_failures("the ledger's objects cannot be synced"):
+            for path in sorted(self._unsynced):
+                sync(path)
+        self._unsynced.clear()
+
+    def _place(self, object_id: str) -> str:
+        return f"{self._directory}/{object_id[:2]}/{object_id[2:]}"
+
+    @contextmanager
+    def _temporary(self) -> Generator[BinaryIO]:
+        """A new file, which the block puts in place; it is deleted if that fails."""
+        name = self._temporary_name
+        with ledger_failures("an object cannot be written"):
+            file = open(name, "xb")  # noqa: PTH123, SIM115 - as above
+            try:
+                yield file
+            except BaseException:
+                file.close()
+                Path(name).unlink(missing_ok=True)
+                raise
+
+    def _put_in_place(self, file: BinaryIO, object_id: str) -> None:
+        file.close()
+        place = self._place(object_id)
+        try:
+            os.rename(file.name, place)  # noqa: PTH104 - as above
+        except FileNotFoundError:
+            Path(place).parent.mkdir(exist_ok=True)
+            os.rename(file.name, place)  # noqa: PTH104 - as above
+        if self._durable:
+            self._unsynced |= {place, place.rpartition("/")[0], self._directory}
+
+
+def _entries(directory: str, names: re.Pattern[str]) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(directory) as entries:
+        yield from (entry for entry in entries if names.fullmatch(entry.name))
+
+
+def _inflated(file: BinaryIO, object_id: str) -> Iterator[bytes]:
+    """What *file* holds decompressed; no piece is much longer than ``CHUNK_BYTES``."""
+    inflate = zlib.decompressobj()
+    try:
+        # The first piece is long enough for the whole header, and short where only that is read.
+        compressed = file.read(4 * _LONGEST_HEADER)
+        limit = _LONGEST_HEADER
+        while compressed:
+            yield inflate.decompress(compressed, limit)
+            limit = CHUNK_BYTES
+            compressed = inflate.unconsumed_tail or file.read(CHUNK_BYTES)
+        yield inflate.flush()
+    except zlib.error as error:
+        raise LedgerDamagedError(f"object {object_id} is damaged: {error}") from error
+
+
+def _parsed_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes]:
+    """Kind, size, and the beginning of the content that followed the header."""
+    header = _HEADER.match(start)
+    if header is None:
+        raise LedgerDamagedError(f"object {object_id} is damaged: it has no header")
+    return cast("ObjectKind", header[1].decode()), int(header[2]), start[header.end() :]
+
+
+def _checked_chunks(file: BinaryIO, object_id: str) -> Iterator[bytes]:
+    with file:
+        digest = hashlib.sha1(usedforsecurity=False)
+        pieces = _inflated(file, object_id)
+        start = next(pieces, b"")
+        digest.update(start)
+        yield _parsed_header(start, object_id)[2]
+        for piece in pieces:
+            digest.update(piece)
+            yield piece
+        if digest.hexdigest() != object_id:
+            raise LedgerDamagedError(f"object {object_id} is damaged: its content differs")

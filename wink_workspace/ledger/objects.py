@@ -1,0 +1,212 @@
+"""The objects of a ledger: contents and directories, by the hash of what they hold.
+
+Rule 1: objects are only ever added here. What nothing refers to any more is deleted by
+``collection.py``, which alone may do so.
+Rule 2: memory stays small. A content of ``LARGE_BYTES`` or more is written and read in pieces,
+and the trees kept at hand are bounded by their number of entries.
+Rule 3: blobs that are large, or that do not compress, are loose for ever: they can be read
+piece by piece, deltas gain nothing for them, and packing would copy them again and again.
+
+A store is for one thread at a time, as the workspace's session is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from wink_workspace.errors import LedgerDamagedError, LedgerError
+
+from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitTree
+from .loose import (
+    WORTH_COMPRESSING,
+    LooseObject,
+    LooseObjects,
+    ObjectKind,
+    is_worth_compressing,
+)
+from .packs import Packs, PackWriter
+
+if TYPE_CHECKING:
+    from .repository import GitRepository
+
+__all__ = ["LARGE_BYTES", "ObjectStore"]
+
+LARGE_BYTES: Final = 8 * 1_048_576
+"""From this size on, contents are never in memory as a whole."""
+
+_SMALL_BYTES: Final = 16_384
+_MAX_CACHED_ENTRIES: Final = 200_000
+
+
+class ObjectStore:
+    """Reads and adds the objects of one repository.
+
+    Attributes:
+        repository: Where the objects are.
+        loose: Those with a file of their own.
+        packs: The others.
+        n_written: How many objects were added, for tests and benchmarks.
+        written_bytes: The sizes of all contents added, for the retention.
+        durable: Whether what is added is to survive a loss of power.
+        epoch: Counts the moments at which objects may have been deleted; see ``forget``.
+    """
+
+    def __init__(self, repository: GitRepository, *, durable: bool = False) -> None:
+        self.repository = repository
+        self.loose = LooseObjects(repository.directory / "objects", durable=durable)
+        self.packs = Packs(repository.directory / "objects", durable=durable)
+        self.durable = durable
+        self.n_written = 0
+        self.written_bytes = 0
+        self.epoch = 0
+        self._bulk: PackWriter | None = None
+        self._trees: OrderedDict[str, GitTree] = OrderedDict()
+        self._n_cached_entries = 0
+
+    # Writing
+
+    def write(self, kind: ObjectKind, content: bytes) -> str:
+        """Add an object; its id.
+
+        Raises:
+            LedgerError: If it cannot be written; nothing was added.
+        """
+        self.n_written += 1
+        self.written_bytes += len(content)
+        if self._bulk is not None and (kind != "blob" or _is_packable(content)):
+            return self._bulk.write(kind, content)
+        return self.loose.write(kind, content)
+
+    def write_blob(self, content: bytes) -> str:
+        """Add a content that is in memory; its id. Raises as ``write``."""
+        return self.write("blob", content)
+
+    def write_blob_from(self, fd: int) -> str:
+        """Add what the regular file *fd* holds from its position to its end; its id.
+
+        Raises:
+            LedgerError: If it cannot be read or written, or changes meanwhile.
+        """
+        try:
+            size_bytes = os.fstat(fd).st_size - os.lseek(fd, 0, os.SEEK_CUR)
+            if size_bytes < LARGE_BYTES:
+                with open(fd, "rb", closefd=False) as file:
+                    return self.write_blob(file.read())
+        except OSError as error:
+            raise LedgerError(f"a file cannot be read: {error.strerror}") from error
+        self.n_written += 1
+        self.written_bytes += size_bytes
+        return self.loose.write_blob_from(fd, size_bytes)
+
+    def write_tree(self, tree: GitTree) -> str:
+        """Add a directory; its id. Raises as ``write``."""
+        tree_id = self.write("tree", tree.content)
+        self._keep_at_hand(tree_id, tree)
+        return tree_id
+
+    @contextmanager
+    def bulk(self) -> Generator[None]:
+        """Write what the block adds into one pack, for some hundred objects and more.
+
+        Much faster than a file for each. None of it can be read before the block has ended; if
+        it raises, none of it is there. A block inside a block changes nothing.
+        """
+        if self._bulk is not None:
+            yield
+            return
+        self._bulk = writer = PackWriter(self.packs)
+        try:
+            yield
+        except BaseException:
+            writer.abandon()
+            raise
+        else:
+            writer.finish()
+        finally:
+            self._bulk = None
+
+    def sync(self) -> None:
+        """Make everything added so far survive a loss of power, if the store is durable."""
+        self.loose.sync()
+
+    # Reading
+
+    def read(self, object_id: str, kind: ObjectKind = "blob") -> bytes:
+        """An object's whole content.
+
+        Raises:
+            LedgerDamagedError: If it is missing, damaged, or of another kind.
+        """
+        found, content = self.repository.read(object_id)
+        if found != kind:
+            raise LedgerDamagedError(f"object {object_id} is a {found}, not a {kind}")
+        return content
+
+    def size_bytes(self, object_id: str) -> int:
+        """The size of an object's content, without reading it; raises as ``read``."""
+        return self.repository.header(object_id)[1]
+
+    def chunks(self, object_id: str) -> Iterator[bytes]:
+        """A blob's content in pieces, in bounded memory for what is large.
+
+        Act on the pieces only when all of them came: damage is found at the end.
+
+        Raises:
+            LedgerDamagedError: If it is missing or damaged.
+        """
+        pieces = self.loose.chunks(object_id)
+        return iter((self.read(object_id),)) if pieces is None else pieces
+
+    def tree(self, tree_id: str) -> GitTree:
+        """A directory; raises as ``read``."""
+        if tree_id == EMPTY_TREE_ID:
+            return EMPTY_TREE
+        tree = self._trees.get(tree_id)
+        if tree is not None:
+            self._trees.move_to_end(tree_id)
+            return tree
+        try:
+            tree = GitTree.parse(self.read(tree_id, "tree"))
+        except ValueError as error:
+            raise LedgerDamagedError(f"object {tree_id} is no tree of a ledger: {error}") from error
+        self._keep_at_hand(tree_id, tree)
+        return tree
+
+    def forget(self) -> None:
+        """Take nothing for granted any more: somebody, perhaps we ourselves, deleted objects.
+
+        Whoever remembers ids beyond that moment must look at ``epoch``.
+        """
+        self.epoch += 1
+        self._trees.clear()
+        self._n_cached_entries = 0
+        self.repository.reopen()
+
+    def stays_loose(self, found: LooseObject) -> bool:
+        """Whether a loose object is one that rule 3 keeps loose."""
+        if found.disk_bytes < _SMALL_BYTES:
+            return False
+        kind, size_bytes = self.loose.header(found.id)
+        if kind != "blob":
+            return False
+        return size_bytes >= LARGE_BYTES or found.disk_bytes >= WORTH_COMPRESSING * size_bytes
+
+    def _keep_at_hand(self, tree_id: str, tree: GitTree) -> None:
+        if tree_id in self._trees:
+            return
+        self._trees[tree_id] = tree
+        self._n_cached_entries += len(tree) + 1
+        while self._n_cached_entries > _MAX_CACHED_ENTRIES:
+            _, oldest = self._trees.popitem(last=False)
+            self._n_cached_entries -= len(oldest) + 1
+
+
+def _is_packable(content: bytes) -> bool:
+    """Whether rule 3 allows a blob in a pack."""
+    if len(content) < _SMALL_BYTES:
+        return True
+    return len(content) < LARGE_BYTES and is_worth_compressing(content)

@@ -1,0 +1,98 @@
+"""The mark that a call is under way: written before its first effect, removed after its last.
+
+Whoever opens a workspace and finds one knows that the process died in between. If the head is
+the commit of that very call, made on the parent that the mark names, the call was committed
+and only the mark is left to remove. Otherwise whatever it did to the files is to be undone.
+Every step may be repeated, so dying in the middle of the recovery changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .disk import ledger_failures, write_whole
+from .kill_points import KillPoint, KillPoints, no_kill_points
+
+__all__ = ["PendingMark", "PendingMarks"]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMark:
+    """A call that was begun: its id and tool, the head it began on, and when.
+
+    A mark that cannot be read still says that there was a call: its texts are empty.
+    """
+
+    call_id: str
+    tool: str
+    parent: str | None
+    started_at: datetime
+
+
+class PendingMarks:
+    """The one place where the pending mark of a line is.
+
+    Args:
+        path: The mark's file.
+        durable: Whether a mark survives a loss of power.
+        kill_points: Told of each step.
+    """
+
+    def __init__(
+        self, path: Path, *, durable: bool = False, kill_points: KillPoints = no_kill_points
+    ) -> None:
+        self._path = path
+        self._durable = durable
+        self._kill_points = kill_points
+
+    def write(self, mark: PendingMark) -> None:
+        """Put *mark* in place; it is there when this returns, or not at all when it raises.
+
+        Raises:
+            LedgerError: If it cannot be written.
+        """
+        fields = {
+            "call_id": mark.call_id,
+            "tool": mark.tool,
+            "parent": mark.parent,
+            "started_at": mark.started_at.isoformat(),
+        }
+        with ledger_failures("the pending mark cannot be written"):
+            write_whole(
+                self._path,
+                json.dumps(fields).encode(),
+                durable=self._durable,
+                before_rename=lambda: self._kill_points(KillPoint.MARK_WRITTEN),
+            )
+        self._kill_points(KillPoint.MARK_IN_PLACE)
+
+    def read(self) -> PendingMark | None:
+        """The mark, ``None`` if no call is under way.
+
+        Raises:
+            LedgerError: If that cannot be told.
+        """
+        with ledger_failures("the pending mark cannot be read"):
+            try:
+                text = self._path.read_bytes()
+            except FileNotFoundError:
+                return None
+        try:
+            fields = json.loads(text)
+            started_at = datetime.fromisoformat(fields.pop("started_at"))
+            return PendingMark(**fields, started_at=started_at)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return PendingMark("", "", None, datetime.fromtimestamp(0, UTC))
+
+    def remove(self) -> None:
+        """Take the mark away; that there is none is no error.
+
+        Raises:
+            LedgerError: If it cannot be removed.
+        """
+        with ledger_failures("the pending mark cannot be removed"):
+            self._path.unlink(missing_ok=True)  # not synced: one that comes back is settled
+        self._kill_points(KillPoint.MARK_REMOVED)

@@ -1,0 +1,117 @@
+"""``call.json``: what happened, kept beside what it did.
+
+::
+
+    {"schema": 1, "type": "ToolInvoked", "data": {...}}
+
+The records of a chain of commits are the LOG of the workspace. What a tool took and gave back
+is read as plain JSON: its types may be gone or changed by then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from typing import Any, Final, cast
+
+from wink_workspace import serde
+from wink_workspace.errors import LedgerDamagedError, UsageError
+from wink_workspace.serde import JsonValue
+from wink_workspace.session import (
+    ExternalChange,
+    Outcome,
+    PolicyVerdict,
+    ToolInvoked,
+    WorkspaceRestored,
+)
+
+__all__ = ["LoggedEvent", "Record", "dump_record", "parse_record"]
+
+LoggedEvent = ToolInvoked | ExternalChange | WorkspaceRestored
+
+_SCHEMA: Final = 1
+_MAX_REPR_CHARS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a commit says of itself.
+
+    ``type`` is the name of the class that was dumped and ``data`` its JSON; ``event`` is the
+    event again, for the three that make up the LOG, with ``params`` and ``value`` as JSON.
+    """
+
+    type: str
+    data: JsonValue
+    event: LoggedEvent | None = None
+
+
+def dump_record(record: object) -> bytes:
+    """*record* as the content of ``call.json``.
+
+    A field that has no JSON form is kept as its ``repr``: what happened did happen, and the
+    record of it must not fail.
+    """
+    document = {"schema": _SCHEMA, "type": type(record).__name__, "data": _dumped(record)}
+    return json.dumps(document).encode() + b"\n"
+
+
+def _dumped(value: object) -> JsonValue:
+    try:
+        return serde.dump(value)
+    except UsageError:
+        if is_dataclass(value) and not isinstance(value, type):
+            return {field.name: _dumped(getattr(value, field.name)) for field in fields(value)}
+        return {"repr": repr(value)[:_MAX_REPR_CHARS]}
+
+
+def parse_record(content: bytes) -> Record:
+    """What ``dump_record`` wrote.
+
+    Raises:
+        LedgerDamagedError: If it did not write this, or in another version.
+    """
+    try:
+        document = json.loads(content)
+        if document["schema"] != _SCHEMA:
+            raise ValueError(f"schema version {document['schema']!r}")
+        kind, data = str(document["type"]), cast("JsonValue", document["data"])
+        read = _READERS.get(kind)
+        return Record(kind, data, None if read is None else read(cast("Any", data)))
+    except (ValueError, TypeError, KeyError) as error:
+        raise LedgerDamagedError(f"a record in the ledger cannot be read: {error!r}") from error
+
+
+# Not by `serde.parse`: names of files may hold lone surrogates, which it rightly refuses in
+# what comes from outside. `Any`: the values are what our own `dump_record` wrote.
+
+
+def _tool_invoked(data: Mapping[str, Any]) -> ToolInvoked:
+    typed: dict[str, Any] = {
+        **data,
+        "outcome": Outcome(data["outcome"]),
+        "started_at": datetime.fromisoformat(data["started_at"]),
+        "decisions": tuple(PolicyVerdict(**verdict) for verdict in data["decisions"]),
+    }
+    return ToolInvoked(**typed)
+
+
+def _external_change(data: Mapping[str, Any]) -> ExternalChange:
+    return ExternalChange(paths=tuple(data["paths"]), at=datetime.fromisoformat(data["at"]))
+
+
+def _workspace_restored(data: Mapping[str, Any]) -> WorkspaceRestored:
+    return WorkspaceRestored(
+        reason=data["reason"],
+        paths=tuple(data["paths"]),
+        at=datetime.fromisoformat(data["at"]),
+    )
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], LoggedEvent]] = {
+    "ToolInvoked": _tool_invoked,
+    "ExternalChange": _external_change,
+    "WorkspaceRestored": _workspace_restored,
+}

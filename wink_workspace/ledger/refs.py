@@ -1,0 +1,135 @@
+"""The one update of a ref that makes a commit count.
+
+The protocol is git's own: whoever holds ``<ref>.lock`` may write, and renames it over the ref.
+What differs from libgit2 is how the lock gets its content. A new file for each commit costs
+ext4 1.5 ms: it writes the block of a file that replaces another at once, and gives the other's
+block back to the device. So a line has two *spare* files that take turns: the one that is not
+the ref is overwritten and linked as the lock, nothing is allocated and nothing freed, and
+0.1 ms are enough.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wink_workspace.errors import LedgerError, LedgerMovedError
+
+from .disk import ledger_failures, sync
+from .kill_points import KillPoint, KillPoints, no_kill_points
+
+if TYPE_CHECKING:
+    from .repository import GitRepository
+
+__all__ = ["RefMover", "delete_stale_locks"]
+
+_log = logging.getLogger(__name__)
+
+
+class RefMover:
+    """Moves refs, each move all or nothing.
+
+    Args:
+        repository: Where the refs are.
+        durable: Whether a move survives a loss of power.
+        kill_points: Told of each step.
+    """
+
+    def __init__(
+        self,
+        repository: GitRepository,
+        *,
+        durable: bool = False,
+        kill_points: KillPoints = no_kill_points,
+    ) -> None:
+        self._repository = repository
+        self._durable = durable
+        self._kill_points = kill_points
+
+    def move(
+        self, name: str, *, expected: str | None, target: str, spares: Path | None = None
+    ) -> None:
+        """Make the ref *name* stand for *target*, if it still stands for *expected*.
+
+        Args:
+            name: The whole name, such as ``refs/heads/main``.
+            expected: What it stands for now; ``None`` if it must not exist.
+            target: What it shall stand for.
+            spares: A directory for the spare files, of this ref's one writer alone; without
+                one, each move makes a new file.
+
+        Raises:
+            LedgerMovedError: If it stands for something else.
+            LedgerError: If another program has it locked, or it cannot be written.
+        """
+        path = self._repository.directory / name
+        lock = path.with_name(path.name + ".lock")
+        with ledger_failures(f"ref {name} cannot be moved"):
+            self._lock(path, lock, target.encode() + b"\n", spares)
+            try:
+                if (found := self._repository.ref(name)) != expected:
+                    raise LedgerMovedError(f"{name} is at {found}, not at {expected}")
+                self._kill_points(KillPoint.REF_LOCKED)
+                os.replace(lock, path)  # noqa: PTH105 - hot, and a Path costs more
+            except BaseException:
+                lock.unlink(missing_ok=True)
+                raise
+        self._kill_points(KillPoint.REF_MOVED)
+        if self._durable:
+            self._sync_names(path)
+
+    def _lock(self, path: Path, lock: Path, line: bytes, spares: Path | None) -> None:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if spares is None:
+                self._write(lock, line, os.O_EXCL)
+            else:
+                spare = _spare(spares, path)
+                self._write(spare, line, 0)
+                lock.hardlink_to(spare)
+        except FileExistsError as error:
+            raise LedgerError(
+                f"{lock.name} is there, so another program is moving this ref",
+                hint="End that program; if there is none, delete the lock.",
+            ) from error
+
+    def _write(self, file: Path, line: bytes, flags: int) -> None:
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
+        try:
+            os.pwrite(fd, line, 0)
+            if self._durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _sync_names(self, path: Path) -> None:
+        try:
+            sync(path.parent)
+        except OSError:  # past the point of no return, where nothing may be called a failure
+            _log.exception("A loss of power may take back the last move of %s", path.name)
+
+
+def _spare(directory: Path, path: Path) -> Path:
+    """The spare file that is not the ref at this moment."""
+    directory.mkdir(parents=True, exist_ok=True)
+    one, other = directory / "spare-1", directory / "spare-2"
+    try:
+        return other if one.samefile(path) else one
+    except FileNotFoundError:
+        return one
+
+
+def delete_stale_locks(directory: Path, *refs: str) -> None:
+    """Delete the locks that a dead process left: on *refs* alone or, without any, on everything.
+
+    Only the holder of the writer lock that goes with them may do that.
+    """
+    with ledger_failures("a dead process's lock cannot be deleted"):
+        if refs:
+            stale = [directory / f"{ref}.lock" for ref in refs]
+        else:
+            stale = [*directory.glob("*.lock"), *directory.glob("refs/**/*.lock")]
+        for lock in stale:
+            lock.unlink(missing_ok=True)

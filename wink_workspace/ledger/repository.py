@@ -1,0 +1,235 @@
+"""The bare git repository under a ledger: the only door to pygit2.
+
+Rule 1: nobody else's git has any influence. The configuration of user and system is left out
+while the repository is opened, and what is loaded then stays; the repository's own
+configuration and ``info/attributes`` settle the rest. Hooks, templates and environment
+variables are never looked at.
+Rule 2: ids cross this border as 40 hexadecimal digits, contents as bytes, failures as
+``LedgerError``.
+Rule 3: everything that is written here by libgit2 is written under a temporary name first.
+
+What is on the hot path (loose objects, one ref) is written by ``loose.py`` and ``refs.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+
+import pygit2
+from pygit2.enums import ConfigLevel, FileMode, ObjectType, RepositoryOpenFlag
+
+from wink_workspace.errors import LedgerDamagedError, LedgerError
+
+from .disk import write_whole
+from .loose import ObjectKind
+
+__all__ = ["GitRepository"]
+
+_KINDS: dict[int, ObjectKind] = {
+    ObjectType.BLOB: "blob",
+    ObjectType.TREE: "tree",
+    ObjectType.COMMIT: "commit",
+}
+
+_FOREIGN_LEVELS = (
+    ConfigLevel.PROGRAMDATA,
+    ConfigLevel.SYSTEM,
+    ConfigLevel.XDG,
+    ConfigLevel.GLOBAL,
+)
+
+# Plain git is a reader here, so it is told the same as libgit2. `gc.auto` is off because our
+# own retention knows what must stay; the reflog, because it would keep what retention drops.
+_CONFIGURATION = {
+    "core.attributesFile": os.devnull,
+    "core.autocrlf": "false",
+    "core.bigFileThreshold": "8m",
+    "core.excludesFile": os.devnull,
+    "core.hooksPath": os.devnull,
+    "core.logAllRefUpdates": "false",
+    "gc.auto": "0",
+}
+
+# Has precedence over attributes files in trees and in the system's configuration.
+_ATTRIBUTES = "* !text !eol !crlf !ident !filter !working-tree-encoding !diff !merge\n"
+
+_search_paths = threading.Lock()
+
+
+@contextmanager
+def _own_configuration_only() -> Generator[None]:
+    """Hide the configuration files of user and system from libgit2.
+
+    Its search path belongs to the process and not to a repository, so it is set for the moment
+    of opening and put back: other users of pygit2 in the process keep their configuration.
+    """
+    paths = pygit2.settings.search_path
+    with _search_paths:
+        before = {level: paths[level] for level in _FOREIGN_LEVELS}
+        for level in _FOREIGN_LEVELS:
+            paths[level] = ""
+        try:
+            yield
+        finally:
+            for level, path in before.items():
+                paths[level] = path
+
+
+@contextmanager
+def _failures(what: str) -> Generator[None]:
+    """Turn whatever libgit2 raises (``KeyError`` for what it cannot find) into our own errors."""
+    try:
+        yield
+    except KeyError as error:
+        raise LedgerDamagedError(f"{what}: {error.args[0] if error.args else error}") from error
+    except (pygit2.GitError, OSError, ValueError) as error:
+        raise LedgerError(f"{what}: {error}") from error
+
+
+class GitRepository:
+    """A bare repository that nobody else configures.
+
+    Args:
+        directory: Its git directory, made by ``create``.
+        durable: Whether what libgit2 writes is synced to the device.
+
+    Raises:
+        LedgerError: If there is none, or it cannot be opened.
+    """
+
+    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+        self.directory = directory
+        self._durable = durable
+        self._git = self._opened()
+
+    @classmethod
+    def create(cls, directory: Path) -> None:
+        """Make a new, empty repository; *directory* must not exist, its parent must.
+
+        It appears complete or not at all.
+
+        Raises:
+            LedgerError: If it cannot be made.
+        """
+        unfinished = directory.with_name(directory.name + ".new")
+        with _failures(f"the ledger {directory} cannot be made"), _own_configuration_only():
+            if directory.exists():
+                raise FileExistsError(f"{directory} is there already")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(mode=0o700)
+            git = pygit2.init_repository(unfinished, bare=True, initial_head="main")
+            for key, value in _CONFIGURATION.items():
+                git.config[key] = value
+            (unfinished / "info" / "attributes").write_text(_ATTRIBUTES)
+            unfinished.rename(directory)
+
+    def reopen(self) -> None:
+        """Forget what was read; needed when packs were deleted or the boundary moved."""
+        self._git.free()
+        self._git = self._opened()
+
+    def close(self) -> None:
+        """Let go of every file; nothing may be asked afterwards."""
+        self._git.free()
+
+    def _opened(self) -> pygit2.Repository:
+        with _failures(f"the ledger {self.directory} cannot be opened"), _own_configuration_only():
+            flags = RepositoryOpenFlag.NO_SEARCH | RepositoryOpenFlag.BARE
+            git = pygit2.Repository(str(self.directory), flags)
+            synced = "core.fsyncObjectFiles"
+            if self._durable != (synced in git.config and git.config.get_bool(synced)):
+                git.config[synced] = self._durable
+            return git
+
+    # Objects
+
+    def __contains__(self, object_id: str) -> bool:
+        return self._git.odb.exists(object_id)
+
+    def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
+        """An object's kind and its whole content.
+
+        Raises:
+            LedgerDamagedError: If it is not there.
+            LedgerError: If it cannot be read, or its content does not match its id.
+        """
+        with _failures(f"object {object_id} cannot be read"):
+            kind, data = self._git.odb.read(object_id)
+            return _KINDS[kind], data
+
+    def header(self, object_id: str) -> tuple[ObjectKind, int]:
+        """An object's kind and its size in bytes, without the content; raises as ``read``."""
+        with _failures(f"object {object_id} cannot be read"):
+            kind, size_bytes = self._git.odb.read_header(object_id)
+            return _KINDS[kind], size_bytes
+
+    def pack(self, object_ids: Iterable[str]) -> None:
+        """Write the objects to one new pack, as differences to one another where that helps.
+
+        Objects that are there already stay where they are.
+        """
+        with _failures("objects cannot be packed"):
+            builder = pygit2.PackBuilder(self._git)
+            builder.set_threads(0)
+            for object_id in object_ids:
+                builder.add(pygit2.Oid(hex=object_id))
+            builder.write()
+
+    def merge_blobs(self, base: str, ours: str, theirs: str) -> str | None:
+        """The id of the blob with both sides' changed lines, ``None`` if some overlap.
+
+        It is git's own merge of files, run in memory over trees of one entry, because that one
+        keeps bytes as they are.
+        """
+        with _failures("two versions of a file cannot be merged"):
+            index = self._git.merge_trees(
+                self._tree_of(base), self._tree_of(ours), self._tree_of(theirs)
+            )
+            return str(index["file"].id) if index.conflicts is None else None
+
+    def _tree_of(self, blob: str) -> pygit2.Oid:
+        builder = self._git.TreeBuilder()
+        builder.insert("file", blob, FileMode.BLOB)
+        return builder.write()
+
+    # History
+
+    def boundary(self) -> frozenset[str]:
+        """The commits whose parents are no longer kept: git's own list of shallow commits."""
+        with _failures("the end of the history cannot be read"):
+            try:
+                return frozenset(self._shallow.read_text().split())
+            except FileNotFoundError:
+                return frozenset()
+
+    def set_boundary(self, commit_ids: Iterable[str]) -> None:
+        """Let the history end at these commits; what is before them may then be deleted."""
+        lines = "".join(f"{commit_id}\n" for commit_id in sorted(commit_ids))
+        with _failures("the end of the history cannot be moved"):
+            write_whole(self._shallow, lines.encode(), durable=self._durable)
+
+    @property
+    def _shallow(self) -> Path:
+        return self.directory / "shallow"
+
+    def ref(self, name: str) -> str | None:
+        """The id that the ref *name* stands for, ``None`` if there is no such ref."""
+        with _failures(f"ref {name} cannot be read"):
+            found = self._git.references.get(name)
+            return None if found is None else str(found.target)
+
+    def refs(self, prefix: str = "refs/") -> dict[str, str]:
+        """Every ref below *prefix* with its id, by name."""
+        with _failures("refs cannot be read"):
+            names = sorted(name for name in self._git.references if name.startswith(prefix))
+            return {name: str(self._git.references[name].target) for name in names}
+
+    def delete_ref(self, name: str) -> None:
+        """Delete a ref, loose or packed; what it stood for stays."""
+        with _failures(f"ref {name} cannot be deleted"):
+            self._git.references.delete(name)

@@ -1,0 +1,234 @@
+"""A session's STATE as a git tree: one directory a slice, some values a file.
+
+::
+
+    session/schema                            1
+    session/module:Class/00000000             values 0 to 63, each one line of JSON
+    session/module:Class/00000001             ...
+
+Rule 1: only what changed is written. A slice whose view is the same object as last time costs
+nothing; in another one, values are compared by identity, and only the files in which some
+differ are made anew. That is sound because values never change.
+Rule 2: a class is found by name among the slices that the session knows; nothing is imported
+on the word of a file. A slice that nobody knows stays in the tree as it is.
+
+A session's children are not kept, as in ``Session.dump_state``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from operator import is_
+from typing import Final
+
+from wink_workspace import serde
+from wink_workspace.errors import SessionError, SnapshotError, SnapshotVersionError, UsageError
+from wink_workspace.session import Session, SliceView
+from wink_workspace.session.stored import SCHEMA_VERSION
+
+from .git_tree import EMPTY_TREE, GitEntry
+from .names import stored_name, workspace_name
+from .objects import ObjectStore
+
+__all__ = ["SessionStore"]
+
+_VALUES_A_CHUNK: Final = 64
+_SCHEMA: Final = b"schema"
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Some values and the blob that holds them."""
+
+    values: tuple[object, ...]
+    id: str
+
+    def holds(self, values: tuple[object, ...]) -> bool:
+        return len(values) == len(self.values) and all(map(is_, values, self.values))
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A slice as it was written last."""
+
+    view: SliceView[object]
+    chunks: tuple[_Chunk, ...]
+    entry: GitEntry
+
+
+class SessionStore:
+    """Writes one session's STATE again and again, and reads it back.
+
+    Args:
+        store: Where the objects are.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._epoch = store.epoch
+        self._written: dict[str, _Written] = {}
+        self._unknown: dict[str, GitEntry] = {}
+        self._last: tuple[object, str] | None = None  # a STATE, by reference, and its root
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The names of the slices that are kept though the session does not know them."""
+        return tuple(sorted(self._unknown))
+
+    # Writing
+
+    def write(self, session: Session) -> str:
+        """The root of a tree with the session's present STATE.
+
+        Raises:
+            SessionError: If a value has no JSON form, or two slices' classes have one name.
+            LedgerError: If it cannot be written.
+        """
+        if self._epoch != self._store.epoch:
+            self._epoch, self._written, self._last = self._store.epoch, {}, None
+        state = session.snapshot().state
+        if self._last is None or self._last[0] is not state:
+            self._last = (state, self._write_views(_by_name(state.values())))
+        return self._last[1]
+
+    def _write_views(self, views: dict[str, SliceView[object]]) -> str:
+        self._written = {name: self._written_slice(name, view) for name, view in views.items()}
+        self._unknown = {name: at for name, at in self._unknown.items() if name not in views}
+        slices = {**self._unknown, **{name: kept.entry for name, kept in self._written.items()}}
+        tree = EMPTY_TREE.changed({stored_name(name): entry for name, entry in slices.items()})
+        schema = GitEntry(b"100644", self._store.write_blob(b"%d\n" % SCHEMA_VERSION))
+        return self._store.write_tree(tree.changed({_SCHEMA: schema}))
+
+    def _written_slice(self, name: str, view: SliceView[object]) -> _Written:
+        before = self._written.get(name)
+        if before is not None and before.view is view:
+            return before
+        old = () if before is None else before.chunks
+        chunks = tuple(
+            self._written_chunk(name, values, old[n] if n < len(old) else None)
+            for n, values in enumerate(_chunked(view))
+        )
+        tree = EMPTY_TREE.changed(
+            {b"%08x" % n: GitEntry(b"100644", chunk.id) for n, chunk in enumerate(chunks)}
+        )
+        return _Written(view, chunks, GitEntry(b"40000", self._store.write_tree(tree)))
+
+    def _written_chunk(self, name: str, values: tuple[object, ...], old: _Chunk | None) -> _Chunk:
+        if old is not None and old.holds(values):
+            return old
+        lines: dict[int, bytes] = {}
+        if old is not None:
+            stored = self._store.read(old.id).split(b"\n")[:-1]
+            lines = {id(value): line for value, line in zip(old.values, stored, strict=True)}
+        text = b"".join((lines.get(id(value)) or _line(name, value)) + b"\n" for value in values)
+        return _Chunk(values, self._store.write_blob(text))
+
+    # Reading
+
+    def load(self, session: Session, root: str) -> tuple[str, ...]:
+        """Replace the session's STATE by what *root* holds, all or nothing.
+
+        Returns:
+            The names of the slices that the session does not know. They are kept and written
+            again; ``adopt`` gives them to the session once it knows them.
+
+        Raises:
+            SnapshotVersionError: If it has another schema version.
+            SnapshotError: If a value does not fit its class.
+            LedgerError: If it cannot be read.
+        """
+        stored = {workspace_name(name): entry for name, entry in self._store.tree(root)}
+        schema = stored.pop(_SCHEMA.decode(), None)
+        version = "none" if schema is None else self._store.read(schema.id).decode().strip()
+        if version != str(SCHEMA_VERSION):
+            raise SnapshotVersionError(
+                f"the stored state has schema version {version}, this reads {SCHEMA_VERSION}"
+            )
+        known = {name: entry for name, entry in stored.items() if _knows(session, name)}
+        session.load_state(self._document(known))
+        views = _by_name(session.snapshot().state.values())
+        self._epoch = self._store.epoch
+        self._written = {name: self._read_slice(views[name], at) for name, at in known.items()}
+        self._unknown = {name: entry for name, entry in stored.items() if name not in known}
+        self._last = (session.snapshot().state, root)
+        return self.unknown
+
+    def adopt(self, session: Session) -> tuple[str, ...]:
+        """Give the session the kept slices that it has come to know and has no values for.
+
+        Returns:
+            Their names.
+
+        Raises:
+            SnapshotError: If a value does not fit its class.
+            LedgerError: If it cannot be read.
+        """
+        taken = set(_by_name(session.snapshot().state.values()))
+        known = {
+            name: entry
+            for name, entry in self._unknown.items()
+            if name not in taken and _knows(session, name)
+        }
+        reader = session.clone()
+        reader.load_state(self._document(known))
+        for name, view in _by_name(reader.snapshot().state.values()).items():
+            session[view.slice_type].seed(view.all())
+            del self._unknown[name]
+        return tuple(sorted(known))
+
+    def _document(self, slices: dict[str, GitEntry]) -> str:
+        """What ``Session.load_state`` takes, put together from the lines as they are."""
+        parts = (
+            f"{json.dumps(name)}: [{', '.join(self._lines(at))}]" for name, at in slices.items()
+        )
+        return f'{{"schema": {SCHEMA_VERSION}, "slices": {{{", ".join(parts)}}}}}'
+
+    def _lines(self, entry: GitEntry) -> Iterator[str]:
+        for _, chunk in self._store.tree(entry.id):
+            yield from self._store.read(chunk.id).decode().split("\n")[:-1]
+
+    def _read_slice(self, view: SliceView[object], entry: GitEntry) -> _Written:
+        ids = (chunk.id for _, chunk in self._store.tree(entry.id))
+        chunks = tuple(_Chunk(values, id_) for values, id_ in zip(_chunked(view), ids, strict=True))
+        return _Written(view, chunks, entry)
+
+
+def _by_name(views: Iterable[SliceView[object]]) -> dict[str, SliceView[object]]:
+    """The views that have values, by the name of their class."""
+    named: dict[str, SliceView[object]] = {}
+    for view in views:
+        name = f"{view.slice_type.__module__}:{view.slice_type.__qualname__}"
+        if len(view) and named.setdefault(name, view) is not view:
+            raise SessionError(
+                f"two slices are called {name!r}, so their stored form would be ambiguous",
+                hint="Rename one of the classes.",
+            )
+    return named
+
+
+def _knows(session: Session, name: str) -> bool:
+    """Whether *session* has a STATE slice of that name: whether it would load an empty one."""
+    empty = json.dumps({"schema": SCHEMA_VERSION, "slices": {name: []}})
+    try:
+        session.clone().load_state(empty)
+    except SnapshotError:
+        return False
+    return True
+
+
+def _chunked(view: SliceView[object]) -> Iterator[tuple[object, ...]]:
+    values = view.all()
+    for start in range(0, len(values), _VALUES_A_CHUNK):
+        yield values[start : start + _VALUES_A_CHUNK]
+
+
+def _line(name: str, value: object) -> bytes:
+    try:
+        return serde.dump_json(value).encode()
+    except UsageError as error:
+        raise SessionError(
+            f"slice {name!r} cannot be kept: {error.message}",
+            hint="Keep only values in STATE slices that JSON can hold; declare others as LOG.",
+        ) from error

@@ -1,0 +1,283 @@
+"""A workspace's files as a git tree: look up, build, walk, compare.
+
+Rule 1: a root is the id of a tree object, and names a whole state of the files for ever.
+Rule 2: cost follows what changed and the width of the directories that hold it. Building
+writes those directories and the ones above them; comparing reads only where ids differ.
+Rule 3: a directory is a value of its own. An empty one is kept as an empty tree, and one that
+loses its last entry stays until somebody removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from wink_workspace.errors import LimitExceededError, UsageError
+from wink_workspace.filesystem.model import FileChange, FileKind, FileState
+from wink_workspace.filesystem.paths import ROOT, WorkspacePath
+
+from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry, GitTree, Mode
+from .names import stored_name, workspace_name
+from .objects import LARGE_BYTES, ObjectStore
+
+__all__ = [
+    "EMPTY_DIRECTORY",
+    "EMPTY_TREE_ID",
+    "MAX_TREE_DEPTH",
+    "SOME_DIRECTORY",
+    "TreeChange",
+    "TreeEntry",
+    "build",
+    "diff",
+    "entry_at",
+    "entry_of",
+    "file_changes",
+    "file_state",
+    "walk",
+    "with_paths_from",
+]
+
+MAX_TREE_DEPTH: Final = 256
+"""Most directories inside one another; paths from callers end at 64, those from disk may not."""
+
+_TREE: Final[Mode] = b"40000"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """What a tree has at one path.
+
+    ``id`` is that of a blob (a file's content, a link's target) or, for a directory, of a tree.
+    """
+
+    kind: FileKind
+    id: str
+    executable: bool = False
+
+
+EMPTY_DIRECTORY: Final = TreeEntry(FileKind.DIRECTORY, EMPTY_TREE_ID)
+"""A directory with nothing in it."""
+
+SOME_DIRECTORY: Final = TreeEntry(FileKind.DIRECTORY, "")
+"""For ``build``: a directory, with whatever the base has in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeChange:
+    """One path before and after; ``None`` where it does not exist.
+
+    Directories appear where one is made, removed, or takes the place of something else.
+    """
+
+    path: WorkspacePath
+    before: TreeEntry | None
+    after: TreeEntry | None
+
+
+# Reading
+
+
+def entry_at(store: ObjectStore, root: str, path: WorkspacePath) -> TreeEntry | None:
+    """What *root* has at *path*, ``None`` for nothing; links are not followed."""
+    entry: GitEntry | None = GitEntry(_TREE, root)
+    for name in path.parts:
+        if entry is None or not entry.is_tree:
+            return None
+        entry = store.tree(entry.id).get(stored_name(name))
+    return _entry_or_none(entry)
+
+
+def walk(
+    store: ObjectStore, root: str, path: WorkspacePath = ROOT
+) -> Iterator[tuple[WorkspacePath, TreeEntry]]:
+    """Every path below *root*, itself not included, directories before what they hold.
+
+    *path* is put before every path.
+    """
+    named = [(workspace_name(name), entry) for name, entry in store.tree(root)]
+    for name, entry in sorted(named, key=lambda item: item[0]):
+        yield path / name, _tree_entry(entry)
+        if entry.is_tree:
+            yield from walk(store, entry.id, path / name)
+
+
+def diff(store: ObjectStore, before: str, after: str) -> Iterator[TreeChange]:
+    """Every path whose kind, mode or content differs, in path order."""
+    return _differences(store, GitEntry(_TREE, before), GitEntry(_TREE, after), ROOT)
+
+
+def _differences(
+    store: ObjectStore, before: GitEntry | None, after: GitEntry | None, path: WorkspacePath
+) -> Iterator[TreeChange]:
+    if not (_is_tree(before) and _is_tree(after)):
+        yield TreeChange(path, _entry_or_none(before), _entry_or_none(after))
+    tree_before, tree_after = _tree_in(store, before), _tree_in(store, after)
+    gone = dict(tree_before.rows_not_in(tree_after))
+    come = dict(tree_after.rows_not_in(tree_before))
+    for name, stored in sorted((workspace_name(stored), stored) for stored in gone | come):
+        yield from _differences(store, gone.get(stored), come.get(stored), path / name)
+
+
+# Building
+
+
+@dataclass(slots=True)
+class _Change:
+    """What is to become of a path and of those below it."""
+
+    is_set: bool = False
+    entry: TreeEntry | None = None
+    inside: dict[str, _Change] = field(default_factory=dict[str, "_Change"])
+
+
+def build(store: ObjectStore, base: str, changes: Mapping[WorkspacePath, TreeEntry | None]) -> str:
+    """The root that differs from *base* by *changes*.
+
+    Each path gets its entry, whatever was there, and ``None`` removes it with all below it; the
+    directories that it needs are made, in the place of files if need be. A directory comes with
+    the content of its id, or for ``SOME_DIRECTORY`` with what it had. Changes below a path are
+    made after its own.
+
+    Raises:
+        UsageError: If an entry is to be below a file or link that *changes* has.
+        LimitExceededError: For more than ``MAX_TREE_DEPTH`` directories inside one another.
+        LedgerError: If a tree cannot be read or written.
+    """
+    whole = _Change()
+    for path, entry in changes.items():
+        if len(path.parts) > MAX_TREE_DEPTH:
+            raise LimitExceededError(
+                f"a path of {len(path.parts)} segments, at most {MAX_TREE_DEPTH} can be kept",
+                hint="Use fewer nested directories.",
+            )
+        change = whole
+        for name in path.parts:
+            change = change.inside.setdefault(name, _Change())
+        change.is_set, change.entry = True, entry
+    root = _changed(store, GitEntry(_TREE, base), whole)
+    if root is None or not root.is_tree:
+        raise UsageError("the root can only be a directory", hint="Change what is below it.")
+    if root.id == EMPTY_TREE_ID:
+        store.write_tree(EMPTY_TREE)
+    return root.id
+
+
+def _changed(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
+    here = _own_change(store, before, change)
+    if not change.inside:
+        return here
+    tree = _tree_in(store, here)
+    entries: dict[bytes, GitEntry | None] = {}
+    for name, inner in change.inside.items():
+        stored = stored_name(name)
+        entries[stored] = _changed(store, tree.get(stored), inner)
+    if not _is_tree(here):
+        if not any(entries.values()):
+            return here  # what is taken away there was not there anyway
+        if change.is_set and here is not None:
+            raise UsageError(
+                f"{next(iter(change.inside))!r} cannot be inside a file", hint="Remove the file."
+            )
+    changed = tree.changed(entries)
+    return here if changed is tree and here is not None else _written(store, changed)
+
+
+def _own_change(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
+    """What is at the change's own path, whatever happens below it."""
+    if not change.is_set:
+        return before
+    if change.entry is None:
+        return None
+    if change.entry == SOME_DIRECTORY:
+        return before if _is_tree(before) else _written(store, EMPTY_TREE)
+    if change.entry == EMPTY_DIRECTORY:
+        return _written(store, EMPTY_TREE)
+    return GitEntry(_mode(change.entry), change.entry.id)
+
+
+def with_paths_from(
+    store: ObjectStore, root: str, source: str, paths: Iterable[WorkspacePath]
+) -> str:
+    """*root* with each of *paths*, and what is below it, as it is in *source*.
+
+    A path that *source* does not have is removed; no other path is touched.
+    """
+    return build(store, root, {path: entry_at(store, source, path) for path in paths})
+
+
+def _written(store: ObjectStore, tree: GitTree) -> GitEntry:
+    return GitEntry(_TREE, store.write_tree(tree))
+
+
+# Conversion
+
+
+def entry_of(store: ObjectStore, state: FileState) -> TreeEntry:
+    """The entry that keeps *state*, whose content is stored; a directory is ``SOME_DIRECTORY``."""
+    if state.kind is FileKind.DIRECTORY:
+        return SOME_DIRECTORY
+    return TreeEntry(state.kind, store.write_blob(state.data), state.executable)
+
+
+def file_state(
+    store: ObjectStore, entry: TreeEntry | None, *, limit_bytes: int = LARGE_BYTES
+) -> FileState | None:
+    """What *entry* stands for, with its content.
+
+    Raises:
+        LimitExceededError: If the content is longer than *limit_bytes*; read its ``chunks``.
+    """
+    if entry is None:
+        return None
+    if entry.kind is FileKind.DIRECTORY:
+        return FileState(FileKind.DIRECTORY)
+    size_bytes = store.size_bytes(entry.id)
+    if size_bytes > limit_bytes:
+        raise LimitExceededError(
+            f"a content of {size_bytes} bytes, at most {limit_bytes} are read as a whole",
+            hint="Read it in pieces.",
+        )
+    return FileState(entry.kind, store.read(entry.id), entry.executable)
+
+
+def file_changes(
+    store: ObjectStore, changes: Iterable[TreeChange], *, limit_bytes: int = LARGE_BYTES
+) -> Iterator[FileChange]:
+    """*changes* with contents, each read when it is asked for; raises as ``file_state``."""
+    for change in changes:
+        before = file_state(store, change.before, limit_bytes=limit_bytes)
+        after = file_state(store, change.after, limit_bytes=limit_bytes)
+        yield FileChange(change.path, before, after)
+
+
+def _entry_or_none(entry: GitEntry | None) -> TreeEntry | None:
+    return None if entry is None else _tree_entry(entry)
+
+
+def _tree_entry(entry: GitEntry) -> TreeEntry:
+    match entry.mode:
+        case b"40000":
+            return TreeEntry(FileKind.DIRECTORY, entry.id)
+        case b"120000":
+            return TreeEntry(FileKind.SYMLINK, entry.id)
+        case b"100644" | b"100755":
+            return TreeEntry(FileKind.FILE, entry.id, entry.mode == b"100755")
+
+
+def _mode(entry: TreeEntry) -> Mode:
+    match entry.kind:
+        case FileKind.DIRECTORY:
+            return b"40000"
+        case FileKind.SYMLINK:
+            return b"120000"
+        case FileKind.FILE:
+            return b"100755" if entry.executable else b"100644"
+
+
+def _is_tree(entry: GitEntry | None) -> bool:
+    return entry is not None and entry.is_tree
+
+
+def _tree_in(store: ObjectStore, entry: GitEntry | None) -> GitTree:
+    return store.tree(entry.id) if entry is not None and entry.is_tree else EMPTY_TREE

@@ -1,0 +1,205 @@
+"""What the one writer of a line may do: mark, append, throw away.
+
+The protocol of a call, in this order: ``begin`` writes the pending mark; the call has its
+effects; ``append`` writes objects and commit and moves the ref, which is the commit point;
+``settle`` removes the mark. A call that failed does the same once its effects are gone, with
+a record that says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+
+from wink_workspace.errors import LedgerError
+from wink_workspace.session import Outcome
+
+from .commits import Commit, format_commit, one_line, parse_commit
+from .discards import Discarded, keep_discarded
+from .git_tree import EMPTY_TREE, GitEntry
+from .history import EntryKind, Line, LogEntry, entry_of
+from .kill_points import KillPoint, KillPoints, no_kill_points
+from .lock import WriterLock
+from .objects import ObjectStore
+from .pending import PendingMark, PendingMarks
+from .records import dump_record
+from .refs import RefMover
+
+__all__ = ["Draft", "LineWriter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An entry to be appended; the fields are those of ``LogEntry``.
+
+    ``record`` is what ``call.json`` shall hold: an event, or any object that has a JSON form.
+    """
+
+    kind: EntryKind
+    subject: str
+    files: str
+    session: str
+    record: object
+    at: datetime
+    tool: str = ""
+    call_id: str = ""
+    outcome: Outcome | None = None
+    target: int | None = None
+
+
+class LineWriter(Line):
+    """A line of history and the right to add to it; made by ``Ledger.write``.
+
+    Args:
+        store: Where the objects are.
+        ref: The whole name of the line's ref.
+        place: The line's own directory, for what only its writer uses.
+        lock: The right to write, which the object gives back in ``close``.
+        refs: What moves the ref.
+        kill_points: Told of each step.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        ref: str,
+        *,
+        place: Path,
+        lock: WriterLock,
+        refs: RefMover,
+        kill_points: KillPoints = no_kill_points,
+    ) -> None:
+        super().__init__(store, ref)
+        self._place = place
+        self._lock = lock
+        self._refs = refs
+        self._kill_points = kill_points
+        self._marks = PendingMarks(
+            place / "pending", durable=store.durable, kill_points=kill_points
+        )
+
+    def __enter__(self) -> LineWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the right to write back; once is enough. A pending mark stays."""
+        self._lock.release()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object may write: not after ``close``, not in a forked child."""
+        return self._lock.is_held
+
+    # Entries
+
+    def append(self, draft: Draft) -> LogEntry:
+        """Add an entry after the head; it is the head when this returns.
+
+        The move of the ref is the commit point. Whatever raises, the line is as it was.
+
+        Raises:
+            LedgerMovedError: If the line does not end where this object last saw its end.
+            LedgerError: If something cannot be written.
+        """
+        self._check()
+        tree = EMPTY_TREE.changed(
+            {
+                b"call.json": GitEntry(b"100644", self.store.write_blob(dump_record(draft.record))),
+                b"files": GitEntry(b"40000", draft.files),
+                b"session": GitEntry(b"40000", draft.session),
+            }
+        )
+        tree_id = self.store.write_tree(tree)
+        self._kill_points(KillPoint.TREES_WRITTEN)
+        parent = None if self.head is None else self.head.id
+        trailers = _trailers(draft, 1 if self.head is None else self.head.number + 1)
+        content = format_commit(Commit(tree_id, parent, draft.at, draft.subject, trailers))
+        commit_id = self.store.write("commit", content)
+        entry = entry_of(commit_id, parse_commit(commit_id, content), tree)
+        self.store.sync()
+        self._kill_points(KillPoint.COMMIT_WRITTEN)
+        self._refs.move(self.ref, expected=parent, target=commit_id, spares=self._place)
+        self._head = entry
+        return entry
+
+    def discard(self, files: str, *, reason: str, call_id: str, at: datetime) -> Discarded:
+        """Keep *files*, which are about to be replaced, where they can be found again.
+
+        Args:
+            files: The root of what is thrown away.
+            reason: Why, in a few words.
+            call_id: The call that made them, or any name.
+            at: When; with the same time, call and files, the same ref is used again.
+
+        Raises:
+            LedgerError: If it cannot be written.
+        """
+        self._check()
+        number = 0 if self.head is None else self.head.number
+        return keep_discarded(
+            self.store,
+            self._refs,
+            files,
+            trailers={"Reason": reason, "Call": call_id, "Number": str(number)},
+            at=at,
+        )
+
+    # The pending mark
+
+    def begin(self, call_id: str, tool: str, started_at: datetime) -> PendingMark:
+        """Mark that a call is under way, before its first effect.
+
+        Raises:
+            LedgerError: If that cannot be written; the call must not begin.
+        """
+        self._check()
+        parent = None if self.head is None else self.head.id
+        mark = PendingMark(one_line(call_id), one_line(tool), parent, started_at)
+        self._marks.write(mark)
+        return mark
+
+    def pending(self) -> PendingMark | None:
+        """The mark of a call that was begun and not settled, by this process or a dead one."""
+        return self._marks.read()
+
+    def is_recorded(self, mark: PendingMark) -> bool:
+        """Whether the head is the entry of the call that *mark* is of.
+
+        Then its effects were committed, or undone and recorded; only the mark is left over.
+        """
+        head = self.head
+        if head is None or not mark.call_id:
+            return False
+        return (head.parent, head.call_id) == (mark.parent, mark.call_id)
+
+    def settle(self) -> None:
+        """Remove the pending mark; that there is none is no error."""
+        self._marks.remove()
+
+    def _check(self) -> None:
+        if not self.is_held:
+            raise LedgerError(
+                f"{self.ref} is not open for writing in this process",
+                hint="Open the workspace again; a forked child cannot go on with its parent's.",
+            )
+
+
+def _trailers(draft: Draft, number: int) -> dict[str, str]:
+    return {
+        "Kind": draft.kind.value,
+        "Number": str(number),
+        "Tool": draft.tool,
+        "Call": draft.call_id,
+        "Outcome": "" if draft.outcome is None else draft.outcome.value,
+        "Target": "" if draft.target is None else str(draft.target),
+    }
