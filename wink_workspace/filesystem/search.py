@@ -103,7 +103,7 @@ class GlobPattern:
     def step(self, at: frozenset[int], name: str) -> frozenset[int]:
         """Where it stands after one more *name*; empty when nothing below can match."""
         found = (self.positions[each] for each in at)
-        return frozenset().union(*(there.leads_to for there in found if there.takes(name)))
+        return frozenset[int]().union(*(there.leads_to for there in found if there.takes(name)))
 
     def accepts(self, at: frozenset[int], kind: FileKind) -> bool:
         """Whether the path that led here matches, being of *kind*."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import lru_cache
 from itertools import permutations
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from wink_workspace.errors import SchemaError
@@ -79,7 +80,7 @@ def adapter(type_: Any) -> TypeAdapter[list[Any]]:
         validate_by_alias=False,
     )
     try:
-        made: TypeAdapter[list[Any]] = TypeAdapter(list[type_], config=config)
+        made: TypeAdapter[list[Any]] = TypeAdapter(GenericAlias(list, type_), config=config)
         if not made.pydantic_complete:
             made.rebuild(raise_errors=True)
     except NameError as error:
