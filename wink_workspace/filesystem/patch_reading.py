@@ -28,7 +28,7 @@ class Effort:
     The unit is a few nanoseconds: 4 bytes searched through, or a hundredth of a line looked at.
     """
 
-    def __init__(self, budget: int = 80_000_000) -> None:
+    def __init__(self, budget: int = 40_000_000) -> None:
         self._left = budget
 
     def allow(self, data: bytes) -> None:
