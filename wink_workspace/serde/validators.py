@@ -80,7 +80,8 @@ def adapter(type_: Any) -> TypeAdapter[list[Any]]:
         validate_by_alias=False,
     )
     try:
-        made: TypeAdapter[list[Any]] = TypeAdapter(GenericAlias(list, type_), config=config)
+        listed: Any = GenericAlias(list, type_)  # a type made now is none to a type checker
+        made: TypeAdapter[list[Any]] = TypeAdapter(listed, config=config)
         if not made.pydantic_complete:
             made.rebuild(raise_errors=True)
     except NameError as error:
