@@ -116,10 +116,12 @@ def run(command: list[str], *, cwd: Path, stdin: str = "") -> subprocess.Complet
     )
 
 
-def git_applied(patch: str, files: Tree, place: Path) -> dict[WorkspacePath, FileState]:
+def git_applied(
+    patch: str, files: Tree, place: Path, *options: str
+) -> dict[WorkspacePath, FileState]:
     """The tree after ``git apply``, which checks everything before it begins."""
     write_tree(place, files)
-    done = run(["git", "apply", "--whitespace=nowarn", "-"], cwd=place, stdin=patch)
+    done = run(["git", "apply", "--whitespace=nowarn", *options, "-"], cwd=place, stdin=patch)
     assert done.returncode == 0, done.stderr.decode()
     return read_tree(place)
 

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from patch_trees import (
     Tree,
     changes_between,
+    file,
     git_applied,
     gnu_patched,
+    link,
     patched,
+    tree,
     tree_pairs,
 )
 
+from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.diff import render_diff
+from wink_workspace.filesystem.line_diff import LineComparer, Span
+from wink_workspace.filesystem.model import FileChange, FileKind, FileState
+from wink_workspace.filesystem.paths import parse_path
+
+Files = Mapping[str, FileState | bytes | str]
 
 BOUNDED = settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -39,7 +53,7 @@ def test_git_apply_turns_the_first_tree_into_the_second(pair: tuple[Tree, Tree])
 
 
 @given(pair=tree_pairs())
-@settings(BOUNDED, max_examples=300)
+@settings(BOUNDED, max_examples=100)
 def test_our_own_planner_turns_the_first_tree_into_the_second(pair: tuple[Tree, Tree]) -> None:
     before, after = pair
     if any("\\" in str(path) for path in before.keys() | after.keys()):
@@ -61,3 +75,207 @@ def test_gnu_patch_turns_the_first_tree_into_the_second_where_all_is_text(
     with TemporaryDirectory() as place:
         result = gnu_patched(text, before, Path(place, "work")) if text else before
     assert result == after
+
+
+# ------------------------------------------------------------------------------------ by example
+
+
+def shown(before: Files, after: Files, *, context_lines: int = 3) -> str:
+    return render_diff(changes_between(tree(before), tree(after)), context_lines=context_lines)
+
+
+def test_a_changed_file_is_shown_as_git_shows_it() -> None:
+    before = "".join(f"{n}\n" for n in range(20))
+    after = before.replace("4\n5\n", "4\nnew\n5\n").replace("19\n", "last")
+    assert shown({"src/a.txt": before}, {"src/a.txt": after}) == (
+        "diff --git a/src/a.txt b/src/a.txt\n"
+        "--- a/src/a.txt\n"
+        "+++ b/src/a.txt\n"
+        "@@ -3,6 +3,7 @@\n 2\n 3\n 4\n+new\n 5\n 6\n 7\n"
+        "@@ -17,4 +18,4 @@\n 16\n 17\n 18\n-19\n+last\n\\ No newline at end of file\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        pytest.param({}, {"f": "a\n"}, ["new file mode 100644", "@@ -0,0 +1 @@"], id="made"),
+        pytest.param({}, {"f": ""}, ["new file mode 100644"], id="made empty"),
+        pytest.param({"f": "a\n"}, {}, ["deleted file mode 100644", "@@ -1 +0,0 @@"], id="deleted"),
+        pytest.param(
+            {"f": "a"},
+            {"f": file("a", executable=True)},
+            ["old mode 100644", "new mode 100755"],
+            id="mode",
+        ),
+        pytest.param({}, {"f": link("g")}, ["new file mode 120000", "+g"], id="link"),
+        pytest.param(
+            {"f": "a\n"},
+            {"f": link("g")},
+            ["deleted file mode 100644", "new file mode 120000"],
+            id="file turned into a link",
+        ),
+        pytest.param(
+            {"f": "a\nb\n"},
+            {"g": file("a\nb\n", executable=True)},
+            [
+                "old mode 100644",
+                "new mode 100755",
+                "similarity index 100%",
+                "rename from f",
+                "rename to g",
+            ],
+            id="renamed and made executable",
+        ),
+        pytest.param(
+            {"f": "a\n" * 9 + "b\n"},
+            {"g": "a\n" * 9 + "c\n"},
+            ["similarity index 90%", "rename from f", "rename to g", "@@ -7,4 +7,4 @@"],
+            id="renamed and changed",
+        ),
+        pytest.param(
+            {"x y": "a\n"},
+            {"x y": "b\n", "ü": "c", "t\t": "d"},
+            [
+                *('diff --git "a/x y" "b/x y"', '--- "a/x y"', "diff --git a/ü b/ü"),
+                'diff --git "a/t\\t" "b/t\\t"',
+            ],
+            id="names that need quotes and names that do not",
+        ),
+        pytest.param({"f": b"\xff\n"}, {"f": b"\xfe\n"}, ["-\udcff", "+\udcfe"], id="not UTF-8"),
+        pytest.param({"f": b"\0"}, {"f": b"\1"}, ["GIT binary patch", "literal 1"], id="binary"),
+    ],
+)
+def test_each_kind_of_change_has_its_lines(before: Files, after: Files, lines: list[str]) -> None:
+    text = shown(before, after).split("\n")
+    assert [line for line in lines if line not in text] == []
+
+
+def test_what_did_not_change_and_directories_are_not_shown() -> None:
+    same, directory = file("a\n"), FileState(FileKind.DIRECTORY)
+    path = parse_path("d")
+    changes = [
+        FileChange(path, same, same),
+        FileChange(path, None, directory),
+        FileChange(path, directory, None),
+        FileChange(path, None, None),
+    ]
+    assert render_diff(changes) == ""
+    assert "new file" in render_diff([FileChange(path, directory, same)])
+    assert "deleted file" in render_diff([FileChange(path, same, directory)])
+
+
+def test_sections_come_by_path_whatever_the_order_of_the_changes() -> None:
+    changes = changes_between({}, tree({"b": "1\n", "a/z": "2\n", "a": "3\n", "c": ""}))
+    assert render_diff(changes) == render_diff(reversed(changes))
+    names = [line for line in render_diff(changes).split("\n") if line.startswith("diff")]
+    assert names == sorted(names)
+
+
+def test_a_file_of_the_same_name_is_the_source_of_a_rename() -> None:
+    before = {"a/one": "text\n" * 9, "a/two": "text\n" * 9, "a/three": "x\n" * 9, "gone": "q\n"}
+    after = {
+        "b/two": "text\n" * 9,
+        "b/one": "text\n" * 9,
+        "b/other": "x\n" * 9 + "y\n",
+        "new": "r\n",
+    }
+    text = shown(before, after)
+    for source, target in (("a/one", "b/one"), ("a/two", "b/two"), ("a/three", "b/other")):
+        assert f"rename from {source}\nrename to {target}\n" in text
+    assert text.count("rename from") == 3
+
+
+def test_the_most_similar_file_is_the_source_of_a_rename() -> None:
+    lines = [f"{n}\n" for n in range(20)]
+    before = {"half": "".join(lines[:12]), "most": "".join(lines[:19]), "none": "x\n" * 20}
+    assert "rename from most\nrename to new" in shown(before, {"new": "".join(lines)})
+
+
+def test_lines_in_another_order_are_no_full_similarity() -> None:
+    assert "similarity index 99%" in shown({"f": "a\nb\n"}, {"g": "b\na\n"})
+
+
+def test_thousands_of_renames_are_found_if_equal_and_given_up_if_only_similar() -> None:
+    """Each of the similar ones would have to be compared with each."""
+    same = {f"a/{n}": f"{n}\n" * 3 for n in range(1_000)}
+    moved = {f"b/{name[2:]}": text for name, text in same.items()}
+    assert shown(same, moved).count("similarity index 100%") == 1_000
+    edited = {name: f"{text}x\n" for name, text in moved.items()}
+    assert 0 < shown(same, edited).count("similarity index") < 1_000
+
+
+@pytest.mark.parametrize("context_lines", [1, 2, 5, 100])
+def test_any_number_of_context_lines_applies(context_lines: int, tmp_path: Path) -> None:
+    text = "".join(f"{n}\n" for n in range(40))
+    before, after = tree({"f": text}), tree({"f": text.replace("7\n", "x\ny\n").replace("0\n", "")})
+    patch = render_diff(changes_between(before, after), context_lines=context_lines)
+    assert git_applied(patch, before, tmp_path / "git") == after
+    assert gnu_patched(patch, before, tmp_path / "gnu") == after
+    assert patched(patch, before) == after
+
+
+def test_no_context_gives_the_changed_lines_only() -> None:
+    text = shown({"f": "a\nb\nc\n"}, {"f": "a\nx\ny\nc\n"}, context_lines=0)
+    assert text.endswith("@@ -2 +2,2 @@\n-b\n+x\n+y\n")
+    assert shown({"f": "a\nb\n"}, {"f": "a\nx\nb\n"}, context_lines=0).endswith(
+        "@@ -1,0 +2 @@\n+x\n"
+    )
+
+
+def test_a_negative_number_of_context_lines_is_refused() -> None:
+    with pytest.raises(UsageError, match="context_lines is -1"):
+        render_diff([], context_lines=-1)
+
+
+# ------------------------------------------------------------------------------------- the lines
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_the_spans_are_the_shortest_way_from_one_text_to_the_other(data: st.DataObject) -> None:
+    texts = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=9)
+    old, new = data.draw(texts), data.draw(texts)
+    spans = LineComparer().changed_spans(old, new)
+    assert rebuilt(old, new, spans) == new
+    n_changed = sum(s.old_end - s.old_start + s.new_end - s.new_start for s in spans)
+    assert n_changed == len(old) + len(new) - 2 * longest_common(old, new)
+
+
+@pytest.mark.parametrize("max_steps", [0, 50, 10_000_000])
+def test_a_text_too_different_for_a_short_answer_still_gets_a_true_one(max_steps: int) -> None:
+    noise = random.Random(7)
+    old = [b"%d" % noise.randrange(3) for _ in range(2_000)]
+    new = [b"%d" % noise.randrange(3) for _ in range(2_000)]
+    for at in range(0, 2_000, 100):
+        old[at] = new[at] = b"landmark %d" % at
+    spans = LineComparer(max_steps).changed_spans(old, new)
+    assert rebuilt(old, new, spans) == new
+    assert len(spans) >= 19
+    assert all(a.old_end < b.old_start for a, b in pairwise(spans))
+
+
+def test_the_work_for_many_texts_is_bounded_together() -> None:
+    comparer = LineComparer(25_000)
+    old, new = [b"a", b"b"] * 100, [b"b", b"c"] * 100
+    assert len(comparer.changed_spans(old, new)) > 1
+    assert [len(comparer.changed_spans(old, new)) for _ in range(3)] == [1, 1, 1]
+
+
+def rebuilt(old: Sequence[bytes], new: Sequence[bytes], spans: Sequence[Span]) -> list[bytes]:
+    lines: list[bytes] = []
+    at = 0
+    for span in spans:
+        lines += [*old[at : span.old_start], *new[span.new_start : span.new_end]]
+        at = span.old_end
+    return [*lines, *old[at:]]
+
+
+def longest_common(old: Sequence[bytes], new: Sequence[bytes]) -> int:
+    row = [0] * (len(new) + 1)
+    for line in old:
+        above = row
+        row = [0]
+        for n, other in enumerate(new):
+            row.append(above[n] + 1 if line == other else max(above[n + 1], row[n]))
+    return row[-1]

@@ -101,6 +101,16 @@ def test_text_after_the_last_hunk_is_no_part_of_it(tail: str, end: str) -> None:
     assert content(patch, "one\n") == b"two\n"
 
 
+@pytest.mark.parametrize(
+    "tail", ["\n", "\n\n", "-- \n2.39.5\n\n", "\n```\n", "\ndiff --git a/f b/f\n"]
+)
+def test_text_after_a_hunk_with_wrong_counts_is_no_part_of_it(tail: str) -> None:
+    more = "old mode 100644\nnew mode 100644\n" if "diff" in tail else ""
+    assert (
+        content(f"--- a/f\n+++ b/f\n@@ -1,9 +1,9 @@\n-one\n+two\n{tail}{more}", "one\n") == b"two\n"
+    )
+
+
 def test_the_last_line_of_a_patch_needs_no_newline() -> None:
     assert content("--- a/f\n+++ b/f\n" + HUNK.rstrip("\n"), "one\n") == b"two\n"
 

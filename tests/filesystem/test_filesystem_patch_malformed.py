@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from patch_trees import plan, texts
 
 from wink_workspace.errors import FilesystemError, InvalidPathError, PatchError
-from wink_workspace.filesystem.patch import parse_patch, touched_paths
+from wink_workspace.filesystem.patch import touched_paths
 
 NAMES = "--- a/f\n+++ b/f\n"
 GIT = "diff --git a/f b/f\n"
@@ -188,61 +188,61 @@ def test_no_patch_however_garbled_gives_anything_but_a_plan_or_an_error_with_a_h
     assert error is None or error.hint
 
 
-# ----------------------------------------------------------- made to take long: 1 MiB of trouble
+# ------------------------------------------------------------------------ made to take long
 
-SIZE = 1_048_576
+Filling = tuple[str, str, str]
+"""How a patch begins, what it then repeats, and how it ends."""
 
-
-def filled(start: str, piece: str, end: str = "") -> str:
-    return start + piece * (SIZE // len(piece)) + end
-
-
-@pytest.mark.parametrize(
-    "patch",
-    [
-        pytest.param(filled("", "--- a\n"), id="half of a header"),
-        pytest.param(filled(NAMES, "@@\n"), id="hunk headers"),
-        pytest.param(filled(NAMES + "@@ -", "1"), id="one long number"),
-        pytest.param(filled("diff --git", " "), id="spaces for names"),
-        pytest.param(filled("diff --git a/x", " b/x"), id="many ways to split names"),
-        pytest.param(filled('diff --git "', "\\1"), id="one long quoted name"),
-        pytest.param(filled("--- a", " 2020-01-01 00:00:00", "\n+++ b\n"), id="many dates"),
-        pytest.param(filled(NAMES, "@@ -1,99999 +1,99999 @@\n-a\n+b\n", "x"), id="wrong counts"),
-        pytest.param(filled(UPDATE, "\n"), id="empty lines"),
-    ],
-)
-def test_reading_a_large_patch_ends_with_an_error(patch: str) -> None:
-    with pytest.raises((PatchError, InvalidPathError)):
-        parse_patch(patch)
-
-
-PLACING = {
-    "lines that are everywhere": filled(NAMES, "@@\n a\n-a\n+b\n a\n"),
-    "one file": filled(NAMES + HUNK, f"{NAMES}{HUNK}{NAMES}@@ -1 +1 @@\n-b\n+a\n"),
-}
-MORE_PLACING = {
-    "lines that are missing": filled(NAMES, "@@ -1,3 +1,3 @@\n x\n-y\n+b\n z\n"),
-    "fuzz": filled(NAMES, "@@ -9,3 +9,3 @@\n b\n a\n-c\n+x\n a\n b\n"),
-    "scopes": filled(UPDATE, "@@ a\n-a\n+b\n", END),
-    "lines to add below scopes": filled(UPDATE, "@@ a\n+b\n", END),
-    "one deep scope": filled(UPDATE, "@@ a\n", f"-a\n+b\n{END}"),
-    "one long scope": filled(NAMES + "@@", " ", "x\n-a\n+b\n"),
-    "one large hunk": filled(NAMES + "@@ -1 +1 @@\n", "-a\n", "-b\n+c\n"),
+TEDIOUS: dict[str, Filling] = {
+    "half of a header": ("", "--- a\n", ""),
+    "hunk headers": (NAMES, "@@\n", ""),
+    "one long number": (f"{NAMES}@@ -", "1", ""),
+    "spaces for names": ("diff --git", " ", ""),
+    "many ways to split names": ("diff --git a/x", " b/x", ""),
+    "one long quoted name": ('diff --git "', "\\1", ""),
+    "many dates": ("--- a", " 2020-01-01 00:00:00", "\n+++ b\n"),
+    "wrong counts": (NAMES, "@@ -1,99999 +1,99999 @@\n-a\n+b\n", "x"),
+    "empty lines": (UPDATE, "\n", ""),
+    "a scope that is missing": (f"{NAMES}@@", " ", "x\n-a\n+b\n"),
+    "lines that are everywhere": (NAMES, "@@\n a\n-a\n+b\n a\n", ""),
+    "one file again and again": (NAMES + HUNK, f"{NAMES}{HUNK}{NAMES}@@ -1 +1 @@\n-b\n+a\n", ""),
+    "lines that are missing": (NAMES, "@@ -1,3 +1,3 @@\n x\n-y\n+b\n z\n", ""),
+    "fuzz": (NAMES, "@@ -9,3 +9,3 @@\n b\n a\n-c\n+x\n a\n b\n", ""),
+    "scopes": (UPDATE, "@@ a\n-a\n+b\n", END),
+    "lines to add below scopes": (UPDATE, "@@ a\n+b\n", END),
+    "one deep scope": (UPDATE, "@@ a\n", f"-a\n+b\n{END}"),
+    "one large hunk": (f"{NAMES}@@ -1 +1 @@\n", "-a\n", "-b\n+c\n"),
 }
 
 
-def ends_with_an_error(patch: str) -> bool:
-    with pytest.raises(PatchError) as refused:
-        plan(patch, {"f": "a\n" * 20_000})
-    return "takes too long" in refused.value.message or "does not apply" in refused.value.message
+def error_of_filled(filling: Filling, n_chars: int) -> FilesystemError | InvalidPathError | None:
+    start, piece, end = filling
+    patch = start + piece * (n_chars // len(piece)) + end
+    return error_of(patch, b"a\n" * (n_chars // 10))
 
 
-@pytest.mark.parametrize("patch", PLACING.values(), ids=PLACING)
-def test_placing_a_large_patch_in_a_repetitive_file_ends_with_an_error(patch: str) -> None:
-    assert ends_with_an_error(patch)
+@pytest.mark.parametrize("filling", TEDIOUS.values(), ids=TEDIOUS)
+def test_a_patch_that_is_made_to_take_long_ends_with_an_error(filling: Filling) -> None:
+    assert error_of_filled(filling, 65_536) is not None
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("patch", MORE_PLACING.values(), ids=MORE_PLACING)
-def test_placing_any_large_patch_in_a_repetitive_file_ends_with_an_error(patch: str) -> None:
-    assert ends_with_an_error(patch)
+@pytest.mark.parametrize("filling", TEDIOUS.values(), ids=TEDIOUS)
+def test_a_large_patch_that_is_made_to_take_long_ends_with_an_error(filling: Filling) -> None:
+    assert error_of_filled(filling, 1_048_576) is not None
+
+
+def test_problems_that_would_take_long_to_explain_are_told_without() -> None:
+    hunks = "".join(f"@@ -{n} +{n} @@\n-missing {n}\n+x\n" for n in range(1, 40))
+    error = error_of(NAMES + hunks, b"".join(b"line %d\n" % n for n in range(30_000)))
+    assert error is not None
+    assert "f, hunk 1 (patch line 3): expected near line 1" in error.message
+    assert "f, hunk 39 (patch line 117): does not match" in error.message
+
+
+def test_searching_that_takes_too_long_is_refused_with_a_hint() -> None:
+    hunks = "".join(["@@ -1 +1 @@\n-missing\n+x\n"] * 1_000)
+    error = error_of(NAMES + hunks, b"".join(b"line %d\n" % n for n in range(30_000)))
+    assert error is not None
+    assert "takes too long" in error.message
+    assert "right line numbers" in error.hint

@@ -24,7 +24,7 @@ from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import parse_path
 
 BOUNDED = settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -130,7 +130,7 @@ def theirs(command: list[str], text: str, data: bytes) -> bytes | None:
 
 
 @given(files=moved_files())
-@settings(BOUNDED, max_examples=100)
+@settings(BOUNDED, max_examples=60)
 def test_a_patch_that_git_applies_with_an_offset_gives_the_same_here(
     files: tuple[bytes, bytes, bytes],
 ) -> None:
@@ -143,7 +143,7 @@ def test_a_patch_that_git_applies_with_an_offset_gives_the_same_here(
 
 
 @given(files=moved_files(inset=3))
-@settings(BOUNDED, max_examples=100)
+@settings(BOUNDED, max_examples=60)
 def test_a_patch_that_gnu_patch_applies_with_fuzz_gives_the_same_here(
     files: tuple[bytes, bytes, bytes],
 ) -> None:

@@ -170,14 +170,13 @@ def _text(
 
 def _groups(spans: Sequence[Span], context_lines: int) -> Iterator[list[Span]]:
     """The spans that share a hunk, because their context touches."""
-    group: list[Span] = []
-    for span in spans:
-        if group and span.old_start - group[-1].old_end > 2 * context_lines:
+    group = [spans[0]]
+    for span in spans[1:]:
+        if span.old_start - group[-1].old_end > 2 * context_lines:
             yield group
             group = []
         group.append(span)
-    if group:
-        yield group
+    yield group
 
 
 def _hunk(

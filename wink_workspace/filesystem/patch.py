@@ -315,7 +315,7 @@ class _Planner:
         return None
 
     def _new_binary(self, patch: FilePatch, change: BinaryChange, data: bytes) -> Placed | None:
-        self._effort.spend(len(data) + len(change.data))
+        self._effort.spend((len(data) + len(change.data)) // 4)
         if patch.source is not None and not _is_named(data, change.old_id):
             problem = "its content is not the one that the full 'index' line of the patch names"
             self._refuse(patch.path, patch, problem)

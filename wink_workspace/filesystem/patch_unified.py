@@ -202,7 +202,7 @@ class _Reader:
 
     def _ends_here(self, n: int) -> bool:
         """Whether this line, which may be one that is taken out, is not the hunk's."""
-        if self.lines.peek(n) in _SIGNATURES or not is_name_pair(self.lines, n):
+        if not is_name_pair(self.lines, n):
             return self.lines.peek(n) in _SIGNATURES
         if names_one_file(self.lines, n) and self.lines.peek(n + 2).startswith(b"@@"):
             return True

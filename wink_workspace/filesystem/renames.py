@@ -17,7 +17,7 @@ from .model import FileChange, FileKind, FileState
 __all__ = ["Rename", "find_renames", "is_binary"]
 
 _MIN_PERCENT = 50
-_MAX_STEPS = 2_000_000
+_MAX_STEPS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
