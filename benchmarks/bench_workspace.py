@@ -1,0 +1,197 @@
+"""What a call costs on disk, flat from a hundred to fifty thousand files, beside plain git.
+
+Run by ``make bench``. The ids say how many files there are, at most 1,000 a directory. What is
+compared with git does the same work: one file changed, and everything kept.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pygit2
+import pytest
+
+from wink_workspace.adapters import ScriptedAdapter
+from wink_workspace.prompt import Prompt
+from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor
+from wink_workspace.sections import VfsToolsSection
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+
+SIZES = [100, 1_000, 10_000, 50_000]
+ROUNDS = 50
+GIT_ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "bench",
+    "GIT_AUTHOR_EMAIL": "bench@localhost",
+    "GIT_COMMITTER_NAME": "bench",
+    "GIT_COMMITTER_EMAIL": "bench@localhost",
+}
+
+
+@dataclass
+class Bench:
+    """An open workspace with the file tools, and calls by name."""
+
+    workspace: Workspace
+    executor: ToolExecutor
+    numbers: Iterator[int]
+
+    def call(self, name: str, **arguments: object) -> CallOutcome:
+        outcome = self.executor.execute(ToolCall(f"c{next(self.numbers)}", name, arguments))
+        assert outcome.result.success or "no such text" in str(arguments), outcome.text
+        return outcome
+
+    def write(self) -> CallOutcome:
+        return self.call("write_file", file_path="d0/f0.txt", content=f"{next(self.numbers)}\n")
+
+    def fail(self) -> CallOutcome:
+        edit = {"old_string": "no such text", "new_string": "x"}
+        return self.call("edit_file", file_path="d0/f0.txt", **edit)
+
+    def read(self) -> CallOutcome:
+        return self.call("read_file", file_path="d0/f0.txt")
+
+
+@pytest.fixture(scope="module", params=SIZES, ids=lambda n: f"{n}_files")
+def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("source")
+    for n in range(request.param):
+        folder = root / f"d{n // 1_000}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"f{n % 1_000}.txt").write_text(f"file {n}\n" * 20)
+    return root
+
+
+@pytest.fixture(scope="module")
+def bench(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    storage = WorkspaceStorage(tmp_path_factory.mktemp("state"))
+    with Workspace.create(source, storage=storage) as workspace:
+        prompt = Prompt(name="bench", sections=[VfsToolsSection(workspace.files)])
+        prompt.install(workspace.session)
+        with prompt.resources:
+            executor = ToolExecutor(
+                prompt=prompt,
+                rendered_prompt=prompt.render(session=workspace.session),
+                adapter=ScriptedAdapter(()),
+                session=workspace.session,
+            )
+            opened = Bench(workspace, executor, count(1))
+            opened.read()
+            yield opened
+
+
+@pytest.fixture(scope="module")
+def repository(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same files in a plain git repository."""
+    work = tmp_path_factory.mktemp("git") / "work"
+    subprocess.run(["cp", "-r", source, work], check=True)
+    git(work, "init", "-q")
+    git(work, "config", "gc.auto", "0")  # it would pack in the background, between two rounds
+    git(work, "add", "-A")
+    git(work, "commit", "-qm", "all")
+    return work
+
+
+def git(work: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=work, env=GIT_ENVIRONMENT, check=True)
+
+
+def bench_disk_write_and_commit(benchmark, bench: Bench) -> None:
+    """One file written by a call, committed with the session."""
+    store = bench.workspace._ledger.store
+    bench.write()
+    before = store.n_written
+    bench.write()
+    benchmark.extra_info["n_objects_a_call"] = store.n_written - before
+    benchmark.pedantic(bench.write, rounds=ROUNDS, warmup_rounds=3)
+
+
+def bench_disk_failed_call(benchmark, bench: Bench) -> None:
+    """An edit that is refused, rolled back and recorded."""
+    bench.read()
+    benchmark.pedantic(bench.fail, rounds=ROUNDS, warmup_rounds=3)
+
+
+def bench_disk_read_only_call(benchmark, bench: Bench) -> None:
+    """A read, recorded."""
+    benchmark.pedantic(bench.read, rounds=ROUNDS, warmup_rounds=3)
+
+
+def bench_disk_undo_and_redo(benchmark, bench: Bench) -> None:
+    """The newest write taken back and done again."""
+    bench.read()
+    bench.write()
+    benchmark.pedantic(
+        lambda: (bench.workspace.undo(), bench.workspace.redo()), rounds=10, warmup_rounds=1
+    )
+
+
+def bench_disk_create(benchmark, source: Path, tmp_path: Path) -> None:
+    """A whole directory copied and put under history."""
+    storage = WorkspaceStorage(tmp_path)
+    benchmark.pedantic(
+        lambda: Workspace.create(source, storage=storage).close(), rounds=2, warmup_rounds=0
+    )
+
+
+def bench_disk_open(benchmark, source: Path, tmp_path: Path) -> None:
+    """A workspace opened again."""
+    storage = WorkspaceStorage(tmp_path)
+    with Workspace.create(source, storage=storage) as workspace:
+        name = workspace.info.id
+    benchmark.pedantic(
+        lambda: Workspace.open(name, storage=storage).close(), rounds=5, warmup_rounds=1
+    )
+
+
+def bench_git_command_add_and_commit(benchmark, repository: Path) -> None:
+    """``git add -A && git commit`` for one changed file."""
+    numbers = count(1)
+
+    def commit() -> None:
+        (repository / "d0/f0.txt").write_text(f"{next(numbers)}\n")
+        git(repository, "add", "-A")
+        git(repository, "commit", "-qm", "one")
+
+    benchmark.pedantic(commit, rounds=5, warmup_rounds=1)
+
+
+def bench_git_command_reset_and_clean(benchmark, repository: Path) -> None:
+    """``git reset --hard && git clean -fdx`` for one changed file."""
+
+    def undo() -> None:
+        (repository / "d0/f0.txt").write_text("changed\n")
+        git(repository, "reset", "-q", "--hard")
+        git(repository, "clean", "-qfdx")
+
+    benchmark.pedantic(undo, rounds=5, warmup_rounds=1)
+
+
+def bench_pygit2_add_all(benchmark, repository: Path) -> None:
+    """pygit2's ``index.add_all`` and ``write_tree`` for one changed file."""
+    numbers = count(1)
+
+    def add() -> None:
+        (repository / "d0/f0.txt").write_text(f"pygit2 {next(numbers)}\n")
+        opened = pygit2.Repository(repository)
+        opened.index.add_all()
+        opened.index.write_tree()
+
+    benchmark.pedantic(add, rounds=5, warmup_rounds=1)
+
+
+def bench_git_command_clone_local(benchmark, repository: Path, tmp_path: Path) -> None:
+    """``git clone --local``, the measure for opening a repository."""
+    numbers = count(1)
+    benchmark.pedantic(
+        lambda: git(tmp_path, "clone", "-q", "--local", str(repository), f"c{next(numbers)}"),
+        rounds=2,
+        warmup_rounds=0,
+    )
