@@ -14,6 +14,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -62,10 +63,9 @@ class Disturbance:
 
     def change(self, n_times: int) -> None:
         for _ in range(n_times):
-            try:
+            # What it takes may not be there, or something may be in the way.
+            with suppress(OSError, IndexError, ValueError):
                 self.rng.choice(self._changes)()
-            except (OSError, IndexError, ValueError):
-                pass  # what it takes is not there, or something is in the way
 
     # What there is
 
@@ -77,7 +77,9 @@ class Disturbance:
         return self.rng.choice([self.root, *found])
 
     def _file(self) -> Path:
-        return Path(self.rng.choice([e.path for e in self._found() if e.is_file(follow_symlinks=False)]))
+        return Path(
+            self.rng.choice([e.path for e in self._found() if e.is_file(follow_symlinks=False)])
+        )
 
     def _anything(self) -> Path:
         return Path(self.rng.choice([e.path for e in self._found()]))
@@ -217,7 +219,7 @@ def all_content(root: Path) -> dict[str, tuple[int, bytes]]:
         if stat.S_ISREG(mode):
             data = Path(entry.path).read_bytes()
         elif stat.S_ISLNK(mode):
-            data = os.fsencode(os.readlink(entry.path))
+            data = os.fsencode(Path(entry.path).readlink())
         content[os.path.relpath(entry.path, root)] = mode, data
     return content
 

@@ -183,8 +183,8 @@ class _Story:
                 self._tell_of_directory(place, event)
             else:
                 self._tell_of_file(place, event)
-        if any(self._moving.values()):
-            self._doubt()  # moved out
+        if any(self._moving.values()) or self._moving_directories:
+            self.reason = _CAME_AND_WENT  # out of the root, with all that was born in them
 
     def told(self) -> Dirty:
         """The names and prefixes."""
@@ -203,8 +203,9 @@ class _Story:
         self._made.discard(path)
         if event.mask & flags.MOVED_FROM:
             self._moving_directories.add(event.cookie)
-        from_outside = event.mask & flags.MOVED_TO and event.cookie not in self._moving_directories
-        if from_outside or (event.mask & flags.CREATE and not ours):
+        elif event.mask & flags.MOVED_TO and event.cookie in self._moving_directories:
+            self._moving_directories.discard(event.cookie)
+        elif event.mask & flags.MOVED_TO or (event.mask & flags.CREATE and not ours):
             self.reason = _NEW_DIRECTORY
 
     def _tell_of_file(self, place: Place, event: _Event) -> None:
@@ -227,10 +228,7 @@ class _Story:
     def _end(self, place: Place) -> None:
         if place in self._born:
             self._born.discard(place)
-            self._doubt()
-
-    def _doubt(self) -> None:
-        self.reason = _CAME_AND_WENT
+            self.reason = _CAME_AND_WENT
 
 
 class InotifyTracker:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, Self
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import LimitExceededError, PathExistsError, UsageError
@@ -72,6 +72,12 @@ class DiskFilesystem(Filesystem):
         self.tree = root if isinstance(root, DiskTree) else DiskTree(root)
         self.fingerprints = DiskFingerprints(self.tree, clock)
         self._history = history
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Let go of the directory, unless the tree is the caller's."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import DirectoryExpectedError, FileMissingError, UsageError
@@ -144,6 +144,12 @@ class DiskTree:
         with telling(self.root):
             self._root = open_root(self.root)
         self._finalizer = weakref.finalize(self, os.close, self._root)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Let go of the root; no method works any more."""
@@ -329,17 +335,17 @@ class DiskTree:
         self, path: WorkspacePath, content: Iterable[bytes], *, executable: bool = False
     ) -> None:
         """Make *path* a file with this content and the mode 0644 or 0755."""
-        self._make_way(path, FileKind.FILE)
+        self._make_way(path, lambda kind: kind is not FileKind.DIRECTORY)  # the rest is replaced
         self.write_file(path, content, executable=executable)
 
     def put_symlink(self, path: WorkspacePath, target: str) -> None:
         """Make *path* a link to *target*."""
-        self._make_way(path, None)
+        self._make_way(path, lambda _: False)
         self.make_symlink(path, target)
 
     def put_directory(self, path: WorkspacePath) -> None:
         """Make *path* a directory with the mode 0755; what is in one stays."""
-        if self._make_way(path, FileKind.DIRECTORY):
+        if self._make_way(path, lambda kind: kind is FileKind.DIRECTORY):
             self.put_mode(path)
         else:
             self.make_directory(path)
@@ -358,23 +364,18 @@ class DiskTree:
         with suppress(FileMissingError, DirectoryExpectedError):
             self.delete(path, recursive=True)
 
-    def _make_way(self, path: WorkspacePath, kind: FileKind | None) -> bool:
-        """Make the parent a directory and remove what is not of *kind*; whether the rest is.
-
-        Files may replace anything but directories, so only those are removed for one.
-        """
+    def _make_way(self, path: WorkspacePath, may_stay: Callable[[FileKind | None], bool]) -> bool:
+        """Make the parent a directory; whether what is at *path* may stay, which else is gone."""
         if not self._is_directory(path.parent):
             for ancestor in (*path.ancestors(),)[1:]:
                 if not self._is_directory(ancestor):
                     self.remove(ancestor)
                     self.make_directory(ancestor)
         there = self.entry(path)
-        if there is None:
-            return False
-        if there.kind is kind or (kind is FileKind.FILE and there.kind is not FileKind.DIRECTORY):
-            return True
-        self.remove(path)
-        return False
+        stays = there is not None and may_stay(there.kind)
+        if there is not None and not stays:
+            self.remove(path)
+        return stays
 
     def _is_directory(self, path: WorkspacePath) -> bool:
         there = self.entry(path)

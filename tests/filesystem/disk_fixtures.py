@@ -1,0 +1,53 @@
+"""What the tests of directories on disk share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from wink_workspace.clock import ManualClock
+from wink_workspace.filesystem import WorkspacePath
+
+NOBODY = 65_534
+
+
+def later() -> ManualClock:
+    """A clock by which everything on disk is old."""
+    return ManualClock(datetime.now(UTC) + timedelta(hours=1))
+
+
+def path_of(text: str) -> WorkspacePath:
+    """A path of any depth."""
+    return WorkspacePath(tuple(text.split("/")))
+
+
+@contextmanager
+def as_ordinary_user(root: Path) -> Iterator[None]:
+    """Own *root* and have no more rights than others; root itself passes every mode."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for directory, names, files in os.walk(root):
+        for name in (".", *names, *files):
+            os.chown(Path(directory, name), NOBODY, NOBODY, follow_symlinks=False)
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+def make_deep(root: Path, n_levels: int) -> None:
+    """A chain of directories deeper than any path may be long, with a file at its end."""
+    here = os.open(root, os.O_RDONLY)
+    for _ in range(n_levels):
+        os.mkdir("deep", dir_fd=here)
+        above, here = here, os.open("deep", os.O_RDONLY, dir_fd=here)
+        os.close(above)
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)

@@ -1,0 +1,265 @@
+"""No operation leaves the root while somebody swaps its directories for links that lead outside.
+
+Once before every single system call, in turn; and by another process, as fast as it can.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from disk_disturbance import entries_below
+
+from wink_workspace.errors import WinkError
+from wink_workspace.filesystem import DiskFilesystem, DiskTree, parse_path
+from wink_workspace.filesystem.fingerprints import file_fingerprint
+
+SECRET = b"nobody may read this\n" * 1_000
+SECRET_NAME = "nobody-may-list-this"
+RACER = Path(__file__).with_name("disk_racer.py")
+
+FILESYSTEM_OPERATIONS: dict[str, Callable[[DiskFilesystem], object]] = {
+    "stat": lambda files: files.stat("dir/secret"),
+    "exists": lambda files: files.exists("dir/secret"),
+    "list": lambda files: files.list("dir"),
+    "walk": lambda files: list(files.walk()),
+    "read_bytes": lambda files: files.read_bytes("dir/secret"),
+    "read_bytes of a file": lambda files: files.read_bytes("file"),
+    "read_text": lambda files: files.read_text("dir/secret"),
+    "glob": lambda files: files.glob("dir/**"),
+    "grep": lambda files: files.grep("nobody|inside"),
+    "fingerprint": lambda files: files.fingerprint("dir/secret"),
+    "fingerprint of all": lambda files: files.fingerprint(),
+    "write": lambda files: files.write_bytes("dir/secret", b"written"),
+    "write to a file": lambda files: files.write_bytes("file", b"written"),
+    "create": lambda files: files.write_bytes("dir/created", b"written", mode="create"),
+    "append": lambda files: files.write_bytes("dir/secret", b"written", mode="append"),
+    "edit": lambda files: files.edit("dir/secret", "s", "t", replace_all=True),
+    "patch": lambda files: files.apply_patch(
+        "*** Begin Patch\n*** Update File: dir/secret\n@@\n-inside\n+patched\n*** End Patch\n"
+    ),
+    "mkdir": lambda files: files.mkdir("dir/made/deeper"),
+    "move": lambda files: files.move("dir/secret", "dir/sub/moved", overwrite=True),
+    "move in": lambda files: files.move("file", "dir/moved", overwrite=True),
+    "set_executable": lambda files: files.set_executable("dir/secret", True),
+    "symlink": lambda files: files.symlink("dir/link", "secret"),
+    "delete": lambda files: files.delete("dir/secret"),
+    "delete recursively": lambda files: files.delete("dir/sub", recursive=True),
+    "delete a directory": lambda files: files.delete("dir", recursive=True),
+}
+
+TREE_OPERATIONS: dict[str, Callable[[DiskTree], object]] = {
+    "entries": lambda tree: tree.entries(parse_path("dir")),
+    "walk": lambda tree: list(tree.walk()),
+    "open": lambda tree: read_and_closed(tree, "dir/secret"),
+    "put_file": lambda tree: tree.put_file(parse_path("dir/secret"), [b"written"]),
+    "put_symlink": lambda tree: tree.put_symlink(parse_path("dir/secret"), "x"),
+    "put_directory": lambda tree: tree.put_directory(parse_path("dir/secret")),
+    "put_mode": lambda tree: tree.put_mode(parse_path("dir/secret"), executable=True),
+    "remove": lambda tree: tree.remove(parse_path("dir/secret")),
+    "remove a directory": lambda tree: tree.remove(parse_path("dir")),
+}
+
+
+def read_and_closed(tree: DiskTree, path: str) -> bytes:
+    with tree.open(parse_path(path)) as stream:
+        return stream.read()
+
+
+def operations(files: DiskFilesystem, tree: DiskTree) -> dict[str, Callable[[], object]]:
+    return {
+        **{name: lambda call=call: call(files) for name, call in FILESYSTEM_OPERATIONS.items()},
+        **{f"tree: {name}": lambda c=call: c(tree) for name, call in TREE_OPERATIONS.items()},
+    }
+
+
+class Around:
+    """A root and what lies outside of it."""
+
+    def __init__(self, top: Path) -> None:
+        self.root, self.outside, self.spare = top / "root", top / "outside", top / "spare"
+        self.root.mkdir()
+        (self.outside / "sub").mkdir(parents=True)
+        for place in (self.outside, self.outside / "sub"):
+            (place / "secret").write_bytes(SECRET)
+            (place / SECRET_NAME).touch()
+        self._before = self._state_outside()
+
+    def fill_root(self) -> None:
+        for place in (self.spare, self.root):
+            if place.is_dir():
+                shutil.rmtree(place)
+            else:
+                place.unlink(missing_ok=True)
+        (self.root / "dir" / "sub").mkdir(parents=True)
+        for name in ("file", "dir/secret", "dir/sub/secret"):
+            (self.root / name).write_bytes(b"inside\n")
+
+    def check_answer(self, what: str, answer: object) -> None:
+        """Nothing that can be known outside only may be in an answer."""
+        told = repr(answer)
+        for secret in (
+            "nobody may read",
+            SECRET_NAME,
+            f"size_bytes={len(SECRET)}",
+            file_fingerprint([SECRET], executable=False),
+        ):
+            assert secret not in told, f"{what} told {secret}"
+
+    def check_outside(self, what: str) -> None:
+        assert self._state_outside() == self._before, f"{what} changed something outside"
+
+    def _state_outside(self) -> list[tuple[str, bytes, int, int]]:
+        found: list[tuple[str, bytes, int, int]] = []
+        for entry in entries_below(self.outside):
+            status = entry.stat(follow_symlinks=False)
+            content = Path(entry.path).read_bytes() if stat.S_ISREG(status.st_mode) else b""
+            found.append((entry.path, content, status.st_mode, status.st_mtime_ns))
+        return found
+
+
+# Before every system call
+
+# Only what takes a name can be misled by what is under it.
+BY_NAME = frozenset(
+    (
+        *("open", "stat", "lstat", "readlink", "scandir", "listdir", "chmod", "mkdir", "rmdir"),
+        *("rename", "replace", "link", "symlink", "unlink"),
+    )
+)
+
+
+@contextmanager
+def swapping_before(n: int, swap: Callable[[], None]) -> Iterator[list[object]]:
+    """Call *swap* just before the *n*-th system call that takes a name; all of them so far."""
+    calls: list[object] = []
+
+    def profile(_frame: object, event: str, function: object) -> None:
+        if event != "c_call" or getattr(function, "__module__", None) != "posix":
+            return
+        if getattr(function, "__name__", None) in BY_NAME:
+            calls.append(function)
+            if len(calls) == n:
+                swap()
+
+    sys.setprofile(profile)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
+def swap_for_link(around: Around, name: str, target: Path) -> None:
+    with suppress(FileNotFoundError):
+        (around.root / name).rename(around.spare)
+    with suppress(FileNotFoundError):
+        (around.root / name).symlink_to(target)
+
+
+def swap_for_pipe(around: Around, name: str) -> None:
+    with suppress(FileNotFoundError, IsADirectoryError):
+        (around.root / name).unlink()
+    with suppress(FileNotFoundError, FileExistsError):
+        os.mkfifo(around.root / name)
+
+
+SWAPS: dict[str, Callable[[Around], None]] = {
+    "directory for a link": lambda around: swap_for_link(around, "dir", around.outside),
+    "inner directory for a link": lambda around: swap_for_link(
+        around, "dir/sub", around.outside / "sub"
+    ),
+    "inner file for a link": lambda around: swap_for_link(
+        around, "dir/secret", around.outside / "secret"
+    ),
+    "file for a link": lambda around: swap_for_link(around, "file", around.outside / "secret"),
+    "inner file for a pipe": lambda around: swap_for_pipe(around, "dir/secret"),
+}
+
+
+@pytest.mark.behaviour(42)
+@pytest.mark.parametrize("swap", SWAPS)
+def test_nothing_outside_is_touched_whichever_system_call_a_link_comes_before(
+    tmp_path: Path, swap: str
+) -> None:
+    around = Around(tmp_path)
+    for name in FILESYSTEM_OPERATIONS | {f"tree: {name}": None for name in TREE_OPERATIONS}:
+        for n in itertools.count(1):
+            around.fill_root()
+            with DiskFilesystem(around.root) as files, DiskTree(around.root) as tree:
+                call = operations(files, tree)[name]
+                with (
+                    suppress(WinkError),
+                    swapping_before(n, lambda: SWAPS[swap](around)) as calls,
+                ):
+                    around.check_answer(name, call())
+            around.check_outside(f"{name}, call {n}")
+            if len(calls) < n:
+                break
+        assert n > 3, "no system call was seen"
+
+
+# As fast as another process can
+
+
+class Race(Around):
+    """What another process swaps meanwhile."""
+
+    def __init__(self, top: Path) -> None:
+        super().__init__(top)
+        self._counter = top / "swaps"
+        self._counter.touch()
+        os.utime(self._counter, (0, 0))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        racer = subprocess.Popen([sys.executable, RACER, self.root, self.outside])
+        try:
+            while self.n_swaps < 100:
+                assert racer.poll() is None
+            yield
+            assert racer.poll() is None
+        finally:
+            racer.kill()
+            racer.wait()
+
+    @property
+    def n_swaps(self) -> int:
+        return int(self._counter.stat().st_mtime)
+
+
+def race(top: Path, n_swaps_each: int) -> int:
+    """Repeat every operation until so many swaps have happened during it; how many went well."""
+    around = Race(top)
+    n_done = 0
+    with (
+        DiskFilesystem(around.root) as files,
+        DiskTree(around.root, lift_modes=True) as tree,
+        around.running(),
+    ):
+        for name, call in operations(files, tree).items():
+            until = around.n_swaps + n_swaps_each
+            while around.n_swaps < until:
+                with suppress(WinkError):
+                    around.check_answer(name, call())
+                    n_done += 1
+            around.check_outside(name)
+    return n_done
+
+
+@pytest.mark.behaviour(42)
+def test_nothing_outside_is_touched_while_links_are_swapped_in(tmp_path: Path) -> None:
+    assert race(tmp_path, n_swaps_each=100) > len(FILESYSTEM_OPERATIONS)
+
+
+@pytest.mark.soak
+@pytest.mark.behaviour(42)
+def test_nothing_outside_is_touched_in_a_minute_of_swapping(tmp_path: Path) -> None:
+    assert race(tmp_path, n_swaps_each=12_000) > len(FILESYSTEM_OPERATIONS)
