@@ -249,8 +249,8 @@ def test_a_directory_that_the_patch_empties_may_become_a_file() -> None:
     patch = made("d", "now a file") + deleted("d/e/f", "1") + renamed("d/g", "h")
     files = {"d/e/f": "1\n", "d/g": "2\n"}
     changes = plan(patch, files).changes
-    assert [str(change.path) for change in changes] == ["d/e/f", "d/g", "d", "h"]
-    assert changes[2].before == FileState(FileKind.DIRECTORY)
+    assert [str(change.path) for change in changes] == ["d/e/f", "d/e", "d/g", "d", "h"]
+    assert changes[3].before == FileState(FileKind.DIRECTORY)
     assert after(patch, files) == {"d": file("now a file\n"), "h": file("2\n")}
 
 
@@ -290,6 +290,11 @@ def test_a_directory_that_the_patch_empties_may_become_a_file() -> None:
             LINK_MODIFIED.replace("a/l b/l", "a/a b/a").replace("/l\n", "/a\n"),
             "it is a file, not a symlink",
         ),
+        (
+            "diff --git a/new b/new\nnew file mode 120000\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+a\n",
+            "new (patch line 1): no link can have this target",
+        ),
+        ("diff --git a/new b/new\nnew file mode 120000\n", "no link can have this target"),
         (
             "diff --git a/a b/a\nold mode 100644\nnew mode 120000\n",
             "a file and a link turn into one another only by deleting and making",

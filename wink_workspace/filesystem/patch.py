@@ -17,7 +17,7 @@ Where a hunk goes is decided in ``patch_place``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
@@ -37,6 +37,7 @@ from .paths import WorkspacePath
 __all__ = ["FilePatch", "Hunk", "PatchPlan", "parse_patch", "plan_patch", "touched_paths"]
 
 _MAX_PROBLEMS_TOLD = 50
+_NO_TARGET = "no link can have this target; end it with '\\ No newline at end of file'"
 _DONE: Mapping[str, Literal["created", "modified", "deleted", "moved"]] = {
     "create": "created",
     "copy": "created",
@@ -51,8 +52,9 @@ class PatchPlan:
     """What to do to apply a patch.
 
     ``changes`` has one entry for each path that will differ, in an order in which they can be
-    carried out: first what is deleted, the deepest first. A directory that such deletions
-    leave empty may turn into a file. ``files`` says what each section of the patch did.
+    carried out: first what is deleted, the deepest first. Where a directory turns into a
+    file, this includes the directories in it that the patch empties; whether anything else
+    is left in them shows when they are deleted. ``files`` says what each section did.
     """
 
     changes: tuple[FileChange, ...]
@@ -76,11 +78,12 @@ def parse_patch(text: str) -> tuple[FilePatch, ...]:
         if is_envelope_start(lines.peek()):
             return parse_envelope(_without_returns(lines))
         if is_header(lines):
-            lines.at = 0  # a hunk before the first header is an error
-            return parse_unified(_without_returns(lines))
+            break
         lines.at += 1
-    lines.at = 0
-    parse_unified(lines)  # it may know what this is instead
+    lines = _without_returns(lines)
+    lines.at = 0  # even without a header the text may be something that is told apart
+    if patches := parse_unified(lines):
+        return patches
     raise PatchError(
         "there is no patch in the text",
         hint="Send a unified diff with '--- a/NAME' and '+++ b/NAME' lines,"
@@ -135,16 +138,12 @@ def _lines(text: str) -> PatchLines:
 
 
 def _without_returns(lines: PatchLines) -> PatchLines:
-    header = next(line for line in lines.all if _is_first_line(line))
-    if not header.endswith(b"\r"):
+    """The same lines, without ``CR`` at their ends if the current one, a header, has it."""
+    if not lines.peek().endswith(b"\r"):
         return lines
     stripped = PatchLines([line.removesuffix(b"\r") for line in lines.all])
     stripped.at = lines.at
     return stripped
-
-
-def _is_first_line(line: bytes) -> bool:
-    return line.startswith((b"diff --git ", b"--- ")) or is_envelope_start(line)
 
 
 def _not_applicable(problems: Sequence[str]) -> PatchError:
@@ -186,7 +185,10 @@ class _Planner:
         if placed is None or not target_is_free:
             return
         if patch.target is not None:
-            self._after[patch.target] = _with_mode(patch, base, placed.data)
+            state = _with_mode(patch, base, placed.data)
+            if state.kind is FileKind.SYMLINK and not _is_target(state.data):
+                self._refuse(patch.target, patch, _NO_TARGET)
+            self._after[patch.target] = state
         self.files.append(_patched_file(patch, placed))
 
     def check_nesting(self) -> None:
@@ -197,13 +199,21 @@ class _Planner:
 
     def changes(self) -> tuple[FileChange, ...]:
         """What differs in the end, in an order in which it can be done."""
-        paths = dict.fromkeys([*self._removed, *self._after])
+        paths = dict.fromkeys([*self._removed, *self._dissolved(), *self._after])
         changes = [FileChange(path, self._before[path], self._after.get(path)) for path in paths]
         changes = [change for change in changes if change.before != change.after]
         deletions = [change for change in changes if change.after is None]
         others = [change for change in changes if change.after is not None]
         deletions.sort(key=lambda change: (-len(change.path.parts), change.path))
         return (*deletions, *sorted(others, key=lambda change: change.path))
+
+    def _dissolved(self) -> Iterator[WorkspacePath]:
+        """The directories in those that turn into files, as far as the patch knows of them."""
+        directory = FileState(FileKind.DIRECTORY)
+        files = {path for path in self._after if self._before[path] == directory}
+        for inner in self._may_become_empty if files else ():
+            if inner not in files and not files.isdisjoint(inner.ancestors()):
+                yield inner
 
     def _refuse(self, path: WorkspacePath, patch: FilePatch, problem: str) -> None:
         self.problems.append(f"{path} (patch line {patch.line}): {problem}")
@@ -351,6 +361,10 @@ def _kind_problem(patch: FilePatch, state: FileState | None) -> str | None:
         target = state.data.decode("utf-8", "replace")
         return f"it is a link to {target!r}; patch the file that it leads to"
     return None
+
+
+def _is_target(data: bytes) -> bool:
+    return data != b"" and b"\0" not in data and not data.endswith(b"\n")
 
 
 def _with_mode(patch: FilePatch, base: FileState, data: bytes) -> FileState:

@@ -110,9 +110,8 @@ class _Shape:
 
     def ignored(self, fuzz: int) -> tuple[int, int]:
         """How many lines are ignored at the start and at the end."""
-        return max(0, fuzz + self.n_before - self.max_fuzz), max(
-            0, fuzz + self.n_after - self.max_fuzz
-        )
+        n_both = fuzz - self.max_fuzz
+        return max(0, n_both + self.n_before), max(0, n_both + self.n_after)
 
     def final_newline(self) -> bool | None:
         """Whether it adds (or else removes) the file's final newline; ``None``: neither."""
@@ -167,19 +166,21 @@ class _Failure:
         lines = [line.decode("utf-8", "replace") for line in reading.lines]
         wanted = [line.decode("utf-8", "replace") for line in self.shape.old]
         expected = max(0, (self.shape.hunk.old_start or 1) - 1)
-        where = "at the end of the file" if self.shape.hunk.at_end else "somewhere"
-        if self.shape.hunk.old_start is not None:
-            where = f"near line {expected + 1}"
-        if self.shape.hunk.scopes:
-            scopes = " and ".join(
-                repr(scope.decode("utf-8", "replace")) for scope in self.shape.hunk.scopes
-            )
-            where = f"below {scopes}"
-        problem = f"expected {where}\n{excerpt(wanted, 0, len(wanted), numbered=False)}\n"
+        text = excerpt(wanted, 0, len(wanted), numbered=False)
+        problem = f"expected {_place_meant(self.shape.hunk)}\n{text}\n"
         at = nearest_place(lines, wanted, expected=expected)
         if at is None:
             return f"{problem}  but nothing like it is in the file"
         return f"{problem}  but there stands\n{excerpt(lines, at, len(wanted))}"
+
+
+def _place_meant(hunk: Hunk) -> str:
+    if hunk.scopes:
+        scopes = (repr(scope.decode("utf-8", "replace")) for scope in hunk.scopes)
+        return f"below {' and '.join(scopes)}"
+    if hunk.old_start is not None:
+        return f"near line {max(1, hunk.old_start)}"
+    return "at the end of the file" if hunk.at_end else "somewhere"
 
 
 class _Attempt:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 
+from wink_workspace.errors import PatchError
+
 from .git_binary import decode_lines, inflate
 from .patch_headers import Header, is_header, is_name_pair, names_one_file, read_header
 from .patch_parts import (
@@ -96,7 +98,7 @@ class _Reader:
         self.after_hunk = bool(hunks)
         return _file_patch(header, tuple(hunks), binary)
 
-    def _malformed(self, problem: str, hint: str, n: int = 0) -> Exception:
+    def _malformed(self, problem: str, hint: str, n: int = 0) -> PatchError:
         return malformed(self.lines.number + n, problem, hint)
 
     # ------------------------------------------------------------------------ binary content
@@ -238,12 +240,12 @@ def _check_content(header: Header, hunks: tuple[Hunk, ...], binary: BinaryChange
         )
     if hunks and binary is not None:
         raise malformed(hunks[0].line, "both binary and text changes", "Use two patches.")
-    wrong = {"create": b"- ", "delete": b"+ "}.get(action, b"")
+    only = {"create": b"+", "delete": b"-"}.get(action, b"")
     for hunk in hunks:
-        if any(line[:1] in wrong for line in hunk.body) and wrong:
+        if not all(line.startswith(only) for line in hunk.body):
             raise malformed(
                 hunk.line,
-                f"the file is {action}d, so only '{'+' if action == 'create' else '-'}' lines fit",
+                f"the file is {action}d, so only '{only.decode()}' lines fit",
                 "Correct the header, or mark every line.",
             )
     if action == "create" and len(hunks) > 1:
