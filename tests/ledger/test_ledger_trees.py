@@ -16,9 +16,9 @@ from ledger_support import (
     DIRECTORY,
     assert_clean,
     at,
+    call,
     contents,
     git,
-    imported,
     link,
     made,
     script,
@@ -44,6 +44,7 @@ from wink_workspace.ledger import (
     entry_at,
     file_changes,
     file_state,
+    objects,
     walk,
     with_paths_from,
 )
@@ -443,22 +444,40 @@ def test_damage_is_noticed_when_a_content_is_read_in_pieces(store, damage) -> No
     place.unlink()
 
 
+def test_trees_at_hand_are_bounded_by_their_entries(store, monkeypatch) -> None:
+    monkeypatch.setattr(objects, "_MAX_CACHED_ENTRIES", 10)
+    roots = [tree(store, {f"{n}-{k}": b"" for k in range(4)}) for n in range(9)]
+    assert len(store._trees) == 2
+    assert [len(contents(store, root)) for root in roots] == [4] * 9
+
+
 # Many at once
 
 
 def test_many_objects_are_written_as_one_pack_that_git_accepts(tmp_path: Path) -> None:
     files = {f"d{n % 7}/f{n}": b"%d\n" % n * (n % 50) for n in range(500)}
     with made(tmp_path) as ledger, ledger.write() as writer:
-        with ledger.store.bulk():
-            entry = imported(writer, {**files, "noise": NOISE, "again": NOISE, "empty": DIRECTORY})
-        found = contents(ledger.store, entry.files)
+        with ledger.store.bulk(), ledger.store.bulk():
+            root = tree(ledger.store, {**files, "noise": NOISE, "again": NOISE, "empty": DIRECTORY})
+        call(writer, root)
+        found = contents(ledger.store, root)
         assert {name: found[name] for name in files} == files
         assert found["noise"] == found["again"] == NOISE
-        assert [loose.disk_bytes > 50_000 for loose in ledger.store.loose.listed()] == [True]
+        packed = entry_at(ledger.store, root, at("d2/f9"))
+        assert list(ledger.store.chunks(packed.id)) == [files["d2/f9"]]
+        large = [one for one in ledger.store.loose.listed() if one.disk_bytes > len(NOISE)]
+        assert len(large) == 1
     assert_clean(tmp_path)
     packs = list((tmp_path / "ledger.git/objects/pack").iterdir())
     assert sorted(path.suffix for path in packs) == [".idx", ".pack"]
     git(tmp_path, "verify-pack", str(packs[0].with_suffix(".idx")))
+
+
+def test_no_commit_is_made_of_objects_that_are_not_there_yet(tmp_path: Path) -> None:
+    with made(tmp_path) as ledger, ledger.write() as writer:
+        with ledger.store.bulk(), pytest.raises(LedgerError, match="inside a bulk"):
+            call(writer, tree(ledger.store, {"a": b"1"}))
+        assert writer.refresh() is None
 
 
 def test_a_bulk_that_fails_or_is_empty_leaves_nothing(store) -> None:

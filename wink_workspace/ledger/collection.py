@@ -2,8 +2,8 @@
 
 Rule 1: nobody else may be at work (``SharedLock.alone``), and no call be under way, for its
 objects are referred to by nothing yet.
-Rule 2: kept is what a ref leads to, up to the boundary of the history. If anything of that
-cannot be read, nothing is deleted.
+Rule 2: kept is what a ref leads to, up to the boundary of the history, and the empty tree. If
+anything of that cannot be read, nothing is deleted.
 Rule 3: an object is deleted only after a pack that has it is in place and was read back.
 Rule 4: a note says that deleting is under way. Dying in the middle leaves objects that refer
 to deleted ones, which nothing leads to but ``git fsck`` reports; whoever opens the ledger next
@@ -20,7 +20,7 @@ from wink_workspace.errors import LedgerDamagedError
 
 from .commits import parse_commit
 from .disk import ledger_failures
-from .git_tree import GitTree
+from .git_tree import EMPTY_TREE_ID, GitTree
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .objects import ObjectStore
 from .packs import Pack
@@ -42,20 +42,25 @@ def collect(store: ObjectStore, *, kill_points: KillPoints = no_kill_points) -> 
     store.loose.delete_leftovers()
     store.packs.delete_leftovers()
     kept = _kept(store)
+    loose = list(store.loose.listed())
     packs = store.packs.listed()
     replaced = _wasteful(packs, kept)
-    staying = [pack for pack in packs if pack not in replaced]
-    to_pack = _to_pack(store, kept, staying, replaced)
+    staying = _without(packs, replaced)
+    candidates = {found.id for found in loose if not store.stays_loose(found)}
+    to_pack = _to_pack(candidates, kept, staying, replaced)
     if replaced or len(to_pack) >= _WORTH_A_PACK:
         new = _packed(store, to_pack)
-        staying += new
-        replaced = [pack for pack in replaced if pack.path not in {pack.path for pack in new}]
+        staying, replaced = staying + new, _without(replaced, new)
     kill_points(KillPoint.PACK_WRITTEN)
     note = _note(store)
     with ledger_failures("what is not kept cannot be deleted"):
         note.touch()
         kill_points(KillPoint.DELETION_ANNOUNCED)
-        _delete_loose(store, kept, staying, kill_points)
+        needed = kept.difference(*(pack.disk_bytes for pack in staying))
+        for found in loose:
+            if found.id not in needed:
+                store.loose.delete(found.id)
+                kill_points(KillPoint.LOOSE_DELETED)
         for pack in replaced:
             store.packs.delete(pack)
             kill_points(KillPoint.PACK_DELETED)
@@ -111,7 +116,7 @@ def _note(store: ObjectStore) -> Path:
 
 def _kept(store: ObjectStore) -> set[str]:
     ends = store.repository.boundary()
-    seen: set[str] = set()
+    seen = {EMPTY_TREE_ID}
     for commit_id in store.repository.refs().values():
         following: str | None = commit_id
         while following is not None and following not in seen:
@@ -133,15 +138,17 @@ def _waste(pack: Pack, kept: set[str]) -> float:
     return wasted / max(1, sum(pack.disk_bytes.values()))
 
 
+def _without(packs: list[Pack], others: list[Pack]) -> list[Pack]:
+    paths = {pack.path for pack in others}
+    return [pack for pack in packs if pack.path not in paths]
+
+
 def _to_pack(
-    store: ObjectStore, kept: set[str], staying: Iterable[Pack], replaced: Iterable[Pack]
+    candidates: set[str], kept: set[str], staying: Iterable[Pack], replaced: Iterable[Pack]
 ) -> set[str]:
-    candidates = {found.id for found in store.loose.listed() if not store.stays_loose(found)}
-    for pack in replaced:
-        candidates.update(pack.disk_bytes)
-    for pack in staying:
-        candidates.difference_update(pack.disk_bytes)
-    return candidates & kept
+    """Of the loose *candidates* and of what is in replaced packs, what needs a new place."""
+    to_pack = candidates.union(*(pack.disk_bytes for pack in replaced)) & kept
+    return to_pack.difference(*(pack.disk_bytes for pack in staying))
 
 
 def _packed(store: ObjectStore, object_ids: set[str]) -> list[Pack]:
@@ -153,14 +160,3 @@ def _packed(store: ObjectStore, object_ids: set[str]) -> list[Pack]:
     if not new:
         raise LedgerDamagedError("a new pack does not have the objects that it was made of")
     return new[:1]
-
-
-def _delete_loose(
-    store: ObjectStore, kept: set[str], packs: Iterable[Pack], kill_points: KillPoints
-) -> None:
-    """Delete the loose objects that are in a pack, or not kept."""
-    packed = {object_id for pack in packs for object_id in pack.disk_bytes}
-    for found in list(store.loose.listed()):
-        if found.id in packed or found.id not in kept:
-            store.loose.delete(found.id)
-            kill_points(KillPoint.LOOSE_DELETED)

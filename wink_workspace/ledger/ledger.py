@@ -116,13 +116,16 @@ class Ledger:
         Raises:
             EntryMissingError: If there is no such fork.
         """
+        return Line(self.store, self._known_ref(name))
+
+    def _known_ref(self, name: str) -> str:
         ref = _ref_of(name)
         if name != MAIN_LINE and self.store.repository.ref(ref) is None:
             raise EntryMissingError(
                 f"there is no fork {name!r}",
                 hint=f"There are: {', '.join(self.forks()) or 'none'}.",
             )
-        return Line(self.store, ref)
+        return ref
 
     def write(self, name: str = MAIN_LINE) -> LineWriter:
         """A line of history, to add to; nobody else can until it is closed.
@@ -134,7 +137,7 @@ class Ledger:
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If somebody else has it open; the message says who.
         """
-        ref = self.line(name).ref
+        ref = self._known_ref(name)
         self._at_work()
         place = self._directory / "wink" / "lines" / name
         what = "the workspace" if name == MAIN_LINE else f"the fork {name!r}"
@@ -150,7 +153,7 @@ class Ledger:
                 kill_points=self._kill_points,
             )
         except BaseException:
-            lock.release()
+            lock.abandon()
             raise
         self._writers.append(writer)
         return writer

@@ -137,6 +137,10 @@ class WriterLock:
             self._write(b"")
             self._file.close()
 
+    def abandon(self) -> None:
+        """Give the lock back as if this owner had died, for the next one to put things in order."""
+        self._file.close()
+
     def _write(self, text: bytes) -> None:
         with ledger_failures(f"the lock {self._path} cannot be written"):
             os.ftruncate(self._file.fd, 0)

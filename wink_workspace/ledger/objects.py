@@ -130,7 +130,18 @@ class ObjectStore:
             self._bulk = None
 
     def sync(self) -> None:
-        """Make everything added so far survive a loss of power, if the store is durable."""
+        """Have everything added so far in place; if the store is durable, also on the device.
+
+        To be called before a ref is moved to any of it.
+
+        Raises:
+            LedgerError: If a ``bulk`` is open, or the disk fails.
+        """
+        if self._bulk is not None:
+            raise LedgerError(
+                "a commit inside a bulk would refer to objects that are not there yet",
+                hint="End the bulk first.",
+            )
         self.loose.sync()
 
     # Reading

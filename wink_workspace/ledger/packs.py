@@ -14,8 +14,10 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import struct
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -72,12 +74,14 @@ class Packs:
                 pack.path.with_suffix(suffix).unlink(missing_ok=True)
 
     def delete_leftovers(self) -> None:
-        """Delete what writers that died left behind, and what plain git made of our packs.
+        """Delete what writers that died left behind, a pack without index for example.
 
-        A pack without index is such a leftover; so is a ``multi-pack-index``, which would name
-        packs that are gone.
+        Also what plain git may have made: its indexes over all packs and over all commits,
+        which would name packs and commits that are gone.
         """
         (self.directory / "multi-pack-index").unlink(missing_ok=True)
+        (self.directory.parent / "info" / "commit-graph").unlink(missing_ok=True)
+        shutil.rmtree(self.directory.parent / "info" / "commit-graphs", ignore_errors=True)
         for path in [*self.directory.glob(_TEMPORARY + "*"), *self.directory.glob("*.pack")]:
             if not path.with_suffix(".idx").exists():
                 path.unlink(missing_ok=True)
@@ -96,6 +100,7 @@ class PackWriter:
     def __init__(self, packs: Packs) -> None:
         self._packs = packs
         self._temporary = packs.directory / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        self._index = self._temporary.with_suffix(".idx")
         self._entries: dict[bytes, tuple[int, int]] = {}  # id -> its offset and its CRC
         with ledger_failures("a pack cannot be written"):
             self._file = self._temporary.open("xb+")
@@ -115,26 +120,30 @@ class PackWriter:
         return digest.hexdigest()
 
     def finish(self) -> None:
-        """Put the pack in place; one without objects vanishes."""
-        if not self._entries:
+        """Put the pack in place; one without objects vanishes, and so does one that fails."""
+        try:
+            with ledger_failures("a pack cannot be written"):
+                if self._entries:
+                    self._put_in_place(self._complete())
+        finally:
             self.abandon()
-            return
-        with ledger_failures("a pack cannot be written"), self._file:
-            checksum = self._complete()
-            index = self._temporary.with_suffix(".idx")
-            index.write_bytes(_index(self._entries, checksum))
-            if self._packs.durable:
-                sync(index)
-            name = self._packs.directory / f"pack-{checksum.hex()}"
-            self._temporary.rename(name.with_suffix(".pack"))
-            index.rename(name.with_suffix(".idx"))
-            if self._packs.durable:
-                sync(self._packs.directory)
 
     def abandon(self) -> None:
-        """Forget the objects written."""
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        """Forget the objects written, unless they are in place."""
+        with suppress(OSError):  # closing writes what is left, which nobody wants any more
+            self._file.close()
+        for path in (self._temporary, self._index):
+            path.unlink(missing_ok=True)
+
+    def _put_in_place(self, checksum: bytes) -> None:
+        self._index.write_bytes(_index(self._entries, checksum))
+        if self._packs.durable:
+            sync(self._index)
+        name = self._packs.directory / f"pack-{checksum.hex()}"
+        self._temporary.rename(name.with_suffix(".pack"))
+        self._index.rename(name.with_suffix(".idx"))
+        if self._packs.durable:
+            sync(self._packs.directory)
 
     def _complete(self) -> bytes:
         """Fill in the number of objects and append the checksum, which covers that number."""

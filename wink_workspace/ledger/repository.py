@@ -126,6 +126,7 @@ class GitRepository:
             for key, value in _CONFIGURATION.items():
                 git.config[key] = value
             (unfinished / "info" / "attributes").write_text(_ATTRIBUTES)
+            git.TreeBuilder().write()  # the empty tree, which is always there
             unfinished.rename(directory)
 
     def reopen(self) -> None:

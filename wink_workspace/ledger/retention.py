@@ -72,13 +72,14 @@ def maintain(
     """
     before = _candidates(store)
     oldest = now - timedelta(days=retention.max_age_days)
-    limit_bytes = math.inf
+    limit_bytes, room_bytes = math.inf, 0
     # More than once, as what is left may take more room than it did: a delta whose base is
     # gone is none.
     for _ in range(_ATTEMPTS):
         _forget_all_but(store, _kept(store, oldest, limit_bytes), kill_points)
         collect(store, kill_points=kill_points)
-        if disk_bytes(store) <= retention.budget_bytes:
+        room_bytes = disk_bytes(store)
+        if room_bytes <= retention.budget_bytes:
             break
         limit_bytes = min(limit_bytes, retention.budget_bytes) * _LOW_WATER
     gone = before.keys() - _candidates(store).keys()
@@ -86,7 +87,7 @@ def maintain(
         ran=True,
         n_entries_forgotten=sum(not before[name].is_discarded for name in gone),
         n_discards_forgotten=sum(before[name].is_discarded for name in gone),
-        disk_bytes=disk_bytes(store),
+        disk_bytes=room_bytes,
     )
 
 

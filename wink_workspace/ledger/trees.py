@@ -158,13 +158,11 @@ def build(store: ObjectStore, base: str, changes: Mapping[WorkspacePath, TreeEnt
     root = _changed(store, GitEntry(_TREE, base), whole)
     if root is None or not root.is_tree:
         raise UsageError("the root can only be a directory", hint="Change what is below it.")
-    if root.id == EMPTY_TREE_ID:
-        store.write_tree(EMPTY_TREE)
     return root.id
 
 
 def _changed(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
-    here = _own_change(store, before, change)
+    here = _own_change(before, change)
     if not change.inside:
         return here
     tree = _tree_in(store, here)
@@ -180,19 +178,19 @@ def _changed(store: ObjectStore, before: GitEntry | None, change: _Change) -> Gi
                 f"{next(iter(change.inside))!r} cannot be inside a file", hint="Remove the file."
             )
     changed = tree.changed(entries)
-    return here if changed is tree and here is not None else _written(store, changed)
+    if changed is tree and here is not None:
+        return here
+    return GitEntry(_TREE, store.write_tree(changed))
 
 
-def _own_change(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
+def _own_change(before: GitEntry | None, change: _Change) -> GitEntry | None:
     """What is at the change's own path, whatever happens below it."""
     if not change.is_set:
         return before
     if change.entry is None:
         return None
     if change.entry == SOME_DIRECTORY:
-        return before if _is_tree(before) else _written(store, EMPTY_TREE)
-    if change.entry == EMPTY_DIRECTORY:
-        return _written(store, EMPTY_TREE)
+        return before if _is_tree(before) else GitEntry(_TREE, EMPTY_TREE_ID)
     return GitEntry(_mode(change.entry), change.entry.id)
 
 
@@ -204,10 +202,6 @@ def with_paths_from(
     A path that *source* does not have is removed; no other path is touched.
     """
     return build(store, root, {path: entry_at(store, source, path) for path in paths})
-
-
-def _written(store: ObjectStore, tree: GitTree) -> GitEntry:
-    return GitEntry(_TREE, store.write_tree(tree))
 
 
 # Conversion

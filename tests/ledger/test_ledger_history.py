@@ -1,0 +1,542 @@
+"""A line of history: appended to, read back, found again, and never forged."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from ledger_support import (
+    DIRECTORY,
+    NOW,
+    assert_clean,
+    at,
+    call,
+    contents,
+    git,
+    imported,
+    made,
+    reopened,
+    stored,
+    tree,
+)
+
+from wink_workspace.errors import (
+    EntryMissingError,
+    LedgerDamagedError,
+    LedgerError,
+    LedgerMovedError,
+    UsageError,
+)
+from wink_workspace.ledger import EMPTY_TREE_ID, Draft, EntryKind, Ledger, build
+from wink_workspace.ledger.commits import Commit, format_commit
+from wink_workspace.ledger.refs import RefMover
+from wink_workspace.session import (
+    ExternalChange,
+    Outcome,
+    PolicyVerdict,
+    ToolInvoked,
+    WorkspaceRestored,
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    with made(tmp_path) as ledger:
+        yield ledger
+
+
+def invoked(**fields: object) -> ToolInvoked:
+    return replace(
+        ToolInvoked(
+            call_id="call-1",
+            tool="write_file",
+            prompt="p",
+            params={"path": "a"},
+            success=True,
+            message="done",
+            value=None,
+            rendered_text="",
+            text="done",
+            outcome=Outcome.COMMITTED,
+            started_at=NOW,
+            duration_s=0.25,
+            decisions=(PolicyVerdict(policy="reads", allowed=True, reason=""),),
+        ),
+        **fields,
+    )
+
+
+def grown(ledger: Ledger, *texts: bytes) -> tuple:
+    """A writer whose line has an import and a call for each of *texts*, written to ``f``."""
+    writer = ledger.write()
+    imported(writer, {"f": b"0"})
+    for n, text in enumerate(texts, 1):
+        call(writer, tree(ledger.store, {"f": text}, writer.head.files), call_id=f"call-{n}")
+    return writer, *reversed(list(writer.log()))
+
+
+# Appending and reading
+
+
+def test_an_entry_has_all_that_its_draft_had(ledger) -> None:
+    with ledger.write() as writer:
+        first = imported(writer, {})
+        entry = writer.append(
+            Draft(
+                kind=EntryKind.CALL,
+                subject="write_file a\nsecond line",
+                files=tree(ledger.store, {"a": b"1"}),
+                session=tree(ledger.store, {"s": b"2"}),
+                record=invoked(),
+                at=NOW + timedelta(seconds=1.5),
+                tool="write_file",
+                call_id="call-1",
+                outcome=Outcome.COMMITTED,
+            )
+        )
+    assert (first.number, first.parent, first.kind) == (1, None, EntryKind.IMPORT)
+    assert (entry.number, entry.parent, entry.kind) == (2, first.id, EntryKind.CALL)
+    assert (entry.tool, entry.call_id, entry.outcome) == ("write_file", "call-1", Outcome.COMMITTED)
+    assert (entry.subject, entry.at) == ("write_file a second line", NOW + timedelta(seconds=1))
+    assert contents(ledger.store, entry.files) == {"a": b"1"}
+    assert contents(ledger.store, entry.session) == {"s": b"2"}
+    assert list(ledger.line().log()) == [entry, first]
+
+
+def test_a_new_line_is_empty(ledger) -> None:
+    line = ledger.line()
+    assert (line.head, line.refresh(), list(line.log())) == (None, None, [])
+
+
+def test_plain_git_reads_the_history(ledger, tmp_path) -> None:
+    grown(ledger, b"one", b"two")
+    assert git(
+        tmp_path, "log", "--format=%an|%s|%(trailers:key=Wink-Call,valueonly,separator=%x2C)"
+    ) == (
+        "wink_workspace|write_file for call-2|call-2\n"
+        "wink_workspace|write_file for call-1|call-1\n"
+        "wink_workspace|import|\n"
+    )
+    assert git(tmp_path, "show", "main:files/f") == "two"
+    assert_clean(tmp_path)
+
+
+@pytest.mark.behaviour(66)
+def test_an_entry_costs_as_many_objects_after_many_as_after_one(ledger) -> None:
+    with ledger.write() as writer:
+        imported(writer, {})
+        costs = []
+        for n in range(30):
+            before = ledger.store.n_written
+            call(writer, tree(ledger.store, {"f": b"%d" % n}, writer.head.files), record=n)
+            costs.append(ledger.store.n_written - before)
+    assert set(costs) == {1 + 1 + 1 + 1 + 1}  # content, its directory, record, tree, commit
+
+
+def test_the_log_is_read_as_far_as_it_is_asked_for(ledger) -> None:
+    writer, *entries = grown(ledger, b"1", b"2", b"3")
+    assert list(writer.log(limit=2)) == entries[:1:-1]
+    assert list(writer.log(start=entries[1])) == entries[1::-1]
+    assert next(writer.log()).number == 4
+
+
+def test_a_tool_name_or_call_id_cannot_forge_a_trailer(ledger, tmp_path) -> None:
+    evil = "x\nWink-Outcome: committed\r\nWink-Number: 99\x00\udcff\u202e"
+    with ledger.write() as writer:
+        imported(writer, {})
+        entry = writer.append(
+            Draft(
+                kind=EntryKind.CALL,
+                subject=evil * 30,
+                files=EMPTY_TREE_ID,
+                session=EMPTY_TREE_ID,
+                record=None,
+                at=NOW,
+                tool=evil,
+                call_id="i" * 5_000,
+                outcome=Outcome.ROLLED_BACK,
+            )
+        )
+    assert (entry.number, entry.outcome) == (2, Outcome.ROLLED_BACK)
+    assert entry.tool == "x Wink-Outcome: committed Wink-Number: 99"
+    assert (len(entry.call_id), len(entry.subject)) == (200, 72)
+    assert ledger.line().head == entry
+    assert_clean(tmp_path)
+
+
+def test_a_subject_of_nothing_is_replaced(ledger) -> None:
+    with ledger.write() as writer:
+        draft = Draft(
+            kind=EntryKind.EXTERNAL,
+            subject=" \n",
+            files=EMPTY_TREE_ID,
+            session=EMPTY_TREE_ID,
+            record=None,
+            at=NOW,
+        )
+        assert writer.append(draft).subject == "(no subject)"
+
+
+def test_a_line_that_grew_elsewhere_refuses_the_entry_and_stays_as_it_is(ledger) -> None:
+    writer, first, *_ = grown(ledger, b"one")
+    refs = RefMover(ledger.store.repository)
+    refs.move(writer.ref, expected=writer.head.id, target=first.id)
+    with pytest.raises(LedgerMovedError, match=f"at {first.id}"):
+        call(writer, EMPTY_TREE_ID)
+    assert (ledger.line().head, writer.refresh()) == (first, first)
+    call(writer, EMPTY_TREE_ID)
+
+
+def test_a_ref_that_another_program_has_locked_cannot_be_moved(ledger, tmp_path) -> None:
+    writer, *_, head = grown(ledger, b"one")
+    (tmp_path / "ledger.git/refs/heads/main.lock").touch()
+    with pytest.raises(LedgerError, match=r"main\.lock is there"):
+        call(writer, EMPTY_TREE_ID)
+    assert ledger.line().head == head
+
+
+def test_packed_refs_are_refs(ledger, tmp_path) -> None:
+    writer, *_, head = grown(ledger, b"one")
+    git(tmp_path, "pack-refs", "--all")
+    assert not (tmp_path / "ledger.git/refs/heads/main").exists()
+    assert ledger.line().head == head
+    assert call(writer, EMPTY_TREE_ID).parent == head.id
+
+
+# Finding
+
+
+def test_entries_are_found_by_number_and_by_the_beginning_of_their_id(ledger) -> None:
+    writer, *entries = grown(ledger, b"1", b"2")
+    for entry in entries:
+        for which in (entry.number, str(entry.number), entry.id, entry.id[:12].upper()):
+            assert writer.find(which) == entry
+
+
+@pytest.mark.parametrize("which", [0, 4, "17", "beef", "abc", "zzzz", ""])
+def test_what_is_not_there_is_not_found(ledger, which) -> None:
+    writer, *_ = grown(ledger, b"1")
+    with pytest.raises(EntryMissingError, match="no entry"):
+        writer.find(which)
+
+
+def test_an_ambiguous_id_is_refused(ledger) -> None:
+    writer, *_ = grown(ledger)
+    seen: set[str] = set()
+    while writer.head.id[:4] not in seen:  # some hundred entries, always the same
+        seen.add(writer.head.id[:4])
+        call(writer, EMPTY_TREE_ID, call_id=str(len(seen)))
+    with pytest.raises(EntryMissingError, match="several entries"):
+        writer.find(writer.head.id[:4])
+    assert writer.find(writer.head.id[:12]) == writer.head
+
+
+# Records
+
+
+@dataclass(frozen=True)
+class Receipt:
+    path: str
+    size: int
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        invoked(
+            params={"path": "a", "n": [1, None]}, value={"lines": ["x"]}, error="Trace", depth=2
+        ),
+        invoked(outcome=Outcome.UNKNOWN, message="caf\udce9", decisions=()),
+        ExternalChange(paths=("a", "caf\udce9"), at=NOW),
+        WorkspaceRestored(reason="undo", paths=(), at=NOW),
+    ],
+)
+def test_an_event_of_the_log_comes_back_as_it_was(ledger, event) -> None:
+    with ledger.write() as writer:
+        record = writer.record(call(writer, EMPTY_TREE_ID, record=event))
+    assert (record.event, record.type) == (event, type(event).__name__)
+
+
+def test_parameters_and_values_come_back_as_plain_json(ledger) -> None:
+    with ledger.write() as writer:
+        event = invoked(params=Receipt("a", 1), value=(Receipt("b", 2),))
+        found = writer.record(call(writer, EMPTY_TREE_ID, record=event)).event
+    assert found.params == {"path": "a", "size": 1}
+    assert found.value == [{"path": "b", "size": 2}]
+
+
+def test_anything_else_is_kept_under_its_name(ledger) -> None:
+    with ledger.write() as writer:
+        record = writer.record(call(writer, EMPTY_TREE_ID, record=Receipt("a", 1)))
+    assert (record.type, record.data, record.event) == ("Receipt", {"path": "a", "size": 1}, None)
+
+
+def test_a_value_without_json_form_does_not_stop_the_record(ledger) -> None:
+    with ledger.write() as writer:
+        event = invoked(value=[object()], params={"kept": True})
+        found = writer.record(call(writer, EMPTY_TREE_ID, record=event)).event
+    assert found.params == {"kept": True}
+    assert "object object" in found.value["repr"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b'{"schema": 2, "type": "x", "data": 1}',
+        b'{"schema": 1, "type": "ToolInvoked", "data": {}}',
+    ],
+)
+def test_a_record_that_nobody_wrote_is_damage(ledger, text) -> None:
+    with ledger.write() as writer:
+        entry = replace(imported(writer, {}), record_id=ledger.store.write_blob(text))
+        with pytest.raises(LedgerDamagedError, match="record"):
+            writer.record(entry)
+
+
+def test_a_commit_that_is_no_entry_is_damage(ledger) -> None:
+    store = ledger.store
+    other = store.write(
+        "commit",
+        b"tree %s\nauthor a <b> 0 +0000\ncommitter a <b> 0 +0000\n\nx\n" % EMPTY_TREE_ID.encode(),
+    )
+    refs = RefMover(store.repository)
+    refs.move("refs/heads/main", expected=None, target=other)
+    with pytest.raises(LedgerDamagedError, match="is no entry"):
+        ledger.line()
+    without_files = commit_without_files(ledger, Kind="call", Number="1")
+    refs.move("refs/heads/main", expected=other, target=without_files)
+    with pytest.raises(LedgerDamagedError, match="is no entry"):
+        ledger.line()
+    for content in (b"", b"x" * 50):
+        wrong = store.write("commit", content)
+        refs.move("refs/heads/main", expected=store.repository.ref("refs/heads/main"), target=wrong)
+        with pytest.raises(LedgerDamagedError, match="is no commit"):
+            ledger.line()
+
+
+# Undo and redo
+
+
+def test_undoing_an_entry_takes_back_what_it_did_and_keeps_what_came_after(ledger) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"a": b"1\n2\n3\n4\n5\n", "b": b"b"})
+        target = call(
+            writer, tree(ledger.store, {"a": b"ONE\n2\n3\n4\n5\n", "new": b"n"}, writer.head.files)
+        )
+        call(
+            writer, tree(ledger.store, {"a": b"ONE\n2\n3\n4\nFIVE\n", "b": b"B"}, writer.head.files)
+        )
+        reverted = writer.reverted(target)
+    assert contents(ledger.store, reverted.files.tree) == {"a": b"1\n2\n3\n4\nFIVE\n", "b": b"B"}
+    assert reverted.files.conflicts == ()
+    assert ledger.line().head.number == 3  # nothing was changed
+
+
+def test_an_undo_that_is_undone_gives_the_same_files_again(ledger) -> None:
+    writer, _, target = grown(ledger, b"one")
+    undone = writer.reverted(target).files.tree
+    undo = writer.append(step(EntryKind.UNDO, undone, target))
+    assert contents(ledger.store, undone) == {"f": b"0"}
+    assert writer.reverted(undo).files.tree == target.files
+
+
+def test_what_happened_since_in_the_same_place_is_a_conflict(ledger) -> None:
+    writer, _, target, _ = grown(ledger, b"one", b"two")
+    reverted = writer.reverted(target)
+    assert reverted.files.tree is None
+    assert [str(conflict) for conflict in reverted.files.conflicts] == [
+        "f was changed since, in the same lines"
+    ]
+
+
+def test_nothing_comes_before_the_first_entry(ledger) -> None:
+    writer, first = grown(ledger)
+    with pytest.raises(EntryMissingError, match="nothing from before entry 1"):
+        writer.reverted(first)
+
+
+def step(kind: EntryKind, files: str, target) -> Draft:
+    return Draft(
+        kind=kind,
+        subject=f"{kind} {target.number}",
+        files=files,
+        session=EMPTY_TREE_ID,
+        record=None,
+        at=NOW,
+        target=target.number,
+    )
+
+
+def test_what_can_be_undone_and_redone_follows_from_the_history(ledger) -> None:
+    writer, _, one, two = grown(ledger, b"one", b"two")
+    assert list(writer.in_force()) == [two, one]
+    undo_two = writer.append(step(EntryKind.UNDO, one.files, two))
+    undo_one = writer.append(step(EntryKind.UNDO, one.files, one))
+    assert (list(writer.in_force()), list(writer.undone())) == ([], [undo_one, undo_two])
+    writer.append(step(EntryKind.REDO, one.files, one))
+    assert (list(writer.in_force()), list(writer.undone())) == ([one], [undo_two])
+    three = call(writer, EMPTY_TREE_ID, call_id="three")
+    call(writer, EMPTY_TREE_ID, call_id="failed", outcome=Outcome.ROLLED_BACK)
+    assert (list(writer.in_force()), list(writer.undone())) == ([three, one], [undo_two])
+
+
+# Forks and what was thrown away
+
+
+def test_a_fork_has_the_history_up_to_its_base_and_then_its_own(ledger) -> None:
+    writer, first, one, two = grown(ledger, b"one", b"two")
+    fork = ledger.fork("try-2", one)
+    assert (list(fork.log()), ledger.forks()) == ([one, first], ("try-2",))
+    with ledger.write("try-2") as other:
+        entry = call(other, EMPTY_TREE_ID, call_id="in the fork")
+    assert (entry.number, entry.parent) == (3, one.id)
+    assert writer.refresh() == two
+
+
+@pytest.mark.parametrize(
+    "name", ["", "main", "a/b", "../x", ".x", "x.", "a..b", "x.lock", "-x", "a b", "x" * 65, "é"]
+)
+def test_a_name_that_cannot_be_one_is_refused(ledger, name) -> None:
+    _, first = grown(ledger)
+    with pytest.raises(UsageError):
+        ledger.fork(name, first)
+
+
+def test_a_fork_that_is_there_cannot_be_made_and_one_that_is_not_cannot_be_opened(ledger) -> None:
+    _, first = grown(ledger)
+    ledger.fork("a", first)
+    with pytest.raises(UsageError, match="there is a line 'a' already"):
+        ledger.fork("a", first)
+    with pytest.raises(EntryMissingError, match="There are: a"):
+        ledger.line("b")
+    with pytest.raises(UsageError, match="main line is no fork"):
+        ledger.delete_fork("main")
+    ledger.delete_fork("a")
+    assert ledger.forks() == ()
+
+
+def test_thrown_away_files_are_kept_where_they_can_be_found(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {})
+        lost = tree(ledger.store, {"draft": b"precious", "empty": DIRECTORY})
+        first = writer.discard(lost, reason="rolled back", call_id="toolu/../~x", at=NOW)
+        later = writer.discard(lost, reason="undo", call_id="", at=NOW + timedelta(1))
+    assert first.ref == "refs/wink/discarded/20250101T000000.000000Z-toolu%2F%2E%2E%2F%7Ex"
+    assert later.ref.endswith("-unknown")
+    assert ledger.discarded() == (later, first)
+    assert (first.reason, first.call_id, first.number) == ("rolled back", "toolu/../~x", 1)
+    assert contents(ledger.store, first.files) == {"draft": b"precious", "empty": DIRECTORY}
+    assert git(tmp_path, "show", f"{first.ref}:files/draft") == "precious"
+    assert_clean(tmp_path)
+
+
+def test_throwing_away_the_same_again_keeps_it_once_and_something_else_beside_it(ledger) -> None:
+    with ledger.write() as writer:
+        one, two = tree(ledger.store, {"f": b"1"}), tree(ledger.store, {"f": b"2"})
+        refs = [
+            writer.discard(files, reason="crash", call_id="c", at=NOW).ref
+            for files in (one, one, two, two, one)
+        ]
+    assert refs == [refs[0], refs[0], refs[0] + "-2", refs[0] + "-2", refs[0]]
+
+
+def test_a_discarded_ref_without_files_is_damage(ledger) -> None:
+    RefMover(ledger.store.repository).move(
+        "refs/wink/discarded/x", expected=None, target=commit_without_files(ledger)
+    )
+    with pytest.raises(LedgerDamagedError, match="keeps no files"):
+        ledger.discarded()
+
+
+def commit_without_files(ledger: Ledger, **trailers: str) -> str:
+    root = tree(ledger.store, {"x": b""})
+    return ledger.store.write("commit", format_commit(Commit(root, None, NOW, "x", trailers)))
+
+
+# Opening
+
+
+def test_a_ledger_is_made_once_and_opened_where_it_is(tmp_path) -> None:
+    with made(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"a": b"1"})
+    with pytest.raises(LedgerError, match="is there already"):
+        Ledger.create(tmp_path / "ledger.git")
+    with pytest.raises(LedgerError, match="cannot be opened"):
+        Ledger(tmp_path)
+    with pytest.raises(LedgerError, match="cannot be made"):
+        Ledger.create(tmp_path / "missing" / "ledger.git")
+    with reopened(tmp_path) as ledger:
+        assert contents(ledger.store, ledger.line().head.files) == {"a": b"1"}
+
+
+def test_what_a_dying_process_left_of_a_new_ledger_is_in_nobodys_way(tmp_path) -> None:
+    (tmp_path / "ledger.git.new" / "objects").mkdir(parents=True)
+    with made(tmp_path) as ledger:
+        assert ledger.line().head is None
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger.git"]
+    assert (tmp_path / "ledger.git").stat().st_mode & 0o077 == 0
+
+
+def test_call_json_is_json(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        call(
+            writer,
+            build(ledger.store, EMPTY_TREE_ID, {at("a"): stored(ledger.store, b"")}),
+            record=invoked(),
+        )
+    assert json.loads(git(tmp_path, "show", "main:call.json"))["data"]["tool"] == "write_file"
+
+
+def test_a_durable_commit_has_everything_on_the_device_before_the_ref_names_it(
+    tmp_path, monkeypatch
+):
+    """The order of syncs: the mark, the pack, the objects and their names, the ref's value, the ref's name."""
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()).removeprefix(str(tmp_path)))
+        real(fd)
+
+    with made(tmp_path, durable=True) as ledger, ledger.write() as writer:
+        monkeypatch.setattr(os, "fsync", fsync)
+        writer.begin("call-1", "write_file", NOW)
+        marked, synced[:] = list(synced), []
+        with ledger.store.bulk():
+            root = tree(ledger.store, {"a": b"1"})
+        packed, synced[:] = list(synced), []
+        entry = call(writer, root)
+    assert marked == [f"/ledger.git/wink/lines/main{name}" for name in ("/pending.new", "")]
+    assert [Path(path).suffix for path in packed] == ["", ".idx", ""]
+    assert packed[-1] == "/ledger.git/objects/pack"
+    *objects, value, names = synced
+    for object_id in (entry.id, entry.record_id):
+        assert f"/ledger.git/objects/{object_id[:2]}/{object_id[2:]}" in objects
+        assert f"/ledger.git/objects/{object_id[:2]}" in objects
+    assert "spare" in value
+    assert names == "/ledger.git/refs/heads"
+    assert "fsyncObjectFiles = true" in (tmp_path / "ledger.git/config").read_text()
+    with reopened(tmp_path) as ledger:
+        assert ledger.line().head == entry
+    assert "fsyncObjectFiles = false" in (tmp_path / "ledger.git/config").read_text()
+
+
+def test_a_sync_that_fails_after_the_ref_moved_is_no_failure_of_the_commit(tmp_path, monkeypatch):
+    """Nobody may undo files of which the history says that they were committed."""
+    with made(tmp_path, durable=True) as ledger, ledger.write() as writer:
+        real = os.fsync
+
+        def fsync(fd: int) -> None:
+            if str(Path(f"/proc/self/fd/{fd}").readlink()).endswith("refs/heads"):
+                raise OSError(5, "Input/output error")
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        entry = imported(writer, {"a": b"1"})
+        assert ledger.line().head == entry == writer.head

@@ -1,0 +1,239 @@
+"""One writer for each line; a dead one's lock is taken over, with what it left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ledger_support import NOW, call, dies, imported, made, reopened
+
+from wink_workspace.errors import LedgerBusyError, LedgerError
+from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention
+from wink_workspace.ledger.lock import Owner, SharedLock, WriterLock
+
+HOLD = """
+import sys
+from pathlib import Path
+from wink_workspace.ledger import Ledger
+with Ledger(Path(sys.argv[1])) as ledger, ledger.write(*sys.argv[2:]) as writer:
+    print(writer.ref, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    with made(tmp_path) as ledger:
+        yield ledger
+
+
+class Holder:
+    """Another process that has a line open until ``with`` ends."""
+
+    def __init__(self, directory: Path, *line: str) -> None:
+        self._arguments = [str(directory / "ledger.git"), *line]
+
+    def __enter__(self) -> subprocess.Popen[str]:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, *self._arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert self.process.stdout.readline()
+        return self.process
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+
+def test_a_second_process_gets_an_error_that_names_the_first(ledger, tmp_path) -> None:
+    with Holder(tmp_path) as process:
+        with pytest.raises(LedgerBusyError, match=f"in use by process {process.pid} on ") as caught:
+            ledger.write()
+        assert "fork the workspace" in str(caught.value)
+        assert ledger.line().head is None  # reading goes on
+    ledger.write().close()
+
+
+def test_a_second_object_in_one_process_is_refused_too(ledger, tmp_path) -> None:
+    with ledger.write(), reopened(tmp_path) as other:
+        with pytest.raises(LedgerBusyError, match=f"process {os.getpid()} "):
+            other.write()
+    reopened(tmp_path).write().close()
+
+
+def test_lines_are_written_by_different_processes_at_the_same_time(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        first = imported(writer, {})
+        ledger.fork("try", first)
+        with Holder(tmp_path, "try"):
+            call(writer, EMPTY_TREE_ID)
+            with pytest.raises(LedgerBusyError, match="the fork 'try' is in use"):
+                ledger.delete_fork("try")
+        ledger.delete_fork("try")
+
+
+@pytest.mark.behaviour(40)
+def test_a_killed_owner_stops_nobody(ledger, tmp_path) -> None:
+    with Holder(tmp_path) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    stale = tmp_path / "ledger.git/refs/heads/main.lock"
+    stale.parent.mkdir(exist_ok=True)
+    stale.touch()
+    (tmp_path / "ledger.git/packed-refs.lock").touch()
+    with ledger.write() as writer:
+        imported(writer, {})
+    assert not list((tmp_path / "ledger.git").rglob("*.lock"))
+
+
+@pytest.mark.behaviour(40)
+def test_locks_of_other_lines_stay_while_somebody_is_at_work_there(ledger, tmp_path) -> None:
+    refs = tmp_path / "ledger.git/refs"
+    with ledger.write() as writer, reopened(tmp_path) as other:
+        ledger.fork("try", imported(writer, {}))
+        assert dies(lambda: abandon(tmp_path, "try"))
+        (refs / "heads/main.lock").touch()
+        (refs / "wink/forks/try.lock").touch()
+        other.write("try").close()
+    assert [path.name for path in refs.rglob("*.lock")] == ["main.lock"]
+
+
+def abandon(directory: Path, line: str) -> None:
+    """Open a line and die."""
+    reopened(directory).write(line)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_owner_that_ended_in_peace_leaves_nothing_to_put_in_order(ledger, tmp_path) -> None:
+    ledger.write().close()
+    lock = tmp_path / "ledger.git/config.lock"
+    lock.touch()
+    ledger.write().close()
+    assert lock.exists()
+
+
+def test_a_forked_child_neither_keeps_the_lock_nor_may_write(tmp_path) -> None:
+    """Otherwise a child that outlives a killed parent would lock everybody out."""
+    ledger = made(tmp_path)
+    writer = ledger.write()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            call(writer, EMPTY_TREE_ID)
+        except LedgerError as error:
+            os.write(writing, str(error).encode())
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    try:
+        assert b"not open for writing in this process" in os.read(reading, 1_000)
+        os.waitpid(pid, os.WUNTRACED)
+        ledger.close()
+        reopened(tmp_path).write().close()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_a_closed_writer_writes_no_more(ledger) -> None:
+    writer = ledger.write()
+    writer.close()
+    writer.close()
+    for attempt in (
+        lambda: call(writer, EMPTY_TREE_ID),
+        lambda: writer.begin("c", "t", NOW),
+        lambda: writer.discard(EMPTY_TREE_ID, reason="r", call_id="c", at=NOW),
+    ):
+        with pytest.raises(LedgerError, match="not open for writing"):
+            attempt()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "in use by another process"),
+        (b"garbage", "in use by another process"),
+        (b"{}", "in use by another process"),
+        (
+            json.dumps(
+                {"pid": 2**22 + 1, "host": os.uname().nodename, "started": "x", "since": "then"}
+            ).encode(),
+            "by what process 4194305 on .* since then, which has ended, left running",
+        ),
+        (
+            json.dumps({"pid": 1, "host": "elsewhere", "started": "x", "since": "then"}).encode(),
+            "in use by process 1 on elsewhere since then",
+        ),
+    ],
+)
+def test_the_message_says_as_much_as_the_lock_does(tmp_path, text, message) -> None:
+    path = tmp_path / "locks" / "lock"
+    lock = WriterLock(path, what="the workspace", now=NOW)
+    path.write_bytes(text)
+    with pytest.raises(LedgerBusyError, match=message):
+        WriterLock(path, what="the workspace", now=NOW)
+    lock.release()
+    lock.release()
+    assert not lock.is_held
+
+
+def test_a_process_is_gone_when_another_has_its_number() -> None:
+    this = Owner.this_process(NOW)
+    assert not this.is_gone
+    assert Owner(this.pid, this.host, "an earlier start", this.since).is_gone
+
+
+def test_a_lock_that_cannot_be_made_is_an_error_of_the_ledger(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(LedgerError, match="cannot be opened"):
+        WriterLock(tmp_path / "file" / "lock", what="the workspace", now=NOW)
+
+
+def test_a_line_that_cannot_be_read_gives_its_lock_back_with_the_work_undone(
+    ledger, tmp_path
+) -> None:
+    """What the one before it left behind is then put in order by the one after it."""
+    with ledger.write() as writer:
+        imported(writer, {})
+    refs = tmp_path / "ledger.git/refs/heads"
+    head = (refs / "main").read_text()
+    (refs / "main").unlink()
+    (refs / "main").write_text("f" * 40 + "\n")
+    with pytest.raises(LedgerError, match="ffff"):
+        ledger.write()
+    (refs / "main").write_text(head)
+    (refs / "main.lock").touch()
+    with ledger.write() as writer:
+        call(writer, EMPTY_TREE_ID)
+
+
+# Deleting objects
+
+
+def test_nobody_deletes_objects_while_others_are_at_work(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {})
+        with reopened(tmp_path) as other:
+            other.fork("try", writer.head)
+            assert ledger.maintain(Retention()).ran is False
+        assert ledger.maintain(Retention()).ran is True
+
+
+def test_nobody_starts_to_work_while_objects_are_deleted(ledger, tmp_path) -> None:
+    shared = SharedLock(tmp_path / "ledger.git/wink/at-work")
+    with shared.alone() as is_alone:
+        assert is_alone
+        with pytest.raises(LedgerBusyError, match="old history is being deleted"):
+            ledger.write()
+    ledger.write().close()
+    shared.release()

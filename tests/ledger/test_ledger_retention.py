@@ -1,0 +1,302 @@
+"""How much of the past is kept: what is dropped is gone, what is kept can be restored."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from ledger_support import (
+    NOW,
+    assert_clean,
+    call,
+    contents,
+    git,
+    imported,
+    made,
+    reopened,
+    tree,
+)
+
+from wink_workspace.clock import ManualClock
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError, UsageError
+from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LineWriter, Retention
+from wink_workspace.ledger.packs import _index, _room_by_id
+
+MIB = 1_048_576
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    with made(tmp_path, clock=ManualClock(NOW)) as ledger:
+        yield ledger
+
+
+def rewrite(writer: LineWriter, content: bytes, days: float = 0) -> None:
+    files = tree(writer.store, {"f": content}, writer.head.files)
+    call(writer, files, call_id=str(writer.head.number), when=NOW + timedelta(days=days))
+
+
+@pytest.mark.behaviour(37)
+def test_churn_stays_within_the_budget_and_what_is_kept_can_be_restored(ledger, tmp_path) -> None:
+    """300 rewrites of a file of 1 MiB that does not compress, in 12 MiB."""
+    noise, kept = random.Random(0).randbytes(2 * MIB), Retention(budget_bytes=12 * MIB)
+    contents_of = {1: b"0"}
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0", "other": b"never touched"})
+        for _ in range(300):
+            n = writer.head.number
+            contents_of[n + 1] = noise[n * 3_000 : n * 3_000 + MIB]
+            rewrite(writer, contents_of[n + 1])
+            if ledger.is_due(kept):
+                assert ledger.maintain(kept).disk_bytes <= kept.budget_bytes
+        assert ledger.disk_bytes() <= kept.budget_bytes + 2 * MIB
+        entries = list(writer.log())
+    assert len(entries) >= 8
+    assert entries[0].number == 301
+    for entry in entries:
+        found = contents(ledger.store, entry.files)
+        assert found == {"f": contents_of[entry.number], "other": b"never touched"}
+    assert_clean(tmp_path)
+
+
+@pytest.mark.behaviour(37)
+def test_small_changes_to_a_text_take_little_room_once_packed(ledger, tmp_path) -> None:
+    lines = [b"line %d of a text that compresses somewhat\n" % n for n in range(5_000)]
+    with ledger.write() as writer:
+        imported(writer, {"f": b"".join(lines), **{f"wide/{n}": b"" for n in range(600)}})
+        for n in range(80):
+            lines[n * 60] = b"changed %d\n" % n
+            rewrite(writer, b"".join(lines))
+        before = ledger.disk_bytes()
+        done = ledger.maintain(Retention())
+        assert done.n_entries_forgotten == 0
+        assert done.disk_bytes == ledger.disk_bytes() < before / 10
+        assert contents(ledger.store, writer.find(41).files)["f"].count(b"changed") == 40
+        assert list(ledger.store.loose.listed()) == []
+    assert_clean(tmp_path)
+
+
+def test_entries_older_than_the_age_are_forgotten(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for day in (1, 2, 3, 40, 41):
+            rewrite(writer, b"%d" % day, days=day)
+        ledger._clock.moment = NOW + timedelta(days=60)
+        assert ledger.maintain(Retention(max_age_days=30)).n_entries_forgotten == 4
+        assert [entry.number for entry in writer.log()] == [6, 5]
+        with pytest.raises(EntryMissingError, match="no entry that is kept"):
+            writer.find(4)
+        with pytest.raises(EntryMissingError, match="nothing from before entry 5"):
+            writer.reverted(writer.find(5))
+    assert git(tmp_path, "log", "--format=%s").count("\n") == 2
+    assert_clean(tmp_path)
+
+
+def test_the_newest_entry_is_kept_whatever_its_age_and_size(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0" * 10_000})
+        rewrite(writer, random.Random(1).randbytes(50_000))
+        ledger._clock.moment = NOW + timedelta(days=600)
+        ledger.maintain(Retention(max_age_days=1, budget_bytes=1))
+        assert [entry.number for entry in writer.log()] == [2]
+        rewrite(writer, b"it goes on")
+        assert [entry.number for entry in writer.log()] == [3, 2]
+    assert_clean(tmp_path)
+
+
+def test_a_clock_that_went_back_does_not_tear_a_chain(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for day in (50, 5, 51, 52):
+            rewrite(writer, b"%d" % day, days=day)
+        ledger._clock.moment = NOW + timedelta(days=60)
+        ledger.maintain(Retention(max_age_days=30))
+        assert [entry.number for entry in writer.log()] == [5, 4]
+    assert_clean(tmp_path)
+
+
+def test_forgetting_goes_on_from_where_it_stopped_and_keeps_numbers_and_ids(
+    ledger, tmp_path
+) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for round_ in range(3):
+            for n in range(5):
+                rewrite(writer, b"%d" % n, days=round_)
+            ledger._clock.moment = now = NOW + timedelta(days=round_ + 0.5)
+            young = [entry for entry in writer.log() if entry.at > now - timedelta(days=1)]
+            ledger.maintain(Retention(max_age_days=1))
+            assert list(writer.log()) == young
+    assert writer.head.number == 16
+    assert_clean(tmp_path)
+
+
+def test_lines_that_share_a_past_keep_as_much_of_it_as_one_of_them_needs(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for day in range(1, 6):
+            rewrite(writer, b"%d" % day, days=day)
+        ledger.fork("old", writer.find(2))
+        ledger.fork("new", writer.find(5))
+        with ledger.write("new") as fork:
+            rewrite(fork, b"in the fork", days=6)
+        ledger._clock.moment = NOW + timedelta(days=7)
+        ledger.maintain(Retention(max_age_days=4))
+        numbers = {
+            name: [entry.number for entry in ledger.line(name).log()]
+            for name in ("main", "old", "new")
+        }
+        assert numbers == {"main": [6, 5, 4], "old": [2], "new": [6, 5, 4]}
+        ledger.delete_fork("old")
+        assert ledger.maintain(Retention(max_age_days=4)).n_entries_forgotten == 0
+        assert sum(1 for _ in ledger.store.loose.listed()) < 30
+    assert_clean(tmp_path)
+
+
+def test_thrown_away_files_are_dropped_by_age_and_for_room(ledger, tmp_path) -> None:
+    noise = random.Random(2)
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for day in (0, 10, 20):
+            lost = tree(ledger.store, {"lost": noise.randbytes(100_000)})
+            writer.discard(lost, reason="r", call_id=str(day), at=NOW + timedelta(days=day))
+        ledger._clock.moment = NOW + timedelta(days=25)
+        assert ledger.maintain(Retention(max_age_days=20)).n_discards_forgotten == 1
+        assert [found.call_id for found in ledger.discarded()] == ["20", "10"]
+        assert ledger.maintain(Retention(budget_bytes=150_000)).n_discards_forgotten == 1
+        assert [found.call_id for found in ledger.discarded()] == ["20"]
+        assert len(contents(ledger.store, ledger.discarded()[0].files)["lost"]) == 100_000
+    assert_clean(tmp_path)
+
+
+def test_many_packs_become_one_and_a_wasteful_one_is_written_anew(ledger, tmp_path) -> None:
+    packs = tmp_path / "ledger.git/objects/pack"
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for n in range(12):
+            with ledger.store.bulk():
+                root = tree(ledger.store, {f"g{n}": b"%d" % n * 99}, writer.head.files)
+            call(writer, root)
+        assert len(list(packs.glob("*.pack"))) == 12
+        ledger.maintain(Retention())
+        assert len(list(packs.glob("*.pack"))) == 1
+        with ledger.store.bulk():
+            tree(ledger.store, {f"x{n}": b"%d" % n * 99 for n in range(90)})
+        ledger.maintain(Retention())
+        assert len(list(packs.glob("*.pack"))) == 1
+        assert len(contents(ledger.store, writer.head.files)) == 13
+    assert_clean(tmp_path)
+
+
+def test_what_plain_git_made_of_the_packs_is_no_obstacle(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for n in range(5):
+            rewrite(writer, b"%d" % n)
+        git(tmp_path, "gc", "-q", "--prune=now")
+        git(tmp_path, "multi-pack-index", "write")
+        git(tmp_path, "commit-graph", "write", "--reachable")
+        ledger.store.forget()
+        for n in range(5):
+            rewrite(writer, b"more %d" % n)
+        ledger._clock.moment = NOW + timedelta(days=99)
+        ledger.maintain(Retention())
+        assert [entry.number for entry in writer.log()] == [11]
+        assert contents(ledger.store, writer.head.files) == {"f": b"more 4"}
+    assert_clean(tmp_path)
+
+
+def test_leftovers_of_dead_writers_are_deleted(ledger, tmp_path) -> None:
+    objects = tmp_path / "ledger.git/objects"
+    leftovers = [
+        objects / "tmp_obj_dead",
+        objects / "pack/tmp_pack_dead",
+        objects / "pack/pack-x.pack",
+    ]
+    with ledger.write() as writer:
+        imported(writer, {})
+        for path in leftovers:
+            path.write_bytes(b"half")
+        ledger.maintain(Retention())
+    assert not any(path.exists() for path in leftovers)
+
+
+def test_nothing_is_deleted_when_something_that_is_kept_cannot_be_read(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        rewrite(writer, b"1")
+        orphan = ledger.store.write_blob(b"nothing leads here")
+        missing = writer.head.files
+        (tmp_path / "ledger.git/objects" / missing[:2] / missing[2:]).unlink()
+        with pytest.raises(LedgerDamagedError, match=missing):
+            ledger.maintain(Retention())
+        assert orphan in ledger.store.repository
+
+
+def test_nothing_is_deleted_when_the_new_pack_is_not_what_it_should_be(ledger, monkeypatch) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for n in range(30):
+            rewrite(writer, b"%d" % n)
+        before = sorted(found.id for found in ledger.store.loose.listed())
+        real = ledger.store.repository.pack
+        monkeypatch.setattr(ledger.store.repository, "pack", lambda ids: real(ids[1:]))
+        with pytest.raises(LedgerDamagedError, match="does not have the objects"):
+            ledger.maintain(Retention())
+        assert sorted(found.id for found in ledger.store.loose.listed()) == before
+
+
+def test_an_index_that_is_none_is_damage(ledger, tmp_path) -> None:
+    (tmp_path / "ledger.git/objects/pack/pack-1.pack").write_bytes(b"x" * 40)
+    (tmp_path / "ledger.git/objects/pack/pack-1.idx").write_bytes(b"x" * 40)
+    with pytest.raises(LedgerDamagedError, match="not an index"):
+        ledger.store.packs.listed()
+
+
+def test_the_room_of_objects_in_packs_adds_up_to_the_pack(ledger) -> None:
+    with ledger.store.bulk():
+        tree(ledger.store, {f"d/{n}": b"%d" % n * n for n in range(100)})
+    (pack,) = ledger.store.packs.listed()
+    frame = 12 + 20
+    assert sum(pack.disk_bytes.values()) + frame == pack.path.with_suffix(".pack").stat().st_size
+
+
+def test_offsets_beyond_two_gibibytes_are_kept_in_the_index(tmp_path) -> None:
+    ids = [bytes([n]) * 20 for n in (3, 1, 2)]
+    offsets = [12, 3 << 30, 5 << 30]
+    index = _index({id_: (at, 0) for id_, at in zip(ids, offsets, strict=True)}, bytes(20))
+    (tmp_path / "p.idx").write_bytes(index)
+    with (tmp_path / "p.pack").open("wb") as pack:
+        pack.truncate((5 << 30) + 120)
+    room = _room_by_id(tmp_path / "p.idx")
+    assert [room[id_.hex()] for id_ in ids] == [(3 << 30) - 12, 2 << 30, 100]
+
+
+@pytest.mark.parametrize("field", ["max_age_days", "budget_bytes"])
+def test_a_retention_of_nothing_is_refused(field) -> None:
+    with pytest.raises(UsageError, match=f"{field} is 0"):
+        Retention(**{field: 0})
+
+
+def test_maintenance_is_due_when_the_budget_is_used_up_or_many_objects_are_loose(ledger) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        assert not ledger.is_due(Retention())
+        rewrite(writer, bytes(200_000))
+        assert ledger.is_due(Retention(budget_bytes=100_000))
+        ledger.maintain(Retention(budget_bytes=100_000))
+        assert not ledger.is_due(Retention(budget_bytes=1))  # it cannot be met, so not again
+        ledger.store.n_written += 5_001
+        assert ledger.is_due(Retention())
+
+
+def test_a_ledger_that_is_opened_again_knows_how_much_room_is_used(tmp_path) -> None:
+    with made(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": random.Random(3).randbytes(90_000)})
+    with reopened(tmp_path) as ledger, ledger.write() as writer:
+        assert not ledger.is_due(Retention(budget_bytes=100_000))
+        ledger.store.write_blob(random.Random(4).randbytes(20_000))
+        assert ledger.is_due(Retention(budget_bytes=100_000))
+        assert writer.head.files != EMPTY_TREE_ID
