@@ -7,6 +7,7 @@ what files are as git trees, ``SessionStore`` what a session's STATE is.
 from __future__ import annotations
 
 from .discards import Discarded
+from .foreign import NewBranch, create_branch
 from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .ledger import Ledger
@@ -54,6 +55,7 @@ __all__ = [
     "LoggedEvent",
     "Maintenance",
     "Merge",
+    "NewBranch",
     "ObjectStore",
     "PendingMark",
     "Record",
@@ -64,6 +66,7 @@ __all__ = [
     "TreeChange",
     "TreeEntry",
     "build",
+    "create_branch",
     "diff",
     "entry_at",
     "entry_of",

@@ -1,0 +1,237 @@
+"""One new branch in a repository that is not ours: the only code that writes to one.
+
+Rule 1: what is there stays as it is. HEAD, index, working tree, configuration and every other
+ref are not touched, no hook runs; a branch of the same name is a refusal. Written are objects
+and one ref.
+Rule 2: the branch is one commit on top of HEAD. Its tree is HEAD's with our changes alone:
+where HEAD has something else than what was imported (uncommitted work was imported too, or
+HEAD moved), the two are merged three-way, and a path that cannot be is a ``ConflictError``.
+Rule 3: what git would not take from its user is left out, and said so: paths inside a
+``.git`` or a submodule, names that git refuses, and ignored files that HEAD does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from wink_workspace.errors import ConflictError, UsageError
+from wink_workspace.filesystem.model import FileKind
+from wink_workspace.filesystem.paths import WorkspacePath
+
+from .names import stored_name
+from .objects import ObjectStore
+from .trees import TreeChange, TreeEntry
+
+if TYPE_CHECKING:
+    import pygit2
+
+__all__ = ["NewBranch", "create_branch"]
+
+_NAME: Final = "wink_workspace"
+_ADDRESS: Final = "wink_workspace@localhost"
+_SUBMODULE: Final = 0o160000
+_LINK: Final = 0o120000
+_PLAIN: Final = 0o100644
+_EXECUTABLE: Final = 0o100755
+_KEPT_AS_THEY_ARE: Final = frozenset((".gitattributes", ".gitmodules"))
+
+
+@dataclass(frozen=True, slots=True)
+class NewBranch:
+    """A branch that was made: its commit, what it changes, and what had to be left out."""
+
+    commit: str
+    paths: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def create_branch(
+    store: ObjectStore,
+    directory: Path,
+    name: str,
+    changes: Iterable[TreeChange],
+    *,
+    message: str,
+    at: datetime,
+) -> NewBranch:
+    """Make the branch *name* in the repository whose working tree is *directory*.
+
+    Args:
+        store: Where the contents of *changes* are.
+        directory: The top of a working tree.
+        name: The branch's name, without ``refs/heads/``.
+        changes: What to change, each path once.
+        message: The commit's message.
+        at: The commit's time.
+
+    Raises:
+        UsageError: If there is no repository, it has no commit, or *name* is taken or invalid.
+        ConflictError: If HEAD has other changes at one of the paths; nothing was written.
+        LedgerError: If something cannot be read or written; there is no branch then.
+    """
+    import pygit2
+
+    from .repository import _failures, _own_configuration_only
+
+    ref = f"refs/heads/{name}"
+    what = f"the branch {name!r} cannot be made in {directory}"
+    with _own_configuration_only():
+        repository = _opened(directory)
+    _check(repository, directory, name, what)
+    with _failures(what):
+        head = repository.head.peel(pygit2.Commit)
+        building = _TreeBuilding(store, repository, head)
+        for change in changes:
+            building.add(change)
+        tree = building.finished()
+        who = pygit2.Signature(_NAME, _ADDRESS, int(at.timestamp()), 0)
+        commit = repository.create_commit(None, who, who, message, tree, [head.id])
+        repository.references.create(ref, commit, force=False)
+    return NewBranch(str(commit), tuple(building.changed), tuple(building.left_out))
+
+
+def _opened(directory: Path) -> pygit2.Repository:
+    import pygit2
+    from pygit2.enums import RepositoryOpenFlag
+
+    try:
+        return pygit2.Repository(str(directory), RepositoryOpenFlag.NO_SEARCH)
+    except pygit2.GitError as error:
+        raise UsageError(
+            f"{directory} is not the top of a git repository: {error}",
+            hint="Apply to the working tree, or write a patch.",
+        ) from error
+
+
+def _check(repository: pygit2.Repository, directory: Path, name: str, what: str) -> None:
+    """Refuse what the caller can mend, before anything is written."""
+    import pygit2
+
+    from .repository import _failures
+
+    ref = f"refs/heads/{name}"
+    with _failures(what):
+        is_valid = pygit2.reference_is_valid_name(ref) and not name.startswith("-")
+        is_taken = is_valid and repository.references.get(ref) is not None
+        is_empty = repository.head_is_unborn
+    if not is_valid:
+        raise UsageError(f"{name!r} cannot be a branch", hint="Use letters, digits and '-'.")
+    if is_taken:
+        raise UsageError(f"there is a branch {name!r} already", hint="Choose another name.")
+    if is_empty:
+        raise UsageError(f"{directory} has no commit yet", hint="Commit there first.")
+
+
+class _TreeBuilding:
+    """HEAD's tree with changes, in an index that is only in memory."""
+
+    def __init__(
+        self, store: ObjectStore, repository: pygit2.Repository, head: pygit2.Commit
+    ) -> None:
+        import pygit2
+
+        self._store = store
+        self._repository = repository
+        self._index = pygit2.Index()
+        self._index.read_tree(head.tree)
+        self._conflicts: list[str] = []
+        self._steps: dict[str, TreeEntry | None] = {}
+        self.left_out: list[str] = []
+
+    @property
+    def changed(self) -> list[str]:
+        """The paths that differ from HEAD."""
+        return sorted(self._steps)
+
+    def add(self, change: TreeChange) -> None:
+        """Merge one change into HEAD's tree; directories come with what is in them."""
+        before, after = (_unless_directory(each) for each in (change.before, change.after))
+        path = str(change.path)
+        if before == after:
+            return
+        if self._is_left_out(change.path):
+            self.left_out.append(path)
+            return
+        head = self._at_head(path)
+        if head in (before, None) or head == after:
+            merged = after
+        elif before is None or after is None or not before.kind is after.kind is head.kind:
+            self._conflicts.append(path)
+            return
+        else:
+            merged = self._merged(path, before, head, after)
+        if merged != head:
+            self._steps[path] = merged
+
+    def finished(self) -> pygit2.Oid:
+        """The id of the tree, written to the repository."""
+        import pygit2
+        from pygit2.enums import FileMode
+
+        if self._conflicts:
+            raise ConflictError(
+                f"the last commit has other changes in: {', '.join(sorted(self._conflicts))}",
+                hint="Commit what is there, or take the changes as a patch.",
+            )
+        for path, entry in self._steps.items():
+            if entry is None:
+                self._index.remove(path)
+        for path, entry in self._steps.items():
+            if entry is not None:
+                blob = self._repository.create_blob(self._store.read(entry.id))
+                self._index.add(pygit2.IndexEntry(path, blob, FileMode(_mode(entry))))
+        return self._index.write_tree(self._repository)
+
+    def _is_left_out(self, path: WorkspacePath) -> bool:
+        if any(_is_refused(name) for name in path.parts):
+            return True
+        above = (str(ancestor) for ancestor in (*path.ancestors(), path) if ancestor.parts)
+        if any(entry in self._index and self._index[entry].mode == _SUBMODULE for entry in above):
+            return True
+        return str(path) not in self._index and self._repository.path_is_ignored(str(path))
+
+    def _at_head(self, path: str) -> TreeEntry | None:
+        if path not in self._index:
+            return None
+        entry = self._index[path]
+        kind = FileKind.SYMLINK if entry.mode == _LINK else FileKind.FILE
+        return TreeEntry(kind, str(entry.id), executable=entry.mode == _EXECUTABLE)
+
+    def _merged(self, path: str, base: TreeEntry, head: TreeEntry, ours: TreeEntry) -> TreeEntry:
+        """All of them files, or all links; a conflict is noted, and then anything is returned."""
+        executable = ours.executable if base.executable == head.executable else head.executable
+        if head.id in (base.id, ours.id):
+            return TreeEntry(head.kind, ours.id, executable)
+        if base.id == ours.id:
+            return TreeEntry(head.kind, self._copied(head), executable)
+        merged = None
+        if head.kind is FileKind.FILE:
+            merged = self._store.repository.merge_blobs(base.id, self._copied(head), ours.id)
+        if merged is None:
+            self._conflicts.append(path)
+            return head
+        return TreeEntry(head.kind, merged, executable)
+
+    def _copied(self, head: TreeEntry) -> str:
+        """The id of HEAD's content, which is in our own store then."""
+        return self._store.write_blob(bytes(self._repository.odb.read(head.id)[1]))
+
+
+def _unless_directory(entry: TreeEntry | None) -> TreeEntry | None:
+    return None if entry is None or entry.kind is FileKind.DIRECTORY else entry
+
+
+def _is_refused(name: str) -> bool:
+    if name in _KEPT_AS_THEY_ARE:
+        return False
+    return stored_name(name) != name.encode("utf-8", "surrogateescape")
+
+
+def _mode(entry: TreeEntry) -> int:
+    if entry.kind is FileKind.SYMLINK:
+        return _LINK
+    return _EXECUTABLE if entry.executable else _PLAIN
