@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import signal
+import sys
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from itertools import count
+from types import FrameType
 
 import pytest
 
+from wink_workspace.runtime import interrupts
 from wink_workspace.runtime.interrupts import InterruptGate
 
 
@@ -143,3 +151,82 @@ def test_other_threads_leave_the_signal_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+Entering = Callable[[InterruptGate], AbstractContextManager[None]]
+
+
+@pytest.mark.parametrize(
+    "entered", [InterruptGate.closed, InterruptGate.installed], ids=["closed", "installed"]
+)
+def test_an_interrupt_at_any_instant_leaves_the_gate_as_it_was(entered: Entering) -> None:
+    """Strike after the n-th step of the gate's own code, until there is no such step."""
+    for n in count(1):
+        gate, before = InterruptGate(), signal.getsignal(signal.SIGINT)
+        striker = Striker(n)
+        with contextlib.suppress(KeyboardInterrupt), striker, entered(gate):
+            pass
+        assert signal.getsignal(signal.SIGINT) == before, striker.where
+        assert vars(gate) == vars(InterruptGate()) | {"_previous": gate._previous}, striker.where
+        if striker.where is None:
+            assert n > 20
+            return
+
+
+def test_an_interrupt_at_any_instant_of_an_opening_leaves_the_gate_shut_around_it() -> None:
+    for n in count(1):
+        gate, striker = InterruptGate(), Striker(n)
+        kept: list[BaseException] = []  # as a traceback that somebody holds on to
+        with contextlib.suppress(KeyboardInterrupt), gate.closed():
+            try:
+                with striker, gate.open():
+                    pass
+            except KeyboardInterrupt as error:
+                kept.append(error)
+            assert not gate._open, striker.where
+        kept.clear()
+        assert gate._open, striker.where
+        if striker.where is None:
+            assert n > 5
+            return
+
+
+class Striker:
+    """Sends SIGINT at the n-th place where the interpreter would look for one in the gate.
+
+    Those places are the start of a function and the return from a call, which is where the
+    next instruction is traced.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n_left = n
+        self._due: set[FrameType] = set()
+        self._tracer = sys.gettrace()
+        self.where: tuple[str, int] | None = None
+
+    def __enter__(self) -> None:
+        sys.settrace(self._called)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._tracer)
+        self._due.clear()
+
+    def _called(self, frame: FrameType, event: str, argument: object) -> object:
+        if frame.f_code.co_filename not in (interrupts.__file__, contextlib.__file__):
+            return None
+        frame.f_trace_opcodes = True
+        self._due.add(frame)
+        return self._traced
+
+    def _traced(self, frame: FrameType, event: str, argument: object) -> object:
+        if event != "opcode":
+            return self._traced
+        self._n_left -= frame in self._due
+        if frame in self._due and self._n_left == 0:
+            self.where = (frame.f_code.co_name, frame.f_lineno)
+            sys.settrace(None)
+            press_ctrl_c()
+        self._due.discard(frame)
+        if dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("CALL", "CALL_KW", "RESUME"):
+            self._due.add(frame)
+        return self._traced

@@ -15,7 +15,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -26,68 +26,84 @@ class InterruptGate:
     """Holds SIGINT back; nests, so that a call inside a call gets a gate of its own."""
 
     def __init__(self) -> None:
-        self._n_closed = 0
-        self._open = True
-        self._pending = False
+        self._n_closed: int = 0
+        self._open: bool = True
+        self._leaving: bool = False
+        self._pending: bool = False
         self._previous: Callable[[int, FrameType | None], Any] | int | None = None
-        self._installed = False
+        self._installed: bool = False
 
     @contextmanager
     def installed(self) -> Generator[None]:
         """Be SIGINT's handler for the whole block; alone it changes nothing of what SIGINT does."""
-        owner = self._install()
+        was_installed = self._installed
         try:
+            self._install()
             yield
         finally:
-            if owner:
-                self._uninstall()
+            self._leaving = True
+            self._leave(was_installed=was_installed)
 
     @contextmanager
     def closed(self) -> Generator[None]:
         """Hold SIGINT back inside the block; what came is delivered at its end."""
-        was_open, self._open = self._open, False
-        owner = self._install()
-        self._n_closed += 1
+        was_installed, was_open, n_closed = self._installed, self._open, self._n_closed
         try:
+            self._open = False
+            self._install()
+            self._n_closed = n_closed + 1
             yield
         finally:
-            self._n_closed -= 1
-            self._open = was_open
-            if owner:
-                self._uninstall()
-            if self._pending and was_open:
-                self._pending = False
-                signal.raise_signal(signal.SIGINT)
+            self._leaving = True
+            self._n_closed, self._open = n_closed, was_open
+            self._leave(was_installed=was_installed)
 
-    @contextmanager
-    def open(self) -> Generator[None]:
+    def open(self) -> AbstractContextManager[None]:
         """Let SIGINT strike inside the block, and what was held back at its start."""
-        was_open, self._open = self._open, True
-        try:
+        was_open = self._open
+
+        def begin() -> None:
+            self._open = True
             if self._pending:
                 self._pending = False
                 signal.raise_signal(signal.SIGINT)
-            yield
-        finally:
+
+        def end() -> None:
             self._open = was_open
 
-    def _install(self) -> bool:
+        return _Block(begin, end)
+
+    def _leave(self, *, was_installed: bool) -> None:
+        """Put back what a block found, while ``_leaving`` holds SIGINT back; then deliver it.
+
+        A signal is looked at after a call or at a function's start, never between two
+        assignments: so those that belong together stand in a row.
+        """
+        try:
+            if self._installed and not was_installed:
+                self._uninstall()
+        finally:
+            self._leaving = False
+            strikes = self._pending and self._open
+            self._pending = self._pending and not strikes
+        if strikes:
+            signal.raise_signal(signal.SIGINT)
+
+    def _install(self) -> None:
         if self._installed or threading.current_thread() is not threading.main_thread():
-            return False
+            return
         previous = signal.getsignal(signal.SIGINT)
         if previous is None or previous is signal.SIG_IGN:
-            return False
-        self._previous = previous
+            return
+        self._previous, self._installed = previous, True  # first, so that it is always undone
         signal.signal(signal.SIGINT, self._on_signal)
-        self._installed = True
-        return True
 
     def _uninstall(self) -> None:
         self._installed = False
         signal.signal(signal.SIGINT, self._previous)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if not self._open:
+        if not self._open or self._leaving:
             self._pending = True
             return
         self._open = self._n_closed == 0  # strikes a call once, anything else as often as it comes
@@ -95,3 +111,21 @@ class InterruptGate:
             raise KeyboardInterrupt
         self._previous(number, frame)
         self._open = True  # it did not raise, so the handler is still running
+
+
+class _Block(AbstractContextManager[None]):
+    """Two functions around a block.
+
+    ``contextmanager`` will not do: a generator that is struck just before its block begins is
+    only finished when the exception is let go of, and would shut the gate as late as that.
+    """
+
+    def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        self._begin = begin
+        self._end = end
+
+    def __enter__(self) -> None:
+        self._begin()
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
