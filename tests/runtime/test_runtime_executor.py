@@ -392,6 +392,31 @@ def test_a_resource_first_built_inside_a_failing_call_is_closed_and_built_anew()
     assert diary == ["open", "fresh", "close", "open", "fresh", "good", "good", "close"]
 
 
+@pytest.mark.behaviour(25)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+def test_a_close_that_is_interrupted_during_the_rollback_ends_the_run_after_it(
+    error: BaseException,
+) -> None:
+    class Interrupting:
+        def close(self) -> None:
+            raise error
+
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Interrupting)
+        assert context.filesystem is not None
+        context.filesystem.write_text("a.txt", "a")
+        return ToolResult.error("no")
+
+    binding = Binding(Interrupting, lambda resolver: Interrupting())
+    with rig(tool(act), resources={Interrupting: binding}) as workspace:
+        before = workspace.state()
+        with pytest.raises(type(error)):
+            workspace.call("act")
+        assert workspace.state() == before
+        assert [record.outcome for record in workspace.records] == [Outcome.ROLLED_BACK]
+        assert len(workspace.journal.entries) == 1
+
+
 def test_a_provider_that_raises_fails_the_call() -> None:
     def provide(resolver: object) -> Connection:
         raise OSError("no such host")

@@ -10,7 +10,7 @@ from support import Note, Text, rig
 from wink_workspace.errors import PromptEvaluationError, RollbackError
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
 from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
-from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.runtime import ToolCall, ToolExecutor, transactions_of
 from wink_workspace.session import Outcome, Session
 
 
@@ -148,6 +148,31 @@ def test_a_restore_that_fails_stops_the_run_after_all_others_were_restored() -> 
         assert not workspace.filesystem.exists("bad.txt")
         assert workspace.session[Note].all() == ()
         assert [record.outcome for record in workspace.records] == [Outcome.UNKNOWN]
+
+
+def test_a_run_that_could_not_roll_back_is_recovered_after_its_resources_are_closed() -> None:
+    session, cell = Session(), Sometimes()
+    with rig(NOTE, session=session, resources={Sometimes: cell}) as workspace:
+        cell.broken = True
+        with pytest.raises(RollbackError):
+            workspace.call("note", text="bad")
+    cell.broken = False
+    transactions_of(session).recover()
+    with rig(NOTE, session=session) as workspace:
+        assert workspace.call("note", text="good").result.success
+
+
+class Sometimes:
+    """A participant that can be restored unless it is broken."""
+
+    broken = False
+
+    def snapshot(self) -> object:
+        return None
+
+    def restore(self, token: object) -> None:
+        if self.broken:
+            raise OSError("not now")
 
 
 def test_a_nested_evaluation_error_ends_the_outer_call_as_well() -> None:

@@ -74,6 +74,33 @@ def test_what_was_built_inside_is_discarded_before_anything_is_restored() -> Non
     assert diary == ["discard", "restore"]
 
 
+@pytest.mark.parametrize("error", [OSError("stuck"), KeyboardInterrupt()])
+def test_everybody_is_restored_though_discarding_fails(error: BaseException) -> None:
+    def discard() -> None:
+        raise error
+
+    cell = Cell("before")
+    transactions = transactions_of(Session())
+    with pytest.raises(type(error)):
+        with transactions.turn(), transactions.transaction([cell], discard=discard):
+            cell.value = "after"
+    assert cell.value == "before"
+    with transactions.turn():
+        pass
+
+
+def test_recovering_discards_nothing_a_second_time() -> None:
+    cell, diary = Cell("before"), list[str]()
+    transactions = transactions_of(Session())
+    with pytest.raises(RollbackError):
+        with transactions.turn():
+            with transactions.transaction([cell], discard=lambda: diary.append("discard")):
+                cell.value, cell.broken = "after", True
+    cell.broken = False
+    transactions.recover()
+    assert (cell.value, diary) == ("before", ["discard"])
+
+
 def test_leaving_the_block_without_a_commit_rolls_back() -> None:
     cell = Cell("before")
     transactions = transactions_of(Session())

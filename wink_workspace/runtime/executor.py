@@ -170,7 +170,7 @@ class ToolExecutor:
                     result = self._redacted(answer)
                     event = self._record(attempt, result, error)
                 if not result.success:
-                    self._roll_back(transaction, event)
+                    ending = self._roll_back(transaction, event) or ending
             self._publish(event)
             if ending is not None:
                 raise ending
@@ -304,15 +304,20 @@ class ToolExecutor:
             self._transactions.journal.commit(event, transaction.saved)
         transaction.commit()
 
-    def _roll_back(self, transaction: Transaction, event: ToolInvoked) -> None:
+    def _roll_back(self, transaction: Transaction, event: ToolInvoked) -> BaseException | None:
+        """Undo the call and record it; what closing its resources raised, if that ends the run."""
         saved = transaction.saved
+        interruption: BaseException | None = None
         try:
             self._transactions.roll_back(transaction)
-        except RollbackError:
-            self._publish(dataclasses.replace(event, outcome=Outcome.UNKNOWN))
-            raise
+        except BaseException as error:
+            if transaction.saved:
+                self._publish(dataclasses.replace(event, outcome=Outcome.UNKNOWN))
+                raise
+            interruption = error
         if self._transactions.depth == 1:
             self._transactions.journal.rolled_back(event, saved)
+        return interruption
 
     def _publish(self, event: ToolInvoked) -> None:
         """Append to the LOG and tell subscribers; nothing here can fail the call."""

@@ -48,7 +48,7 @@ class Transaction:
 
     @property
     def saved(self) -> tuple[tuple[Snapshotable, object], ...]:
-        """Everyone who takes part, in the order of joining, with the snapshot to restore."""
+        """Everyone still to be restored on rollback, in the order of joining, with the snapshot."""
         return tuple(self._saved)
 
     def join(self, participant: Snapshotable) -> None:
@@ -63,12 +63,20 @@ class Transaction:
     def rollback(self) -> None:
         """Undo every change; the transaction is over.
 
+        What *discard* raises is raised again once everybody was restored. It is called once:
+        when a failed rollback is tried again, what it would discard is no longer this call's.
+
         Raises:
             RollbackError: If a participant could not be restored; what failed stays saved,
                 and calling again retries it.
         """
         self._open = False
-        self._discard()
+        interruption: BaseException | None = None
+        discard, self._discard = self._discard, lambda: None
+        try:
+            discard()
+        except BaseException as error:  # noqa: BLE001 - rule 2: raised below
+            interruption = error
         failures: list[BaseException] = []
         unrestored: list[tuple[Snapshotable, object]] = []
         for participant, token in reversed(self._saved):
@@ -83,6 +91,8 @@ class Transaction:
             raise RollbackError(
                 f"{len(failures)} of the call's resources could not be restored: {what}", failures
             )
+        if interruption is not None:
+            raise interruption
 
 
 class SessionTransactions:
@@ -144,10 +154,8 @@ class SessionTransactions:
         """
         try:
             transaction.rollback()
-        except RollbackError:
-            self._failed = transaction
-            raise
-        self._failed = None
+        finally:
+            self._failed = transaction if transaction.saved else None
 
     def recover(self) -> None:
         """Try again to restore what a failed rollback left behind.
@@ -156,8 +164,7 @@ class SessionTransactions:
         """
         with self._lock:
             if self._failed is not None:
-                self._failed.rollback()
-                self._failed = None
+                self.roll_back(self._failed)
 
 
 _by_session: WeakKeyDictionary[Session, SessionTransactions] = WeakKeyDictionary()
