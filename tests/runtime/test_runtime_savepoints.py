@@ -7,7 +7,7 @@ import threading
 import pytest
 from support import Note, Text, rig
 
-from wink_workspace.errors import PromptEvaluationError, RollbackError
+from wink_workspace.errors import PoisonedError, PromptEvaluationError, RollbackError
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
 from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import ToolCall, ToolExecutor, transactions_of
@@ -159,6 +159,30 @@ def test_a_run_that_could_not_roll_back_is_recovered_after_its_resources_are_clo
     cell.broken = False
     transactions_of(session).recover()
     with rig(NOTE, session=session) as workspace:
+        assert workspace.call("note", text="good").result.success
+
+
+def test_a_call_does_not_commit_what_a_call_inside_it_could_not_undo() -> None:
+    """Not even if its handler takes the error for nothing."""
+    cell = Sometimes()
+
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        cell.broken = True
+        with pytest.raises(RollbackError):
+            workspace.call("note", text="bad")
+        cell.broken = False
+        return ToolResult.ok(None)
+
+    tool = Tool[Text, None](name="outer", description="Call inside", handler=handle)
+    with rig(tool, NOTE, resources={Sometimes: cell}) as workspace:
+        before = workspace.state()
+        with pytest.raises(PoisonedError):
+            workspace.call("outer")
+        assert workspace.state() == before
+        assert [record.outcome for record in workspace.records] == [
+            Outcome.UNKNOWN,
+            Outcome.ROLLED_BACK,
+        ]
         assert workspace.call("note", text="good").result.success
 
 

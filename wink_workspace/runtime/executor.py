@@ -300,6 +300,7 @@ class ToolExecutor:
             self._session.reduce(fact, kind=SliceKind.STATE)
 
     def _commit(self, transaction: Transaction, event: ToolInvoked) -> None:
+        self._transactions.check()  # a handler may have caught the RollbackError of a call inside
         if self._transactions.depth == 1:
             self._transactions.journal.commit(event, transaction.saved)
         transaction.commit()

@@ -118,9 +118,13 @@ class SessionTransactions:
             PoisonedError: If an earlier rollback failed.
         """
         with self._lock, self.gate.closed():
-            if self._failed is not None:
-                raise PoisonedError("an earlier rollback failed, so the state is not known")
+            self.check()
             yield
+
+    def check(self) -> None:
+        """Raise ``PoisonedError`` if an earlier rollback failed and nothing was recovered."""
+        if self._failed is not None:
+            raise PoisonedError("an earlier rollback failed, so the state is not known")
 
     @contextmanager
     def transaction(
