@@ -11,7 +11,7 @@ from wink_workspace.errors import PoisonedError, PromptEvaluationError, Rollback
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
 from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import ToolCall, ToolExecutor, transactions_of
-from wink_workspace.session import Outcome, Session
+from wink_workspace.session import ExternalChange, Outcome, Session, ToolInvoked
 
 
 def note(params: Text, *, context: ToolContext) -> ToolResult[None]:
@@ -27,7 +27,9 @@ def note(params: Text, *, context: ToolContext) -> ToolResult[None]:
 NOTE = Tool[Text, None](name="note", description="Leave a note", handler=note)
 
 
-def inner_executor(context: ToolContext, filesystem: Filesystem) -> ToolExecutor:
+def inner_executor(
+    context: ToolContext, filesystem: Filesystem, session: Session | None = None
+) -> ToolExecutor:
     prompt = Prompt(
         ns="tests",
         key="inner",
@@ -40,7 +42,7 @@ def inner_executor(context: ToolContext, filesystem: Filesystem) -> ToolExecutor
         prompt=prompt,
         rendered_prompt=prompt.render(),
         adapter=context.adapter,
-        session=context.session,
+        session=session or context.session,
     )
 
 
@@ -84,6 +86,27 @@ def test_an_outer_failure_reaches_files_that_only_the_inner_prompt_knows() -> No
     with rig(nesting(elsewhere)) as workspace:
         workspace.call("nest", text="fail")
         assert [str(stat.path) for stat in elsewhere.list(".")] == ["kept.txt"]
+
+
+def test_a_call_inside_on_a_child_session_is_a_savepoint_too() -> None:
+    elsewhere = MemoryFilesystem({"kept.txt": "kept"})
+
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        for number in range(2):
+            executor = inner_executor(context, elsewhere, child)
+            executor.execute(ToolCall("inner", "note", {"text": f"n{number}"}))
+            elsewhere.write_text(f"by-outer-{number}.txt", "the outer call's own")
+        return ToolResult.error("told to fail")
+
+    tool = Tool[Text, None](name="delegate", description="Delegate", handler=handle)
+    with rig(tool) as workspace:
+        child = workspace.session.child()
+        workspace.call("delegate")
+        assert [str(stat.path) for stat in elsewhere.list(".")] == ["kept.txt"]
+        assert child[Note].all() == ()
+        assert [record.depth for record in child[ToolInvoked].all()] == [1, 1]
+        assert child[ExternalChange].all() == ()
+        assert len(workspace.journal.entries) == 1
 
 
 def test_only_the_outermost_call_is_an_entry_of_the_journal() -> None:

@@ -179,8 +179,11 @@ def transactions_of(session: Session) -> SessionTransactions:
     """The one ``SessionTransactions`` of *session*, made at first use and gone with it.
 
     Kept beside the session because every executor on a session, a nested one too, must
-    find the same stack, while the session itself knows nothing of calls.
+    find the same stack, while the session itself knows nothing of calls. A session and its
+    children, which are restored together and share a lock, share one.
     """
+    while session.parent is not None:
+        session = session.parent
     with _by_session_lock:
         found = _by_session.get(session)
         if found is None:
