@@ -32,7 +32,7 @@ class Disturbance:
         self.outside = outside
         self.rng = rng
         self._n = 0
-        self._changes: tuple[Callable[[], object], ...] = (
+        self.kinds: tuple[Callable[[], object], ...] = (
             self.create,
             self.create,
             self.overwrite,
@@ -65,7 +65,7 @@ class Disturbance:
         for _ in range(n_times):
             # What it takes may not be there, or something may be in the way.
             with suppress(OSError, IndexError, ValueError):
-                self.rng.choice(self._changes)()
+                self.rng.choice(self.kinds)()
 
     # What there is
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from wink_workspace.clock import ManualClock
-from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.filesystem import DiskTree, WorkspacePath
 
 NOBODY = 65_534
 
@@ -42,8 +42,12 @@ def as_ordinary_user(root: Path) -> Iterator[None]:
         os.setegid(0)
 
 
-def make_deep(root: Path, n_levels: int) -> None:
-    """A chain of directories deeper than any path may be long, with a file at its end."""
+@contextmanager
+def deep_tree(root: Path, n_levels: int) -> Iterator[None]:
+    """A chain of directories deeper than any path may be long, with a file at its end.
+
+    It is removed at the end, as pytest could not.
+    """
     here = os.open(root, os.O_RDONLY)
     for _ in range(n_levels):
         os.mkdir("deep", dir_fd=here)
@@ -51,3 +55,8 @@ def make_deep(root: Path, n_levels: int) -> None:
         os.close(above)
     os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
     os.close(here)
+    try:
+        yield
+    finally:
+        with DiskTree(root) as tree:
+            tree.remove(path_of("deep"))

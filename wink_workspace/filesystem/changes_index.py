@@ -175,10 +175,11 @@ class FileIndex:
         for parent, name, entries, unsettled, unreadable in records:
             directory: Parts = (*known[int(parent)], str(name)) if known else ()
             known.append(directory)
-            index.put(directory, {each: Status(*entries[each]) for each in entries}, sys.maxsize)
-            index.unsettled.update((directory, each) for each in unsettled)
             if unreadable:
                 index.unreadable.add(directory)
+                continue
+            index.put(directory, {each: Status(*entries[each]) for each in entries}, sys.maxsize)
+            index.unsettled.update((directory, each) for each in unsettled)
         return index
 
 

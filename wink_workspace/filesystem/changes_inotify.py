@@ -47,7 +47,7 @@ from .disk_descriptors import Parts
 from .disk_tree import DiskTree
 from .paths import WorkspacePath
 
-__all__ = ["InotifyTracker"]
+__all__ = ["InotifyTracker", "remote_filesystem"]
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +106,11 @@ class _Queue:
         self._renewed: set[int] = set()
         self._inotify = cast("_Inotify", INotify(nonblocking=True))
         self._canary = os.memfd_create("canary")
-        self._canary_watch = self._inotify.add_watch(_proc(self._canary), flags.ATTRIB)
+        try:
+            self._canary_watch = self._inotify.add_watch(_proc(self._canary), flags.ATTRIB)
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         self._inotify.close()
@@ -137,7 +141,7 @@ class _Queue:
         Raises:
             _LostEventsError: If not all of them could be had.
         """
-        os.fchmod(self._canary, 0o600)
+        os.utime(self._canary)
         events: list[_Event] = []
         while True:
             found = self._inotify.read(timeout=_CANARY_WAIT_MS)
@@ -263,7 +267,7 @@ class InotifyTracker:
         self._said: set[str] = set()
         self._lock = threading.RLock()
         self._queue: _Queue | None = None
-        self._deaf: str | None = _remote_filesystem(self._tree.root)
+        self._deaf: str | None = _reason_not_to_listen(self._tree.root)
         self._owed = self._scanned("it was not watched until now")
 
     @property
@@ -341,15 +345,15 @@ class InotifyTracker:
     def _followed(self, index: FileIndex, told: Dirty) -> Dirty:
         """What of the things told did change; *index* is brought up to date."""
         tops = {path.parts for path in told.prefixes}
-        places = {(path.parts[:-1], path.name) for path in told.paths}
-        changed: set[WorkspacePath] = set()
+        places = {
+            (path.parent.parts, path.name) for path in told.paths if not _is_below(path.parts, tops)
+        }
+        changed = Noted()
         try:
-            reason = self._look_below(index, tops) or self._look_at(
-                index, {place for place in places if not _is_below(place[0], tops)}, changed
-            )
+            reason = self._look_below(index, tops) or self._look_at(index, places, changed)
         except FilesystemError as error:
             reason = f"files change while they are looked at: {error.message}"
-        found = Dirty(frozenset(changed), told.prefixes)
+        found = Dirty(prefixes=told.prefixes) | changed.take()
         return found if reason is None else found | told | self._scanned(reason)
 
     def _look_below(self, index: FileIndex, tops: set[Parts]) -> str | None:
@@ -365,22 +369,19 @@ class InotifyTracker:
             return _NEW_LINK
         return self._deaf
 
-    def _look_at(
-        self, index: FileIndex, places: set[Place], changed: set[WorkspacePath]
-    ) -> str | None:
-        """Add those that did change to *changed*; the reason, if that may not be all."""
+    def _look_at(self, index: FileIndex, places: set[Place], changed: Noted) -> str | None:
+        """Note what did change; the reason, if that may not be all."""
         reason: str | None = None
         for directory, names in _by_directory(places | index.linked).items():
             unsettled = {name for name in names if (directory, name) in index.unsettled}
             seen = self._seen.look_at(index, WorkspacePath(directory), names)
             for name, (before, now) in seen.items():
+                whole = came_or_went(before, now)
                 told = (directory, name) in places and (before or now) is not None
                 if told or before != now or name in unsettled:
-                    changed.add(WorkspacePath((*directory, name)))
-                if came_or_went(before, now):
-                    reason = _NEW_DIRECTORY
-                elif _is_new_link(before, now):
-                    reason = _NEW_LINK
+                    changed.add(WorkspacePath((*directory, name)), below=whole)
+                if whole or _is_new_link(before, now):
+                    reason = _NEW_DIRECTORY if whole else _NEW_LINK
         return reason
 
     # Scanning
@@ -449,16 +450,23 @@ def _by_directory(places: Iterable[Place]) -> dict[Parts, set[str]]:
     return names
 
 
-def _remote_filesystem(root: Path) -> str | None:
-    """Why events do not tell all there; ``None`` for the filesystems of this machine."""
-    device = root.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
+def _reason_not_to_listen(root: Path) -> str | None:
     try:
-        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
     except OSError:
-        return "it is not known which filesystem this is"
-    for mount in mounts:
-        # As in [proc(5)]: "36 35 98:0 / /mnt rw,noatime master:1 - ext3 /dev/root rw"
+        return "it is not known on which filesystem this is"
+    return remote_filesystem(root.stat().st_dev, mounts)
+
+
+def remote_filesystem(device: int, mounts: str) -> str | None:
+    """Why not all changes on a device are told; ``None`` for those of this machine.
+
+    Args:
+        device: A number as in ``st_dev``.
+        mounts: Lines as in ``/proc/self/mountinfo`` [proc(5)].
+    """
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for mount in mounts.splitlines():
         fields, _, kind = mount.partition(" - ")
         if fields.split()[2] == number and kind.startswith(_REMOTE):
             return f"others may change files on {kind.split()[0]} without telling this machine"

@@ -1,0 +1,296 @@
+"""Changes found by looking: what a drain tells, the index behind it, and its stored form."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from disk_fixtures import as_ordinary_user, deep_tree, later, path_of
+
+from wink_workspace.filesystem import (
+    ROOT,
+    Dirty,
+    DiskTree,
+    FileIndex,
+    ScanTracker,
+    open_tracker,
+)
+from wink_workspace.filesystem.changes_index import IndexedTree
+
+
+def dirty(*paths: str, below: tuple[str, ...] = (), reason: str | None = None) -> Dirty:
+    return Dirty(frozenset(map(path_of, paths)), frozenset(map(path_of, below)), reason)
+
+
+def found(tracker: ScanTracker) -> Dirty:
+    """What is dirty, without the reason that a scan always gives."""
+    drained = tracker.drain()
+    return Dirty(drained.paths, drained.prefixes)
+
+
+@pytest.fixture
+def tracker(tmp_path: Path) -> Iterator[ScanTracker]:
+    """One that knows a directory with a file and an empty directory."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "f").write_text("before")
+    (tmp_path / "void").mkdir()
+    opened = ScanTracker(tmp_path, clock=later())
+    opened.drain()
+    yield opened
+    opened.close()
+
+
+# Dirty
+
+
+def test_prefix_covers_itself_and_what_is_below_and_a_path_only_itself() -> None:
+    some = dirty("a", below=("b",))
+    covered = [path for path in ("a", "a/x", "b", "b/x/y", "bc") if some.covers(path_of(path))]
+    assert covered == ["a", "b", "b/x/y"]
+    assert not some.everything
+    assert Dirty.all("why").everything
+    assert Dirty.all("why").covers(path_of("x/y"))
+    assert some
+    assert not Dirty(reason="why")
+
+
+def test_both_of_two_are_what_either_is() -> None:
+    both = dirty("a", reason="one") | dirty("b", below=("c",)) | dirty(reason="two")
+    assert both == dirty("a", "b", below=("c",), reason="one; two")
+    assert (Dirty() | Dirty()).reason is None
+
+
+# Scanning
+
+
+def test_first_drain_tells_everything_and_the_next_what_changed(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x")
+    tracker = ScanTracker(tmp_path, clock=later())
+    assert tracker.drain().everything
+    assert found(tracker) == Dirty()
+    (tmp_path / "f").write_text("y")
+    assert found(tracker) == dirty("f")
+    assert found(tracker) == Dirty()
+    tracker.close()
+
+
+def test_every_kind_of_change_is_found(tracker: ScanTracker, tmp_path: Path) -> None:
+    (tmp_path / "d" / "new").write_text("x")
+    assert found(tracker) == dirty("d/new")
+    (tmp_path / "d" / "new").chmod(0o755)
+    assert found(tracker) == dirty("d/new")
+    (tmp_path / "d" / "new").unlink()
+    assert found(tracker) == dirty("d/new")
+    (tmp_path / "void").rmdir()
+    assert found(tracker) == dirty(below=("void",))
+    (tmp_path / "void").symlink_to("d")
+    assert found(tracker) == dirty("void")
+    (tmp_path / "d").rename(tmp_path / "e")
+    assert found(tracker) == dirty(below=("d", "e"))
+    (tmp_path / "e").chmod(0o700)
+    assert found(tracker) == dirty("e")
+    (tmp_path / "e" / "f").unlink()
+    (tmp_path / "e" / "f").mkdir()
+    assert found(tracker) == dirty(below=("e/f",))
+    os.mkfifo(tmp_path / "pipe")
+    assert found(tracker) == dirty("pipe")
+
+
+def test_content_of_the_same_size_and_time_is_found(tracker: ScanTracker, tmp_path: Path) -> None:
+    file = tmp_path / "d" / "f"
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    file.write_text("BEFORE")
+    os.utime(file, ns=times)
+    assert found(tracker) == dirty("d/f")
+
+
+def test_file_that_had_just_changed_is_told_again(tmp_path: Path) -> None:
+    """By a clock that is right, all of these are too young to be relied on."""
+    for name in ("f", "g", "l"):
+        (tmp_path / name).write_text("x")
+    tracker = ScanTracker(tmp_path)
+    tracker.drain()
+    assert found(tracker) == dirty("f", "g", "l")
+    tracker.close()
+
+
+def test_what_was_noted_is_told_once(tracker: ScanTracker) -> None:
+    tracker.note(path_of("d/f"))
+    tracker.note(path_of("void"), below=True)
+    tracker.expect("name")
+    tracker.made(path_of("void"))
+    assert found(tracker) == dirty("d/f", below=("void",))
+    assert found(tracker) == Dirty()
+
+
+def test_every_drain_says_why_it_scans_and_counts_what_it_visits(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    tracker = ScanTracker(tmp_path, reason="it is a test", clock=later())
+    assert tracker.drain().reason == "it is a test; nothing is known of an earlier state"
+    assert tracker.drain().reason == "it is a test"
+    assert tracker.n_visited == 2
+    tracker.close()
+
+
+def test_tree_of_any_depth_is_scanned(tracker: ScanTracker, tmp_path: Path) -> None:
+    with deep_tree(tmp_path, 2_000):
+        assert found(tracker) == dirty(below=("deep",))
+        assert tracker.index is not None
+        assert len(tracker.index.directories) == 2_003
+
+
+def test_directory_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None:
+    (tmp_path / "closed" / "inner").mkdir(parents=True)
+    (tmp_path / "open").mkdir()
+    strict = ScanTracker(tmp_path, clock=later())
+    lifting = ScanTracker(tmp_path, clock=later(), lift_modes=True)
+    for tracker in (strict, lifting):
+        tracker.drain()
+    (tmp_path / "closed").chmod(0o000)
+    with as_ordinary_user(tmp_path):
+        for _ in range(2):
+            assert path_of("closed") in found(strict).prefixes
+        assert found(lifting) == found(lifting) == dirty("closed")  # closed, and then opened
+        assert found(lifting) == Dirty()
+        assert found(strict).prefixes == {path_of("closed")}
+    for tracker in (strict, lifting):
+        tracker.close()
+
+
+def test_root_that_cannot_be_looked_at_makes_everything_dirty_until_it_can(
+    tracker: ScanTracker, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o000)
+    with as_ordinary_user(tmp_path):
+        assert found(tracker) == dirty(below=()) | Dirty(prefixes=frozenset((ROOT,)))
+        assert tracker.index is not None
+        assert tracker.index.unreadable == {()}
+    tmp_path.chmod(0o700)
+    assert found(tracker).everything
+    assert found(tracker) == Dirty()
+
+
+def test_directories_that_keep_moving_make_everything_dirty(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "c").mkdir()
+
+    def move(parts: tuple[str, ...], _: int) -> None:
+        if parts in (("a", "b"), ("c", "b")):
+            other = "c" if parts[0] == "a" else "a"
+            (tmp_path / parts[0] / "b").rename(tmp_path / other / "b")
+
+    with DiskTree(tmp_path) as tree:
+        seen = IndexedTree(tree, FileIndex(), later())
+        moved = seen.look_at_all(move)
+        assert moved.everything
+        assert "all the time" in (moved.reason or "")
+        assert seen.index is None
+        assert "nothing is known" in (seen.look_at_all().reason or "")
+        assert seen.look_at_all() == Dirty()
+
+
+# The stored index
+
+
+@pytest.fixture
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state") / "index"
+
+
+def test_stored_index_tells_what_changed_while_nobody_looked(
+    tracker: ScanTracker, tmp_path: Path, stored: Path
+) -> None:
+    (tmp_path / os.fsdecode(b"\xff\n")).hardlink_to(tmp_path / "d" / "f")
+    tracker.drain()
+    assert tracker.index is not None
+    tracker.index.save(stored)
+    loaded = FileIndex.load(stored)
+    assert loaded == tracker.index
+    assert list(stored.parent.iterdir()) == [stored]
+    (tmp_path / "new").touch()
+    other = ScanTracker(tmp_path, index=loaded, clock=later())
+    assert found(other) == dirty("new")
+    other.close()
+
+
+def test_what_is_doubtful_in_an_index_stays_so_when_it_is_stored(
+    tmp_path: Path, stored: Path
+) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "young").touch()
+    (tmp_path / "closed").chmod(0o000)
+    tracker = ScanTracker(tmp_path)
+    with as_ordinary_user(tmp_path):
+        tracker.drain()
+    assert tracker.index is not None
+    tracker.index.save(stored)
+    loaded = FileIndex.load(stored)
+    assert loaded == tracker.index
+    assert loaded is not None
+    assert (loaded.unsettled, loaded.unreadable) == ({((), "young")}, {("closed",)})
+    tracker.close()
+
+
+def test_names_above_are_not_stored_again_for_each_directory(tmp_path: Path, stored: Path) -> None:
+    tracker = ScanTracker(tmp_path, clock=later())
+    with deep_tree(tmp_path, 1_000):
+        tracker.drain()
+    assert tracker.index is not None
+    tracker.index.save(stored)
+    assert FileIndex.load(stored) == tracker.index
+    assert stored.stat().st_size < 100_000
+    tracker.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:-10],
+        lambda content: content[:-10] + b"0" + content[-9:],
+        lambda content: content.replace(b'"format": 1', b'"format": 99'),
+        lambda content: b"\x00\xff" + content,
+        lambda content: content.replace(b"\n", b" "),
+    ],
+)
+def test_damaged_index_is_as_none_at_all(
+    tracker: ScanTracker, stored: Path, caplog: pytest.LogCaptureFixture, damage
+) -> None:
+    assert tracker.index is not None
+    tracker.index.save(stored)
+    stored.write_bytes(damage(stored.read_bytes()))
+    assert FileIndex.load(stored) is None
+    assert "is not used" in caplog.text
+
+
+def test_missing_index_is_no_reason_to_worry(
+    stored: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert FileIndex.load(stored) is None
+    assert not caplog.text
+    stored.mkdir()
+    assert FileIndex.load(stored) is None
+    assert "is not used" in caplog.text
+
+
+# Choosing
+
+
+def test_scan_can_be_forced(tmp_path: Path) -> None:
+    tracker = open_tracker(tmp_path, force_scan=True)
+    assert isinstance(tracker, ScanTracker)
+    tracker.close()
+
+
+def test_without_events_on_a_system_every_entry_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "wink_workspace.filesystem.changes_inotify", None)
+    tracker = open_tracker(tmp_path)
+    assert isinstance(tracker, ScanTracker)
+    assert "tells of no changes" in (tracker.drain().reason or "")
+    assert "tells of no changes" in caplog.text
+    tracker.close()

@@ -1,0 +1,497 @@
+"""Changes told by the system: what they cost, what they leave open, and how that is closed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from disk_fixtures import as_ordinary_user, later, path_of
+from inotify_simple import INotify
+
+from wink_workspace.filesystem import ROOT, Dirty, DiskFilesystem, DiskTree, FileIndex, ScanTracker
+from wink_workspace.filesystem.changes_inotify import InotifyTracker, remote_filesystem
+
+
+def dirty(*paths: str, below: tuple[str, ...] = (), reason: str | None = None) -> Dirty:
+    return Dirty(frozenset(map(path_of, paths)), frozenset(map(path_of, below)), reason)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A directory with files, and with one beside it."""
+    (tmp_path / "root" / "d" / "sub").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    for name in ("f", "g", "d/f", "d/sub/f"):
+        (tmp_path / "root" / name).write_text("before")
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def tracker(root: Path) -> Iterator[InotifyTracker]:
+    opened = InotifyTracker(root, clock=later())
+    opened.drain()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def files(root: Path, tracker: InotifyTracker) -> Iterator[DiskFilesystem]:
+    with DiskTree(root, tracker=tracker) as tree:
+        yield DiskFilesystem(tree)
+
+
+def visits(tracker: InotifyTracker) -> tuple[Dirty, int]:
+    """What a drain tells, and how many entries it looked at."""
+    before = tracker.n_visited
+    drained = tracker.drain()
+    return drained, tracker.n_visited - before
+
+
+# What it costs
+
+
+@pytest.mark.behaviour(38)
+@pytest.mark.parametrize("n_files", [10, 1_000])
+def test_drain_costs_what_changed_and_nothing_for_what_was_read(
+    root: Path, tracker: InotifyTracker, files: DiskFilesystem, n_files: int
+) -> None:
+    for n in range(n_files):
+        (root / "d" / str(n)).write_text("x")
+    tracker.drain()
+    files.read_text("d/3")
+    files.glob("**/*")
+    files.grep("x")
+    files.fingerprint()
+    assert visits(tracker) == (Dirty(), 0)
+    files.write_text("d/3", "changed")
+    files.edit("d/3", "changed", "again")
+    assert visits(tracker) == (dirty("d/3"), 3)  # it, and the names of two unfinished files
+    files.write_text("new/deep/f", "x", mode="create")
+    drained, n_visited = visits(tracker)
+    assert (drained.prefixes, drained.reason) == ({path_of("new"), path_of("new/deep")}, None)
+    assert n_visited == 3
+
+
+def test_first_drain_tells_everything_and_an_index_what_changed_meanwhile(root: Path) -> None:
+    first = InotifyTracker(root, clock=later())
+    drained = first.drain()
+    assert drained.everything
+    assert "not watched until now" in (drained.reason or "")
+    assert first.drain() == Dirty()
+    index = first.index
+    first.close()
+    (root / "f").write_text("changed")
+    second = InotifyTracker(root, index=index, clock=later())
+    (root / "g").write_text("changed")
+    drained = second.drain()
+    assert drained.paths == {path_of("f"), path_of("g")}
+    assert not drained.everything
+    second.close()
+
+
+def test_index_is_kept_up_to_date_without_scanning(
+    root: Path, tracker: InotifyTracker, files: DiskFilesystem
+) -> None:
+    files.write_text("new/f", "x")
+    files.move("d", "new/moved")
+    files.delete("g")
+    files.set_executable("f", True)
+    assert tracker.drain().reason is None
+    scanner = ScanTracker(root, clock=later())
+    scanner.drain()
+    assert tracker.index == scanner.index
+    scanner.close()
+
+
+# What is told as it is
+
+
+def test_changes_by_others_are_told_one_by_one(root: Path, tracker: InotifyTracker) -> None:
+    (root / "f").write_text("changed")
+    (root / "d" / "f").chmod(0o755)
+    (root / "d" / "sub" / "f").unlink()
+    (root / "new").symlink_to("f")
+    (root / "g").rename(root / "h")
+    (root / "d" / "sub").chmod(0o700)
+    assert tracker.drain() == dirty("f", "d/f", "d/sub/f", "new", "g", "h", "d/sub")
+    assert tracker.drain() == Dirty()
+
+
+def test_moved_directory_is_dirty_under_both_names_and_watched_under_the_new_one(
+    root: Path, tracker: InotifyTracker
+) -> None:
+    (root / "d").rename(root / "e")
+    (root / "e" / "sub" / "f").write_text("changed")
+    assert tracker.drain() == dirty(below=("d", "e"))
+    (root / "e" / "sub" / "f").write_text("changed again")
+    assert tracker.drain() == dirty("e/sub/f")
+
+
+def test_deleted_directory_is_dirty_with_all_that_was_below(
+    root: Path, tracker: InotifyTracker
+) -> None:
+    (root / "d" / "sub" / "f").unlink()
+    (root / "d" / "sub").rmdir()
+    assert tracker.drain() == dirty(below=("d/sub",))
+    (root / "d" / "sub").mkdir()
+    tracker.drain()
+    (root / "d" / "sub" / "f").touch()
+    assert tracker.drain() == dirty("d/sub/f")
+
+
+def test_what_was_noted_is_told_once_and_may_be_handed_back(
+    root: Path, tracker: InotifyTracker
+) -> None:
+    tracker.note(path_of("f"))
+    tracker.note(path_of("d"), below=True)
+    tracker.note(path_of("never/there"))
+    assert tracker.drain() == dirty("f", below=("d",))
+    tracker.note(ROOT, below=True)
+    drained = tracker.drain()
+    assert drained.everything
+    assert drained.reason == "everything was noted as changed"
+    assert tracker.drain() == Dirty()
+
+
+# The gaps
+
+
+def rewrite(file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.write(b"AFTER")
+
+
+def through_a_new_link(root: Path) -> None:
+    (root / "new").hardlink_to(root / "f")
+    rewrite(root / "new")
+
+
+def through_a_passing_link(root: Path) -> None:
+    (root / "d" / "passing").hardlink_to(root / "f")
+    rewrite(root / "d" / "passing")
+    (root / "d" / "passing").unlink()
+
+
+def through_a_passing_link_that_another_replaces(root: Path) -> None:
+    (root / "d" / "passing").hardlink_to(root / "f")
+    rewrite(root / "d" / "passing")
+    (root / "d" / "f").rename(root / "d" / "passing")
+
+
+def through_a_passing_link_that_is_renamed(root: Path) -> None:
+    (root / "passing").hardlink_to(root / "f")
+    (root / "passing").rename(root / "d" / "renamed")
+    rewrite(root / "d" / "renamed")
+    (root / "d" / "renamed").unlink()
+
+
+def through_a_passing_link_that_moves_out(root: Path) -> None:
+    (root / "passing").hardlink_to(root / "f")
+    rewrite(root / "passing")
+    (root / "passing").rename(root.parent / "outside" / "gone")
+
+
+def through_a_passing_link_whose_directory_moves_out(root: Path) -> None:
+    (root / "d" / "sub" / "passing").hardlink_to(root / "f")
+    rewrite(root / "d" / "sub" / "passing")
+    (root / "d" / "sub").rename(root.parent / "outside" / "gone")
+
+
+def through_a_link_that_moves_in(root: Path) -> None:
+    (root.parent / "outside" / "link").hardlink_to(root / "f")
+    rewrite(root.parent / "outside" / "link")
+    (root.parent / "outside" / "link").rename(root / "in")
+
+
+def through_a_passing_link_in_a_new_directory(root: Path) -> None:
+    (root / "new").mkdir()
+    (root / "new" / "passing").hardlink_to(root / "f")
+    rewrite(root / "new" / "passing")
+    (root / "new" / "passing").unlink()
+
+
+def through_a_passing_link_in_a_passing_directory(root: Path) -> None:
+    through_a_passing_link_in_a_new_directory(root)
+    (root / "new").rmdir()
+
+
+def through_a_passing_link_in_a_directory_that_moves_in(root: Path) -> None:
+    (root.parent / "outside" / "new").mkdir()
+    (root.parent / "outside" / "new").rename(root / "new")
+    (root / "new" / "passing").hardlink_to(root / "f")
+    rewrite(root / "new" / "passing")
+    (root / "new" / "passing").unlink()
+
+
+def through_a_passing_link_under_an_old_name(root: Path) -> None:
+    (root / "g").unlink()
+    (root / "g").hardlink_to(root / "f")
+    rewrite(root / "g")
+    (root / "g").unlink()
+    (root / "g").write_text("before")
+
+
+HIDDEN_WRITES = [
+    through_a_new_link,
+    through_a_passing_link,
+    through_a_passing_link_that_another_replaces,
+    through_a_passing_link_that_is_renamed,
+    through_a_passing_link_that_moves_out,
+    through_a_passing_link_whose_directory_moves_out,
+    through_a_link_that_moves_in,
+    through_a_passing_link_in_a_new_directory,
+    through_a_passing_link_in_a_passing_directory,
+    through_a_passing_link_in_a_directory_that_moves_in,
+    through_a_passing_link_under_an_old_name,
+]
+
+
+@pytest.mark.parametrize("write", HIDDEN_WRITES, ids=lambda write: write.__name__)
+def test_write_is_found_though_no_event_names_the_file(
+    root: Path, tracker: InotifyTracker, write: Callable[[Path], None]
+) -> None:
+    write(root)
+    assert (root / "f").read_bytes() == b"AFTERe"
+    drained = tracker.drain()
+    assert drained.covers(path_of("f"))
+    assert not drained.covers(path_of("untouched"))
+    assert drained.reason
+    for _ in range(2):
+        drained = tracker.drain()
+    assert drained == Dirty()
+
+
+def test_all_names_of_a_file_are_dirty_when_one_is(root: Path, tracker: InotifyTracker) -> None:
+    (root / "d" / "other").hardlink_to(root / "f")
+    tracker.drain()
+    rewrite(root / "d" / "other")
+    assert tracker.drain() == dirty("f", "d/other")
+    (root / "f").unlink()
+    assert tracker.drain() == dirty("f", "d/other")  # it has a name less
+    rewrite(root / "d" / "other")
+    assert tracker.drain() == dirty("d/other")
+
+
+def test_name_outside_does_not_hide_what_is_written_through_it(
+    root: Path, tracker: InotifyTracker
+) -> None:
+    (root / "d" / "other").hardlink_to(root / "f")
+    (root / "d" / "other").rename(root.parent / "outside" / "other")
+    tracker.drain()
+    rewrite(root.parent / "outside" / "other")
+    assert tracker.drain() == dirty("f")
+
+
+def test_directory_with_linked_files_can_be_moved(root: Path, tracker: InotifyTracker) -> None:
+    (root / "d" / "other").hardlink_to(root / "f")
+    tracker.drain()
+    (root / "d").rename(root / "e")
+    drained = tracker.drain()
+    assert drained.covers(path_of("e/other"))
+    rewrite(root / "f")
+    assert tracker.drain() == dirty("f", "e/other")
+
+
+def test_own_directory_is_watched_before_anybody_can_know_of_it(
+    root: Path, tracker: InotifyTracker, files: DiskFilesystem
+) -> None:
+    files.mkdir("ours")
+    (root / "ours" / "passing").hardlink_to(root / "f")
+    rewrite(root / "ours" / "passing")
+    (root / "ours" / "passing").unlink()
+    drained = tracker.drain()
+    assert drained.covers(path_of("f"))
+    files.mkdir("again")
+    assert tracker.drain() == dirty(below=("again",))
+
+
+def test_directory_of_others_under_a_name_of_ours_is_not_taken_for_ours(
+    root: Path, tracker: InotifyTracker, files: DiskFilesystem
+) -> None:
+    files.mkdir("ours")
+    (root / "ours").rmdir()
+    (root / "ours").mkdir()
+    (root / "ours" / "passing").hardlink_to(root / "f")
+    rewrite(root / "ours" / "passing")
+    (root / "ours" / "passing").unlink()
+    assert tracker.drain().covers(path_of("f"))
+
+
+def test_own_directory_that_is_gone_before_it_is_watched_does_no_harm(
+    tracker: InotifyTracker,
+) -> None:
+    tracker.made(path_of("never/there"))
+    assert tracker.drain() == Dirty()
+
+
+# Falling back
+
+
+def test_more_changes_than_the_queue_holds_are_found_by_a_scan(
+    root: Path, tracker: InotifyTracker, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    for n in range(limit + 10):
+        (root / "fg"[n % 2]).chmod(0o600 + n % 8)
+    (root / "d" / "f").write_text("changed")
+    drained = tracker.drain()
+    assert drained.paths == {path_of("f"), path_of("g"), path_of("d/f")}
+    assert "than the system can queue" in (drained.reason or "")
+    assert "than the system can queue" in caplog.text
+    (root / "d" / "sub" / "f").write_text("changed")
+    assert tracker.drain() == dirty("d/sub/f")
+
+
+def test_limit_of_watches_makes_every_drain_a_scan_and_says_so_once(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = InotifyTracker(root, index=FileIndex(), max_watches=2, clock=later())
+    tracker.drain()
+    for name in ("f", "d/sub/f"):
+        (root / name).write_text("changed")
+        drained = tracker.drain()
+        assert drained.paths == {path_of(name)}
+        assert "at most 2" in (drained.reason or "")
+    assert caplog.text.count("at most 2") == 1
+    tracker.close()
+
+
+def refusing(code: int) -> Callable[..., object]:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("method", "code"), [("__init__", errno.EMFILE), ("add_watch", errno.ENOSPC)]
+)
+def test_system_that_refuses_to_watch_is_scanned(
+    root: Path, monkeypatch: pytest.MonkeyPatch, method: str, code: int
+) -> None:
+    monkeypatch.setattr(INotify, method, refusing(code))
+    tracker = InotifyTracker(root, clock=later())
+    tracker.drain()
+    (root / "f").write_text("changed")
+    drained = tracker.drain()
+    assert drained.paths == {path_of("f")}
+    assert os.strerror(code) in (drained.reason or "")
+    tracker.close()
+
+
+def test_limit_that_is_reached_later_is_noticed(
+    root: Path, tracker: InotifyTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(INotify, "add_watch", refusing(errno.ENOSPC))
+    (root / "d").rename(root / "e")
+    assert os.strerror(errno.ENOSPC) in (tracker.drain().reason or "")
+    rewrite(root / "e" / "sub" / "f")
+    assert tracker.drain().paths == {path_of("e/sub/f")}
+
+
+def test_canary_that_does_not_come_means_a_scan(
+    root: Path, tracker: InotifyTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as deaf:
+        deaf.setattr(INotify, "read", lambda *_, **__: [])
+        (root / "f").write_text("changed")
+        drained = tracker.drain()
+    assert drained.paths == {path_of("f")}
+    assert "gives no answer" in (drained.reason or "")
+    (root / "g").write_text("changed")
+    assert tracker.drain() == dirty("g")
+
+
+def test_directory_that_cannot_be_read_makes_every_drain_a_scan(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    strict = InotifyTracker(root, clock=later())
+    lifting = InotifyTracker(root, clock=later(), lift_modes=True)
+    for tracker in (strict, lifting):
+        tracker.drain()
+    (root / "d" / "sub").rename(root / "sub")
+    (root / "sub").chmod(0o000)
+    with as_ordinary_user(root):
+        for _ in range(2):
+            drained = strict.drain()
+            assert drained.covers(path_of("sub/f"))
+        assert drained.reason == "there is a directory that cannot be read"
+        for _ in range(2):
+            drained = lifting.drain()
+        assert drained.reason is None
+    assert caplog.text.count("cannot be read") == 1
+    for tracker in (strict, lifting):
+        tracker.close()
+
+
+def test_drain_that_is_interrupted_makes_the_next_one_tell_everything(
+    root: Path, tracker: InotifyTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "f").write_text("changed")
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(DiskTree, "statuses", refusing(errno.EINTR))
+        with pytest.raises(OSError, match="Interrupted"):
+            tracker.drain()
+    drained = tracker.drain()
+    assert drained.everything
+    assert "did not come to its end" in (drained.reason or "")
+    assert tracker.drain() == Dirty()
+
+
+def test_directory_that_is_moved_while_it_is_looked_at_means_a_scan(
+    root: Path, tracker: InotifyTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = DiskTree.listings
+
+    def listings(tree: DiskTree, path: object = ROOT, **options: object) -> object:
+        for listing in original(tree, path, **options):
+            yield listing
+            if path == path_of("e") and listing.parts == ("sub",):
+                (root / "e" / "sub").rename(root / "sub")
+
+    (root / "d").rename(root / "e")
+    (root / "e" / "last").mkdir()
+    tracker.drain()
+    monkeypatch.setattr(DiskTree, "listings", listings)
+    tracker.note(path_of("e"), below=True)
+    drained = tracker.drain()
+    assert "change while they are looked at" in (drained.reason or "")
+    assert drained.covers(path_of("e/sub/f"))
+    assert drained.covers(path_of("sub/f"))
+
+
+def test_what_was_a_directory_and_is_none_without_being_told_means_a_scan(
+    root: Path, tracker: InotifyTracker
+) -> None:
+    """As when something changes between the events and the look at what they name."""
+    assert tracker.index is not None
+    tracker.index.forget((), "d")
+    tracker.note(path_of("d"))
+    drained = tracker.drain()
+    assert drained.covers(path_of("d/sub/f"))
+    assert drained.reason is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "remote"),
+    [("ext4", False), ("tmpfs", False), ("nfs4", True), ("fuse.sshfs", True), ("9p", True)],
+)
+def test_filesystems_that_others_change_are_known(kind: str, remote: bool) -> None:
+    mounts = (
+        "22 27 0:21 / /proc rw,relatime - proc proc rw\n"
+        f"36 35 98:7 /sub /mnt rw,noatime master:1 - {kind} server:/export rw,errors=continue\n"
+    )
+    told = remote_filesystem(os.makedev(98, 7), mounts)
+    assert (told is not None) == remote
+    assert remote_filesystem(os.makedev(0, 21), mounts) is None
+    assert remote_filesystem(os.makedev(1, 1), mounts) is None
+
+
+def test_closed_tracker_knows_nothing(root: Path) -> None:
+    tracker = InotifyTracker(root, clock=later())
+    tracker.close()
+    tracker.close()
+    assert tracker.drain().everything

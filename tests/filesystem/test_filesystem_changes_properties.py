@@ -1,0 +1,176 @@
+"""Whatever programs do to a directory: no tracker misses what changed, and both know the same."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import disk_disturbance
+import pytest
+from disk_disturbance import Disturbance, all_content
+from disk_fixtures import later, path_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wink_workspace.errors import WinkError
+from wink_workspace.filesystem import Dirty, DiskFilesystem, DiskTree, ScanTracker
+from wink_workspace.filesystem.changes_inotify import InotifyTracker
+
+
+class Observed:
+    """A directory, both kinds of tracker, and the truth."""
+
+    def __init__(self, top: Path, seed: int) -> None:
+        self.root, self.outside = top / "root", top / "outside"
+        self.root.mkdir()
+        self.outside.mkdir()
+        self.disturbance = Disturbance(self.root, self.outside, random.Random(seed))
+        self.disturbance.change(30)
+        clock = later()
+        self.told = InotifyTracker(self.root, clock=clock)
+        self.scanned = ScanTracker(self.root, clock=clock)
+        self.tree = DiskTree(self.root, tracker=self.told)
+        self.files = DiskFilesystem(self.tree)
+        self.told.drain()
+        self.scanned.drain()
+        self._before = all_content(self.root)
+        self._probe = top / "probe"
+
+    def close(self) -> None:
+        self.told.close()
+        self.scanned.close()
+        self.tree.close()
+
+    def let_time_pass(self) -> None:
+        """Until the filesystem's clock moves, so that a later change shows in the status."""
+        self._probe.touch()
+        before = self._probe.stat().st_ctime_ns
+        while self._probe.stat().st_ctime_ns == before:
+            self._probe.touch()
+
+    def check(self) -> None:
+        """Compare what the trackers tell with what changed since the last check."""
+        after = all_content(self.root)
+        changed = {
+            path
+            for path in self._before.keys() | after.keys()
+            if self._before.get(path) != after.get(path)
+        }
+        told, scanned = self.told.drain(), self.scanned.drain()
+        assert [path for path in changed if not told.covers(path_of(path))] == []
+        assert [path for path in changed if not scanned.covers(path_of(path))] == []
+        known = self._before.keys() | after.keys()
+        assert covered(scanned, known) <= covered(told, known)
+        assert self.told.index == self.scanned.index
+        self._before = after
+
+    def change_through_us(self, rng: random.Random) -> None:
+        """Something that the toolkit itself does, successful or not."""
+        names = [*self._before, "new", "new/deep/er"]
+        one, other = rng.choice(names), rng.choice(names)
+        with suppress(WinkError):
+            rng.choice(
+                (
+                    lambda: self.files.write_text(one, str(rng.random())),
+                    lambda: self.files.write_text(one, "x", mode="create"),
+                    lambda: self.files.write_text(one, "x", mode="append"),
+                    lambda: self.files.delete(one, recursive=True),
+                    lambda: self.files.move(one, other, overwrite=True),
+                    lambda: self.files.mkdir(one),
+                    lambda: self.files.symlink(one, "new"),
+                    lambda: self.files.set_executable(one, rng.random() < 0.5),
+                    lambda: self.tree.put_file(path_of(one), [b"restored"], executable=True),
+                    lambda: self.tree.put_directory(path_of(one)),
+                    lambda: self.tree.put_symlink(path_of(one), "restored"),
+                    lambda: self.tree.remove(path_of(one)),
+                )
+            )()
+
+
+def covered(dirty: Dirty, paths: set[str]) -> set[str]:
+    return {path for path in paths if dirty.covers(path_of(path))}
+
+
+@contextmanager
+def observed(seed: int) -> Iterator[Observed]:
+    with TemporaryDirectory() as top:
+        both = Observed(Path(top), seed)
+        try:
+            yield both
+        finally:
+            both.close()
+
+
+seeds = st.integers(0, 2**32)
+
+
+@given(seed=seeds, rounds=st.lists(st.integers(0, 8), min_size=1, max_size=6))
+@settings(max_examples=40, deadline=None)
+def test_no_change_by_any_program_is_missed(seed: int, rounds: list[int]) -> None:
+    with observed(seed) as both:
+        for n_changes in rounds:
+            both.let_time_pass()
+            both.disturbance.change(n_changes)
+            both.check()
+
+
+@given(seed=seeds, rounds=st.lists(st.integers(1, 8), min_size=1, max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_no_change_is_missed_when_our_own_and_those_of_others_mix(
+    seed: int, rounds: list[int]
+) -> None:
+    rng = random.Random(seed)
+    with observed(seed) as both:
+        for n_changes in rounds:
+            both.let_time_pass()
+            for _ in range(n_changes):
+                if rng.random() < 0.6:
+                    both.change_through_us(rng)
+                else:
+                    both.disturbance.change(1)
+            both.check()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_change_of_another_process_is_missed(seed: int) -> None:
+    with observed(seed) as both:
+        for n_changes in (1, 10, 300):
+            both.let_time_pass()
+            program = [sys.executable, disk_disturbance.__file__, both.root, both.outside]
+            subprocess.run([*program, str(seed), str(n_changes)], check=True)
+            both.check()
+
+
+@pytest.mark.soak
+def test_no_change_is_missed_in_many_rounds() -> None:
+    for seed in range(1_000):
+        rng = random.Random(seed)
+        with observed(seed) as both:
+            for _ in range(12):
+                both.let_time_pass()
+                both.disturbance.change(rng.choice((0, 1, 1, 2, 3, 6, 20)))
+                for _ in range(rng.randrange(3)):
+                    both.change_through_us(rng)
+                both.check()
+
+
+def test_each_kind_of_disturbance_happens(tmp_path: Path) -> None:
+    """So that none of the above shows nothing."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "outside").mkdir()
+    disturbance = Disturbance(tmp_path / "root", tmp_path / "outside", random.Random(1))
+    undone = set(disturbance.kinds)
+    for _ in range(300):
+        if not undone:
+            break
+        disturbance.change(1)
+        for change in list(undone):
+            with suppress(OSError, IndexError, ValueError):
+                change()
+                undone.discard(change)
+    assert undone == set()
