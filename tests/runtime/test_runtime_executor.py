@@ -21,7 +21,8 @@ from wink_workspace.prompt import (
     ToolResult,
 )
 from wink_workspace.resources import Binding, Scope
-from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.runtime import MemoryJournal, ToolCall, ToolExecutor, transactions_of
+from wink_workspace.runtime.journal import Saved
 from wink_workspace.session import (
     Append,
     ExternalChange,
@@ -276,6 +277,44 @@ def test_a_reducer_of_the_log_that_raises_cannot_erase_the_record(
         assert outcome.result.success
         assert workspace.records == (outcome.event,)
     assert "diary is full" in caplog.text
+
+
+@pytest.mark.behaviour(19)
+@pytest.mark.parametrize("success", [True, False])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+def test_a_reducer_of_the_log_that_ends_the_run_does_so_after_the_record_was_told(
+    error: BaseException, success: bool
+) -> None:
+    def end(view: object, event: object) -> Append[Note]:
+        raise error
+
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        return ToolResult("", success=success)
+
+    heard: list[ToolInvoked] = []
+    with rig(tool(act)) as workspace:
+        workspace.session[Note].register(ToolInvoked, end, kind=SliceKind.LOG)
+        workspace.session.dispatcher.subscribe(ToolInvoked, heard.append)
+        with pytest.raises(type(error)):
+            workspace.call("act")
+        assert [record.success for record in workspace.records] == [success]
+        assert [record.success for record in heard] == [success]
+
+
+@pytest.mark.behaviour(19)
+def test_a_journal_that_cannot_record_a_failure_ends_the_run_after_the_record() -> None:
+    class Full(MemoryJournal):
+        def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
+            raise OSError("no space left")
+
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        return ToolResult.error("no")
+
+    with rig(tool(act)) as workspace:
+        transactions_of(workspace.session).journal = Full()
+        with pytest.raises(OSError, match="no space left"):
+            workspace.call("act")
+        assert [record.outcome for record in workspace.records] == [Outcome.ROLLED_BACK]
 
 
 @pytest.mark.behaviour(19)

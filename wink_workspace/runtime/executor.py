@@ -29,7 +29,6 @@ from wink_workspace.errors import (
     ParseError,
     PoisonedError,
     PromptEvaluationError,
-    ReducerError,
     RollbackError,
     ToolValidationError,
     VisibilityExpansionRequired,
@@ -317,20 +316,32 @@ class ToolExecutor:
                 raise
             interruption = error
         if self._transactions.depth == 1:
-            self._transactions.journal.rolled_back(event, saved)
+            try:
+                self._transactions.journal.rolled_back(event, saved)
+            except BaseException:
+                self._publish(event)
+                raise
         return interruption
 
     def _publish(self, event: ToolInvoked) -> None:
-        """Append to the LOG and tell subscribers; nothing here can fail the call."""
+        """Append to the LOG and tell subscribers; nothing here can fail the call.
+
+        What a reducer raises to end the run does so once the record is written and told.
+        """
+        interruption: BaseException | None = None
         for fact in _facts(event):
             try:
                 self._session.reduce(fact, kind=SliceKind.LOG)
-            except ReducerError:
+            except BaseException as error:  # noqa: BLE001 - the call is over: it needs its record
                 _log.exception("A LOG reducer raised on %s; the call stands", type(fact).__name__)
                 if fact is event:
                     self._session[ToolInvoked].append(event)
+                if not isinstance(error, Exception):
+                    interruption = error
         self._session.notify(event)
         self._heartbeat.beat()
+        if interruption is not None:
+            raise interruption
 
     def _participants(self) -> tuple[Snapshotable, ...]:
         built = self._prompt.resources.built()
