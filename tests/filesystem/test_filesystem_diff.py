@@ -25,6 +25,7 @@ from patch_trees import (
 
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.diff import render_diff
+from wink_workspace.filesystem.git_names import quote_name, unquote_name
 from wink_workspace.filesystem.line_diff import LineComparer, Span
 from wink_workspace.filesystem.model import FileChange, FileKind, FileState
 from wink_workspace.filesystem.paths import parse_path
@@ -226,6 +227,28 @@ def test_no_context_gives_the_changed_lines_only() -> None:
 def test_a_negative_number_of_context_lines_is_refused() -> None:
     with pytest.raises(UsageError, match="context_lines is -1"):
         render_diff([], context_lines=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("src/ä.py", "src/ä.py"),
+        ("a b", '"a b"'),
+        ('a"\\', '"a\\"\\\\"'),
+        ("\a\b\t\n\v\f\r\x1b\x7f", '"\\a\\b\\t\\n\\v\\f\\r\\033\\177"'),
+        ("ä\u202e", '"ä\\342\\200\\256"'),
+        ("\udcff", '"\\377"'),
+    ],
+)
+def test_names_that_could_be_misread_are_quoted_and_come_back(name: str, written: str) -> None:
+    assert quote_name(name) == written
+    back = unquote_name(f"{written} rest".encode()) or (written.encode(), b" rest")
+    assert back == (name.encode("utf-8", "surrogateescape"), b" rest")
+
+
+@pytest.mark.parametrize("text", [b"plain", b'"open', b'"\\z"', b'"\\12"', b'"\\"'])
+def test_what_is_no_quoted_name_is_told_apart(text: bytes) -> None:
+    assert unquote_name(text) is None
 
 
 # ------------------------------------------------------------------------------------- the lines

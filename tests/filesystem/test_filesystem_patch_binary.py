@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ from patch_trees import changes_between, file, git_applied, git_diff, patched, p
 
 from wink_workspace.errors import PatchError
 from wink_workspace.filesystem.diff import render_diff
-from wink_workspace.filesystem.git_binary import apply_delta, blob_id, encode_lines
+from wink_workspace.filesystem.git_binary import apply_delta, blob_id, encode_lines, inflate
 
 NOISE = random.Random(1).randbytes(5_000)
 CHANGED = NOISE[:2_000] + b"\0new\0" + NOISE[1_000:]
@@ -148,10 +149,13 @@ def test_no_delta_gives_more_than_it_may(delta: bytes) -> None:
 
 
 def test_data_that_inflates_to_more_than_stated_is_refused_before_it_is_all_there() -> None:
-    packed = zlib.compress(bytes(50_000_000), 9)
-    lines = "\n".join(encode_lines(packed))  # deflated once more, so the sizes cannot fit
-    patch = f"diff --git a/f b/f\nGIT binary patch\nliteral 10\n{lines}\n\n"
-    assert "does not inflate to the 10 bytes stated" in refused(patch, b"")
+    packed = zlib.compress(bytes(50_000_000))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="does not inflate to the 10 bytes stated"):
+        inflate(packed, 10)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 1_000_000
 
 
 def test_all_binary_content_of_a_patch_is_bounded_together() -> None:

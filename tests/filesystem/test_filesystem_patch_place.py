@@ -58,11 +58,11 @@ def test_two_equally_near_places_are_refused_and_named() -> None:
 
 
 def test_the_offset_of_one_hunk_is_expected_of_the_next() -> None:
-    """Without it, the second hunk would stand at the nearer of its two places."""
-    lines = [f"{n}\n" for n in range(20)]
-    data = "new\n" * 6 + "".join(lines[:10]) + "x\ny\nz\n" + "a\na\n" + "x\ny\nz\n"
+    """The second hunk fits where it says as well, but all has moved by six lines."""
+    lines = [*"0123", *"xyz", *"789", *"xyz"]
+    data = "".join(f"{line}\n" for line in ["new"] * 6 + lines)
     hunks = "@@ -2,3 +2,3 @@\n 1\n-2\n+two\n 3\n@@ -11,3 +11,3 @@\n x\n-y\n+Y\n z\n"
-    assert changed(hunks, data).endswith(b"9\nx\nY\nz\na\na\nx\ny\nz\n")
+    assert changed(hunks, data).endswith(b"1\ntwo\n3\nx\ny\nz\n7\n8\n9\nx\nY\nz\n")
     assert offset_and_fuzz(hunks, data) == (6, 0)
 
 
@@ -168,6 +168,7 @@ def test_an_empty_line_counts_as_empty_context() -> None:
 def test_hunks_may_share_the_context_between_them() -> None:
     hunks = "@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n@@ -3,3 +3,3 @@\n 3\n-4\n+four\n 5\n"
     assert changed(hunks, TEN).startswith(b"1\ntwo\n3\nfour\n5\n")
+    assert offset_and_fuzz(hunks, TEN) == (0, 0)
 
 
 def test_hunks_in_the_wrong_order_are_refused() -> None:
