@@ -34,6 +34,20 @@ class UnprintableError(Exception):
         raise RuntimeError("no text either")
 
 
+class UnprintableRefusalError(ToolValidationError):
+    __str__ = UnprintableError.__str__
+
+
+class UnprintableEndError(PromptEvaluationError):
+    __str__ = UnprintableError.__str__
+
+
+class UnprintableNotesError(Exception):
+    @property
+    def __notes__(self) -> list[str]:
+        raise RuntimeError("no notes either")
+
+
 MATRIX = [
     Row(ToolValidationError("limit is odd", hint="Use an even one."), None, "limit is odd. Use an"),
     Row(VisibilityExpansionRequired(["docs"]), VisibilityExpansionRequired, "docs"),
@@ -50,6 +64,14 @@ MATRIX = [
     Row(TimeoutError("slow"), None, "TimeoutError"),
     Row(StopIteration("over"), None, "StopIteration"),
     Row(UnprintableError(), None, "UnprintableError"),
+    Row(UnprintableRefusalError("odd"), None, "UnprintableRefusalError, which cannot be shown"),
+    Row(
+        UnprintableEndError("down", phase="tool"),
+        UnprintableEndError,
+        "UnprintableEndError, which cannot",
+    ),
+    Row(UnprintableNotesError(), None, "UnprintableNotesError"),
+    Row(SyntaxError("odd", ("a.py", 1, 2, 5)), None, "SyntaxError, which cannot be shown"),
     Row(ExceptionGroup("two", [ValueError("x"), OSError("y")]), None, "ExceptionGroup"),
     Row(KeyboardInterrupt(), KeyboardInterrupt, "KeyboardInterrupt"),
     Row(SystemExit(3), SystemExit, "SystemExit"),

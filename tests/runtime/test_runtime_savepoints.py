@@ -209,6 +209,22 @@ def test_a_call_does_not_commit_what_a_call_inside_it_could_not_undo() -> None:
         assert workspace.call("note", text="good").result.success
 
 
+def test_a_participant_that_cannot_be_saved_fails_the_call_before_its_handler() -> None:
+    class Unsaved:
+        def snapshot(self) -> object:
+            raise OSError("cannot be read")
+
+        def restore(self, token: object) -> None:
+            raise AssertionError
+
+    with rig(NOTE, resources={Unsaved: Unsaved()}) as workspace:
+        outcome = workspace.call("note", text="good")
+        assert "cannot be read" in outcome.text
+        assert not workspace.filesystem.exists("good.txt")
+        assert [record.outcome for record in workspace.records] == [Outcome.ROLLED_BACK]
+        assert len(workspace.journal.entries) == 1
+
+
 class Sometimes:
     """A participant that can be restored unless it is broken."""
 

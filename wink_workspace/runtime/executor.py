@@ -16,7 +16,7 @@ import difflib
 import functools
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -152,10 +152,11 @@ class ToolExecutor:
             self._heartbeat.beat()
             attempt = self._begin(call)
             with self._transactions.transaction(
-                participants, discard=lambda: self._evict(attempt)
+                (), discard=lambda: self._evict(attempt)
             ) as transaction:
                 ending: BaseException | None = None
                 try:
+                    self._transactions.join(participants)
                     self._note_pending(attempt)
                     with self._transactions.gate.open():
                         result = self._redacted(self._perform(attempt))
@@ -268,7 +269,7 @@ class ToolExecutor:
     def _record(
         self, attempt: _Attempt, result: _AnyResult, error: BaseException | None = None
     ) -> ToolInvoked:
-        trace = None if error is None else "".join(traceback.format_exception(error))
+        trace = None if error is None else _shown(error, traceback.format_exception)
         event = ToolInvoked(
             call_id=attempt.call.id,
             tool=attempt.call.name,
@@ -418,30 +419,39 @@ def _verdict(error: BaseException, attempt: _Attempt) -> tuple[_AnyResult, BaseE
     The rows are the exception matrix of the tool runtime's specification. A policy that
     raises refuses, whatever it raised.
     """
-    what = "".join(traceback.format_exception_only(error)).strip()
+    what = _shown(error, traceback.format_exception_only).strip()
     subject = f"Tool {attempt.call.name!r}"
     if attempt.policy is not None and isinstance(error, Exception):
         reason = f"it raised {what}"
         attempt.decisions.append(PolicyVerdict(policy=attempt.policy, allowed=False, reason=reason))
         return ToolResult.error(_refused(attempt.policy, reason)), None
+    said = _shown(error, str)
     match error:
         case ToolValidationError():
-            return ToolResult.error(f"{subject} refused its arguments: {error}"), None
+            return ToolResult.error(f"{subject} refused its arguments: {said}"), None
         case DeadlineExceededError():
-            return ToolResult.error(f"{subject} ran out of time: {error}"), _ended(error)
+            return ToolResult.error(f"{subject} ran out of time: {said}"), _ended(error)
         case (
             VisibilityExpansionRequired()
             | PromptEvaluationError()
             | RollbackError()
             | PoisonedError()
         ):
-            return ToolResult.error(f"{subject} ended early: {error}"), error
+            return ToolResult.error(f"{subject} ended early: {said}"), error
         case TypeError():
             return ToolResult.error(f"{subject} was given or gave a wrong type: {what}"), None
         case Exception():
             return ToolResult.error(f"{subject} failed: {what}"), None
         case _:
             return ToolResult.error(f"{subject} was interrupted: {what}"), error
+
+
+def _shown(error: BaseException, show: Callable[[BaseException], Iterable[str]]) -> str:
+    """*error* as text; an exception whose own methods raise is shown by its type alone."""
+    try:
+        return "".join(show(error))
+    except Exception:  # noqa: BLE001 - the call needs its answer and its record
+        return f"{type(error).__name__}, which cannot be shown"
 
 
 def _ended(error: DeadlineExceededError) -> PromptEvaluationError:
