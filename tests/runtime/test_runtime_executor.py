@@ -331,6 +331,23 @@ def test_a_record_holds_what_the_model_saw() -> None:
 
 
 @pytest.mark.behaviour(11)
+def test_a_value_is_rendered_once_for_the_record_and_the_model() -> None:
+    @dataclass(frozen=True)
+    class Counted:
+        rendered: list[str]
+
+        def render(self) -> str:
+            self.rendered.append("again")
+            return f"rendered {len(self.rendered)} times"
+
+    def act(params: Text, *, context: ToolContext) -> ToolResult[Counted]:
+        return ToolResult.ok(Counted([]))
+
+    with rig(Tool[Text, Counted](name="act", description="Act", handler=act)) as workspace:
+        outcome = workspace.call("act")
+    assert outcome.text == outcome.event.rendered_text == "rendered 1 times"
+
+
 def test_a_value_excluded_from_the_context_is_in_the_record_but_not_in_the_text() -> None:
     def quiet(params: Text, *, context: ToolContext) -> ToolResult[Written]:
         return ToolResult("Summary.", Written("big"), exclude_value_from_context=True)

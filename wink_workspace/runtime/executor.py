@@ -270,6 +270,7 @@ class ToolExecutor:
         self, attempt: _Attempt, result: _AnyResult, error: BaseException | None = None
     ) -> ToolInvoked:
         trace = None if error is None else _shown(error, traceback.format_exception)
+        rendered = result.render()
         event = ToolInvoked(
             call_id=attempt.call.id,
             tool=attempt.call.name,
@@ -278,8 +279,8 @@ class ToolExecutor:
             success=result.success,
             message=result.message,
             value=result.value,
-            rendered_text=result.render(),
-            text=result.provider_text(),
+            rendered_text=rendered,
+            text=result.provider_text(rendered),
             outcome=Outcome.COMMITTED if result.success else Outcome.ROLLED_BACK,
             started_at=attempt.started_at,
             duration_s=self._clock.monotonic_s() - attempt.started_s,
