@@ -153,11 +153,9 @@ class LooseObjects:
         The last piece is followed by ``LedgerDamagedError`` if the content was not the
         object's, so act on the pieces only when all of them came.
         """
-        try:
-            file = open(self._place(object_id), "rb")  # noqa: PTH123, SIM115 - closed by the generator
-        except FileNotFoundError:
+        if object_id not in self:
             return None
-        return _checked_chunks(file, object_id)
+        return _checked_chunks(self._place(object_id), object_id)
 
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """A loose object's kind and its size in bytes."""
@@ -244,8 +242,8 @@ def _parsed_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes
     return cast("ObjectKind", header[1].decode()), int(header[2]), start[header.end() :]
 
 
-def _checked_chunks(file: BinaryIO, object_id: str) -> Iterator[bytes]:
-    with file:
+def _checked_chunks(place: str, object_id: str) -> Iterator[bytes]:
+    with open(place, "rb") as file:  # noqa: PTH123 - hot, and a Path costs more
         digest = hashlib.sha1(usedforsecurity=False)
         pieces = _inflated(file, object_id)
         start = next(pieces, b"")

@@ -88,7 +88,8 @@ class RefMover:
             else:
                 spare = _spare(spares, path)
                 self._write(spare, line, 0)
-                lock.hardlink_to(spare)
+                if not _is_same(lock, spare):  # else it is ours, left by a move that failed
+                    lock.hardlink_to(spare)
         except FileExistsError as error:
             raise LedgerError(
                 f"{lock.name} is there, so another program is moving this ref",
@@ -119,6 +120,13 @@ def _spare(directory: Path, path: Path) -> Path:
         return other if one.samefile(path) else one
     except FileNotFoundError:
         return one
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except FileNotFoundError:
+        return False
 
 
 def delete_stale_locks(directory: Path, *refs: str) -> None:
