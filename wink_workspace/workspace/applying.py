@@ -1,0 +1,427 @@
+"""Bringing what a workspace changed back to the directory that it was made of.
+
+Rule 1: a path is written only if the source holds there what it was known to hold: what was
+imported, or what an earlier ``apply`` put there (also one that a crash cut short). One path
+that does not is a ``ConflictError``, and nothing is written at all.
+Rule 2: what is removed goes before what is written, each file appears whole or not at all, and
+when something fails midway, what was done is taken back.
+Rule 3: no path with a part called ``.git``, in any case, is touched. The source's own ``.git``
+is its user's, and a hook planted in a nested one would run on the host.
+Rule 4: nothing is reached through a link, and no directory goes that holds more than is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from wink_workspace.errors import (
+    ConflictError,
+    FilesystemError,
+    RollbackError,
+    UsageError,
+    WinkError,
+)
+from wink_workspace.filesystem import FileKind, WorkspacePath, render_diff
+from wink_workspace.filesystem.disk_descriptors import change_mode
+from wink_workspace.filesystem.disk_tree import DiskEntry, DiskTree
+from wink_workspace.ledger import (
+    SOME_DIRECTORY,
+    ObjectStore,
+    TreeChange,
+    TreeEntry,
+    create_branch,
+    diff,
+    entry_at,
+    file_changes,
+)
+
+__all__ = [
+    "Applied",
+    "AppliedTrees",
+    "ApplyTarget",
+    "SourceUpdate",
+    "apply_to_directory",
+    "is_git_internal",
+]
+
+ApplyTarget = Literal["worktree", "patch", "branch"]
+
+_CHUNK_BYTES: Final = 1_048_576
+_LARGEST_SHOWN_BYTES: Final = 64 * 1_048_576
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What ``apply`` did.
+
+    Attributes:
+        paths: The paths that are now as the workspace has them and were not before.
+        left_out: Changed paths that stay behind: those inside a ``.git``, and for a branch
+            also ignored ones and what git cannot keep.
+        patch: The patch, if one was asked for.
+        branch: The branch's name, if one was asked for.
+        commit: The id of the branch's commit.
+    """
+
+    paths: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    patch: str = ""
+    branch: str = ""
+    commit: str = ""
+
+
+class AppliedTrees:
+    """The trees of which the source may hold parts, by their roots; kept in a small file.
+
+    Before a directory is written to, the tree that it is about to get is added, and once it
+    has it all, it is the only one.
+
+    Args:
+        place: The file.
+        imported: The root of what was imported; what the source holds while there is no file.
+    """
+
+    def __init__(self, place: Path, *, imported: str) -> None:
+        self._place = place
+        self._imported = imported
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The roots, the oldest first."""
+        try:
+            return tuple(json.loads(self._place.read_bytes())["roots"])
+        except FileNotFoundError:
+            return (self._imported,)
+
+    def write(self, roots: Sequence[str]) -> None:
+        """Keep *roots*, each once."""
+        unfinished = self._place.with_name(self._place.name + ".new")
+        unfinished.write_text(json.dumps({"roots": list(dict.fromkeys(roots))}) + "\n")
+        unfinished.rename(self._place)
+
+
+class SourceUpdate:
+    """What a workspace changed since it was imported, on its way back to the source.
+
+    Args:
+        store: Where the trees are.
+        source: The directory that was imported.
+        imported: The root of what was imported.
+        wanted: The root of what the source shall get.
+
+    Every method raises ``UsageError`` if the source is not there any more.
+    """
+
+    def __init__(self, store: ObjectStore, source: Path, *, imported: str, wanted: str) -> None:
+        self._store = store
+        self._source = source
+        self._imported = imported
+        self._wanted = wanted
+
+    def to_directory(self, applied: Path) -> Applied:
+        """Write it into the source; *applied* is the file of ``AppliedTrees``.
+
+        Raises as ``apply_to_directory``.
+        """
+        try:
+            source = DiskTree(self._source)
+        except (FilesystemError, UsageError) as error:
+            raise UsageError(
+                f"nothing can be applied to {self._source}: {error.message}",
+                hint="Put the directory back in its place, or write a patch.",
+            ) from error
+        try:
+            trees = AppliedTrees(applied, imported=self._imported)
+            return apply_to_directory(source, self._store, self._wanted, trees)
+        finally:
+            source.close()
+
+    def as_patch(self) -> Applied:
+        """It as a patch that ``git apply`` accepts; nothing is written.
+
+        Raises:
+            LimitExceededError: If a content is too large to be shown.
+        """
+        changes = self._changes()
+        mine = [change for change in changes if not is_git_internal(change.path)]
+        shown = file_changes(self._store, mine, limit_bytes=_LARGEST_SHOWN_BYTES)
+        return Applied(
+            paths=tuple(str(change.path) for change in mine),
+            left_out=tuple(str(change.path) for change in changes if change not in mine),
+            patch=render_diff(shown),
+        )
+
+    def to_branch(self, name: str, *, message: str, at: datetime) -> Applied:
+        """It as one commit on a new branch of the source's repository.
+
+        Raises as ``ledger.create_branch``.
+        """
+        made = create_branch(
+            self._store, self._source, name, self._changes(), message=message, at=at
+        )
+        return Applied(paths=made.paths, left_out=made.left_out, branch=name, commit=made.commit)
+
+    def _changes(self) -> list[TreeChange]:
+        return list(diff(self._store, self._imported, self._wanted))
+
+
+def is_git_internal(path: WorkspacePath) -> bool:
+    """Whether *path* is a ``.git``, or inside of one, for any filesystem."""
+    return any(name.casefold() == ".git" for name in path.parts)
+
+
+def apply_to_directory(
+    source: DiskTree, store: ObjectStore, wanted: str, trees: AppliedTrees
+) -> Applied:
+    """Make *source* hold what *wanted* has, where that differs from what it was known to hold.
+
+    Raises:
+        ConflictError: If it holds something else at one of these paths; the message names
+            every one, and nothing was written.
+        FilesystemError: If something cannot be written; what was done was taken back.
+        RollbackError: If that was not possible either.
+    """
+    known = trees.roots
+    plan = _Plan(source, store, wanted, known)
+    steps = plan.steps()
+    trees.write([*known, wanted])
+    hand = _Hand(source, store)
+    begun: list[_Step] = []
+    try:
+        for step in steps:
+            begun.append(step)
+            hand.do(step)
+    except BaseException as error:
+        _take_back(hand, begun, error)
+        trees.write(known)
+        raise
+    trees.write([wanted])
+    return Applied(
+        paths=tuple(sorted({str(step.path) for step in steps})),
+        left_out=tuple(str(path) for path in plan.left_out),
+    )
+
+
+def _take_back(hand: _Hand, begun: Sequence[_Step], cause: BaseException) -> None:
+    failures: list[WinkError] = []
+    for step in reversed(begun):
+        try:
+            hand.undo(step)
+        except WinkError as error:
+            failures.append(error)
+    if failures:
+        raise RollbackError(
+            f"the source could not be put back: {'; '.join(map(str, failures))}", failures
+        ) from cause
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One thing to do: remove (no *after*), make (no *before*), or replace a file by another.
+
+    ``there`` is what was found before, whose content is ``before``.
+    """
+
+    path: WorkspacePath
+    there: DiskEntry | None
+    before: TreeEntry | None
+    after: TreeEntry | None
+
+    @property
+    def parts(self) -> tuple[_Step, ...]:
+        """The same in steps of one effect each: only files take the place of files."""
+        if self.before is None or self.after is None:
+            return (self,)
+        if self.before.kind is FileKind.FILE is self.after.kind:
+            return (self,)
+        return replace(self, after=None), replace(self, there=None, before=None)
+
+
+class _Plan:
+    """Finds out what has to be done, and whether it may be.
+
+    Attributes:
+        left_out: The changed paths that rule 3 keeps out.
+    """
+
+    def __init__(
+        self, source: DiskTree, store: ObjectStore, wanted: str, known: Sequence[str]
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._wanted = wanted
+        self._known = known
+        changed = {change.path for root in known for change in diff(store, root, wanted)}
+        self.left_out = sorted(path for path in changed if is_git_internal(path))
+        self._paths = sorted(
+            path for path in changed if not is_git_internal(path) and not self._must_stay(path)
+        )
+
+    def steps(self) -> list[_Step]:
+        """What has to be done, in this order; ``ConflictError`` if the source has moved on."""
+        found = [step for path in self._paths if (step := self._step(path)) is not None]
+        conflicts = sorted({*self._unexpected(found), *self._lost_parents(found)})
+        if conflicts:
+            raise ConflictError(
+                f"the source changed since it was copied: {', '.join(map(str, conflicts))}",
+                hint="Put these paths back there, or take the changes as a patch or a branch.",
+            )
+        parts = [part for step in found for part in step.parts]
+        removals = [part for part in reversed(parts) if part.after is None]
+        return [*removals, *(part for part in parts if part.after is not None)]
+
+    def _step(self, path: WorkspacePath) -> _Step | None:
+        """What to do for one path; ``None`` if it is as wanted already."""
+        after = entry_at(self._store, self._wanted, path)
+        try:
+            there = self._source.entry(path)
+            before = _content(self._source, there)
+        except FilesystemError:  # no way to it, or not readable: as good as something else
+            return _Step(path, None, _UNKNOWN, after)
+        return None if _same(before, after) else _Step(path, there, before, after)
+
+    def _unexpected(self, steps: Sequence[_Step]) -> Iterator[WorkspacePath]:
+        """The paths that do not hold what they were known to hold."""
+        going = {part.path for step in steps for part in step.parts if part.after is None}
+        for step in steps:
+            expected = [entry_at(self._store, root, step.path) for root in self._known]
+            if step.before is None and len(self._known) > 1:
+                continue  # a crash may have come between a removal and what follows it
+            if not any(_same(step.before, entry) for entry in expected):
+                yield step.path
+            elif step.before == SOME_DIRECTORY and step.path in going:
+                inside = (entry.path for entry in self._source.entries(step.path))
+                yield from (path for path in inside if path not in going)
+
+    def _lost_parents(self, steps: Sequence[_Step]) -> Iterator[WorkspacePath]:
+        """The directories that are needed, are not made by us, and are not there any more."""
+        planned = {step.path for step in steps}
+        for parent in {step.path.parent for step in steps if step.after is not None} - planned:
+            try:
+                there = self._source.entry(parent)
+            except FilesystemError:
+                there = None
+            if there is None or there.kind is not FileKind.DIRECTORY:
+                yield parent
+
+    def _must_stay(self, path: WorkspacePath) -> bool:
+        """Whether it is a removed directory around a repository, which stays."""
+        return entry_at(self._store, self._wanted, path) is None and any(
+            kept.is_below(path) for kept in self.left_out
+        )
+
+
+class _Hand:
+    """Does steps and undoes them."""
+
+    def __init__(self, source: DiskTree, store: ObjectStore) -> None:
+        self._source = source
+        self._store = store
+
+    def do(self, step: _Step) -> None:
+        """Do one step; ``ConflictError`` if somebody else was faster."""
+        if not self._is_as_found(step):
+            raise ConflictError(f"{step.path} changed just now in the source")
+        if step.after is None:
+            self._source.delete(step.path, recursive=False)
+        else:
+            self._make(step.path, step.after, over=step.before)
+
+    def undo(self, step: _Step) -> None:
+        """Take back one step that was begun; what is not of our making stays."""
+        now = _content(self._source, self._source.entry(step.path))
+        if not _same(now, step.after, but_mode=True):
+            return
+        if step.before is None:
+            if now is not None:
+                self._source.delete(step.path, recursive=False)
+            return
+        self._make(step.path, step.before, over=now)
+        if step.there is not None and step.there.kind is not FileKind.SYMLINK:
+            self._set_mode(step.path, step.there.mode)
+
+    def _is_as_found(self, step: _Step) -> bool:
+        there = self._source.entry(step.path)
+        if there is None or step.there is None:
+            return there is step.there
+        # What was inside a directory has just been removed from it, so its times moved.
+        if there.kind is step.there.kind is FileKind.DIRECTORY:
+            return True
+        return there.identity == step.there.identity
+
+    def _make(self, path: WorkspacePath, entry: TreeEntry, *, over: TreeEntry | None) -> None:
+        match entry.kind:
+            case FileKind.DIRECTORY:
+                self._source.make_directory(path)
+            case FileKind.SYMLINK:
+                target = self._store.read(entry.id).decode("utf-8", "surrogateescape")
+                self._source.make_symlink(path, target)
+            case FileKind.FILE:
+                self._make_file(path, entry, over)
+
+    def _make_file(self, path: WorkspacePath, entry: TreeEntry, over: TreeEntry | None) -> None:
+        if over is None:
+            self._source.write_file(
+                path, self._pieces(entry.id), mode="create", executable=entry.executable
+            )
+            return
+        if over.id != entry.id:
+            self._source.write_file(path, self._pieces(entry.id))
+        if over.executable != entry.executable:
+            self._source.set_executable(path, executable=entry.executable)
+
+    def _pieces(self, blob: str) -> Iterator[bytes]:
+        """The content, opened when the first piece is asked for."""
+        yield from self._store.chunks(blob)
+
+    def _set_mode(self, path: WorkspacePath, mode: int) -> None:
+        with self._source.opened(path.parent) as directory:
+            change_mode(path.name, directory, lambda _: mode)
+
+
+# Content
+
+_UNKNOWN: Final = TreeEntry(FileKind.FILE, "")
+
+
+def _same(one: TreeEntry | None, other: TreeEntry | None, *, but_mode: bool = False) -> bool:
+    if one is None or other is None:
+        return one is other
+    if one.kind is not other.kind:
+        return False
+    if one.kind is FileKind.DIRECTORY:
+        return True
+    return one.id == other.id and (but_mode or one.executable == other.executable)
+
+
+def _content(source: DiskTree, there: DiskEntry | None) -> TreeEntry | None:
+    """What is there, as a ledger would keep it; nothing is stored."""
+    if there is None:
+        return None
+    match there.kind:
+        case None:
+            return _UNKNOWN
+        case FileKind.DIRECTORY:
+            return SOME_DIRECTORY
+        case FileKind.SYMLINK:
+            target = (there.target or "").encode("utf-8", "surrogateescape")
+            return TreeEntry(FileKind.SYMLINK, _blob_id(len(target), [target]))
+        case FileKind.FILE:
+            with source.open(there.path) as file:
+                pieces = iter(lambda: file.read(_CHUNK_BYTES), b"")
+                found = _blob_id(there.size_bytes, pieces)
+            return TreeEntry(FileKind.FILE, found, there.executable)
+
+
+def _blob_id(size_bytes: int, pieces: Iterable[bytes]) -> str:
+    """The id that git gives to a content."""
+    digest = hashlib.sha1(b"blob %d\0" % size_bytes, usedforsecurity=False)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()

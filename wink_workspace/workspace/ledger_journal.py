@@ -1,0 +1,128 @@
+"""The runtime's journal, kept in the ledger: every outermost call is one commit.
+
+The protocol: ``begin`` writes the pending mark; the call has its effects; ``commit`` or
+``rolled_back`` appends the entry, whose ref update is the commit point for files and STATE
+together; then the mark is removed. A mark that cannot be removed harms nobody: whoever opens
+the workspace next finds that the head is the marked call's own entry.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from wink_workspace.errors import LedgerError
+from wink_workspace.ledger import Draft, EntryKind, LineWriter, SessionStore, diff
+from wink_workspace.resources import Snapshotable
+from wink_workspace.runtime import PendingCall, Saved
+from wink_workspace.session import ExternalChange, Session, ToolInvoked
+
+from .tree_history import TreeHistory
+
+__all__ = ["LedgerJournal"]
+
+_log = logging.getLogger(__name__)
+
+
+class LedgerJournal:
+    """Writes one line of the ledger; implements ``runtime.Journal``.
+
+    Args:
+        writer: The line.
+        history: The files.
+        sessions: Writes the session's STATE.
+        session: The session.
+    """
+
+    def __init__(
+        self, writer: LineWriter, history: TreeHistory, sessions: SessionStore, session: Session
+    ) -> None:
+        self._writer = writer
+        self._history = history
+        self._sessions = sessions
+        self._session = session
+        self._call_id = ""
+        self._settled = True
+        history.discarding = self._discard
+
+    def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
+        """Append what moved in the directory since the last entry; the paths that did."""
+        del participants  # the directory is the only one that others can change
+        self._adopt_slices()
+        if not self._settled:
+            self.settle()
+        root = self._history.snapshot().root
+        self._history.accept()
+        head = self._writer.head
+        if head is None or root == head.files:
+            return ()
+        paths = tuple(str(change.path) for change in diff(self._writer.store, head.files, root))
+        at = self._session.clock.now()
+        self._writer.append(
+            Draft(
+                kind=EntryKind.EXTERNAL,
+                subject=f"{len(paths)} paths changed outside of any call",
+                files=root,
+                session=head.session,
+                record=ExternalChange(paths=paths, at=at),
+                at=at,
+            )
+        )
+        return paths
+
+    def begin(self, call: PendingCall) -> None:
+        """Write the pending mark."""
+        self._call_id = call.call_id
+        self._writer.begin(call.call_id, call.tool, call.started_at)
+
+    def commit(self, event: ToolInvoked, saved: Saved) -> None:
+        """Append the call with its files and STATE."""
+        del saved
+        self._append(event)
+        self.settle()
+
+    def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
+        """Append the record of a call whose effects are gone."""
+        del saved
+        try:
+            self._append(event)
+        finally:
+            self.settle()
+
+    def settle(self) -> None:
+        """Remove the pending mark, now that nothing is in doubt; if that fails, later."""
+        try:
+            self._writer.settle()
+        except LedgerError as error:
+            self._settled = False
+            _log.warning("The mark of the finished call %s stays: %s", self._call_id, error)
+        else:
+            self._settled = True
+
+    def _append(self, event: ToolInvoked) -> None:
+        self._writer.append(
+            Draft(
+                kind=EntryKind.CALL,
+                subject=f"{event.tool}: {event.message or event.outcome}",
+                files=self._history.snapshot().root,
+                session=self._sessions.write(self._session),
+                record=event,
+                at=event.started_at,
+                tool=event.tool,
+                call_id=event.call_id,
+                outcome=event.outcome,
+            )
+        )
+
+    def _adopt_slices(self) -> None:
+        """Give the session what is kept for slices that it has come to know since it was opened."""
+        if self._sessions.unknown:
+            self._sessions.adopt(self._session)
+
+    def _discard(self, root: str) -> None:
+        self._writer.discard(
+            root,
+            reason="rolled back",
+            call_id=self._call_id or "outside",
+            at=self._session.clock.now(),
+        )

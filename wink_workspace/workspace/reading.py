@@ -1,0 +1,109 @@
+"""A workspace's history, to be read while somebody else has the workspace open.
+
+No lock is taken, nothing is recovered and nothing is written, but for a new fork. What is
+found is what was committed: edits that no entry has yet are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from wink_workspace.errors import EntryMissingError
+from wink_workspace.filesystem import FileChange
+from wink_workspace.ledger import (
+    EMPTY_TREE_ID,
+    MAIN_LINE,
+    Ledger,
+    LogEntry,
+    Record,
+    diff,
+    file_changes,
+)
+
+from .forking import forks_of, imported_entry
+from .storage import WorkspaceFolder
+
+__all__ = ["WorkspaceReader"]
+
+_LARGEST_SHOWN_BYTES = 64 * 1_048_576
+
+
+class WorkspaceReader:
+    """One line of a workspace's history; used in a ``with`` block.
+
+    Args:
+        folder: The workspace.
+        line: The main line, or the name of a fork.
+
+    Raises:
+        EntryMissingError: If there is no such fork.
+        LedgerError: If it cannot be read.
+    """
+
+    def __init__(self, folder: WorkspaceFolder, *, line: str = MAIN_LINE) -> None:
+        self.info = folder.info()
+        self._ledger = Ledger(folder.ledger)
+        try:
+            self._line = self._ledger.line(line)
+        except BaseException:
+            self._ledger.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ledger.close()
+
+    def log(self, *, limit: int | None = None) -> Iterator[LogEntry]:
+        """The entries, newest first, each read when asked for."""
+        return self._line.log(limit=limit)
+
+    def entry(self, which: int | str) -> LogEntry:
+        """The entry with a number or the beginning of an id; ``EntryMissingError`` if none."""
+        return self._line.find(which)
+
+    def record(self, entry: LogEntry) -> Record:
+        """What an entry says of itself in full."""
+        return self._line.record(entry)
+
+    def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
+        """What one entry did to files; everything, for the first."""
+        before = EMPTY_TREE_ID if entry.parent is None else self._line.before(entry).files
+        return self._between(before, entry.files)
+
+    def changes(self) -> tuple[FileChange, ...]:
+        """What differs between the source, as it was imported, and the newest entry."""
+        return self._between(imported_entry(self._ledger).files, self.head.files)
+
+    @property
+    def head(self) -> LogEntry:
+        """The newest entry."""
+        head = self._line.head
+        if head is None:
+            raise EntryMissingError(f"the workspace {self.info.id} has no history")
+        return head
+
+    def forks(self) -> tuple[str, ...]:
+        """The names of all forks, sorted."""
+        return forks_of(self._ledger)
+
+    def fork(self, name: str) -> None:
+        """Begin another line of history at the newest entry.
+
+        Raises:
+            UsageError: If *name* is taken, or cannot be one.
+        """
+        self._ledger.fork(name, self.head)
+
+    def _between(self, before: str, after: str) -> tuple[FileChange, ...]:
+        store = self._ledger.store
+        changed = diff(store, before, after)
+        return tuple(file_changes(store, changed, limit_bytes=_LARGEST_SHOWN_BYTES))

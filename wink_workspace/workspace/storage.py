@@ -1,0 +1,203 @@
+"""Where workspaces live, and what is known of each without opening it.
+
+::
+
+    <state>/workspaces/<id>/
+        about.json      what it was made of, and when; written last: without it this is no workspace
+        ledger.git/     its history
+        files/          its files
+        index           what the files looked like when it was last closed; only a hint
+        applied         which trees the source may hold, once something was applied to it
+        forks/<name>/   files/ and index of a fork, made when it is first opened
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from wink_workspace.errors import FilesystemError, UsageError
+from wink_workspace.filesystem import WorkspacePath
+from wink_workspace.filesystem.disk_tree import DiskTree
+from wink_workspace.ledger import MAIN_LINE
+
+__all__ = [
+    "TemporaryStorage",
+    "WorkspaceFolder",
+    "WorkspaceInfo",
+    "WorkspaceStorage",
+    "delete_tree",
+]
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceInfo:
+    """What a workspace is: its id, the directory it was made of, and when."""
+
+    id: str
+    source: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceFolder:
+    """The places of one workspace on the disk; with a *line* other than the main one, a fork's."""
+
+    path: Path
+    line: str = MAIN_LINE
+
+    def of_line(self, line: str) -> WorkspaceFolder:
+        """The places of another line of the same workspace."""
+        return replace(self, line=line)
+
+    @property
+    def own(self) -> Path:
+        """The directory of what belongs to this line alone."""
+        return self.path if self.line == MAIN_LINE else self.path / "forks" / self.line
+
+    @property
+    def files(self) -> Path:
+        """The directory that holds the files."""
+        return self.own / "files"
+
+    @property
+    def index(self) -> Path:
+        """The hint of what the files looked like."""
+        return self.own / "index"
+
+    @property
+    def ledger(self) -> Path:
+        """The git directory of the history, of all lines."""
+        return self.path / "ledger.git"
+
+    @property
+    def applied(self) -> Path:
+        """What ``apply`` knows of the source."""
+        return self.path / "applied"
+
+    def info(self) -> WorkspaceInfo:
+        """What is written of it; ``UsageError`` if there is no workspace here."""
+        try:
+            fields: dict[str, Any] = json.loads((self.path / "about.json").read_bytes())
+            if fields.pop("version") != _VERSION:
+                raise ValueError("another version")
+            return WorkspaceInfo(
+                fields["id"], fields["source"], datetime.fromisoformat(fields["created_at"])
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"there is no workspace in {self.path}", hint="List the ones that there are."
+            ) from error
+
+    def write_info(self, info: WorkspaceInfo) -> None:
+        """Make the folder a workspace."""
+        about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": _VERSION}
+        temporary = self.path / "about.json.new"
+        temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        temporary.rename(self.path / "about.json")
+
+
+class WorkspaceStorage:
+    """The folder of all workspaces of a user.
+
+    Args:
+        state_dir: Where the program keeps its state; made when first needed.
+    """
+
+    def __init__(self, state_dir: str | os.PathLike[str]) -> None:
+        self._root = Path(state_dir) / "workspaces"
+
+    def all(self) -> Iterator[WorkspaceInfo]:
+        """Every workspace, newest first."""
+        found: list[WorkspaceInfo] = []
+        for path in self._root.iterdir() if self._root.is_dir() else ():
+            try:
+                found.append(WorkspaceFolder(path).info())
+            except UsageError:
+                continue  # a folder whose making was interrupted
+        return iter(sorted(found, key=lambda info: info.created_at, reverse=True))
+
+    def folder(self, which: str) -> WorkspaceFolder:
+        """The folder of the workspace with this id, or the only one whose id begins so.
+
+        Raises:
+            UsageError: If there is none, or more than one.
+        """
+        ids = [info.id for info in self.all() if info.id.startswith(which)]
+        if which in ids:
+            ids = [which]
+        if len(ids) != 1 or not which:
+            known = ", ".join(ids) if ids else ", ".join(info.id for info in self.all()) or "none"
+            raise UsageError(
+                f"{len(ids) or 'no'} workspaces are called {which!r}", hint=f"There are: {known}."
+            )
+        return WorkspaceFolder(self._root / ids[0])
+
+    def add(self, fill: Callable[[WorkspaceFolder], WorkspaceInfo]) -> WorkspaceInfo:
+        """Make a folder and let *fill* make it a workspace; if that raises, nothing is left."""
+        folder = WorkspaceFolder(self._root / secrets.token_hex(6))
+        folder.path.mkdir(parents=True, mode=0o700)
+        try:
+            info = fill(folder)
+            folder.write_info(info)
+        except BaseException:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+        return info
+
+    def remove(self, folder: WorkspaceFolder) -> None:
+        """Delete a workspace with all it holds; the caller has it open for writing.
+
+        Raises:
+            FilesystemError: If something stays; it is no workspace any more all the same.
+        """
+        (folder.path / "about.json").unlink()
+        delete_tree(folder.path)
+
+
+class TemporaryStorage(WorkspaceStorage):
+    """A folder for workspaces that goes with ``delete``, at the latest when the interpreter ends.
+
+    It does not go earlier, however little of it is still referred to: somebody may have kept
+    only the files. A forked child leaves it to its parent.
+    """
+
+    def __init__(self) -> None:
+        self._place = Path(tempfile.mkdtemp(prefix="wink-workspace-"))
+        self._owner = os.getpid()
+        super().__init__(self._place)
+        atexit.register(self.delete)
+
+    def delete(self) -> None:
+        """Delete everything; once is enough."""
+        atexit.unregister(self.delete)
+        if os.getpid() == self._owner and self._place.is_dir():
+            with suppress(FilesystemError):  # the system's own cleaning of temporary files is left
+                delete_tree(self._place)
+
+
+def delete_tree(path: Path) -> None:
+    """Delete a directory that is there or not, whatever the modes inside of it.
+
+    Raises:
+        FilesystemError: If something stays.
+    """
+    if not path.parent.is_dir():
+        return
+    above = DiskTree(path.parent)
+    try:
+        above.remove(WorkspacePath((path.name,)))
+    finally:
+        above.close()

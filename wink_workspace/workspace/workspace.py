@@ -1,0 +1,678 @@
+"""A workspace on disk: a copy of a directory in which every tool call is one commit.
+
+The composition root. It joins what know nothing of one another: the directory
+(``DiskFilesystem``) with the ledger that serves its snapshots, and the ledger with the runtime
+that says when to keep them. The source is only read, until ``apply`` is asked for by name.
+
+Whoever opens a workspace finds it as it was after *some* completed call. What a call that a
+crash interrupted had done is undone then, and kept among the thrown-away files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.errors import (
+    ConflictError,
+    EntryMissingError,
+    FilesystemError,
+    LedgerError,
+    MountError,
+    RollbackError,
+    UsageError,
+)
+from wink_workspace.filesystem import (
+    DiskFilesystem,
+    FileChange,
+    FileKind,
+    Filesystem,
+    FilesystemLimits,
+    WorkspacePath,
+    parse_path,
+    render_diff,
+)
+from wink_workspace.filesystem.changes import ChangeTracker
+from wink_workspace.filesystem.changes_scan import open_tracker
+from wink_workspace.filesystem.disk_tree import DiskEntry, DiskTree
+from wink_workspace.ledger import (
+    EMPTY_TREE_ID,
+    MAIN_LINE,
+    Draft,
+    EntryKind,
+    KillPoints,
+    Ledger,
+    LogEntry,
+    Maintenance,
+    Record,
+    Retention,
+    SessionStore,
+    diff,
+    file_changes,
+    no_kill_points,
+    with_paths_from,
+)
+from wink_workspace.prompt import CompletedTools, KnownFiles, VisibilityOverrides
+from wink_workspace.runtime import transactions_of
+from wink_workspace.sections import Plan
+from wink_workspace.session import Outcome, Session, SliceKind, ToolInvoked, WorkspaceRestored
+
+from .applying import Applied, ApplyTarget, SourceUpdate
+from .forking import IMPORTED_LINE, check_out, forks_of, imported_entry
+from .last_seen import load_last_seen, save_last_seen
+from .ledger_journal import LedgerJournal
+from .storage import (
+    TemporaryStorage,
+    WorkspaceFolder,
+    WorkspaceInfo,
+    WorkspaceStorage,
+    delete_tree,
+)
+from .tree_history import TreeHistory
+
+__all__ = ["Imported", "Workspace", "WorkspaceConfig"]
+
+_log = logging.getLogger(__name__)
+
+_LARGEST_SHOWN_BYTES = 64 * 1_048_576
+_OWN_SLICES: tuple[type[Any], ...] = (Plan, KnownFiles, CompletedTools, VisibilityOverrides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceConfig:
+    """How a workspace behaves.
+
+    Attributes:
+        limits: Bounds on single file operations.
+        retention: How much history is kept.
+        durable: Whether a committed call survives a loss of power, not only the death of the
+            process; each call then waits for the device.
+        force_scan: Look at every file after each call instead of being told of changes.
+    """
+
+    limits: FilesystemLimits = FilesystemLimits()  # noqa: RUF009 - frozen, so it may be shared
+    retention: Retention = Retention()  # noqa: RUF009 - likewise
+    durable: bool = False
+    force_scan: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The record of a workspace's first entry.
+
+    ``skipped`` are the paths that could not be read, or are no file, directory or link. The
+    source's own ``.git`` stays behind and is not among them.
+    """
+
+    source: str
+    n_files: int
+    n_bytes: int
+    skipped: tuple[str, ...] = ()
+
+
+class Workspace:
+    """An open workspace; made by ``create`` and ``open``, and used in a ``with`` block.
+
+    Attributes:
+        info: What it is and what it was made of.
+        files: Its files; bind them to prompts as ``Filesystem``.
+        session: Its state; evaluate prompts on it.
+    """
+
+    def __init__(
+        self,
+        folder: WorkspaceFolder,
+        *,
+        config: WorkspaceConfig | None = None,
+        line: str = MAIN_LINE,
+        slices: Iterable[type[Any]] = (),
+        clock: Clock = SYSTEM_CLOCK,
+        kill_points: KillPoints = no_kill_points,
+    ) -> None:
+        self.config = config or WorkspaceConfig()
+        self._leave: Callable[[], None] = lambda: None
+        self.info = folder.info()
+        self._folder = folder = folder.of_line(line)
+        self._clock = clock
+        with ExitStack() as opened:
+            self._ledger = opened.enter_context(
+                Ledger(
+                    folder.ledger,
+                    durable=self.config.durable,
+                    clock=clock,
+                    kill_points=kill_points,
+                )
+            )
+            self._writer = opened.enter_context(self._ledger.write(line))
+            head = self._writer.head
+            if head is None:
+                raise EntryMissingError(f"the workspace {self.info.id} has no history")
+            if line != MAIN_LINE:
+                check_out(self._ledger.store, head.files, folder, clock)
+            self._tracker, root = self._opened_tracker(head)
+            opened.callback(self._tracker.close)
+            tree = DiskTree(
+                folder.files,
+                tracker=self._tracker,
+                lift_modes=True,
+                durable=self.config.durable,
+            )
+            opened.callback(tree.close)
+            self._history = TreeHistory(tree, self._tracker, self._ledger.store, root=root)
+            self.files = DiskFilesystem(
+                tree, history=self._history, limits=self.config.limits, clock=clock
+            )
+            self.session = Session(clock=clock)
+            for slice_type in (*_OWN_SLICES, *slices):
+                self.session[slice_type].declare()
+            self._sessions = SessionStore(self._ledger.store)
+            self._journal = LedgerJournal(self._writer, self._history, self._sessions, self.session)
+            transactions_of(self.session).journal = self._journal
+            self._recover()
+            self._sessions.load(self.session, self._head.session)
+            self._close = opened.pop_all().close
+
+    @classmethod
+    def create(
+        cls,
+        source: str | os.PathLike[str],
+        *,
+        storage: WorkspaceStorage,
+        config: WorkspaceConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> Workspace:
+        """Copy a directory, uncommitted and ignored files included, and open the copy.
+
+        Args:
+            source: A directory. Its own ``.git`` is not copied; nested ones are.
+            storage: Where workspaces live.
+            config: How it shall behave.
+            clock: The time.
+
+        Raises:
+            MountError: If *source* is no directory that can be read.
+            LedgerError: If the history cannot be written; nothing is left then.
+        """
+        place = Path(source).absolute()
+
+        def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
+            _import(place, folder, clock)
+            return WorkspaceInfo(folder.path.name, str(place), clock.now())
+
+        info = storage.add(fill)
+        return cls(storage.folder(info.id), config=config, clock=clock)
+
+    @classmethod
+    def open(
+        cls,
+        which: str,
+        *,
+        storage: WorkspaceStorage,
+        line: str = MAIN_LINE,
+        config: WorkspaceConfig | None = None,
+        slices: Iterable[type[Any]] = (),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> Workspace:
+        """Open a workspace by its id, or the beginning of it; a crash is recovered from here.
+
+        Args:
+            which: The id.
+            storage: Where workspaces live.
+            line: The main line, or the name of a fork, whose files are made when it is first
+                opened.
+            config: How it shall behave.
+            slices: Classes of STATE of your own, so that their values come back at once;
+                without, they come back when a section that registers them is used.
+            clock: The time.
+
+        Raises:
+            UsageError: If there is no such workspace.
+            EntryMissingError: If there is no such fork.
+            LedgerBusyError: If another process has it open; the message says which.
+        """
+        folder = storage.folder(which)
+        return cls(folder, config=config, line=line, slices=slices, clock=clock)
+
+    @classmethod
+    def temporary(
+        cls,
+        source: str | os.PathLike[str],
+        *,
+        config: WorkspaceConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> Workspace:
+        """As ``create``, in a folder that goes with ``close``, or when the interpreter ends."""
+        storage = TemporaryStorage()
+        try:
+            workspace = cls.create(source, storage=storage, config=config, clock=clock)
+        except BaseException:
+            storage.delete()
+            raise
+        workspace._leave = storage.delete  # noqa: SLF001 - an object of this class
+        return workspace
+
+    @classmethod
+    def delete(cls, which: str, *, storage: WorkspaceStorage) -> None:
+        """Delete a workspace with all its forks.
+
+        Raises:
+            UsageError: If there is no such workspace.
+            LedgerBusyError: If somebody has it or a fork of it open.
+            FilesystemError: If something stays; it is no workspace any more all the same.
+        """
+        folder = storage.folder(which)
+        with Ledger(folder.ledger) as ledger:
+            for line in (MAIN_LINE, *ledger.forks()):
+                ledger.write(line)
+            storage.remove(folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of everything; what is not temporary stays on the disk. Once is enough."""
+        self._keep_index()
+        self._close()
+        self._leave()
+
+    @property
+    def resources(self) -> dict[type[Any], object]:
+        """What to bind to a prompt: ``prompt.bind(resources=workspace.resources)``."""
+        return {Filesystem: self.files}
+
+    # What happened
+
+    def log(self, *, limit: int | None = None) -> Iterator[LogEntry]:
+        """The entries of the history, newest first, each read when asked for."""
+        return self._writer.log(limit=limit)
+
+    def entry(self, which: int | str) -> LogEntry:
+        """The entry with a number or the beginning of an id; ``EntryMissingError`` if none."""
+        return self._writer.find(which)
+
+    def record(self, entry: LogEntry) -> Record:
+        """What an entry says of itself in full."""
+        return self._writer.record(entry)
+
+    def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
+        """What one entry did to files; everything, for the first."""
+        before = EMPTY_TREE_ID if entry.parent is None else self._writer.before(entry).files
+        return self._changes(before, entry.files)
+
+    def changes(self) -> tuple[FileChange, ...]:
+        """What differs between the source, as it was imported, and now."""
+        return self._changes(self._imported().files, self._history.snapshot().root)
+
+    def diff(self) -> str:
+        """``changes`` as a git-style diff."""
+        return render_diff(self.changes())
+
+    def _imported(self) -> LogEntry:
+        return imported_entry(self._ledger)
+
+    def _changes(self, before: str, after: str) -> tuple[FileChange, ...]:
+        store = self._ledger.store
+        return tuple(
+            file_changes(store, diff(store, before, after), limit_bytes=_LARGEST_SHOWN_BYTES)
+        )
+
+    # Moving in time
+
+    def undo(self) -> LogEntry:
+        """Take back the newest call that is in force; the entry that says so.
+
+        Later edits, by people or by calls, stay: files are merged three-way.
+
+        Raises:
+            EntryMissingError: If there is nothing to undo.
+            ConflictError: If a later edit is in the way; nothing was changed.
+        """
+        return self._revert(EntryKind.UNDO, lambda: next(self._writer.in_force(), None))
+
+    def redo(self) -> LogEntry:
+        """Take back the newest undo; raises as ``undo``."""
+        return self._revert(EntryKind.REDO, lambda: next(self._writer.undone(), None))
+
+    def restore(self, which: int | str, *, paths: Sequence[str] | None = None) -> LogEntry:
+        """Bring back the files, or only *paths*, as they were after an entry.
+
+        With no *paths* the STATE comes back too. Nothing is lost: it is another entry.
+
+        Raises:
+            EntryMissingError: If there is no such entry.
+        """
+        with self._turn():
+            entry = self._writer.find(which)
+            head = self._head
+            root, session = entry.files, entry.session
+            if paths is not None:
+                wanted = [parse_path(path) for path in paths]
+                root = with_paths_from(self._ledger.store, head.files, entry.files, wanted)
+                session = head.session
+            reason = f"restore of entry {entry.number}"
+            return self._move(EntryKind.RESTORE, reason, root, session, target=None)
+
+    def _revert(self, kind: EntryKind, choose: Callable[[], LogEntry | None]) -> LogEntry:
+        with self._turn():
+            entry = choose()
+            if entry is None:
+                raise EntryMissingError(
+                    f"there is nothing to {kind}", hint="Look at the history for what there is."
+                )
+            reverted = self._writer.reverted(entry)
+            if reverted.files.tree is None:
+                raise ConflictError(
+                    f"the {kind} of entry {entry.number} meets later edits: "
+                    + "; ".join(str(conflict) for conflict in reverted.files.conflicts)
+                )
+            target = entry.number if kind is EntryKind.UNDO else entry.target
+            reason = f"{kind} of entry {target}: {entry.subject}"
+            return self._move(
+                kind, reason, reverted.files.tree, reverted.session.tree, target=target
+            )
+
+    def _turn(self) -> ExitStack:
+        """Own the session, with what others changed meanwhile already in the history."""
+        stack = ExitStack()
+        with ExitStack() as entered:
+            entered.enter_context(transactions_of(self.session).turn())
+            self._journal.absorb_external(())
+            stack.push(entered.pop_all())
+        return stack
+
+    def _move(
+        self, kind: EntryKind, reason: str, root: str, session: str, *, target: int | None
+    ) -> LogEntry:
+        """Make files and STATE be those of two trees, as one entry."""
+        head = self._head
+        at = self._clock.now()
+        paths = tuple(str(change.path) for change in diff(self._ledger.store, head.files, root))
+        event = WorkspaceRestored(reason=reason, paths=paths, at=at)
+        draft = Draft(
+            kind=kind,
+            subject=reason,
+            files=root,
+            session=session,
+            record=event,
+            at=at,
+            call_id=f"{kind}-{head.number + 1}",
+            target=target,
+        )
+        try:
+            entry = self._moved(head, draft)
+        except RollbackError:
+            raise  # the mark stays: who opens the workspace next puts it in order
+        except BaseException:
+            self._journal.settle()
+            raise
+        self._journal.settle()
+        self.session.reduce(event, kind=SliceKind.LOG)
+        self.session.notify(event)
+        return entry
+
+    def _moved(self, head: LogEntry, draft: Draft) -> LogEntry:
+        """Append *draft* with its effects, the session as it then is, or leave no trace."""
+        self._writer.begin(draft.call_id, draft.kind.value, draft.at)
+        taking_part = (self.session, self.files)
+        transactions = transactions_of(self.session)
+        with transactions.transaction(taking_part, discard=lambda: None) as transaction:
+            try:
+                self._history.move_to(self._history.token_of(draft.files), kept=head.files)
+                self._sessions.load(self.session, draft.session)
+                self.session.reduce(draft.record, kind=SliceKind.STATE)
+                session = self._sessions.write(self.session)
+                entry = self._writer.append(replace(draft, session=session))
+            except BaseException:
+                self._sessions.load(self.session, head.session)
+                raise
+            transaction.commit()
+        return entry
+
+    # Forks and the way back
+
+    def fork(self, name: str) -> None:
+        """Begin another line of history at the present state; ``open`` it by its name.
+
+        Raises:
+            UsageError: If *name* is taken, or cannot be one.
+        """
+        with self._turn():
+            self._ledger.fork(name, self._head)
+
+    def forks(self) -> tuple[str, ...]:
+        """The names of all forks, sorted."""
+        return forks_of(self._ledger)
+
+    def delete_fork(self, name: str) -> None:
+        """Delete a fork and its files.
+
+        Raises:
+            EntryMissingError: If there is no such fork.
+            LedgerBusyError: If somebody has it open.
+        """
+        with self._ledger.write(name):
+            delete_tree(self._folder.of_line(name).own)
+        self._ledger.delete_fork(name)
+
+    def apply(self, to: ApplyTarget = "worktree", *, branch: str = "") -> Applied:
+        """Bring what changed since the import back to the source.
+
+        Args:
+            to: ``"worktree"`` writes the files; ``"patch"`` writes nothing and gives the patch;
+                ``"branch"`` makes a new branch with one commit on top of the source's HEAD.
+            branch: The new branch's name.
+
+        Raises:
+            ConflictError: If the source has other changes at one of the paths; nothing was
+                written then.
+            UsageError: If the source is gone, or there cannot be such a branch.
+            FilesystemError: If a file cannot be written; what was done was taken back.
+        """
+        with self._turn():
+            head = self._head
+            update = SourceUpdate(
+                self._ledger.store,
+                Path(self.info.source),
+                imported=self._imported().files,
+                wanted=head.files,
+            )
+            match to:
+                case "worktree":
+                    return update.to_directory(self._folder.applied)
+                case "patch":
+                    return update.as_patch()
+                case "branch":
+                    message = f"Changes of workspace {self.info.id}, entry {head.number}\n"
+                    return update.to_branch(branch, message=message, at=self._clock.now())
+
+    # Keeping house
+
+    def maintain(self) -> Maintenance:
+        """Forget what the retention does not keep, and pack the rest."""
+        return self._ledger.maintain(self.config.retention)
+
+    @property
+    def _head(self) -> LogEntry:
+        head = self._writer.head
+        if head is None:
+            raise EntryMissingError(f"the workspace {self.info.id} has no history")
+        return head
+
+    def _opened_tracker(self, head: LogEntry) -> tuple[ChangeTracker, str]:
+        """What knows what moved, and the tree since which it does."""
+        roots = (entry.files for entry in self._writer.log())
+        index, root = load_last_seen(self._folder.index, roots) or (None, head.files)
+        tracker = open_tracker(
+            self._folder.files,
+            index=index,
+            force_scan=self.config.force_scan,
+            lift_modes=True,
+            clock=self._clock,
+        )
+        return tracker, root
+
+    def _keep_index(self) -> None:
+        """Keep what is known of the files, if that is what the history knows of them too."""
+        if not self._writer.is_held:
+            return
+        with suppress(LedgerError, FilesystemError):
+            root = self._history.snapshot().root
+            if self._tracker.index is not None and root == self._head.files:
+                save_last_seen(self._folder.index, self._tracker.index, root)
+
+    def _recover(self) -> None:
+        """Undo what an interrupted call did; each step may be repeated after another crash."""
+        mark = self._writer.pending()
+        if mark is None:
+            return
+        if not self._writer.is_recorded(mark):
+            head = self._head
+            found = self._keep_interrupted(mark.call_id, mark.started_at, head.files)
+            self._history.move_to(self._history.token_of(head.files), kept=found)
+            event = _interrupted(mark.call_id, mark.tool, mark.started_at)
+            self._writer.append(
+                Draft(
+                    kind=EntryKind.CALL,
+                    subject=f"{mark.tool}: {event.message}",
+                    files=head.files,
+                    session=head.session,
+                    record=event,
+                    at=self._clock.now(),
+                    tool=mark.tool,
+                    call_id=mark.call_id,
+                    outcome=Outcome.UNKNOWN,
+                )
+            )
+        self._writer.settle()
+
+    def _keep_interrupted(self, call_id: str, at: datetime, committed: str) -> str | None:
+        """Keep what the interrupted call left; the root of it."""
+        try:
+            found = self._history.snapshot().root
+            if found != committed:
+                self._writer.discard(found, reason="interrupted", call_id=call_id, at=at)
+        except (LedgerError, FilesystemError) as error:
+            _log.warning("What the interrupted call %s left cannot be kept: %s", call_id, error)
+            return None
+        return found
+
+
+def _interrupted(call_id: str, tool: str, started_at: datetime) -> ToolInvoked:
+    message = "interrupted by the end of the process; what it did to files was undone"
+    return ToolInvoked(
+        call_id=call_id,
+        tool=tool,
+        prompt="",
+        params=None,
+        success=False,
+        message=message,
+        value=None,
+        rendered_text="",
+        text=message,
+        outcome=Outcome.UNKNOWN,
+        started_at=started_at,
+        duration_s=0.0,
+    )
+
+
+# Importing
+
+
+def _import(source: Path, folder: WorkspaceFolder, clock: Clock) -> None:
+    """Copy the files and begin the history with them."""
+    folder.files.mkdir()
+    copy, original = DiskTree(folder.files), _source_tree(source)
+    try:
+        copied = _Copy(original, copy)
+        copied.add_all()
+        Ledger.create(folder.ledger)
+        with Ledger(folder.ledger, clock=clock) as ledger, ledger.write() as writer:
+            tracker = open_tracker(folder.files, force_scan=True, clock=clock)
+            history = TreeHistory(copy, tracker, ledger.store, root=EMPTY_TREE_ID)
+            root = history.snapshot().root
+            if tracker.index is not None:
+                save_last_seen(folder.index, tracker.index, root)
+            tracker.close()
+            entry = writer.append(
+                Draft(
+                    kind=EntryKind.IMPORT,
+                    subject=f"import of {source}",
+                    files=root,
+                    session=SessionStore(ledger.store).write(Session(clock=clock)),
+                    record=copied.report(str(source)),
+                    at=clock.now(),
+                )
+            )
+            ledger.fork(IMPORTED_LINE, entry)
+    finally:
+        original.close()
+        copy.close()
+
+
+def _source_tree(source: Path) -> DiskTree:
+    try:
+        return DiskTree(source)
+    except (FilesystemError, UsageError) as error:
+        raise MountError(
+            f"{source} cannot be copied: {error.message}",
+            hint="Name a directory that exists and can be read.",
+        ) from error
+
+
+class _Copy:
+    """Copies one tree into another, entry by entry."""
+
+    def __init__(self, original: DiskTree, copy: DiskTree) -> None:
+        self._original = original
+        self._copy = copy
+        self._skipped: list[str] = []
+        self._n_files = 0
+        self._n_bytes = 0
+
+    def add_all(self) -> None:
+        """Copy everything but the ``.git`` at the top."""
+        for entry in self._original.walk():
+            if entry.path.parts[0] == ".git":
+                continue
+            try:
+                self._add(entry)
+            except FilesystemError:
+                self._skipped.append(str(entry.path))
+
+    def report(self, source: str) -> Imported:
+        """What was copied."""
+        return Imported(source, self._n_files, self._n_bytes, tuple(self._skipped))
+
+    def _add(self, entry: DiskEntry) -> None:
+        match entry.kind:
+            case FileKind.DIRECTORY:
+                self._copy.put_directory(entry.path)
+            case FileKind.SYMLINK:
+                self._copy.put_symlink(entry.path, entry.target or "")
+            case FileKind.FILE:
+                self._add_file(entry.path, executable=entry.executable)
+                self._n_files += 1
+                self._n_bytes += entry.size_bytes
+            case None:
+                self._skipped.append(str(entry.path))
+
+    def _add_file(self, path: WorkspacePath, *, executable: bool) -> None:
+        with self._original.open(path) as file:
+            chunks = iter(lambda: file.read(1_048_576), b"")
+            self._copy.put_file(path, chunks, executable=executable)
