@@ -1,0 +1,151 @@
+"""Runs the same mixed calls again and again, each time in a fresh child that is killed.
+
+``python kill_server.py`` reads one JSON request a line and answers each with the number of the
+signal that ended the child, 0 if it came to its end::
+
+    {"directory": "/tmp/x", "work": "calls", "kill": ["commit-written", 3]}
+    {"directory": "/tmp/x", "work": "undo", "kill": 0.0314}
+
+``work`` is ``calls``, ``undo`` or ``open``; ``kill`` names the n-th time of a kill point (or of the
+handler ``spoil``), or gives a time in seconds, or is ``null``. A server that forks is ten times
+faster than a process for each kill, and as dead as one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from workspace_rig import calls, doing, folder, picture  # noqa: E402 - a script finds it only now
+
+from wink_workspace.workspace import Workspace  # noqa: E402
+
+N_ROUNDS = 3
+
+
+class Killer:
+    """Ends this process the n-th time that it comes by a place; counts all of them."""
+
+    def __init__(self, place: str = "", nth: int = 0) -> None:
+        self._place, self._nth = place, nth
+        self.passed: Counter[str] = Counter()
+
+    def __call__(self, place: str) -> None:
+        self.passed[str(place)] += 1
+        if str(place) == self._place and self.passed[place] == self._nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def state_of(workspace: Workspace, root: Path) -> str:
+    """A digest of files and STATE."""
+    files = repr(sorted(picture(root).items()))
+    slices = json.loads(workspace.session.dump_state())["slices"]
+    state = json.dumps({name: values for name, values in slices.items() if values}, sort_keys=True)
+    return hashlib.sha256((files + state).encode()).hexdigest()
+
+
+def tools_for(root: Path, killer: Killer) -> list[Any]:
+    """Tools that work with plain system calls; the last one fails, if it survives that long."""
+
+    def spoil() -> None:
+        for name in ("a.txt", "run.sh"):
+            (root / name).write_bytes(b"spoilt")
+        (root / "junk").mkdir()
+        (root / "junk" / "more").write_bytes(os.urandom(3_000))
+        killer("spoil")
+
+    def modes() -> None:
+        (root / "run.sh").chmod((root / "run.sh").stat().st_mode ^ 0o111)
+
+    def links() -> None:
+        for name in ("link", "dangling"):
+            (root / name).unlink(missing_ok=True)
+        (root / "link").symlink_to("a.txt")
+        (root / "dangling").symlink_to(f"nowhere-{time.monotonic_ns() % 1}")
+        (root / "empty").mkdir(exist_ok=True)
+
+    acts = [doing(modes, name="modes"), doing(links, name="links")]
+    return [*acts, doing(spoil, name="spoil", fails=True)]
+
+
+def script() -> list[tuple[str, dict[str, object]]]:
+    """Thirty calls."""
+    found: list[tuple[str, dict[str, object]]] = []
+    for n in range(N_ROUNDS):
+        patch = f"--- /dev/null\n+++ b/p{n}/x.txt\n@@ -0,0 +1 @@\n+patched {n}\n"
+        found += [
+            ("planning_setup_plan", {"objective": f"Round {n}", "initial_steps": ["one", "two"]}),
+            ("read_file", {"file_path": "a.txt"}),
+            ("edit_file", {"file_path": "a.txt", "old_string": "line", "new_string": f"line {n}"}),
+            ("write_file", {"file_path": f"deep/er/{n}.txt", "content": f"{n}\n" * 2_000}),
+            ("apply_patch", {"patch": patch}),
+            ("modes", {}),
+            ("spoil", {}),
+            ("links", {}),
+            ("mv", {"source": f"p{n}", "destination": f"deep/q{n}"}),
+            ("rm", {"path": f"deep/er/{n - 1}.txt"} if n else {"path": "missing"}),
+        ]
+    return found
+
+
+def work_calls(directory: Path, killer: Killer) -> None:
+    """Run the script; after each call its entry's number and state go to ``oracle``."""
+    place = folder(directory)
+    oracle = os.open(directory / "oracle", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with Workspace(place, kill_points=killer) as workspace:
+        with calls(workspace, *tools_for(place.files, killer), prefix="mixed") as call:
+            for name, arguments in script():
+                call(name, **arguments)
+                (head,) = workspace.log(limit=1)
+                os.write(oracle, f"{head.number} {state_of(workspace, place.files)}\n".encode())
+
+
+def work_undo(directory: Path, killer: Killer) -> None:
+    """Undo three calls and redo one."""
+    with Workspace(folder(directory), kill_points=killer) as workspace:
+        for step in (workspace.undo, workspace.undo, workspace.undo, workspace.redo):
+            step()
+            (head,) = workspace.log(limit=1)
+            with (directory / "oracle").open("a") as oracle:
+                oracle.write(f"{head.number} {state_of(workspace, folder(directory).files)}\n")
+
+
+def work_open(directory: Path, killer: Killer) -> None:
+    """Open and close."""
+    Workspace(folder(directory), kill_points=killer).close()
+
+
+def serve(request: dict[str, Any]) -> int:
+    kill = request["kill"]
+    killer = Killer(*kill) if isinstance(kill, list) else Killer()
+    child = os.fork()
+    if child == 0:
+        try:
+            {"calls": work_calls, "undo": work_undo, "open": work_open}[request["work"]](
+                Path(request["directory"]), killer
+            )
+        except BaseException:  # noqa: BLE001 - a forked child must not go on with its parent's work
+            traceback.print_exc()
+            os._exit(1)
+        (Path(request["directory"]) / "passed").write_text(json.dumps(killer.passed))
+        os._exit(0)
+    if isinstance(kill, float):
+        time.sleep(kill)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else -os.WEXITSTATUS(status)
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(serve(json.loads(line)), flush=True)

@@ -1,0 +1,152 @@
+"""What people and other programs do to a workspace's files is never lost, whenever they do it."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from workspace_rig import assert_same, calls, die, doing, folder, made, picture, reopened
+
+from wink_workspace.clock import ManualClock
+from wink_workspace.ledger import EntryKind
+from wink_workspace.session import ExternalChange, ToolInvoked
+
+
+def test_edit_between_two_calls_becomes_an_entry_and_an_event_of_its_own(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:
+        call("ls")
+        (folder(tmp_path).files / "a.txt").write_bytes(b"by hand\n")
+        (folder(tmp_path).files / "b.txt").write_bytes(b"new\n")
+        call("ls")
+        assert workspace.session[ExternalChange].latest().paths == ("a.txt", "b.txt")
+        kinds = [entry.kind for entry in workspace.log()]
+        assert kinds == [EntryKind.CALL, EntryKind.EXTERNAL, EntryKind.CALL, EntryKind.IMPORT]
+
+
+def test_failed_call_after_an_edit_by_hand_leaves_the_edit(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
+        place = folder(tmp_path).files / "a.txt"
+        overwrite = doing(lambda: place.write_bytes(b"overwritten"), fails=True)
+        with calls(workspace, overwrite) as call:
+            place.write_bytes(b"by hand\n")
+            assert not call("act").result.success
+        assert place.read_bytes() == b"by hand\n"
+
+
+@pytest.mark.behaviour(58)
+def test_file_edited_by_hand_since_it_was_read_must_be_read_again(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:
+        call("read_file", file_path="a.txt")
+        (folder(tmp_path).files / "a.txt").write_bytes(b"by hand\n")
+        refused = call("write_file", file_path="a.txt", content="lost update")
+        assert not refused.result.success
+        assert (folder(tmp_path).files / "a.txt").read_bytes() == b"by hand\n"
+
+
+@pytest.mark.parametrize("look", [True, False])
+def test_edit_made_while_open_is_found_after_close_whether_looked_at_or_not(
+    tmp_path: Path, look: bool
+) -> None:
+    """Looking at the difference must not make the stored index know more than the history."""
+    in_an_hour = ManualClock(datetime.now(UTC) + timedelta(hours=1))  # so that files are settled
+    with made(tmp_path, {"a.txt": b"one\n"}, clock=in_an_hour) as workspace:
+        (folder(tmp_path).files / "a.txt").write_bytes(b"by hand\n")
+        if look:
+            assert "by hand" in workspace.diff()
+    with reopened(tmp_path) as workspace, calls(workspace) as call:
+        call("ls")
+        assert [entry.kind for entry in workspace.log(limit=2)][1] is EntryKind.EXTERNAL
+
+
+def test_edits_made_while_closed_are_found(tmp_path: Path) -> None:
+    made(tmp_path, {"a.txt": b"one\n", "gone.txt": b"x"}).close()
+    (folder(tmp_path).files / "a.txt").write_bytes(b"by hand\n")
+    (folder(tmp_path).files / "gone.txt").unlink()
+    with reopened(tmp_path) as workspace, calls(workspace) as call:
+        call("ls")
+        assert workspace.session[ExternalChange].latest().paths == ("a.txt", "gone.txt")
+
+
+def test_deletion_of_a_file_that_is_younger_than_the_stored_index_is_found(tmp_path: Path) -> None:
+    """The index is from the last close in peace; the file came and went since."""
+    workspace = made(tmp_path, {"a.txt": b"one\n"})
+    with calls(workspace) as call:
+        call("write_file", file_path="young.txt", content="x")
+    die(workspace)
+    (folder(tmp_path).files / "young.txt").unlink()
+    with reopened(tmp_path) as workspace, calls(workspace) as call:
+        call("ls")
+        assert workspace.session[ExternalChange].latest().paths == ("young.txt",)
+
+
+@pytest.mark.behaviour(31)
+def test_nested_repository_made_by_a_failed_call_is_gone_and_an_old_one_is_back(
+    tmp_path: Path,
+) -> None:
+    old = {"sub/.git/HEAD": b"ref: refs/heads/main\n", "sub/.git/config": b"[core]\n"}
+    with made(tmp_path, {"a.txt": b"one\n", **old}) as workspace:
+        root = folder(tmp_path).files
+        before = picture(root)
+
+        def spoil() -> None:
+            (root / "new/.git").mkdir(parents=True)
+            (root / "new/.git/HEAD").write_bytes(b"x")
+            (root / "sub/.git/HEAD").write_bytes(b"spoilt")
+            (root / "sub/.git/config").unlink()
+
+        with calls(workspace, doing(spoil, fails=True)) as call:
+            call("act")
+        assert_same(before, picture(root))
+
+
+def test_regular_file_that_took_the_place_of_a_pipe_survives_a_later_failed_call(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path) as workspace:
+        place = folder(tmp_path).files / "p"
+        pipe = doing(lambda: os.mkfifo(place), name="pipe")
+        file = doing(lambda: (place.unlink(), place.write_bytes(b"kept")), name="file")
+        with calls(workspace, pipe, file, doing(lambda: None, name="fail", fails=True)) as call:
+            call("pipe")
+            call("file")
+            call("fail")
+        assert place.read_bytes() == b"kept"
+
+
+def test_mode_set_by_a_person_is_not_reset_by_a_later_failed_call(tmp_path: Path) -> None:
+    with made(tmp_path, {"key": b"secret"}) as workspace:
+        place = folder(tmp_path).files / "key"
+        with calls(workspace, doing(lambda: None, fails=True)) as call:
+            place.chmod(0o600)
+            call("act")
+        assert place.stat().st_mode & 0o777 == 0o600
+
+
+def test_names_that_are_no_text_come_back_in_the_record(tmp_path: Path) -> None:
+    with made(tmp_path) as workspace, calls(workspace) as call:
+        name = os.fsdecode(b"caf\xe9 \n.txt")
+        (folder(tmp_path).files / name).write_bytes(b"x")
+        call("ls")
+        external = [entry for entry in workspace.log() if entry.kind is EntryKind.EXTERNAL]
+        assert workspace.record(external[0]).event.paths == (name,)
+
+
+def test_history_comes_back_on_open(tmp_path: Path) -> None:
+    """Plans, what the policy knows to have been read, and the record of every call."""
+    from wink_workspace.sections import Plan
+
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:
+        call("planning_setup_plan", objective="Ship", initial_steps=["one"])
+        call("read_file", file_path="a.txt")
+    with reopened(tmp_path) as workspace, calls(workspace) as call:
+        assert workspace.session[Plan].latest().objective == "Ship"
+        edited = call("edit_file", file_path="a.txt", old_string="one", new_string="two")
+        assert edited.result.success
+        events = [workspace.record(entry).event for entry in workspace.log()]
+        assert [e.tool for e in events if isinstance(e, ToolInvoked)] == [
+            "edit_file",
+            "read_file",
+            "planning_setup_plan",
+        ]

@@ -1,0 +1,235 @@
+"""A handler changes everything with plain system calls and fails: nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from workspace_rig import assert_same, calls, doing, folder, made, picture
+
+from wink_workspace.workspace import Workspace, WorkspaceConfig
+
+NAMES = (
+    b".GIT",
+    b"git~1",
+    b"con",
+    b"trailing ",
+    b"new\nline",
+    b"back\\slash",
+    b"caf\xe9",
+    b"%41",
+    b".gitattributes",
+    b".gitmodules",
+    b"x" * 255,
+    b"\xff" * 255,
+    b"decomposed-e\xcc\x81",
+    b".g\xe2\x80\x8cit",
+)
+
+
+def furnish(root: Path) -> None:
+    """Fill *root* with one of everything that a workspace keeps."""
+    for name in NAMES:
+        (root / os.fsdecode(name)).write_bytes(name)
+    (root / "empty" / "inner").mkdir(parents=True)
+    for name, target in (("dangling", "no"), ("absolute", "/etc/passwd"), ("loop", "loop")):
+        (root / name).symlink_to(target)
+    (root / "to-directory").symlink_to("empty")
+    (root / "run.sh").write_bytes(b"#!/bin/sh\r\n")
+    (root / "run.sh").chmod(0o755)
+    (root / "zero").touch()
+    (root / "ignored").write_bytes(b"x")
+    (root / ".gitignore").write_bytes(b"ignored\n")
+    (root / "large").write_bytes(os.urandom(1_048_576) * 20)
+    (root / "one").write_bytes(b"shared")
+    os.link(root / "one", root / "two")
+    for repository in ("nested", "with/submodule"):
+        (root / repository / ".git" / "refs").mkdir(parents=True)
+        (root / repository / ".git" / "HEAD").write_bytes(b"ref: refs/heads/main\n")
+    (root / "with" / ".gitmodules").write_bytes(b'[submodule "../x"]\n\turl = -u./payload\n')
+    (root / "module").mkdir()
+    (root / "module" / ".git").write_bytes(b"gitdir: ../.git/modules/module\n")
+
+
+def wreck(root: Path) -> None:
+    """Change every path, each in another way, and add what cannot be kept."""
+    for n, path in enumerate(sorted(root.iterdir())):
+        if path.is_symlink():
+            path.unlink()
+            path.write_bytes(b"no link any more")
+        elif path.is_dir():
+            shutil.rmtree(path)
+            if n % 2:
+                path.write_bytes(b"no directory any more")
+        elif n % 3 == 0:
+            path.unlink()
+            path.mkdir()
+            (path / "inside").write_bytes(b"x")
+        elif n % 3 == 1:
+            path.write_bytes(path.read_bytes()[:-1] + b"!")
+            path.chmod(0o600)
+        else:
+            path.unlink()
+            path.symlink_to("/etc/hostname")
+    for name in (b"added", b"\xfe\xfd"):
+        (root / os.fsdecode(name)).mkdir(mode=0o700)
+    os.mkfifo(root / "pipe")
+    (root / "made/.git").mkdir(parents=True)
+    (root / "made/.git/config").write_bytes(b"[core]\n\tfsmonitor = touch /tmp/pwned\n")
+    (root / "locked/inner").mkdir(parents=True)
+    (root / "locked/inner/file").write_bytes(b"x")
+    (root / "locked/inner").chmod(0)
+    (root / "locked").chmod(0)
+
+
+@pytest.mark.behaviour(22, 29, 31)
+@pytest.mark.parametrize("force_scan", [False, True])
+def test_call_that_wrecked_everything_and_failed_leaves_no_trace(
+    tmp_path: Path, force_scan: bool
+) -> None:
+    (tmp_path / "source").mkdir()
+    furnish(tmp_path / "source")
+    with made(tmp_path, config=WorkspaceConfig(force_scan=force_scan)) as workspace:
+        root = folder(tmp_path).files
+        assert_same(picture(tmp_path / "source"), picture(root))
+        before = picture(root)
+        with calls(workspace, doing(lambda: wreck(root), fails=True)) as call:
+            for _ in range(2):
+                assert not call("act").result.success
+                assert_same(before, picture(root))
+
+
+def modes(root: Path) -> None:
+    for path in (root / "a", root / "run.sh", root / "sub"):
+        path.chmod(0o700 if path.is_dir() else 0o4711)
+
+
+def hard_links(root: Path) -> None:
+    os.link(root / "a", root / "new name")
+    (root / "new name").write_bytes(b"changed through another name")
+
+
+def moves(root: Path) -> None:
+    (root / "sub").rename(root / "moved")
+    (root / "moved" / "b").rename(root / "a")
+
+
+def swaps(root: Path) -> None:
+    """Names that differ in case, and one that becomes a directory of itself."""
+    (root / "a").rename(root / "A")
+    (root / "a").mkdir()
+    (root / "A").rename(root / "a" / "a")
+
+
+@pytest.mark.behaviour(22, 29)
+@pytest.mark.parametrize("act", [modes, hard_links, moves, swaps], ids=lambda act: act.__name__)
+def test_failed_call_leaves_no_trace(tmp_path: Path, act) -> None:
+    with made(tmp_path, {"a": b"1", "sub/b": b"2", "sub/c": b"3", "run.sh": b"#!"}) as workspace:
+        root = folder(tmp_path).files
+        (root / "run.sh").chmod(0o755)
+        before = picture(root)
+        with calls(workspace, doing(lambda: act(root), fails=True)) as call:
+            call("act")
+        assert_same(before, picture(root))
+
+
+HOSTILE = {
+    "GIT_DIR": "/nowhere",
+    "GIT_WORK_TREE": "/nowhere",
+    "GIT_INDEX_FILE": "/nowhere/index",
+    "GIT_OBJECT_DIRECTORY": "/nowhere/objects",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES": "/nowhere/alternates",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "core.autocrlf",
+    "GIT_CONFIG_VALUE_0": "true",
+    "GIT_CEILING_DIRECTORIES": "/",
+    "GIT_NAMESPACE": "hostile",
+}
+CONFIG = """
+[core]
+    autocrlf = true
+    eol = crlf
+    hooksPath = {home}/hooks
+    attributesFile = {home}/attributes
+    excludesFile = {home}/ignore
+    compression = 0
+    sharedRepository = 0777
+    bare = false
+[init]
+    templateDir = {home}/template
+    defaultBranch = hostile
+    defaultObjectFormat = sha256
+[filter "spoil"]
+    clean = tr a-z A-Z
+    smudge = tr a-z A-Z
+    required = true
+[safe]
+    bareRepository = explicit
+"""
+
+
+@pytest.mark.behaviour(30)
+def test_nothing_of_gits_configuration_has_influence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / "hooks").mkdir(parents=True)
+    (home / "template" / "hooks").mkdir(parents=True)
+    for hooks in (home / "hooks", home / "template" / "hooks"):
+        for name in ("reference-transaction", "post-commit", "pre-commit"):
+            (hooks / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/hooked\n")
+            (hooks / name).chmod(0o755)
+    (home / "attributes").write_text("* filter=spoil text eol=crlf\n")
+    (home / "ignore").write_text("*\n")
+    (home / ".gitconfig").write_text(CONFIG.format(home=home))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(home / ".gitconfig"))
+    monkeypatch.setenv("GIT_TEMPLATE_DIR", str(home / "template"))
+    for name, value in HOSTILE.items():
+        monkeypatch.setenv(name, value)
+    attributes = b"* filter=spoil text eol=crlf working-tree-encoding=UTF-16 ident export-ignore\n"
+    files = {".gitattributes": attributes, "unix.txt": b"a\nb\n", "dos.txt": b"a\r\nb\r\n$Id$\n"}
+    with made(tmp_path, files) as workspace:
+        root = folder(tmp_path).files
+        before = picture(root)
+        assert before[b"dos.txt"][2] == files["dos.txt"]
+
+        def spoil() -> None:
+            for name in files:
+                (root / name).write_bytes(b"spoilt\n")
+
+        with calls(workspace, doing(spoil, fails=True)) as call:
+            call("act")
+            assert_same(before, picture(root))
+            call("write_file", file_path="new.txt", content="x\r\n")
+        workspace.undo()
+        workspace.redo()
+        assert (root / "new.txt").read_bytes() == b"x\r\n"
+    assert not (tmp_path / "hooked").exists()
+    assert not list(folder(tmp_path).ledger.glob("hooks/*-*"))
+    log = subprocess.run(
+        ["git", f"--git-dir={folder(tmp_path).ledger}", "log", "--format=%s", "main"],
+        env={
+            "PATH": os.environ["PATH"],
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CONFIG_NOSYSTEM": "1",
+        },
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert len(log.stdout.splitlines()) == 5
+
+
+def test_source_is_only_read(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    furnish(tmp_path / "source")
+    before = picture(tmp_path / "source")
+    with made(tmp_path) as workspace, calls(workspace) as call:
+        call("write_file", file_path="new.txt", content="x")
+        workspace.undo()
+    assert_same(before, picture(tmp_path / "source"))
+    assert isinstance(workspace, Workspace)

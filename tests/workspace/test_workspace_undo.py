@@ -1,0 +1,130 @@
+"""Undo, redo and restore: what others did stays, or the conflict is reported and nothing moves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened
+
+from wink_workspace.errors import ConflictError, EntryMissingError
+from wink_workspace.ledger import EntryKind
+from wink_workspace.sections import Plan
+from wink_workspace.session import ToolInvoked, WorkspaceRestored
+
+LINES = "".join(f"line {n}\n" for n in range(20))
+
+
+def test_undo_keeps_what_a_person_did_afterwards_in_the_same_file_and_in_others(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, {"a.txt": LINES.encode(), "b.txt": b"b\n"}) as workspace:
+        root = folder(tmp_path).files
+        with calls(workspace) as call:
+            call("read_file", file_path="a.txt")
+            call("edit_file", file_path="a.txt", old_string="line 2\n", new_string="TWO\n")
+        by_hand = (root / "a.txt").read_text().replace("line 17\n", "by hand\n")
+        (root / "a.txt").write_text(by_hand)
+        (root / "b.txt").write_text("also by hand\n")
+        workspace.undo()
+        assert (root / "a.txt").read_text() == LINES.replace("line 17\n", "by hand\n")
+        assert (root / "b.txt").read_text() == "also by hand\n"
+        workspace.redo()
+        assert (root / "a.txt").read_text() == by_hand
+
+
+def test_undo_that_meets_a_later_edit_changes_neither_files_nor_session(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
+        root = folder(tmp_path).files
+        with calls(workspace) as call:
+            call("planning_setup_plan", objective="Ship")
+            call("read_file", file_path="a.txt")
+            call("edit_file", file_path="a.txt", old_string="one", new_string="two")
+        (root / "a.txt").write_text("by hand\n")
+        files, state = picture(root), workspace.session.dump_state()
+        with pytest.raises(ConflictError, match=r"a\.txt"):
+            workspace.undo()
+        assert_same(files, picture(root))
+        assert workspace.session.dump_state() == state
+        assert next(workspace.log()).kind is EntryKind.EXTERNAL
+
+
+def test_undo_takes_back_the_plan_and_keeps_the_log(tmp_path: Path) -> None:
+    with made(tmp_path) as workspace, calls(workspace) as call:
+        call("planning_setup_plan", objective="First")
+        call("planning_setup_plan", objective="Second")
+        workspace.undo()
+        assert workspace.session[Plan].latest().objective == "First"
+        assert len(workspace.session[ToolInvoked].all()) == 2
+        assert len(workspace.session[WorkspaceRestored].all()) == 1
+        workspace.redo()
+        assert workspace.session[Plan].latest().objective == "Second"
+
+
+def test_file_that_an_undo_moved_must_be_read_again(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:
+        call("read_file", file_path="a.txt")
+        call("edit_file", file_path="a.txt", old_string="one", new_string="two")
+        workspace.undo()
+        refused = call("edit_file", file_path="a.txt", old_string="one", new_string="three")
+        assert not refused.result.success
+        call("read_file", file_path="a.txt")
+        again = call("edit_file", file_path="a.txt", old_string="one", new_string="three")
+        assert again.result.success
+
+
+def test_everything_can_be_undone_and_redone_also_after_opening_again(tmp_path: Path) -> None:
+    pictures = []
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:
+        root = folder(tmp_path).files
+        pictures.append(picture(root))
+        for n in range(3):
+            call("write_file", file_path=f"new/{n}.txt", content=f"{n}\n")
+            pictures.append(picture(root))
+        workspace.undo()
+    with reopened(tmp_path) as workspace:
+        for n in (1, 0):
+            workspace.undo()
+            assert_same(pictures[n], picture(root))
+        with pytest.raises(EntryMissingError):
+            workspace.undo()
+        for n in (1, 2, 3):
+            workspace.redo()
+            assert_same(pictures[n], picture(root))
+        with pytest.raises(EntryMissingError):
+            workspace.redo()
+
+
+@pytest.mark.behaviour(68)
+def test_partial_restore_touches_those_paths_alone(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"one\n", "sub/b.txt": b"b\n"}) as workspace:
+        root = folder(tmp_path).files
+
+        def change() -> None:
+            (root / "a.txt").write_bytes(b"two\n")
+            (root / "sub/b.txt").unlink()
+            (root / "sub/new.txt").write_bytes(b"new\n")
+
+        with calls(workspace, doing(change)) as call:
+            call("planning_setup_plan", objective="Ship")
+            call("act")
+        untouched = (root / "a.txt").stat()
+        workspace.restore(1, paths=["sub"])
+        assert picture(root).keys() == {b"a.txt", b"sub", b"sub/b.txt"}
+        assert (root / "a.txt").stat() == untouched
+        assert (root / "a.txt").read_bytes() == b"two\n"
+        assert workspace.session[Plan].latest().objective == "Ship"
+
+
+def test_restore_of_everything_takes_the_plan_along_and_can_be_restored_itself(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path) as workspace, calls(workspace) as call:
+        call("planning_setup_plan", objective="Ship")
+        call("write_file", file_path="a.txt", content="x")
+        workspace.restore(1)
+        assert workspace.session[Plan].latest() is None
+        assert not (folder(tmp_path).files / "a.txt").exists()
+        workspace.restore(3)
+        assert workspace.session[Plan].latest().objective == "Ship"
+        assert (folder(tmp_path).files / "a.txt").read_text() == "x"
