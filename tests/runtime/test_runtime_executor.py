@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from support import Note, Text, rig, tool
@@ -31,6 +32,13 @@ from wink_workspace.session import (
     SliceKind,
     ToolInvoked,
 )
+
+
+def _endless() -> dict[str, object]:
+    """Arguments that contain themselves."""
+    arguments: dict[str, object] = {}
+    arguments["text"] = arguments
+    return arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +384,55 @@ def test_a_redactor_sees_everything_that_is_kept_or_told() -> None:
     assert session[Note].latest() == Note("***.txt")
     assert "hunter2" not in repr(workspace.records)
     assert "hunter2" not in repr((kept.result, kept.event, failed.result, failed.event))
+
+
+def test_a_redactor_sees_what_rendering_and_policies_say() -> None:
+    @dataclass(frozen=True)
+    class Binary:
+        data: bytes
+
+        def render(self) -> str:
+            return self.data.decode()
+
+    class Telling(ToolPolicy):
+        name = "telling"
+
+        def check(
+            self, tool: Tool[Any, Any], params: object, *, context: ToolContext
+        ) -> PolicyDecision:
+            return PolicyDecision(allowed=True, reason="it holds hunter2")
+
+    def leak(params: Text, *, context: ToolContext) -> ToolResult[Binary]:
+        return ToolResult.ok(Binary(b"hunter2"))
+
+    leaky = Tool[Text, Binary](name="leak", description="Leak", handler=leak)
+    with rig(
+        leaky, policies=[Telling()], redact=lambda text: text.replace("hunter2", "***")
+    ) as workspace:
+        (event, text) = (workspace.call("leak").event, workspace.records[0].text)
+    assert (event.rendered_text, text) == ("***", "***")
+    assert event.decisions[0].reason == "it holds ***"
+
+
+@pytest.mark.parametrize("arguments", [{"text": "hunter2"}, {"text": object()}, _endless()])
+def test_a_redactor_that_raises_fails_the_call_and_nothing_it_failed_on_is_kept(
+    arguments: dict[str, object],
+) -> None:
+    def redact(text: str) -> str:
+        if "hunter2" in text:
+            raise ValueError("cannot redact hunter2")
+        return text
+
+    def act(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        assert context.filesystem is not None
+        context.filesystem.write_text("a.txt", "a")
+        return ToolResult.ok(None, f"used {params.text}")
+
+    with rig(tool(act), redact=redact) as workspace:
+        outcome = workspace.call("act", arguments)
+        assert not workspace.filesystem.exists("a.txt")
+        assert [record.outcome for record in workspace.records] == [Outcome.ROLLED_BACK]
+        assert "hunter2" not in repr((outcome.result, outcome.event, workspace.records))
 
 
 @pytest.mark.behaviour(20)

@@ -60,6 +60,8 @@ __all__ = ["ToolExecutor"]
 
 _log = logging.getLogger(__name__)
 
+_WITHHELD = "[withheld: it could not be redacted]"
+
 _AnyTool = Tool[Any, Any]
 _AnyResult = ToolResult[Any]
 
@@ -99,6 +101,7 @@ class ToolExecutor:
         heartbeat: Beats before and after each call, and when a handler asks.
         redact: Applied to every string of parameters and results before they enter the
             session, the journal, telemetry or the model's context. Files are not redacted.
+            If it raises, the call fails, and what it could not redact is withheld.
     """
 
     def __init__(
@@ -121,6 +124,7 @@ class ToolExecutor:
         self._budget_tracker = budget_tracker
         self._heartbeat = heartbeat or Heartbeat(session.clock)
         self._redact = redact
+        self._redact_or_withhold = None if redact is None else _withholding(redact)
         self._clock = session.clock
         self._transactions = transactions_of(session)
         self._offers = {
@@ -159,7 +163,7 @@ class ToolExecutor:
                     self._transactions.join(participants)
                     self._note_pending(attempt)
                     with self._transactions.gate.open():
-                        result = self._redacted(self._perform(attempt))
+                        result = _redacted(self._perform(attempt), self._redact)
                         event = self._record(attempt, result)
                         if result.success:
                             self._reduce(event)
@@ -167,7 +171,7 @@ class ToolExecutor:
                         self._commit(transaction, event)
                 except BaseException as error:  # noqa: BLE001 - the handler boundary: a bug becomes a failed call
                     answer, ending = _verdict(error, attempt)
-                    result = self._redacted(answer)
+                    result = _redacted(answer, self._redact_or_withhold)
                     event = self._record(attempt, result, error)
                 if not result.success:
                     ending = self._roll_back(transaction, event) or ending
@@ -263,9 +267,6 @@ class ToolExecutor:
 
     # Steps 7 to 9: keeping or undoing it, and the record
 
-    def _redacted(self, result: _AnyResult) -> _AnyResult:
-        return result if self._redact is None else serde.map_strings(result, self._redact)
-
     def _record(
         self, attempt: _Attempt, result: _AnyResult, error: BaseException | None = None
     ) -> ToolInvoked:
@@ -288,13 +289,8 @@ class ToolExecutor:
             error=trace,
             depth=self._transactions.depth - 1,
         )
-        if self._redact is None:
-            return event
-        return dataclasses.replace(
-            event,
-            params=serde.map_strings(event.params, self._redact),
-            error=None if trace is None else self._redact(trace),
-        )
+        redact = self._redact if error is None else self._redact_or_withhold
+        return event if redact is None else _redacted_event(event, redact)
 
     def _reduce(self, event: ToolInvoked) -> None:
         for fact in _facts(event):
@@ -370,6 +366,40 @@ def _facts(event: ToolInvoked) -> tuple[object, ...]:
     if event.success and dataclasses.is_dataclass(value) and not isinstance(value, type):
         return (value, event)
     return (event,)
+
+
+def _withholding(redact: Callable[[str], str]) -> Callable[[str], str]:
+    """*redact*, but what it fails on is withheld: a failed call needs its record, too."""
+
+    def redact_or_withhold(text: str) -> str:
+        try:
+            return redact(text)
+        except Exception as error:  # noqa: BLE001 - as the docstring says
+            # without its traceback, which may hold the text
+            _log.error("The redactor raised %s; the text is withheld", type(error).__name__)
+            return _WITHHELD
+
+    return redact_or_withhold
+
+
+def _redacted(result: _AnyResult, redact: Callable[[str], str] | None) -> _AnyResult:
+    return result if redact is None else serde.map_strings(result, redact)
+
+
+def _redacted_event(event: ToolInvoked, redact: Callable[[str], str]) -> ToolInvoked:
+    """*event*, whose result is redacted, without what rendering and policies brought back in."""
+    try:
+        params = serde.map_strings(event.params, redact)
+    except Exception:  # noqa: BLE001 - raw arguments may be anything
+        params = _WITHHELD
+    return dataclasses.replace(
+        event,
+        params=params,
+        rendered_text=redact(event.rendered_text),
+        text=redact(event.text),
+        decisions=serde.map_strings(event.decisions, redact),
+        error=None if event.error is None else redact(event.error),
+    )
 
 
 def _refusal(
