@@ -248,6 +248,15 @@ def test_nothing_is_deleted_when_the_new_pack_is_not_what_it_should_be(ledger, m
         assert sorted(found.id for found in ledger.store.loose.listed()) == before
 
 
+def test_the_empty_tree_is_there_even_when_nothing_leads_to_it(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        full = tree(ledger.store, {"f": b"1"})
+        call(writer, full, session=full)
+        ledger.maintain(Retention())
+        call(writer, EMPTY_TREE_ID)
+    assert_clean(tmp_path)
+
+
 def test_an_index_that_is_none_is_damage(ledger, tmp_path) -> None:
     (tmp_path / "ledger.git/objects/pack/pack-1.pack").write_bytes(b"x" * 40)
     (tmp_path / "ledger.git/objects/pack/pack-1.idx").write_bytes(b"x" * 40)

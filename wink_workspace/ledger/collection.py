@@ -5,27 +5,25 @@ objects are referred to by nothing yet.
 Rule 2: kept is what a ref leads to, up to the boundary of the history, and the empty tree. If
 anything of that cannot be read, nothing is deleted.
 Rule 3: an object is deleted only after a pack that has it is in place and was read back.
-Rule 4: a note says that deleting is under way. Dying in the middle leaves objects that refer
-to deleted ones, which nothing leads to but ``git fsck`` reports; whoever opens the ledger next
-finds the note and collects again.
+
+Dying in the middle leaves objects that nothing leads to, some of which refer to deleted ones.
+Plain git and ``git fsck`` take no offence at those, and the next collection deletes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final
 
 from wink_workspace.errors import LedgerDamagedError
 
 from .commits import parse_commit
-from .disk import ledger_failures
 from .git_tree import EMPTY_TREE_ID, GitTree
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .objects import ObjectStore
 from .packs import Pack
 
-__all__ = ["collect", "disk_bytes", "is_interrupted", "objects_of", "room_by_object"]
+__all__ = ["collect", "disk_bytes", "objects_of", "room_by_object"]
 
 _MAX_PACKS: Final = 8
 _MAX_WASTE: Final = 0.2
@@ -52,26 +50,15 @@ def collect(store: ObjectStore, *, kill_points: KillPoints = no_kill_points) -> 
         new = _packed(store, to_pack)
         staying, replaced = staying + new, _without(replaced, new)
     kill_points(KillPoint.PACK_WRITTEN)
-    note = _note(store)
-    with ledger_failures("what is not kept cannot be deleted"):
-        note.touch()
-        kill_points(KillPoint.DELETION_ANNOUNCED)
-        needed = kept.difference(*(pack.disk_bytes for pack in staying))
-        for found in loose:
-            if found.id not in needed:
-                store.loose.delete(found.id)
-                kill_points(KillPoint.LOOSE_DELETED)
-        for pack in replaced:
-            store.packs.delete(pack)
-            kill_points(KillPoint.PACK_DELETED)
-        kill_points(KillPoint.DELETION_OVER)
-        note.unlink()
+    needed = kept.difference(*(pack.disk_bytes for pack in staying))
+    for found in loose:
+        if found.id not in needed:
+            store.loose.delete(found.id)
+            kill_points(KillPoint.LOOSE_DELETED)
+    for pack in replaced:
+        store.packs.delete(pack)
+        kill_points(KillPoint.PACK_DELETED)
     store.forget()
-
-
-def is_interrupted(store: ObjectStore) -> bool:
-    """Whether somebody died in the middle of deleting."""
-    return _note(store).exists()
 
 
 def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[str]:
@@ -108,10 +95,6 @@ def room_by_object(store: ObjectStore) -> dict[str, int]:
 def disk_bytes(store: ObjectStore) -> int:
     """What all objects together take on the disk."""
     return store.packs.disk_bytes() + sum(found.disk_bytes for found in store.loose.listed())
-
-
-def _note(store: ObjectStore) -> Path:
-    return store.repository.directory / "wink" / "deleting"
 
 
 def _kept(store: ObjectStore) -> set[str]:

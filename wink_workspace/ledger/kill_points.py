@@ -32,8 +32,6 @@ class KillPoint(StrEnum):
     """The ref names the commit: the commit point is past."""
     PACK_WRITTEN = "pack-written"
     """Everything that is to be kept has its place; nothing is deleted yet."""
-    DELETION_ANNOUNCED = "deletion-announced"
-    """The note that objects are being deleted is in place."""
     LOOSE_DELETED = "loose-deleted"
     """One more loose object is deleted."""
     PACK_DELETED = "pack-deleted"
@@ -42,8 +40,6 @@ class KillPoint(StrEnum):
     """Older entries are no longer part of the history; their objects are still there."""
     DISCARD_FORGOTTEN = "discard-forgotten"
     """One more ref to thrown-away files is deleted."""
-    DELETION_OVER = "deletion-over"
-    """All that had to go is gone; the note is not removed yet."""
 
 
 KillPoints: TypeAlias = Callable[[KillPoint], None]

@@ -7,7 +7,6 @@
     refs/wink/discarded/<time>-...  what was thrown away
     wink/lines/<line>/              each line's writer lock and pending mark
     wink/at-work                    locked by every writer, see ``lock.SharedLock``
-    wink/deleting                   there while objects are being deleted
 
 ``Ledger`` opens; ``Line`` reads one line, without any lock; ``LineWriter`` adds to it.
 """
@@ -22,7 +21,7 @@ from typing import Final
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import EntryMissingError, LedgerError, UsageError
 
-from .collection import collect, disk_bytes, is_interrupted
+from .collection import disk_bytes
 from .discards import DISCARDED_REFS, Discarded, discarded_at
 from .history import MAIN_LINE, Line, LogEntry
 from .kill_points import KillPoints, no_kill_points
@@ -130,8 +129,8 @@ class Ledger:
     def write(self, name: str = MAIN_LINE) -> LineWriter:
         """A line of history, to add to; nobody else can until it is closed.
 
-        What a writer that died left half done is put in order first: git's locks, and a
-        deletion of objects. Its pending mark is not; see ``LineWriter.pending``.
+        Git's locks that a writer left when it died are deleted first. Its pending mark stays;
+        see ``LineWriter.pending``.
 
         Raises:
             EntryMissingError: If there is no such fork.
@@ -143,7 +142,8 @@ class Ledger:
         what = "the workspace" if name == MAIN_LINE else f"the fork {name!r}"
         lock = WriterLock(place / "lock", what=what, now=self._clock.now())
         try:
-            self._put_in_order(ref, owner_died=lock.owner_died)
+            if lock.owner_died:
+                self._delete_stale_locks(ref)
             writer = LineWriter(
                 self.store,
                 ref,
@@ -158,14 +158,9 @@ class Ledger:
         self._writers.append(writer)
         return writer
 
-    def _put_in_order(self, ref: str, *, owner_died: bool) -> None:
-        if not owner_died and not is_interrupted(self.store):
-            return
+    def _delete_stale_locks(self, ref: str) -> None:
         with self._at_work().alone() as is_alone:
-            if owner_died:
-                delete_stale_locks(self._directory, *([] if is_alone else [ref]))
-            if is_alone and is_interrupted(self.store):
-                collect(self.store, kill_points=self._kill_points)
+            delete_stale_locks(self._directory, *([] if is_alone else [ref]))
         self.store.forget()
 
     def _at_work(self) -> SharedLock:
