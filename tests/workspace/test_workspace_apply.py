@@ -1,0 +1,280 @@
+"""The way back to the source: all of it or nothing, and never over what others changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from itertools import count
+from pathlib import Path
+
+import pytest
+from workspace_support import created, git, make_tree, state, tree_of, write
+
+from wink_workspace.errors import (
+    ConflictError,
+    FilesystemError,
+    RollbackError,
+    UsageError,
+)
+from wink_workspace.filesystem.disk_tree import DiskTree
+from wink_workspace.ledger import Retention
+from wink_workspace.workspace import Workspace, WorkspaceConfig
+
+FILES: dict[str, str | bytes | None] = {
+    "a.txt": "one\ntwo\nthree\n",
+    "run.sh": "#!/bin/sh\n",
+    "dir/b.txt": "b\n",
+    "dir/sub/c.bin": bytes(range(256)),
+    "link": "-> a.txt",
+    "empty": None,
+}
+
+
+def change_everything(files: Path) -> None:
+    """Every kind of change there is, made outside of any call."""
+    (files / "a.txt").write_text("one\nTWO\nthree\n")
+    (files / "run.sh").chmod(0o644)
+    (files / "dir/b.txt").unlink()
+    (files / "dir/sub/c.bin").unlink()
+    (files / "dir/sub").rmdir()
+    (files / "dir/sub").write_text("a file now\n")
+    (files / "link").unlink()
+    (files / "link").symlink_to("elsewhere")
+    (files / "empty").rmdir()
+    (files / "empty").symlink_to("/nowhere")
+    make_tree(files / "new", {"deep/x": "#!/bin/sh\nx\n", "void": None})
+
+
+def files_of(workspace: Workspace, tmp_path: Path) -> Path:
+    return state(tmp_path).folder(workspace.info.id).files
+
+
+@pytest.mark.behaviour(42)
+def test_the_source_gets_every_kind_of_change(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        change_everything(files_of(workspace, tmp_path))
+        applied = workspace.apply()
+        assert tree_of(tmp_path / "source") == tree_of(files_of(workspace, tmp_path))
+        assert "dir/sub/c.bin" in applied.paths
+        assert workspace.apply().paths == (), "there is nothing left to do"
+
+
+@pytest.mark.parametrize("path", ["a.txt", "dir/b.txt", "dir/sub/mine", "new/deep/x", "run.sh"])
+def test_one_path_changed_in_the_source_keeps_all_from_being_written(
+    tmp_path: Path, path: str
+) -> None:
+    with created(tmp_path, FILES) as workspace:
+        change_everything(files_of(workspace, tmp_path))
+        make_tree(tmp_path / "source", {path: "of a human\n"})
+        before = tree_of(tmp_path / "source")
+        with pytest.raises(ConflictError, match=path.partition("/")[0]):
+            workspace.apply()
+        assert tree_of(tmp_path / "source") == before
+
+
+def test_all_conflicts_are_named(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        change_everything(files_of(workspace, tmp_path))
+        make_tree(tmp_path / "source", {"a.txt": "x", "dir/b.txt": "y"})
+        with pytest.raises(ConflictError, match=r"a\.txt, dir/b\.txt"):
+            workspace.apply()
+
+
+def test_other_paths_of_the_source_may_have_changed(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        write(workspace, **{"new.txt": "new"})
+        make_tree(tmp_path / "source", {"a.txt": "of a human\n"})
+        assert workspace.apply().paths == ("new.txt",)
+        assert (tmp_path / "source/a.txt").read_text() == "of a human\n"
+
+
+def test_a_second_apply_brings_what_came_since_and_an_undo_back(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        write(workspace, **{"new.txt": "1"})
+        workspace.apply()
+        (files_of(workspace, tmp_path) / "new.txt").write_text("2")
+        workspace.apply()
+        assert (tmp_path / "source/new.txt").read_text() == "2"
+        workspace.restore(1)
+        workspace.apply()
+        assert not (tmp_path / "source/new.txt").exists()
+
+
+@pytest.mark.behaviour(42)
+def test_nothing_is_written_through_a_link_in_the_source(tmp_path: Path) -> None:
+    outside = make_tree(tmp_path / "outside", {"b.txt": "b\n", "sub/c.bin": bytes(range(256))})
+    with created(tmp_path, FILES) as workspace:
+        (files_of(workspace, tmp_path) / "dir/b.txt").write_text("changed")
+        (files_of(workspace, tmp_path) / "dir/fresh").write_text("fresh")
+        (tmp_path / "source/dir").rename(tmp_path / "moved")
+        (tmp_path / "source/dir").symlink_to(outside)
+        before = tree_of(outside)
+        with pytest.raises(ConflictError):
+            workspace.apply()
+        assert tree_of(outside) == before
+
+
+@pytest.mark.behaviour(31)
+def test_no_git_directory_is_touched_in_any_spelling(tmp_path: Path) -> None:
+    nested = {"sub/.git/config": "[core]\n", "sub/x": "x", "gone/.git/HEAD": "h", "gone/y": "y"}
+    with created(tmp_path, {**FILES, **nested}) as workspace:
+        files = files_of(workspace, tmp_path)
+        make_tree(tmp_path / "source/.git", {"HEAD": "ref: refs/heads/main\n"})
+        make_tree(files, {".git/hooks/post": "evil", ".GIT/x": "evil", "sub/x": "changed"})
+        (files / "sub/.git/config").write_text("[core]\nhooksPath = evil\n")
+        make_tree(files, {"gone/y": "y"})
+        for path in ("gone/y", "gone/.git/HEAD"):
+            (files / path).unlink()
+        (files / "gone/.git").rmdir()
+        (files / "gone").rmdir()
+        applied = workspace.apply()
+    assert applied.paths == ("gone/y", "sub/x")
+    assert {".git/hooks/post", ".GIT/x", "sub/.git/config"} < set(applied.left_out)
+    source = tmp_path / "source"
+    assert not (source / ".git/hooks").exists()
+    assert not (source / ".GIT").exists()
+    assert (source / "sub/.git/config").read_text() == "[core]\n"
+    assert (source / "gone/.git/HEAD").exists()
+
+
+def test_a_failure_at_any_step_takes_back_what_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fail at step 1, 2, 3, ... of the writes until none fails; no failure leaves a trace."""
+    with created(tmp_path, FILES) as workspace:
+        source = tmp_path / "source"
+        (source / "dir/b.txt").chmod(0o600)
+        before = tree_of(source)
+        change_everything(files_of(workspace, tmp_path))
+        for n in count(1):
+            with monkeypatch.context() as patched:
+                fail_at(patched, source, n)
+                try:
+                    workspace.apply()
+                except FilesystemError:
+                    assert tree_of(source) == before, f"trace left after step {n}"
+                    continue
+            assert n > 8, "as many steps as there are changes"
+            break
+
+
+def fail_at(patched: pytest.MonkeyPatch, root: Path, n: int) -> None:
+    """Let the n-th change below *root* fail, and only that one."""
+    steps = count(1)
+
+    def wrapped(name: str):
+        original = getattr(DiskTree, name)
+
+        def run(self: DiskTree, path, *args, **kwargs):
+            if self.root == root and next(steps) == n:
+                raise FilesystemError(f"{path}: {os.strerror(errno.EIO)}")
+            return original(self, path, *args, **kwargs)
+
+        patched.setattr(DiskTree, name, run)
+
+    for name in ("write_file", "make_directory", "make_symlink", "delete", "set_executable"):
+        wrapped(name)
+
+
+def test_an_apply_that_was_killed_at_any_step_is_finished_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill cannot take back, so the next apply must know the half that it finds."""
+    with created(tmp_path, FILES) as workspace:
+        source, applied = tmp_path / "source", state(tmp_path).folder(workspace.info.id).applied
+        change_everything(files_of(workspace, tmp_path))
+        for n in count(1):
+            with monkeypatch.context() as patched:
+                fail_at(patched, source, n)
+                patched.setattr("wink_workspace.workspace.applying._take_back", lambda *_: 1 / 0)
+                try:
+                    workspace.apply()
+                except ZeroDivisionError:
+                    pass
+                else:
+                    break
+            with (files_of(workspace, tmp_path) / "log.txt").open("a") as more:
+                more.write("what came later\n")
+            workspace.apply()
+            assert tree_of(source) == tree_of(files_of(workspace, tmp_path)), f"killed at {n}"
+            shutil.rmtree(source)
+            make_tree(source, FILES)
+            applied.unlink()
+        assert n > 8, "as many steps as there are changes"
+
+
+def test_what_changes_during_an_apply_is_kept_and_all_else_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with created(tmp_path, FILES) as workspace:
+        source = tmp_path / "source"
+        change_everything(files_of(workspace, tmp_path))
+        before = tree_of(source)
+
+        def delete(self: DiskTree, *args, original=DiskTree.delete, **kwargs) -> None:
+            (source / "a.txt").write_text("of a human, just now\n")
+            original(self, *args, **kwargs)
+
+        monkeypatch.setattr(DiskTree, "delete", delete)
+        with pytest.raises(ConflictError, match=r"a\.txt changed just now"):
+            workspace.apply()
+        after = tree_of(source)
+        assert after.pop("a.txt") != before.pop("a.txt")
+        assert after == before
+
+
+def test_a_source_that_cannot_be_put_back_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with created(tmp_path, FILES) as workspace:
+        change_everything(files_of(workspace, tmp_path))
+
+        def fails(self: DiskTree, path, *args, **kwargs) -> None:
+            raise FilesystemError(f"{path}: {os.strerror(errno.EIO)}")
+
+        for name in ("write_file", "make_directory", "make_symlink"):
+            monkeypatch.setattr(DiskTree, name, fails)
+        with pytest.raises(RollbackError, match=r"could not be put back: .*sub/c\.bin"):
+            workspace.apply()
+
+
+def test_a_pipe_in_the_place_of_a_file_is_a_conflict(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        change_everything(files_of(workspace, tmp_path))
+        (tmp_path / "source/a.txt").unlink()
+        os.mkfifo(tmp_path / "source/a.txt")
+        with pytest.raises(ConflictError, match=r"a\.txt"):
+            workspace.apply()
+
+
+def test_what_was_imported_is_kept_however_little_history_is(tmp_path: Path) -> None:
+    make_tree(tmp_path / "source", FILES)
+    config = WorkspaceConfig(retention=Retention(budget_bytes=1))
+    with Workspace.create(tmp_path / "source", storage=state(tmp_path), config=config) as workspace:
+        write(workspace, **{"new.txt": "new"})
+        workspace.maintain()
+        assert workspace.forks() == ()
+        assert workspace.apply().paths == ("new.txt",)
+
+
+def test_a_source_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        (tmp_path / "source").rename(tmp_path / "elsewhere")
+        with pytest.raises(UsageError, match="source"):
+            workspace.apply()
+
+
+def test_a_patch_is_what_git_applies_to_the_source(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        write(workspace, **{"new.txt": "new\n", ".git/config": "evil"})
+        (files_of(workspace, tmp_path) / "a.txt").write_bytes(b"\xff\n")
+        before = tree_of(tmp_path / "source")
+        applied = workspace.apply("patch")
+        assert applied.paths == ("a.txt", "new.txt")
+        assert applied.left_out == (".git", ".git/config")
+        assert tree_of(tmp_path / "source") == before
+        patch = tmp_path / "p.patch"
+        patch.write_text(applied.patch, errors="surrogateescape")
+        git(tmp_path / "source", "apply", str(patch))
+        assert (tmp_path / "source/a.txt").read_bytes() == b"\xff\n"

@@ -1,0 +1,147 @@
+"""One new branch in the source's repository, and nothing else in it changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from workspace_support import git, make_tree, state, tree_of, write
+
+from wink_workspace.errors import ConflictError, UsageError
+from wink_workspace.workspace import Workspace
+
+
+def repository(tmp_path: Path) -> Path:
+    source = make_tree(
+        tmp_path / "source",
+        {
+            "a.txt": "1\n2\n3\n4\n5\n6\n7\n",
+            "run.sh": "#!/bin/sh\n",
+            ".gitignore": "*.log\n",
+            "d/e": "e",
+        },
+    )
+    git(source, "init", "-q", "-b", "main")
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "one")
+    return source
+
+
+def opened(tmp_path: Path) -> tuple[Workspace, Path]:
+    workspace = Workspace.create(tmp_path / "source", storage=state(tmp_path))
+    return workspace, state(tmp_path).folder(workspace.info.id).files
+
+
+def test_the_branch_is_head_with_our_changes_and_nothing_else_moves(tmp_path: Path) -> None:
+    source = repository(tmp_path)
+    workspace, files = opened(tmp_path)
+    with workspace:
+        write(workspace, **{"new/x": "x\n", "noise.log": "n", ".gitattributes": "* text\n"})
+        (files / "a.txt").write_text("1\n2\nthree\n4\n5\n6\n7\n")
+        (files / "run.sh").chmod(0o644)
+        (files / "d/e").unlink()
+        (files / "l").symlink_to("a.txt")
+        before = tree_of(source)
+        applied = workspace.apply("branch", branch="ours/one")
+    assert applied.left_out == ("noise.log",)
+    assert git(source, "rev-parse", "ours/one").strip() == applied.commit
+    assert git(source, "rev-parse", "ours/one^") == git(source, "rev-parse", "HEAD")
+    raw = git(source, "diff", "--summary", "--name-status", "main", "ours/one").split("\n")
+    assert raw[:6] == ["A\t.gitattributes", "M\ta.txt", "D\td/e", "A\tl", "A\tnew/x", "M\trun.sh"]
+    git(source, "fsck", "--strict")
+    after = tree_of(source)
+    written = {path for path in after if after[path] != before.get(path)}
+    allowed = (".git/objects", ".git/refs/heads/ours", ".git/logs")
+    assert all(path.startswith(allowed) for path in written), written
+    assert before.keys() <= after.keys()
+
+
+def test_uncommitted_work_of_the_user_is_not_in_the_commit(tmp_path: Path) -> None:
+    source = repository(tmp_path)
+    (source / "a.txt").write_text("1\n2\n3\n4\n5\n6\nmine\n")
+    workspace, files = opened(tmp_path)
+    with workspace:
+        (files / "a.txt").write_text("ours\n2\n3\n4\n5\n6\nmine\n")
+        workspace.apply("branch", branch="b")
+    assert git(source, "show", "b:a.txt") == "ours\n2\n3\n4\n5\n6\n7\n"
+
+
+def test_an_edit_over_uncommitted_work_is_a_conflict_and_makes_no_branch(tmp_path: Path) -> None:
+    source = repository(tmp_path)
+    (source / "a.txt").write_text("1\n2\n3\n4\n5\n6\nmine\n")
+    workspace, files = opened(tmp_path)
+    with workspace:
+        (files / "a.txt").write_text("1\n2\n3\n4\n5\n6\nours\n")
+        with pytest.raises(ConflictError, match=r"a\.txt"):
+            workspace.apply("branch", branch="b")
+    assert git(source, "branch", "--list", "b") == ""
+
+
+def test_a_file_deleted_here_and_changed_there_is_a_conflict(tmp_path: Path) -> None:
+    source = repository(tmp_path)
+    workspace, files = opened(tmp_path)
+    (source / "d/e").write_text("changed")
+    git(source, "commit", "-qam", "two")
+    with workspace:
+        (files / "d/e").unlink()
+        with pytest.raises(ConflictError, match="d/e"):
+            workspace.apply("branch", branch="b")
+
+
+def test_a_mode_changed_there_and_a_content_here_are_both_kept(tmp_path: Path) -> None:
+    source = repository(tmp_path)
+    workspace, files = opened(tmp_path)
+    (source / "a.txt").chmod(0o755)
+    git(source, "commit", "-qam", "two")
+    with workspace:
+        (files / "a.txt").write_text("ours\n")
+        (files / "a.txt").chmod(0o644)
+        (files / "run.sh").chmod(0o644)
+        workspace.apply("branch", branch="b")
+    assert git(source, "ls-tree", "b", "a.txt").startswith("100755")
+    assert git(source, "ls-tree", "b", "run.sh").startswith("100644")
+    assert git(source, "show", "b:a.txt") == "ours\n"
+
+
+@pytest.mark.parametrize(
+    ("branch", "says"), [("main", "already"), ("bad..name", "cannot be"), ("-x", "cannot be")]
+)
+def test_a_taken_or_impossible_name_is_refused(tmp_path: Path, branch: str, says: str) -> None:
+    source = repository(tmp_path)
+    workspace, _ = opened(tmp_path)
+    before = tree_of(source)
+    with workspace, pytest.raises(UsageError, match=says):
+        workspace.apply("branch", branch=branch)
+    assert tree_of(source) == before
+
+
+def test_a_source_without_repository_or_commit_is_refused(tmp_path: Path) -> None:
+    source = make_tree(tmp_path / "source", {"a": "a"})
+    workspace, _ = opened(tmp_path)
+    with workspace:
+        with pytest.raises(UsageError, match="not the top"):
+            workspace.apply("branch", branch="b")
+        git(source, "init", "-q")
+        with pytest.raises(UsageError, match="no commit"):
+            workspace.apply("branch", branch="b")
+
+
+def test_what_is_inside_a_submodule_or_a_git_directory_is_left_out(tmp_path: Path) -> None:
+    source = repository(tmp_path)
+    git(source, "clone", "-q", ".", "module")
+    git(source, "add", "module")
+    git(source, "commit", "-qm", "module")
+    workspace, files = opened(tmp_path)
+    with workspace:
+        (files / "module/a.txt").write_text("changed\n")
+        (files / "module/.git/config").write_text("evil")
+        (files / "b\\c").write_text("x")
+        write(workspace, **{"d/.git/hooks/post": "evil", "y": "y"})
+        applied = workspace.apply("branch", branch="b")
+    assert applied.paths == ("y",)
+    assert set(applied.left_out) == {
+        "b\\c",
+        "d/.git/hooks/post",
+        "module/.git/config",
+        "module/a.txt",
+    }

@@ -1,0 +1,115 @@
+"""Forks: lines of their own, with files of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from workspace_support import created, state, tree_of, write
+
+from wink_workspace.errors import EntryMissingError, LedgerBusyError, UsageError
+from wink_workspace.filesystem.disk_tree import DiskTree
+from wink_workspace.workspace import Workspace
+
+FILES: dict[str, str | bytes | None] = {
+    "a.txt": "a\n",
+    "run.sh": "#!/bin/sh\n",
+    "d/link": "-> ../a.txt",
+    "empty": None,
+}
+
+
+def test_a_fork_begins_with_the_same_files_and_history(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        write(workspace, **{"b.txt": "b"})
+        (state(tmp_path).folder(workspace.info.id).files / "outside").write_text("human")
+        workspace.fork("try")
+        folder = state(tmp_path).folder(workspace.info.id)
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+            assert tree_of(folder.of_line("try").files) == tree_of(folder.files)
+            assert [e.id for e in fork.log()] == [e.id for e in workspace.log()]
+
+
+def test_neither_line_sees_what_the_other_does(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        workspace.fork("try")
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+            write(fork, fork="f")
+            write(workspace, main="m")
+            assert {path.name for path in fork.files.glob("*").paths} >= {"fork"}
+            assert "main" not in fork.diff()
+            assert "fork" not in workspace.diff()
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+            assert fork.files.read_text("fork").text == "f"
+            fork.undo()
+            assert not fork.files.exists("fork")
+
+
+def test_two_lines_are_open_in_two_processes_at_once_and_one_line_is_not(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        workspace.fork("try")
+        opening = (
+            "import sys\n"
+            "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
+            "w = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]), line=sys.argv[3])\n"
+            "print(w.files.read_text('a.txt').text)\n"
+            "w.close()\n"
+        )
+        command = [sys.executable, "-c", opening, str(tmp_path / "state"), workspace.info.id]
+        done = subprocess.run([*command, "try"], capture_output=True, text=True, check=False)
+        assert done.stdout == "a\n"
+        done = subprocess.run([*command, "main"], capture_output=True, text=True, check=False)
+        assert "in use by process" in done.stderr
+
+
+def test_a_crash_while_the_files_are_copied_leaves_nothing_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with created(tmp_path, FILES) as workspace:
+        workspace.fork("try")
+        folder = state(tmp_path).folder(workspace.info.id)
+        with monkeypatch.context() as patched:
+            patched.setattr(DiskTree, "put_symlink", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                Workspace.open(workspace.info.id, storage=state(tmp_path), line="try")
+        assert not folder.of_line("try").files.exists()
+        Workspace.open(workspace.info.id, storage=state(tmp_path), line="try").close()
+        assert tree_of(folder.of_line("try").files) == tree_of(folder.files)
+
+
+def test_a_deleted_fork_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        workspace.fork("try")
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+            write(fork, old="old")
+            with pytest.raises(LedgerBusyError):
+                workspace.delete_fork("try")
+        workspace.delete_fork("try")
+        assert workspace.forks() == ()
+        with pytest.raises(EntryMissingError):
+            Workspace.open(workspace.info.id, storage=state(tmp_path), line="try")
+        workspace.fork("try")
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+            assert not fork.files.exists("old")
+
+
+@pytest.mark.parametrize("name", ["main", "a/b", "..", "", "try", "imported"])
+def test_a_fork_needs_a_free_and_simple_name(tmp_path: Path, name: str) -> None:
+    with created(tmp_path, FILES) as workspace:
+        workspace.fork("try")
+        with pytest.raises(UsageError):
+            workspace.fork(name)
+        assert workspace.forks() == ("try",)
+
+
+def test_a_workspace_whose_fork_is_open_is_not_deleted(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        workspace.fork("try")
+        which = workspace.info.id
+    with Workspace.open(which, storage=state(tmp_path), line="try"):
+        with pytest.raises(LedgerBusyError):
+            Workspace.delete(which, storage=state(tmp_path))
+    Workspace.delete(which, storage=state(tmp_path))
+    assert list(state(tmp_path).all()) == []

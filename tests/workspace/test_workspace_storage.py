@@ -1,0 +1,82 @@
+"""Where workspaces live: found by their ids, made whole or not at all."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from workspace_support import created, state
+
+from wink_workspace import workspace as package
+from wink_workspace.errors import UsageError
+from wink_workspace.workspace import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
+
+
+def add(storage: WorkspaceStorage, day: int) -> WorkspaceInfo:
+    def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
+        return WorkspaceInfo(folder.path.name, "/somewhere", datetime(2026, 1, day, tzinfo=UTC))
+
+    return storage.add(fill)
+
+
+def test_workspaces_are_listed_newest_first(tmp_path: Path) -> None:
+    assert list(WorkspaceStorage(tmp_path).all()) == []
+    older, newer = add(WorkspaceStorage(tmp_path), 1), add(WorkspaceStorage(tmp_path), 2)
+    assert list(WorkspaceStorage(tmp_path).all()) == [newer, older]
+
+
+def test_the_beginning_of_an_id_is_enough_when_only_one_has_it(tmp_path: Path) -> None:
+    storage = WorkspaceStorage(tmp_path)
+    info = add(storage, 1)
+    assert storage.folder(info.id[:3]).info() == info
+    (tmp_path / "workspaces" / info.id).rename(tmp_path / "workspaces" / "gone")
+    with pytest.raises(UsageError, match="no workspaces are called 'zz'"):
+        storage.folder("zz")
+
+
+@pytest.mark.parametrize("which", ["", "../x", "/"])
+def test_nothing_else_than_an_id_leads_to_a_folder(tmp_path: Path, which: str) -> None:
+    storage = WorkspaceStorage(tmp_path)
+    add(storage, 1)
+    with pytest.raises(UsageError, match="There are: "):
+        storage.folder(which)
+
+
+def test_a_workspace_whose_making_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        WorkspaceStorage(tmp_path).add(lambda _: 1 / 0)
+    assert list((tmp_path / "workspaces").iterdir()) == []
+
+
+@pytest.mark.parametrize("about", ["", "{}", '{"version": 99}', "[]"])
+def test_a_folder_that_was_not_finished_is_no_workspace(tmp_path: Path, about: str) -> None:
+    storage = WorkspaceStorage(tmp_path)
+    info = add(storage, 1)
+    (tmp_path / "workspaces" / info.id / "about.json").write_text(about)
+    assert list(storage.all()) == []
+
+
+@pytest.mark.behaviour(36)
+def test_the_history_lies_outside_of_the_files_and_of_the_source(tmp_path: Path) -> None:
+    with created(tmp_path, {"a": "a"}) as workspace:
+        folder = state(tmp_path).folder(workspace.info.id)
+        assert not folder.ledger.is_relative_to(folder.files)
+        assert not folder.ledger.is_relative_to(tmp_path / "source")
+        assert [path.name for path in (tmp_path / "source").iterdir()] == ["a"]
+
+
+def test_a_removed_workspace_is_gone_whatever_modes_are_in_it(tmp_path: Path) -> None:
+    storage = WorkspaceStorage(tmp_path)
+    folder = storage.folder(add(storage, 1).id)
+    (folder.path / "shut" / "in").mkdir(parents=True)
+    (folder.path / "shut").chmod(0)
+    storage.remove(folder)
+    assert not folder.path.exists()
+
+
+def test_the_package_offers_its_names_and_no_others() -> None:
+    assert set(package.__all__) <= set(dir(package))
+    assert package.WorkspaceStorage is WorkspaceStorage
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = package.Nothing
