@@ -1,7 +1,7 @@
 """The command ``wink-workspace``.
 
-Exit codes: 0 done; 1 the run ended early or a call could not be undone; 2 wrong usage, also a
-file or directory that cannot be used; 130 interrupted by Ctrl-C.
+Exit codes: 0 done; 1 it could not be done (a run that ended early, a conflict, a workspace in
+use); 2 wrong usage, also a file or directory that cannot be used; 130 interrupted by Ctrl-C.
 """
 
 from __future__ import annotations

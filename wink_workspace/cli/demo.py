@@ -46,7 +46,7 @@ def play_demo(console: Console, patch: Path) -> None:
         UsageError: If the package cannot be found, or *patch* cannot be written.
     """
     source = _package_source()
-    demo = Run(source, more_sections=(_formatting_section(),))
+    demo = Run.over_copy(source, more_sections=(_formatting_section(),))
     console.print(f"[bold]The package[/] {PACKAGE} {version(PACKAGE)}, a copy held in memory")
     console.print(f"[bold]The task[/]    rename {OLD_NAME} to {NEW_NAME} wherever it is used\n")
     agent = _Agent(demo.session)

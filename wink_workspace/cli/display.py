@@ -1,23 +1,36 @@
-"""What a run looks like to a person: one line a call, as it happens.
+"""What people see: calls as they happen, histories as tables, diffs in colours.
 
-Lines go to the console given. While a call is under way a terminal shows which; anything else
-gets the lines alone.
+A terminal gets tables that fit, colours, a spinner, and no control character of a file or a
+model; anything else gets the plain text, of diffs every byte.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 from rich.text import Text
 
+from wink_workspace.environment import Environment
 from wink_workspace.session import Outcome, Session, ToolInvoked
 
-__all__ = ["called", "consoles", "show_calls"]
+__all__ = [
+    "called",
+    "consoles",
+    "print_diff",
+    "print_table",
+    "printable",
+    "show_calls",
+    "waiting",
+]
 
 _SHORT = 96
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
 _STYLES = {
     Outcome.COMMITTED: ("✓", "green"),
     Outcome.ROLLED_BACK: ("↩", "yellow"),
@@ -25,12 +38,60 @@ _STYLES = {
 }
 
 
-def consoles(*, stdout_color: bool, stderr_color: bool) -> tuple[Console, Console]:
+def consoles(environment: Environment) -> tuple[Console, Console]:
     """A console for results and one for progress and errors."""
     return (
-        Console(no_color=not stdout_color, highlight=False, soft_wrap=True),
-        Console(stderr=True, no_color=not stderr_color, highlight=False, soft_wrap=True),
+        Console(no_color=not environment.stdout_color, highlight=False, soft_wrap=True),
+        Console(
+            stderr=True, no_color=not environment.stderr_color, highlight=False, soft_wrap=True
+        ),
     )
+
+
+@contextmanager
+def waiting(environment: Environment, what: str) -> Generator[None]:
+    """Show on a terminal that something takes its time."""
+    _, err = consoles(environment)
+    if not environment.shows_progress:
+        yield
+        return
+    with err.status(what):
+        yield
+
+
+def printable(text: str) -> str:
+    """*text* without what would steer a terminal; lines and tabs stay."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+
+
+def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows of text: a table for a terminal, its last column cut to fit; else lines of tabs."""
+    shown = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
+    if not console.is_terminal:
+        for row in shown:
+            console.print("\t".join(row), markup=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for n, head in enumerate(heads):
+        width = max(cell_len(row[n]) for row in [heads, *shown])
+        is_last = n == len(heads) - 1
+        table.add_column(
+            head, no_wrap=True, overflow="ellipsis", min_width=None if is_last else width
+        )
+    for row in shown:
+        table.add_row(*map(Text, row))
+    console.print(table, soft_wrap=False)
+
+
+def print_diff(console: Console, diff: str) -> None:
+    """A diff: in colours for a terminal, else byte for byte."""
+    if not console.is_terminal:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(diff.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.flush()
+        return
+    for line in diff.splitlines():
+        console.print(printable(line), style=_DIFF_STYLES.get(line[:1]), markup=False)
 
 
 def called(event: ToolInvoked) -> Text:

@@ -1,4 +1,4 @@
-"""A run over a copy of a directory: what is put together, and what comes of it."""
+"""A run over the files of a directory or a workspace: what is put together, what comes of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wink_workspace.adapters import ProviderAdapter
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem import HostMount, MemoryFilesystem, render_diff
+from wink_workspace.filesystem import Filesystem, HostMount, MemoryFilesystem, render_diff
 from wink_workspace.prompt import MarkdownSection, Prompt, Section
 from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 from wink_workspace.session import Session, ToolInvoked
@@ -27,7 +27,7 @@ class RunReport:
     patch: str
 
 
-def file_sections(files: MemoryFilesystem) -> list[Section[None]]:
+def file_sections(files: Filesystem) -> list[Section[None]]:
     """The sections that every run has: its task, its files, its plan."""
     return [
         MarkdownSection(
@@ -40,19 +40,23 @@ def file_sections(files: MemoryFilesystem) -> list[Section[None]]:
 
 
 class Run:
-    """One evaluation over the files below *source*, which is read and never written.
+    """One evaluation over *files*.
 
     Args:
-        source: A directory.
+        files: What the run works on.
+        session: Where it leaves its state; a new one when left out.
         more_sections: Beside the files and the plan.
-
-    Raises:
-        MountError: If *source* cannot be copied.
     """
 
-    def __init__(self, source: Path, *, more_sections: tuple[Section[None], ...] = ()) -> None:
-        self.files = MemoryFilesystem(mounts=[HostMount(source)])
-        self.session = Session()
+    def __init__(
+        self,
+        files: Filesystem,
+        *,
+        session: Session | None = None,
+        more_sections: tuple[Section[None], ...] = (),
+    ) -> None:
+        self.files = files
+        self.session = session or Session()
         self._before = self.files.snapshot()
         self._prompt = Prompt(
             ns="wink-workspace",
@@ -61,16 +65,26 @@ class Run:
             sections=[*file_sections(self.files), *more_sections],
         )
 
+    @classmethod
+    def over_copy(cls, source: Path, *, more_sections: tuple[Section[None], ...] = ()) -> Run:
+        """A run over a copy in memory of the directory *source*, which is never written.
+
+        Raises:
+            MountError: If *source* cannot be copied.
+        """
+        return cls(MemoryFilesystem(mounts=[HostMount(source)]), more_sections=more_sections)
+
     def evaluate(
         self, adapter: ProviderAdapter[None], *, display: Callable[[], AbstractContextManager[None]]
     ) -> RunReport:
         """Run *adapter* to its end inside *display*; raises what ``evaluate`` raises."""
+        n_earlier = len(self.session[ToolInvoked])
         with display():
             response = adapter.evaluate(self._prompt, session=self.session)
         changes = self.files.changes(self._before)
         return RunReport(
             answer=response.text,
-            calls=self.session[ToolInvoked].all(),
+            calls=self.session[ToolInvoked].all()[n_earlier:],
             changed_paths=tuple(str(change.path) for change in changes),
             patch=render_diff(changes),
         )

@@ -1,0 +1,285 @@
+"""Workspaces on disk from the command line: a whole story, and each command's answers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.cli import main
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+
+GIT = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "PATH": "/usr/bin:/bin",
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@example.org",
+}
+
+
+def call(name: str, **arguments: object) -> dict[str, object]:
+    return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+EDIT = call("edit_file", file_path="a.py", old_string="helo", new_string="hello")
+MENDING = [EDIT, call("read_file", file_path="a.py"), EDIT, {"text": "Mended."}]
+
+
+class Shell:
+    """Runs commands with a state directory of their own."""
+
+    def __init__(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.tmp_path = tmp_path
+        self._capsys = capsys
+        self.source = tmp_path / "source"
+        self.source.mkdir()
+        (self.source / "a.py").write_text("print('helo')\n")
+        (self.source / "b.py").write_text("b\n")
+
+    def __call__(self, *arguments: object, fails: int = 0) -> str:
+        """What a command prints on stdout, or on stderr if it is to fail with this code."""
+        code = main([str(argument) for argument in arguments])
+        captured = self._capsys.readouterr()
+        assert code == fails, captured.err
+        return captured.err if fails else captured.out
+
+    def new(self) -> str:
+        return self("new", self.source).split(":")[0]
+
+    def play(self, workspace: str, *turns: dict[str, object]) -> str:
+        script = self.tmp_path / "script.jsonl"
+        script.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
+        return self("run", "--script", script, "--workspace", workspace)
+
+    def git(self, *arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=self.source,
+            env=GIT,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    def entries(self, workspace: str) -> list[dict[str, object]]:
+        return json.loads(self("log", workspace, "--json"))
+
+    @property
+    def storage(self) -> WorkspaceStorage:
+        return WorkspaceStorage(self.tmp_path / "state" / "wink-workspace")
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Shell(tmp_path, capsys)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+@pytest.mark.behaviour(31)
+def test_a_story_from_new_to_apply_changes_the_source_and_never_its_git(shell: Shell) -> None:
+    shell.git("init", "-q", "-b", "main")
+    shell.git("add", "-A")
+    shell.git("commit", "-qm", "one")
+    git_before = contents(shell.source / ".git")
+
+    workspace = shell.new()
+    assert "3 calls, 1 undone; 1 paths changed" in shell.play(workspace, *MENDING)
+    numbered = [(entry["kind"], entry["outcome"]) for entry in shell.entries(workspace)]
+    assert numbered == [
+        ("call", "committed"),
+        ("call", "committed"),
+        ("call", "rolled_back"),
+        ("import", None),
+    ]
+    assert "+print('hello')" in shell("show", workspace, 4)
+    assert "Refused by policy" in shell("show", workspace, 2)
+    assert "+print('hello')" in shell("diff", workspace)
+
+    assert "undo of entry 4" in shell("undo", workspace)
+    assert shell("diff", workspace) == ""
+    assert "redo of entry 4" in shell("redo", workspace)
+    assert (shell.source / "a.py").read_text() == "print('helo')\n", "nothing was applied yet"
+    assert "1 paths applied" in shell("apply", workspace)
+    assert (shell.source / "a.py").read_text() == "print('hello')\n"
+    assert contents(shell.source / ".git") == git_before
+
+
+def test_diff_prints_exact_bytes_that_git_applies(shell: Shell) -> None:
+    workspace = shell.new()
+    shell.play(workspace, *MENDING)
+    patch = shell.tmp_path / "from-diff.patch"
+    patch.write_text(shell("diff", workspace))
+    shell.git("apply", str(patch))
+    assert (shell.source / "a.py").read_text() == "print('hello')\n"
+
+
+def test_list_names_every_workspace_and_rm_takes_one_away(shell: Shell) -> None:
+    assert shell("list") == ""
+    first, second = shell.new(), shell.new()
+    listed = shell("list")
+    assert first in listed
+    assert second in listed
+    assert str(shell.source) in listed
+    shell("rm", first)
+    assert [found["id"] for found in json.loads(shell("list", "--json"))] == [second]
+    assert "no workspaces are called" in shell("log", first, fails=2)
+
+
+def test_log_gives_as_many_entries_as_asked_for(shell: Shell) -> None:
+    workspace = shell.new()
+    shell.play(workspace, *MENDING)
+    lines = shell("log", workspace, "-n", 2).splitlines()
+    assert len(lines) == 2
+    assert "edit_file" in lines[0]
+
+
+def test_show_with_json_has_record_and_diff(shell: Shell) -> None:
+    workspace = shell.new()
+    shell.play(workspace, *MENDING)
+    shown = json.loads(shell("show", workspace, 4, "--json"))
+    assert shown["record"]["params"]["file_path"] == "a.py"
+    assert "+print('hello')" in shown["diff"]
+
+
+def test_restore_of_one_path_leaves_the_others(shell: Shell) -> None:
+    workspace = shell.new()
+    more = call("write_file", file_path="c.py", content="c\n")
+    shell.play(workspace, *MENDING[:-1], more, {"text": "Done."})
+    assert "restore of entry 1" in shell("restore", workspace, 1, "a.py")
+    changed = shell("diff", workspace)
+    assert "c.py" in changed
+    assert "a.py" not in changed
+
+
+def test_restore_of_an_entry_that_is_not_there_changes_nothing(shell: Shell) -> None:
+    workspace = shell.new()
+    assert "no entry" in shell("restore", workspace, 7, fails=1)
+    assert len(shell.entries(workspace)) == 1
+
+
+def test_undo_of_nothing_says_so(shell: Shell) -> None:
+    assert "nothing to undo" in shell("undo", shell.new(), fails=1)
+
+
+def test_a_fork_has_its_own_files_and_goes_with_rm(shell: Shell) -> None:
+    workspace = shell.new()
+    fork = shell("fork", workspace, "try").strip()
+    assert fork == f"{workspace}/try"
+    shell.play(fork, *MENDING)
+    assert "+print('hello')" in shell("diff", fork)
+    assert shell("diff", workspace) == ""
+    shell("rm", fork)
+    assert "no fork" in shell("log", fork, fails=1)
+    assert len(shell.entries(workspace)) == 1
+
+
+def test_what_only_reads_works_while_another_has_the_workspace_open(shell: Shell) -> None:
+    workspace = shell.new()
+    with Workspace.open(workspace, storage=shell.storage):
+        assert len(shell.entries(workspace)) == 1
+        assert shell("diff", workspace) == ""
+        assert shell("fork", workspace, "aside").strip() == f"{workspace}/aside"
+        assert "in use by process" in shell("undo", workspace, fails=1)
+        assert "in use by process" in shell("rm", workspace, fails=1)
+        assert "in use by process" in shell("recover", workspace, fails=1)
+
+
+def test_apply_to_a_changed_source_names_the_paths_and_writes_nothing(shell: Shell) -> None:
+    workspace = shell.new()
+    shell.play(workspace, *MENDING)
+    (shell.source / "a.py").write_text("mine\n")
+    assert "a.py" in shell("apply", workspace, fails=1)
+    assert (shell.source / "a.py").read_text() == "mine\n"
+
+
+def test_apply_writes_a_patch_or_makes_a_branch(shell: Shell) -> None:
+    shell.git("init", "-q", "-b", "main")
+    shell.git("add", "-A")
+    shell.git("commit", "-qm", "one")
+    workspace = shell.new()
+    shell.play(workspace, *MENDING)
+    patch = shell.tmp_path / "out.patch"
+    shell("apply", workspace, "--patch", patch)
+    shell.git("apply", "--check", str(patch))
+    applied = json.loads(shell("apply", workspace, "--branch", "mended", "--json"))
+    assert applied["paths"] == ["a.py"]
+    assert shell.git("show", "mended:a.py") == "print('hello')\n"
+    assert "there is a branch" in shell("apply", workspace, "--branch", "mended", fails=2)
+    assert shell.git("status", "--short") == ""
+
+
+def test_apply_one_way_at_a_time(shell: Shell) -> None:
+    workspace = shell.new()
+    both = shell("apply", workspace, "--patch", "x", "--branch", "y", fails=2)
+    assert "one way at a time" in both
+
+
+def test_gc_says_what_it_forgot(shell: Shell) -> None:
+    workspace = shell.new()
+    assert "0 entries and 0 thrown-away states forgotten" in shell("gc", workspace)
+    assert json.loads(shell("gc", workspace, "--json"))["ran"] is True
+
+
+def test_recover_reports_a_call_that_a_kill_interrupted(shell: Shell) -> None:
+    workspace = shell.new()
+    assert "nothing was left behind" in shell("recover", workspace)
+    die = (
+        "import os, sys\n"
+        "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
+        "place = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
+        "place._writer.begin('c1', 'write_file', place._clock.now())\n"
+        "place.files.write_text('half.txt', 'half')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    state = shell.tmp_path / "state" / "wink-workspace"
+    subprocess.run([sys.executable, "-c", die, str(state), workspace], check=False)
+    assert "write_file: interrupted" in shell("recover", workspace)
+    assert shell("diff", workspace) == ""
+    assert "nothing was left behind" in shell("recover", workspace)
+
+
+def test_rm_of_a_workspace_whose_history_is_gone_needs_force(shell: Shell) -> None:
+    workspace = shell.new()
+    folder = shell.storage.folder(workspace)
+    folder.ledger.rename(folder.path / "lost.git")
+    shell("rm", workspace, fails=1)
+    shell("rm", workspace, "--force")
+    assert shell("list") == ""
+
+
+def test_new_of_a_directory_that_is_not_there_is_wrong_usage(shell: Shell) -> None:
+    assert "none" in shell("new", shell.tmp_path / "none", fails=2)
+    assert shell("list") == ""
+
+
+def test_a_run_is_over_one_place(shell: Shell) -> None:
+    script = shell.tmp_path / "s.jsonl"
+    script.write_text('{"text": "x"}\n')
+    assert "one place" in shell("run", "--script", script, fails=2)
+
+
+def test_a_file_that_would_steer_the_terminal_does_not(shell: Shell) -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from wink_workspace.cli.display import print_diff, print_table
+
+    text = StringIO()
+    terminal = Console(file=text, force_terminal=True, no_color=True, highlight=False)
+    print_diff(terminal, "+\x1b]0;title\x07\n")
+    print_table(terminal, ("WHAT",), [("\x1b[2Jcleared",)])
+    assert "\x1b]" not in text.getvalue()
+    assert "\x1b[2J" not in text.getvalue()

@@ -1,0 +1,139 @@
+"""The commands for what happened in a workspace: look at it, and move in time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from wink_workspace.errors import LedgerBusyError
+
+from .display import consoles, print_diff, print_table, printable
+from .places import (
+    EntryArgument,
+    JsonOption,
+    WorkspaceArgument,
+    as_json,
+    entry_fields,
+    open_workspace,
+    print_json,
+    read_workspace,
+)
+
+if TYPE_CHECKING:
+    from wink_workspace.ledger import LogEntry, Record
+
+__all__ = ["diff", "log", "redo", "restore", "show", "undo"]
+
+_MARKS = {"committed": "✓", "rolled_back": "↩", "unknown": "✗"}
+
+
+def log(
+    context: typer.Context,
+    workspace: WorkspaceArgument,
+    limit: Annotated[int | None, typer.Option("-n", min=1, help="Most entries to list.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """List what happened, newest first; others may be at work meanwhile."""
+    out, _ = consoles(context.obj)
+    with read_workspace(context.obj, workspace) as reader:
+        entries = list(reader.log(limit=limit))
+    if json:
+        print_json([entry_fields(entry) for entry in entries])
+        return
+    rows = [
+        (
+            str(entry.number),
+            f"{entry.at:%Y-%m-%d %H:%M:%S}",
+            entry.kind.value,
+            _MARKS.get(entry.outcome or "", " "),
+            entry.subject,
+        )
+        for entry in entries
+    ]
+    print_table(out, ("ENTRY", "WHEN (UTC)", "KIND", "", "WHAT"), rows)
+
+
+def show(
+    context: typer.Context,
+    workspace: WorkspaceArgument,
+    entry: EntryArgument,
+    json: JsonOption = False,
+) -> None:
+    """Show one entry: the call, what the model was told, and what it did to files."""
+    from wink_workspace.filesystem import render_diff
+
+    out, _ = consoles(context.obj)
+    with read_workspace(context.obj, workspace) as reader:
+        found = reader.entry(entry)
+        record = reader.record(found)
+        # An import changes every file there is; the files themselves say it better.
+        changed = "" if found.parent is None else render_diff(reader.changes_of(found))
+    if json:
+        print_json({**entry_fields(found), "record": record.data, "diff": changed})
+        return
+    _print_entry(out, found, record)
+    print_diff(out, changed)
+
+
+def _print_entry(out: Console, entry: LogEntry, record: Record) -> None:
+    outcome = "" if entry.outcome is None else f", {entry.outcome.value.replace('_', ' ')}"
+    lines = [
+        f"entry {entry.number}, {entry.kind.value}{outcome}, {entry.at:%Y-%m-%d %H:%M:%S} UTC",
+        f"id {entry.id}",
+    ]
+    data = record.data if isinstance(record.data, dict) else {}
+    if entry.tool:
+        lines += [f"call {entry.call_id}: {entry.tool} {as_json(data.get('params'))}"]
+    text = data.get("text") or data.get("reason") or entry.subject
+    lines += ["", str(text).rstrip("\n"), ""]
+    out.print(printable("\n".join(lines)), markup=False)
+
+
+def diff(context: typer.Context, workspace: WorkspaceArgument) -> None:
+    """Print what differs from the source, as it was copied, in a form that git applies."""
+    from wink_workspace.filesystem import render_diff
+
+    out, _ = consoles(context.obj)
+    try:
+        with open_workspace(context.obj, workspace) as place:
+            changes = place.changes()
+    except LedgerBusyError:  # then as of the newest entry
+        with read_workspace(context.obj, workspace) as reader:
+            changes = reader.changes()
+    print_diff(out, render_diff(changes))
+
+
+def undo(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
+    """Take back the newest call that is in force; later edits stay."""
+    with open_workspace(context.obj, workspace) as place:
+        _report(context, place.undo(), json=json)
+
+
+def redo(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
+    """Take back the newest undo."""
+    with open_workspace(context.obj, workspace) as place:
+        _report(context, place.redo(), json=json)
+
+
+def restore(
+    context: typer.Context,
+    workspace: WorkspaceArgument,
+    entry: EntryArgument,
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="Only these paths; all of them when left out.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Bring files back as they were after an entry; that is another entry."""
+    with open_workspace(context.obj, workspace) as place:
+        _report(context, place.restore(entry, paths=paths or None), json=json)
+
+
+def _report(context: typer.Context, entry: LogEntry, *, json: bool) -> None:
+    out, _ = consoles(context.obj)
+    if json:
+        print_json(entry_fields(entry))
+    else:
+        out.print(f"entry {entry.number}: {printable(entry.subject)}", markup=False)

@@ -1,0 +1,175 @@
+"""The commands for workspaces as a whole: make, list, fork, apply, recover, clean, remove."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import LedgerBusyError, UsageError
+
+from .display import consoles, print_table, printable, waiting
+from .places import (
+    JsonOption,
+    WorkspaceArgument,
+    entry_fields,
+    line_of,
+    open_workspace,
+    print_json,
+    read_workspace,
+    storage_of,
+)
+
+__all__ = ["apply", "fork", "gc", "list_all", "new", "recover", "rm"]
+
+
+def new(
+    context: typer.Context,
+    source: Annotated[Path, typer.Argument(help="The directory to copy; it is only read.")],
+    json: JsonOption = False,
+) -> None:
+    """Make a workspace of a directory, uncommitted and ignored files included."""
+    from wink_workspace.workspace import Workspace
+
+    out, _ = consoles(context.obj)
+    with (
+        waiting(context.obj, f"copying {source}"),
+        Workspace.create(source, storage=storage_of(context.obj)) as workspace,
+    ):
+        info, record = workspace.info, workspace.record(workspace.entry(1))
+    if json:
+        print_json({**asdict(info), "created_at": info.created_at.isoformat()})
+        return
+    imported = record.data if isinstance(record.data, dict) else {}
+    skipped = imported.get("skipped")
+    n_skipped = len(skipped) if isinstance(skipped, list) else 0
+    out.print(
+        f"{info.id}: a copy of {printable(info.source)}, {imported.get('n_files')} files"
+        + (f"; {n_skipped} could not be copied" if n_skipped else ""),
+        markup=False,
+    )
+
+
+def list_all(context: typer.Context, json: JsonOption = False) -> None:
+    """List the workspaces, newest first."""
+    out, _ = consoles(context.obj)
+    found = list(storage_of(context.obj).all())
+    if json:
+        print_json([{**asdict(i), "created_at": i.created_at.isoformat()} for i in found])
+    elif found:
+        rows = [(i.id, f"{i.created_at:%Y-%m-%d %H:%M}", i.source) for i in found]
+        print_table(out, ("WORKSPACE", "MADE (UTC)", "OF"), rows)
+
+
+def fork(
+    context: typer.Context,
+    workspace: WorkspaceArgument,
+    name: Annotated[str, typer.Argument(help="What to call the new line.")],
+) -> None:
+    """Begin another line of history, which then is WORKSPACE/NAME."""
+    out, _ = consoles(context.obj)
+    try:
+        with open_workspace(context.obj, workspace) as place:
+            place.fork(name)
+            which = place.info.id
+    except LedgerBusyError:  # then from the newest entry: forking is the way out of that error
+        with read_workspace(context.obj, workspace) as reader:
+            reader.fork(name)
+            which = reader.info.id
+    out.print(f"{which}/{name}", markup=False)
+
+
+def apply(
+    context: typer.Context,
+    workspace: WorkspaceArgument,
+    patch: Annotated[
+        Path | None, typer.Option(help="Write a patch here; the source is left alone.")
+    ] = None,
+    branch: Annotated[
+        str | None, typer.Option(help="Make this new branch in the source's repository.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Bring the changes back to the source, if nobody changed the same paths there."""
+    if patch is not None and branch is not None:
+        raise UsageError("one way at a time", hint="Give either --patch or --branch.")
+    out, err = consoles(context.obj)
+    with open_workspace(context.obj, workspace) as place:
+        if patch is not None:
+            from .running import write_patch
+
+            applied, where = place.apply("patch"), str(patch)
+            write_patch(patch, applied.patch)
+        elif branch is not None:
+            applied = place.apply("branch", branch=branch)
+            where = f"branch {branch}, commit {applied.commit[:12]}"
+        else:
+            applied, where = place.apply(), place.info.source
+    if json:
+        print_json({"paths": applied.paths, "left_out": applied.left_out, "to": where})
+        return
+    out.print(f"{len(applied.paths)} paths applied to {printable(where)}", markup=False)
+    if applied.left_out:
+        err.print(f"left out: {printable(', '.join(applied.left_out))}", markup=False)
+
+
+def recover(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
+    """Put right what a crash left behind, and say what that was; every opening does so too."""
+    out, _ = consoles(context.obj)
+    with read_workspace(context.obj, workspace) as reader:
+        last = reader.head.number
+    with open_workspace(context.obj, workspace) as place:
+        recovered = [entry for entry in place.log(limit=2) if entry.number > last]
+    if json:
+        print_json([entry_fields(entry) for entry in recovered])
+        return
+    for entry in recovered:
+        out.print(f"entry {entry.number}: {printable(entry.subject)}", markup=False)
+    if not recovered:
+        out.print("nothing was left behind")
+
+
+def gc(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
+    """Forget the history that is too old or too large, and pack the rest."""
+    out, _ = consoles(context.obj)
+    with (
+        open_workspace(context.obj, workspace) as place,
+        waiting(context.obj, "packing the history"),
+    ):
+        done = place.maintain()
+    if json:
+        print_json(asdict(done))
+    elif not done.ran:
+        out.print("others are at work on it; nothing was done")
+    else:
+        out.print(
+            f"{done.n_entries_forgotten} entries and {done.n_discards_forgotten} thrown-away "
+            f"states forgotten; {done.disk_bytes:,} bytes in use"
+        )
+
+
+def rm(
+    context: typer.Context,
+    workspace: WorkspaceArgument,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also when its history cannot be read.")
+    ] = False,
+) -> None:
+    """Delete a workspace with its files and its history, or a fork."""
+    environment: Environment = context.obj
+    from wink_workspace.ledger import MAIN_LINE
+    from wink_workspace.workspace import Workspace
+
+    which, line = line_of(workspace)
+    storage = storage_of(environment)
+    if line != MAIN_LINE:
+        with closing(Workspace.open(which, storage=storage)) as place:
+            place.delete_fork(line)
+    elif force:
+        storage.remove(storage.folder(which))
+    else:
+        Workspace.delete(which, storage=storage)
