@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 from support import Note, rig, tool
@@ -127,6 +128,7 @@ def test_a_deadline_that_passes_inside_a_handler_is_an_evaluation_error_of_phase
         (None, "returned NoneType"),
         ("done", "returned str"),
         (ToolResult("fine", "not none"), "wrong type"),
+        (ToolResult("fine", success=cast("bool", "no")), "success is 'no'"),
     ],
 )
 def test_a_handler_that_returns_the_wrong_thing_fails_and_is_rolled_back(

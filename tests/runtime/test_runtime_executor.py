@@ -110,6 +110,12 @@ def test_an_unknown_tool_is_answered_with_the_names_that_are_close() -> None:
         assert "Tools: write, nothing." in workspace.call("zzz").text
 
 
+def test_a_call_of_an_unknown_tool_is_recorded_with_what_was_sent() -> None:
+    with rig(WRITE) as workspace:
+        outcome = workspace.call("wriet", {"text": "a.txt"})
+    assert outcome.event.params == {"text": "a.txt"}
+
+
 @pytest.mark.behaviour(14)
 def test_every_wrong_argument_is_reported_at_once_and_the_handler_does_not_run() -> None:
     def handle(params: Sized, *, context: ToolContext) -> ToolResult[None]:

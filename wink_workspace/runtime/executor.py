@@ -206,11 +206,11 @@ class ToolExecutor:
     # Steps 2 to 6: everything that is the model's, the tool's or a policy's
 
     def _perform(self, attempt: _Attempt) -> _AnyResult:
+        attempt.params = attempt.call.arguments
         offer = self._offers.get(attempt.call.name)
         if offer is None:
             return ToolResult.error(self._unknown_tool(attempt.call.name))
         tool = offer.tool
-        attempt.params = attempt.call.arguments
         try:
             attempt.params = params = tool.parse(attempt.call.arguments)
         except ParseError as error:
@@ -429,6 +429,8 @@ def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
     if not isinstance(returned, ToolResult):
         raise TypeError(f"the handler returned {type(returned).__name__}, not ToolResult")
     result = cast("_AnyResult", returned)
+    if type(result.success) is not bool:
+        raise TypeError(f"the handler's success is {result.success!r}, not True or False")
     misfit = tool.check_value(result.value) if result.success else None
     if misfit is not None:
         raise TypeError(f"the handler succeeded with a value of the wrong type: {misfit}")
