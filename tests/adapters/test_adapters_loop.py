@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 from support import Note, Text
@@ -149,13 +150,22 @@ def test_arguments_that_follow_the_strict_schema_are_turned_back(as_text: bool) 
 
 
 @pytest.mark.behaviour(15)
-def test_arguments_that_are_no_object_are_answered() -> None:
-    turn = ModelTurn(tool_calls=(ToolCall("1", "note", "[1"),))
+@pytest.mark.behaviour(15)
+@pytest.mark.parametrize("arguments", ["[1", "[1]", [1], 5, b"{}"])
+def test_arguments_that_are_no_object_are_answered(arguments: object) -> None:
+    turn = ModelTurn(tool_calls=(ToolCall("1", "note", cast("str", arguments)),))
     adapter = Listening(turn, ModelTurn("Done."))
     adapter.evaluate(plain_prompt(), session=Session())
     answer = adapter.requests[1].messages[-1]
     assert isinstance(answer, ToolMessage)
     assert not answer.success
+
+
+def test_a_call_that_a_provider_sends_without_arguments_has_none() -> None:
+    turn = ModelTurn(tool_calls=(ToolCall("1", "note", cast("str", None)),))
+    session = Session()
+    Listening(turn, ModelTurn("Done.")).evaluate(plain_prompt(), session=session)
+    assert [record.params for record in session[ToolInvoked].all()] == [Text()]
 
 
 # Structured output

@@ -9,10 +9,10 @@ bounded, as is the number of turns and of attempts at structured output.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from wink_workspace import serde
 from wink_workspace.clock import (
@@ -251,7 +251,7 @@ class _Evaluation(Generic[OutputT]):
         refuse.
         """
         tool = self._rendered.tool(call.name)
-        if tool is None:
+        if tool is None or not isinstance(cast("object", call.arguments), str | Mapping):
             return call
         try:
             sent = (
