@@ -12,6 +12,7 @@ from support import Note, Text, rig, tool
 from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, Heartbeat, ManualClock, TokenUsage
 from wink_workspace.errors import PromptEvaluationError
+from wink_workspace.filesystem import MemoryFilesystem
 from wink_workspace.prompt import (
     MarkdownSection,
     PolicyDecision,
@@ -576,6 +577,17 @@ def test_an_edit_made_between_calls_is_an_entry_of_its_own_and_an_event() -> Non
 
 
 @pytest.mark.behaviour(21)
+def test_an_edit_is_noticed_though_calls_on_other_files_came_between() -> None:
+    session, edited = Session(), MemoryFilesystem()
+    for filesystem in (edited, MemoryFilesystem()):
+        with rig(WRITE, session=session, filesystem=filesystem) as workspace:
+            workspace.call("write", text="a.txt")
+    edited.write_text("human.txt", "by hand")
+    with rig(WRITE, session=session, filesystem=edited) as workspace:
+        workspace.call("write", text="b.txt")
+    assert [event.paths for event in session[ExternalChange].all()] == [("human.txt",)]
+
+
 def test_without_a_binding_there_is_no_filesystem() -> None:
     seen: list[object] = []
 

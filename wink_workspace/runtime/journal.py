@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
+from weakref import WeakKeyDictionary
 
 from wink_workspace.errors import SnapshotError
 from wink_workspace.filesystem import FileChange, Filesystem, render_diff
@@ -82,7 +83,7 @@ class MemoryJournal:
     def __init__(self, *, max_diffs: int = 1_000) -> None:
         self._entries: list[JournalEntry] = []
         self._spans: deque[tuple[JournalEntry, tuple[_Span, ...]]] = deque(maxlen=max_diffs)
-        self._last: dict[Filesystem, object] = {}
+        self._last: WeakKeyDictionary[Filesystem, object] = WeakKeyDictionary()
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
@@ -126,7 +127,7 @@ class MemoryJournal:
         )
         if paths:
             self._append(JournalEntry("external"), moved, now)
-        self._last = now
+        self._last.update(now)  # files that only another prompt binds keep theirs
         return paths
 
     def begin(self, call: PendingCall) -> None:
@@ -135,12 +136,13 @@ class MemoryJournal:
     def commit(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the call with its snapshots."""
         before = {p: token for p, token in saved if isinstance(p, Filesystem)}
-        self._last = _snapshots([p for p, _ in saved])
-        self._append(JournalEntry("call", event), before, self._last)
+        after = _snapshots([p for p, _ in saved])
+        self._last.update(after)
+        self._append(JournalEntry("call", event), before, after)
 
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the record alone."""
-        self._last = _snapshots([p for p, _ in saved])
+        self._last.update(_snapshots([p for p, _ in saved]))
         self._append(JournalEntry("call", event), {}, {})
 
     def _append(
