@@ -10,7 +10,6 @@ SUITES = TESTS.parent / "wink_workspace" / "testing"
 MARK = re.compile(r"pytest\.mark\.behaviour\(([\d,\s]+)\)")
 
 WAITING = {
-    "disk workspace and ledger": {36},
     "sandboxes": {60, 61, 62, 63, 64},
 }
 

@@ -2,7 +2,7 @@
 
 from .call import CallOutcome, ToolCall
 from .executor import ToolExecutor
-from .journal import Journal, JournalEntry, MemoryJournal, PendingCall
+from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
 from .transaction import SessionTransactions, Transaction, transactions_of
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "JournalEntry",
     "MemoryJournal",
     "PendingCall",
+    "Saved",
     "SessionTransactions",
     "ToolCall",
     "ToolExecutor",
