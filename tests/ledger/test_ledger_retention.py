@@ -114,6 +114,7 @@ def test_a_clock_that_went_back_does_not_tear_a_chain(ledger, tmp_path) -> None:
         ledger._clock.moment = NOW + timedelta(days=60)
         ledger.maintain(Retention(max_age_days=30))
         assert [entry.number for entry in writer.log()] == [5, 4]
+        assert ledger.store.repository.boundary() == {writer.find(4).id}
     assert_clean(tmp_path)
 
 
