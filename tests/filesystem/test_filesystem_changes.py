@@ -279,10 +279,12 @@ def test_missing_index_is_no_reason_to_worry(
 # Choosing
 
 
-def test_scan_can_be_forced(tmp_path: Path) -> None:
-    tracker = open_tracker(tmp_path, force_scan=True)
-    assert isinstance(tracker, ScanTracker)
-    tracker.close()
+def test_events_are_used_unless_a_scan_is_forced(tmp_path: Path) -> None:
+    told, scanned = open_tracker(tmp_path), open_tracker(tmp_path, force_scan=True)
+    assert isinstance(scanned, ScanTracker)
+    assert not isinstance(told, ScanTracker)
+    for tracker in (told, scanned):
+        tracker.close()
 
 
 def test_without_events_on_a_system_every_entry_is_looked_at(

@@ -206,6 +206,19 @@ def through_a_link_that_moves_in(root: Path) -> None:
     (root.parent / "outside" / "link").rename(root / "in")
 
 
+def through_a_link_that_moves_in_and_passes(root: Path) -> None:
+    (root.parent / "outside" / "link").hardlink_to(root / "f")
+    (root.parent / "outside" / "link").rename(root / "in")
+    rewrite(root / "in")
+    (root / "in").unlink()
+
+
+def through_a_new_link_in_a_directory_that_moved(root: Path) -> None:
+    (root / "d").rename(root / "e")
+    (root / "e" / "link").hardlink_to(root / "f")
+    rewrite(root / "e" / "link")
+
+
 def through_a_passing_link_in_a_new_directory(root: Path) -> None:
     (root / "new").mkdir()
     (root / "new" / "passing").hardlink_to(root / "f")
@@ -242,6 +255,8 @@ HIDDEN_WRITES = [
     through_a_passing_link_that_moves_out,
     through_a_passing_link_whose_directory_moves_out,
     through_a_link_that_moves_in,
+    through_a_link_that_moves_in_and_passes,
+    through_a_new_link_in_a_directory_that_moved,
     through_a_passing_link_in_a_new_directory,
     through_a_passing_link_in_a_passing_directory,
     through_a_passing_link_in_a_directory_that_moves_in,
@@ -285,6 +300,13 @@ def test_name_outside_does_not_hide_what_is_written_through_it(
     assert tracker.drain() == dirty("f")
 
 
+def test_directory_that_moved_out_is_watched_no_more(root: Path, tracker: InotifyTracker) -> None:
+    (root / "d").rename(root.parent / "outside" / "d")
+    assert tracker.drain().covers(path_of("d/sub/f"))
+    rewrite(root.parent / "outside" / "d" / "sub" / "f")
+    assert visits(tracker) == (Dirty(), 0)
+
+
 def test_directory_with_linked_files_can_be_moved(root: Path, tracker: InotifyTracker) -> None:
     (root / "d" / "other").hardlink_to(root / "f")
     tracker.drain()
@@ -306,6 +328,10 @@ def test_own_directory_is_watched_before_anybody_can_know_of_it(
     assert drained.covers(path_of("f"))
     files.mkdir("again")
     assert tracker.drain() == dirty(below=("again",))
+    files.mkdir("third")
+    (root / "third" / "link").hardlink_to(root / "g")
+    rewrite(root / "third" / "link")
+    assert tracker.drain().covers(path_of("g"))
 
 
 def test_directory_of_others_under_a_name_of_ours_is_not_taken_for_ours(

@@ -127,13 +127,12 @@ class _Queue:
     def begin_renewal(self) -> None:
         self._renewed.clear()
 
-    def end_renewal(self, tops: set[Parts]) -> None:
-        """Stop watching what is below *tops* no more."""
-        for watch, directory in list(self._places.items()):
-            if watch not in self._renewed and _is_below(directory, tops):
-                del self._places[watch]
-                with suppress(OSError):  # it went with its directory
-                    self._inotify.rm_watch(watch)
+    def end_renewal(self) -> None:
+        """Stop watching what was not watched again since it began."""
+        for watch in self._places.keys() - self._renewed:
+            del self._places[watch]
+            with suppress(OSError):  # it went with its directory
+                self._inotify.rm_watch(watch)
 
     def read(self) -> list[_Event]:
         """All events of what has happened before.
@@ -358,13 +357,9 @@ class InotifyTracker:
 
     def _look_below(self, index: FileIndex, tops: set[Parts]) -> str | None:
         """Look at all that is below *tops*; the reason, if that may not be all."""
-        if self._queue is not None and tops:
-            self._queue.begin_renewal()
-            for top in tops:
-                if not _is_below(top[:-1], tops):
-                    self._seen.look_below(index, WorkspacePath(top), self._watch)
-        if self._queue is not None and tops:  # it may have come to an end meanwhile
-            self._queue.end_renewal(tops)
+        for top in tops:
+            if not _is_below(top[:-1], tops):
+                self._seen.look_below(index, WorkspacePath(top), self._watch)
         if any(_is_below(directory, tops) for directory, _ in index.linked):
             return _NEW_LINK
         return self._deaf
@@ -394,7 +389,7 @@ class InotifyTracker:
             self._queue.begin_renewal()
         found = self._seen.look_at_all(self._watch)
         if self._queue is not None:
-            self._queue.end_renewal({()})
+            self._queue.end_renewal()
         if self._seen.index is not None and self._seen.index.unreadable:
             self._warn(_UNREADABLE)
         return Dirty(reason=self._deaf or reason) | found
