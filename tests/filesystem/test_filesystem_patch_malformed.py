@@ -240,9 +240,12 @@ def test_problems_that_would_take_long_to_explain_are_told_without() -> None:
     assert "f, hunk 39 (patch line 117): does not match" in error.message
 
 
-def test_a_file_of_any_size_can_be_patched() -> None:
+@pytest.mark.parametrize(
+    "patch", [f"{NAMES}@@ -600000 +600000 @@\n-a\n+b\n", f"{UPDATE}@@ def f\n-  x\n+  y\n{END}"]
+)
+def test_a_file_of_any_size_can_be_patched(patch: str) -> None:
     """The bound on the effort grows with what there is to read."""
-    assert error_of(f"{NAMES}@@ -600000 +600000 @@\n-a\n+b\n", b"a\n" * 600_000) is None
+    assert error_of(patch, b"  x\n" + b"a\n" * 600_000 + b"def f\n  x\n") is None
 
 
 def test_searching_that_takes_too_long_is_refused_with_a_hint() -> None:

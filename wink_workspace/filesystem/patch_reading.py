@@ -33,7 +33,7 @@ class Effort:
 
     def allow(self, data: bytes) -> None:
         """Add what it costs to read a file and search through it a few times."""
-        self._left += 3 * (len(data) // 4 + _LINE * data.count(b"\n"))
+        self._left += 5 * (len(data) // 4 + _LINE * data.count(b"\n"))
 
     def affords(self, cost: int) -> bool:
         """Charge for something that may be left out; whether enough was left."""
@@ -198,7 +198,7 @@ class Reading:
         For flat text, where nothing is inside of anything. A line that is indented more than
         a scope it is not in belongs to another one.
         """
-        self._effort.spend(2 * _LINE * at)
+        self._effort.spend(_LINE * at)
         at = self._first_with_text(at)
         wanted = list(reversed(scopes))
         indentation = -1
@@ -227,7 +227,7 @@ class Reading:
     @cached_property
     def _parents(self) -> list[int]:
         """For each line the nearest one above that is indented less, or -1."""
-        self._effort.spend(4 * _LINE * self.n)
+        self._effort.spend(2 * _LINE * self.n)
         parents: list[int] = []
         outer: list[tuple[int, int]] = [(-1, -1)]  # indentation and index, ever deeper
         for at, line in enumerate(self._keys):
