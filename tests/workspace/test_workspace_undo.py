@@ -49,6 +49,19 @@ def test_undo_that_meets_a_later_edit_changes_neither_files_nor_session(tmp_path
         assert next(workspace.log()).kind is EntryKind.EXTERNAL
 
 
+def test_undo_passes_over_calls_that_only_read(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"one\n", "b.txt": b"b\n"}) as workspace:
+        with calls(workspace) as call:
+            call("write_file", file_path="new.txt", content="new")
+            call("read_file", file_path="a.txt")
+            call("read_file", file_path="b.txt")
+            call("ls", path=".")
+        workspace.undo()
+        assert not (folder(tmp_path).files / "new.txt").exists()
+        with pytest.raises(EntryMissingError):
+            workspace.undo()
+
+
 def test_undo_takes_back_the_plan_and_keeps_the_log(tmp_path: Path) -> None:
     with made(tmp_path) as workspace, calls(workspace) as call:
         call("planning_setup_plan", objective="First")

@@ -84,6 +84,10 @@ _log = logging.getLogger(__name__)
 
 _LARGEST_SHOWN_BYTES = 64 * 1_048_576
 _OWN_SLICES: tuple[type[Any], ...] = (Plan, KnownFiles, CompletedTools, VisibilityOverrides)
+_KNOWN_TO_POLICIES = frozenset(  # as the ledger names slices
+    f"{slice_type.__module__}:{slice_type.__qualname__}"
+    for slice_type in (KnownFiles, CompletedTools)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,15 +339,19 @@ class Workspace:
     # Moving in time
 
     def undo(self) -> LogEntry:
-        """Take back the newest call that is in force; the entry that says so.
+        """Take back the newest call in force that left something; the entry that says so.
 
+        A call that only read is passed over: what policies know of it is nothing to undo.
         Later edits, by people or by calls, stay: files are merged three-way.
 
         Raises:
             EntryMissingError: If there is nothing to undo.
             ConflictError: If a later edit is in the way; nothing was changed.
         """
-        return self._revert(EntryKind.UNDO, lambda: next(self._writer.in_force(), None))
+        return self._revert(
+            EntryKind.UNDO,
+            lambda: next(filter(self._left_something, self._writer.in_force()), None),
+        )
 
     def redo(self) -> LogEntry:
         """Take back the newest undo; raises as ``undo``."""
@@ -367,6 +375,15 @@ class Workspace:
                 session = head.session
             reason = f"restore of entry {entry.number}"
             return self._move(EntryKind.RESTORE, reason, root, session, target=None)
+
+    def _left_something(self, entry: LogEntry) -> bool:
+        """Whether *entry* changed a file, or STATE other than what policies know."""
+        before = self._writer.before(entry)
+        slices = {
+            change.path.parts[0]
+            for change in diff(self._ledger.store, before.session, entry.session)
+        }
+        return before.files != entry.files or not slices <= _KNOWN_TO_POLICIES
 
     def _revert(self, kind: EntryKind, choose: Callable[[], LogEntry | None]) -> LogEntry:
         with self._turn():
