@@ -142,7 +142,11 @@ class Disturbance:
         one, other = self._directory(), self._directory()
         spare = self.root / "spare"
         one.rename(spare)
-        other.rename(one)
+        try:
+            other.rename(one)
+        except OSError:  # one is inside the other
+            spare.rename(one)
+            raise
         spare.rename(other)
 
     def link(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from disk_fixtures import NOBODY, as_ordinary_user, make_deep, path_of
+from disk_fixtures import NOBODY, as_ordinary_user, deep_tree, path_of
 
 from wink_workspace.errors import (
     DirectoryExpectedError,
@@ -23,7 +24,14 @@ from wink_workspace.errors import (
     ReadOnlyError,
     UsageError,
 )
-from wink_workspace.filesystem import ROOT, DiskTree, FileKind, WorkspacePath, parse_path
+from wink_workspace.filesystem import (
+    ROOT,
+    DiskTree,
+    FileKind,
+    WorkspacePath,
+    disk_descriptors,
+    parse_path,
+)
 
 F = path_of("f")
 
@@ -190,18 +198,24 @@ def test_create_refuses_whatever_has_the_name(tree: DiskTree, tmp_path: Path) ->
     assert names_of(tree) == ["d", "f", "l"]
 
 
-def test_create_needs_no_hard_links(
-    tree: DiskTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EINVAL])
+def test_system_that_cannot_exchange_names_writes_all_the_same(
+    tree: DiskTree, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")  # as FAT answers
-
-    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(disk_descriptors, "_renameat2", lambda: lambda *_: code)
     tree.write_file(F, [b"first"], mode="create")
     with pytest.raises(PathExistsError):
         tree.write_file(F, [b"second"], mode="create")
-    assert content_of(tree, F) == b"first"
+    tree.write_file(F, [b"third"])
+    assert content_of(tree, F) == b"third"
     assert names_of(tree) == ["f"]
+
+
+def test_file_does_not_take_the_place_of_a_directory(tree: DiskTree) -> None:
+    tree.put_file(path_of("d/f"), [b"x"])
+    with pytest.raises(FileExpectedError):
+        tree.write_file(path_of("d"), [b"y"])
+    assert [str(entry.path) for entry in tree.walk()] == ["d", "d/f"]
 
 
 def test_write_leaves_other_names_of_the_file_alone(tree: DiskTree, tmp_path: Path) -> None:
@@ -309,10 +323,10 @@ def test_move_of_nothing_and_to_nowhere_says_what_is_missing(tree: DiskTree) -> 
 
 
 def test_directory_of_any_depth_is_deleted(tree: DiskTree, tmp_path: Path) -> None:
-    make_deep(tmp_path, 3_000)
-    assert sum(1 for _ in tree.listings()) == 3_001
-    tree.delete(path_of("deep"), recursive=True)
-    assert names_of(tree) == []
+    with deep_tree(tmp_path, 3_000):
+        assert sum(1 for _ in tree.listings()) == 3_001
+        tree.delete(path_of("deep"), recursive=True)
+        assert names_of(tree) == []
 
 
 def test_modes_do_not_keep_a_directory_from_being_deleted(tree: DiskTree, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from .disk_descriptors import (
     adopt,
     change_mode,
     entries_of,
+    give_name,
     lift_mode,
     listings,
     look,
@@ -61,8 +62,6 @@ _KINDS = {
 
 
 _NOTHING_THERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG))
-# Where a filesystem has no hard links, a new name may replace one made at the same instant.
-_NO_HARD_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +249,7 @@ class DiskTree:
                 adopt(out.fileno(), owner)
                 os.fchmod(out.fileno(), _file_mode(there if was_file else None, executable))
                 self._sync(out.fileno())
-                _place(temporary, name, directory, exclusive=mode == "create")
+                give_name(temporary, name, directory, replace=mode != "create")
             self._sync_directory(directory)
 
     def make_directory(self, path: WorkspacePath) -> None:
@@ -445,24 +444,6 @@ class DiskTree:
         if self._durable:
             with _closing(open_listing(directory)) as listing:
                 os.fsync(listing)
-
-
-def _place(temporary: str, name: str, directory: int, *, exclusive: bool) -> None:
-    """Give a finished file its name, which with *exclusive* must be free."""
-    if exclusive:
-        try:
-            os.link(
-                temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False
-            )
-        except OSError as error:
-            if error.errno not in _NO_HARD_LINKS:
-                raise
-            if _status(name, directory) is not None:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
-        else:
-            os.unlink(temporary, dir_fd=directory)
-            return
-    os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def _file_mode(there: os.stat_result | None, executable: bool | None) -> int:
