@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from disk_fixtures import later, make_deep, path_of
+from disk_fixtures import deep_tree, later, path_of
 
 from wink_workspace.errors import FilesystemError, LinkError, UsageError
 from wink_workspace.filesystem import (
@@ -80,11 +80,11 @@ def test_links_of_others_lead_nowhere_outside(tmp_path: Path) -> None:
 def test_tree_deeper_than_any_path_can_be_searched_and_deleted(
     files: DiskFilesystem, tmp_path: Path
 ) -> None:
-    make_deep(tmp_path, 300)
-    assert len(files.glob("**/file").paths) == 1
-    assert sum(1 for _ in files.walk()) == 301
-    files.delete("deep", recursive=True)
-    assert files.list() == ()
+    with deep_tree(tmp_path, 300):
+        assert len(files.glob("**/file").paths) == 1
+        assert sum(1 for _ in files.walk()) == 301
+        files.delete("deep", recursive=True)
+        assert files.list() == ()
 
 
 # Large files
@@ -153,8 +153,8 @@ def test_file_that_has_just_changed_is_hashed_again(tmp_path: Path) -> None:
 
 
 def test_fingerprint_of_a_pipe_and_of_any_depth(files: DiskFilesystem, tmp_path: Path) -> None:
-    make_deep(tmp_path, 1_500)
-    deep = files.fingerprint()
+    with deep_tree(tmp_path, 1_500):
+        deep = files.fingerprint()
     os.mkfifo(tmp_path / "pipe")
     assert len({deep, files.fingerprint(), files.fingerprint("pipe")}) == 3
     with pytest.raises(FileNotFoundError):

@@ -20,6 +20,7 @@ from disk_disturbance import entries_below
 
 from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import DiskFilesystem, DiskTree, parse_path
+from wink_workspace.filesystem.disk_descriptors import TEMPORARY_PREFIX
 from wink_workspace.filesystem.fingerprints import file_fingerprint
 
 SECRET = b"nobody may read this\n" * 1_000
@@ -122,7 +123,7 @@ class Around:
         for entry in entries_below(self.outside):
             status = entry.stat(follow_symlinks=False)
             content = Path(entry.path).read_bytes() if stat.S_ISREG(status.st_mode) else b""
-            found.append((entry.path, content, status.st_mode, status.st_mtime_ns))
+            found.append((entry.path, content, status.st_mode, status.st_ctime_ns))
         return found
 
 
@@ -171,6 +172,13 @@ def swap_for_pipe(around: Around, name: str) -> None:
         os.mkfifo(around.root / name)
 
 
+def swap_unfinished_for_link(around: Around) -> None:
+    for entry in entries_below(around.root):
+        if entry.name.startswith(TEMPORARY_PREFIX):
+            Path(entry.path).unlink()
+            Path(entry.path).symlink_to(around.outside / "secret")
+
+
 SWAPS: dict[str, Callable[[Around], None]] = {
     "directory for a link": lambda around: swap_for_link(around, "dir", around.outside),
     "inner directory for a link": lambda around: swap_for_link(
@@ -180,6 +188,7 @@ SWAPS: dict[str, Callable[[Around], None]] = {
         around, "dir/secret", around.outside / "secret"
     ),
     "file for a link": lambda around: swap_for_link(around, "file", around.outside / "secret"),
+    "unfinished file for a link": swap_unfinished_for_link,
     "inner file for a pipe": lambda around: swap_for_pipe(around, "dir/secret"),
 }
 
