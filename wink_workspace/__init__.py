@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from wink_workspace.runtime import ToolCall, ToolExecutor
     from wink_workspace.sections import PlanningStrategy, PlanningToolsSection, VfsToolsSection
     from wink_workspace.session import Session
+    from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
 
 _MODULES = {
     "adapters": (
@@ -91,6 +92,7 @@ _MODULES = {
         "VfsToolsSection",
     ),
     "session": ("Session",),
+    "workspace": ("Workspace", "WorkspaceConfig", "WorkspaceStorage"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -130,6 +132,9 @@ __all__ = [
     "UrlMount",
     "VfsToolsSection",
     "WinkError",
+    "Workspace",
+    "WorkspaceConfig",
+    "WorkspaceStorage",
     "load_script",
 ]
 

@@ -102,7 +102,7 @@ def called(event: ToolInvoked) -> Text:
     line.append(f"{event.tool:<22}", style="bold")
     line.append(f"{event.outcome.replace('_', ' '):<12}", style=style)
     line.append(f"{event.duration_s * 1e3:8.1f} ms  ", style="dim")
-    line.append(_short(event.text))
+    line.append(_short(event.text.partition("\n")[0] if event.success else event.text))
     return line
 
 
