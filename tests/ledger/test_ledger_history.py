@@ -199,6 +199,33 @@ def test_a_ref_that_another_program_has_locked_cannot_be_moved(ledger, tmp_path)
     assert ledger.line().head == head
 
 
+def test_a_filesystem_without_hard_links_is_slower_and_as_good(
+    ledger, tmp_path, monkeypatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    writer, *_, head = grown(ledger, b"one", b"two")
+    assert ledger.line().head == head == writer.head
+    assert_clean(tmp_path)
+
+
+def test_a_lock_that_could_not_be_written_is_in_nobodys_way_later(ledger, monkeypatch) -> None:
+    writer, *_, head = grown(ledger, b"one")
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", full)
+        for attempt in (lambda: call(writer, EMPTY_TREE_ID), lambda: ledger.fork("a", head)):
+            with pytest.raises(LedgerError, match="No space left"):
+                attempt()
+    ledger.fork("a", head)
+    assert call(writer, EMPTY_TREE_ID).parent == head.id
+
+
 def test_packed_refs_are_refs(ledger, tmp_path) -> None:
     writer, *_, head = grown(ledger, b"one")
     git(tmp_path, "pack-refs", "--all")
@@ -417,8 +444,13 @@ def test_a_fork_that_is_there_cannot_be_made_and_one_that_is_not_cannot_be_opene
         ledger.line("b")
     with pytest.raises(UsageError, match="main line is no fork"):
         ledger.delete_fork("main")
+    with ledger.write("a") as writer:
+        writer.begin("never finished", "shell", NOW)
     ledger.delete_fork("a")
     assert ledger.forks() == ()
+    ledger.fork("a", first)
+    with ledger.write("a") as writer:
+        assert writer.pending() is None
 
 
 def test_thrown_away_files_are_kept_where_they_can_be_found(ledger, tmp_path) -> None:

@@ -83,18 +83,36 @@ class RefMover:
     def _lock(self, path: Path, lock: Path, line: bytes, spares: Path | None) -> None:
         lock.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if spares is None:
-                self._write(lock, line, os.O_EXCL)
-            else:
-                spare = _spare(spares, path)
-                self._write(spare, line, 0)
-                if not _is_same(lock, spare):  # else it is ours, left by a move that failed
-                    lock.hardlink_to(spare)
+            if spares is None or not self._linked(path, lock, line, spares):
+                self._create(lock, line)
         except FileExistsError as error:
             raise LedgerError(
                 f"{lock.name} is there, so another program is moving this ref",
                 hint="End that program; if there is none, delete the lock.",
             ) from error
+
+    def _linked(self, path: Path, lock: Path, line: bytes, spares: Path) -> bool:
+        """Whether a spare file became the lock; not every filesystem has hard links."""
+        try:
+            spare = _spare(spares, path)
+            self._write(spare, line, 0)
+            if not _is_same(lock, spare):  # else it is ours, left by a move that failed
+                lock.hardlink_to(spare)
+        except FileExistsError:
+            raise
+        except OSError:
+            return False
+        return True
+
+    def _create(self, lock: Path, line: bytes) -> None:
+        """Make the lock a new file, or nothing."""
+        try:
+            self._write(lock, line, os.O_EXCL)
+        except FileExistsError:
+            raise
+        except BaseException:
+            lock.unlink(missing_ok=True)
+            raise
 
     def _write(self, file: Path, line: bytes, flags: int) -> None:
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
