@@ -146,6 +146,18 @@ def test_a_forked_child_neither_keeps_the_lock_nor_may_write(tmp_path) -> None:
         os.close(writing)
 
 
+def test_a_forked_child_may_open_a_line_of_its_own(ledger) -> None:
+    with ledger.write() as writer:
+        ledger.fork("child", imported(writer, {}))
+
+        def work() -> None:
+            with ledger.write("child") as own:
+                call(own, EMPTY_TREE_ID, call_id="of the child")
+
+        assert not dies(work)
+        assert ledger.line("child").head.call_id == "of the child"
+
+
 def test_a_closed_writer_writes_no_more(ledger) -> None:
     writer = ledger.write()
     writer.close()

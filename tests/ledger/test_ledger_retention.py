@@ -236,6 +236,14 @@ def test_nothing_is_deleted_when_something_that_is_kept_cannot_be_read(ledger, t
         assert orphan in ledger.store.repository
 
 
+def test_a_history_that_has_all_its_past_again_ends_nowhere(ledger, tmp_path) -> None:
+    repository = ledger.store.repository
+    for ends in ({"a" * 40}, set()):
+        repository.set_boundary(ends)
+        assert repository.boundary() == ends
+    assert not (tmp_path / "ledger.git/shallow").exists()
+
+
 def test_nothing_is_deleted_when_the_new_pack_is_not_what_it_should_be(ledger, monkeypatch) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})

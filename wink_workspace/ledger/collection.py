@@ -18,7 +18,7 @@ from typing import Final
 from wink_workspace.errors import LedgerDamagedError
 
 from .commits import parse_commit
-from .git_tree import EMPTY_TREE_ID, GitTree
+from .git_tree import EMPTY_TREE_ID
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .objects import ObjectStore
 from .packs import Pack
@@ -76,7 +76,7 @@ def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[s
             continue
         seen.add(tree_id)
         yield tree_id
-        for _, entry in GitTree.parse(store.read(tree_id, "tree")):
+        for _, entry in store.read_tree(tree_id):
             if entry.is_tree:
                 trees.append(entry.id)
             elif entry.id not in seen:

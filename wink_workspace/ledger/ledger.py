@@ -23,6 +23,7 @@ from wink_workspace.errors import EntryMissingError, LedgerError, UsageError
 
 from .collection import disk_bytes
 from .discards import DISCARDED_REFS, Discarded, discarded_at
+from .disk import ledger_failures
 from .history import MAIN_LINE, Line, LogEntry
 from .kill_points import KillPoints, no_kill_points
 from .lock import SharedLock, WriterLock
@@ -165,7 +166,7 @@ class Ledger:
 
     def _at_work(self) -> SharedLock:
         """The lock that keeps others from deleting objects, taken when it is first needed."""
-        if self._shared is None:
+        if self._shared is None or not self._shared.is_held:
             self._shared = SharedLock(self._directory / "wink" / "at-work")
         return self._shared
 
@@ -201,6 +202,7 @@ class Ledger:
             raise UsageError("the main line is no fork", hint="Delete the workspace instead.")
         with self.write(name) as writer:
             self.store.repository.delete_ref(writer.ref)
+            writer.settle()
 
     def discarded(self) -> tuple[Discarded, ...]:
         """What was thrown away and is still kept, newest first."""
@@ -212,7 +214,8 @@ class Ledger:
 
     def disk_bytes(self) -> int:
         """What all objects together take on the disk; costs their number."""
-        return disk_bytes(self.store)
+        with ledger_failures("the room that the ledger takes cannot be told"):
+            return disk_bytes(self.store)
 
     def is_due(self, retention: Retention) -> bool:
         """Whether ``maintain`` has something to do; cheap, for asking after every call.
@@ -220,7 +223,7 @@ class Ledger:
         It is, when the budget is used up, and when thousands of objects were added one by one.
         """
         if self._room_bytes is None:
-            self._room_bytes = disk_bytes(self.store) - self.store.written_bytes
+            self._room_bytes = self.disk_bytes() - self.store.written_bytes
         n_objects = self.store.n_written - self._maintained_at[0]
         n_bytes = self.store.written_bytes - self._maintained_at[1]
         if n_objects > _DUE_AFTER_OBJECTS:
@@ -243,9 +246,10 @@ class Ledger:
             with self._at_work().alone() as is_alone:
                 if not is_alone:
                     return Maintenance(ran=False)
-                done = maintain(
-                    self.store, retention, self._clock.now(), kill_points=self._kill_points
-                )
+                with ledger_failures("old history cannot be deleted"):
+                    done = maintain(
+                        self.store, retention, self._clock.now(), kill_points=self._kill_points
+                    )
         finally:
             self.store.forget()
         self._room_bytes = done.disk_bytes

@@ -85,10 +85,11 @@ class _LockFile:
 
     def try_lock(self, how: int) -> bool:
         """Lock it if nobody else has; whether that worked."""
-        try:
-            fcntl.flock(self.fd, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+        with ledger_failures("a lock of the ledger cannot be had"):
+            try:
+                fcntl.flock(self.fd, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
         return True
 
     @property
@@ -192,6 +193,11 @@ class SharedLock:
             yield self._file.try_lock(fcntl.LOCK_EX)
         finally:
             fcntl.flock(self._file.fd, fcntl.LOCK_SH)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process still has it: not after ``release``, not in a forked child."""
+        return self._file.is_open
 
     def release(self) -> None:
         """Give the lock back; once is enough."""

@@ -180,12 +180,16 @@ class ObjectStore:
         if tree is not None:
             self._trees.move_to_end(tree_id)
             return tree
-        try:
-            tree = GitTree.parse(self.read(tree_id, "tree"))
-        except ValueError as error:
-            raise LedgerDamagedError(f"object {tree_id} is no tree of a ledger: {error}") from error
+        tree = self.read_tree(tree_id)
         self._keep_at_hand(tree_id, tree)
         return tree
+
+    def read_tree(self, tree_id: str) -> GitTree:
+        """A directory, for those who read many and each once; raises as ``read``."""
+        try:
+            return GitTree.parse(self.read(tree_id, "tree"))
+        except ValueError as error:
+            raise LedgerDamagedError(f"object {tree_id} is no tree of a ledger: {error}") from error
 
     def forget(self) -> None:
         """Take nothing for granted any more: somebody, perhaps we ourselves, deleted objects.

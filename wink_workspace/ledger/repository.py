@@ -212,6 +212,9 @@ class GitRepository:
         """Let the history end at these commits; what is before them may then be deleted."""
         lines = "".join(f"{commit_id}\n" for commit_id in sorted(commit_ids))
         with _failures("the end of the history cannot be moved"):
+            if not lines:
+                self._shallow.unlink(missing_ok=True)
+                return
             write_whole(self._shallow, lines.encode(), durable=self._durable)
 
     @property

@@ -142,7 +142,7 @@ def _kept(store: ObjectStore, oldest: datetime, limit_bytes: float) -> dict[str,
         reverse=True,
     )
     for name, candidate in newest_first:
-        if room and used <= limit_bytes:
+        if limit_bytes < math.inf and used <= limit_bytes:
             used += sum(room.get(known, 0) for known in objects_of(store, candidate.id, seen))
         if candidate.is_head or (candidate.at >= oldest and used <= limit_bytes):
             kept[name] = candidate
