@@ -300,6 +300,24 @@ def test_name_outside_does_not_hide_what_is_written_through_it(
     assert tracker.drain() == dirty("f")
 
 
+@pytest.mark.parametrize("name_is_taken", [False, True])
+def test_write_under_a_name_that_is_gone_is_found(
+    root: Path, tracker: InotifyTracker, name_is_taken: bool
+) -> None:
+    """By a program that opened the file under another of its names before the last drain."""
+    (root / "d" / "other").hardlink_to(root / "f")
+    with (root / "d" / "other").open("r+b", buffering=0) as opened:
+        (root / "d" / "other").unlink()
+        if name_is_taken:
+            (root / "d" / "other").touch()
+        tracker.drain()
+        assert tracker.drain() == Dirty()
+        opened.write(b"AFTER")
+        drained = tracker.drain()
+    assert drained.covers(path_of("f"))
+    assert drained.reason is not None
+
+
 def test_directory_that_moved_out_is_watched_no_more(root: Path, tracker: InotifyTracker) -> None:
     (root / "d").rename(root.parent / "outside" / "d")
     assert tracker.drain().covers(path_of("d/sub/f"))

@@ -14,8 +14,9 @@ What events do not tell, and how each gap is closed:
   below both paths counts as changed, and is watched again under its new name.
 * That a file changed through another of its names (hard links). Files that have several are
   looked at in each drain, and a new name of an old file leads to a scan. So does a name that
-  came and went in between, as it may have been one: a scan finds what was written through
-  it. Names that we give our unfinished files are known, and do not count.
+  came and went in between, as it may have been one, and a write under a name whose file did
+  not change: a scan finds what was written. Names that we give our unfinished files are
+  known, and do not count.
 * Events that were lost: the queue overflowed, or the canary did not come.
 * What another machine does to a network filesystem. There, every drain scans; as it does
   when a directory cannot be watched or read.
@@ -68,6 +69,7 @@ _REMOTE = ("nfs", "cifs", "smb", "9p", "virtiofs", "ceph", "afs", "fuse")
 _NEW_DIRECTORY = "a directory came that was not watched from the start"
 _NEW_LINK = "a file got another name"
 _CAME_AND_WENT = "a name came and went that may have been another one of some file"
+_LOST_NAME = "a file was written whose name is gone, and which may have others"
 _UNREADABLE = "there is a directory that cannot be read"
 _INTERRUPTED = "the last drain did not come to its end"
 _ASKED_FOR = "everything was noted as changed"
@@ -87,6 +89,7 @@ class _Inotify(Protocol):
 
 
 class _Event(NamedTuple):
+    watch: int
     directory: Parts
     name: str
     mask: int
@@ -154,7 +157,7 @@ class _Queue:
                 if mask & flags.IGNORED:
                     self._places.pop(watch, None)
                 elif watch in self._places and name:  # without one it is told above, too
-                    events.append(_Event(self._places[watch], name, mask, cookie))
+                    events.append(_Event(watch, self._places[watch], name, mask, cookie))
             if canary_came:
                 return events
 
@@ -162,7 +165,8 @@ class _Queue:
 class _Story:
     """What a sequence of events says.
 
-    ``names`` and ``prefixes`` are what changed; ``reason`` is set if that may not be all.
+    ``told`` is what changed, ``written`` the files among it that were not new; ``reason`` is
+    set if that may not be all.
 
     Args:
         made: Directories that we made and watched at once.
@@ -170,38 +174,39 @@ class _Story:
     """
 
     def __init__(self, made: set[Parts], expected: set[str]) -> None:
-        self.names: set[Place] = set()
-        self.prefixes: set[Parts] = set()
         self.reason: str | None = None
         self._made = made
         self._expected = expected
-        self._born: set[Place] = set()  # names that others have given since the last drain
+        self._noted = Noted()
+        self._written: set[Place] = set()
+        self._begun: set[Place] = set()
+        # Names that others have given since the last drain. Two watches may have one path
+        # here, after a move, so they are known by their watch.
+        self._born: set[tuple[int, str]] = set()
         self._moving: dict[int, bool] = {}  # files on their way by cookie, and if they were born
         self._moving_directories: set[int] = set()
 
     def tell(self, events: Iterable[_Event]) -> None:
         for event in events:
-            place = event.directory, event.name
+            path = (*event.directory, event.name)
             if event.mask & flags.ISDIR:
-                self._tell_of_directory(place, event)
+                self._tell_of_directory(path, event)
             else:
-                self._tell_of_file(place, event)
+                self._tell_of_file(path, event)
         if any(self._moving.values()) or self._moving_directories:
             self.reason = _CAME_AND_WENT  # out of the root, with all that was born in them
 
     def told(self) -> Dirty:
-        """The names and prefixes."""
-        return Dirty(
-            frozenset(WorkspacePath((*directory, name)) for directory, name in self.names),
-            frozenset(WorkspacePath(path) for path in self.prefixes),
-        )
+        return self._noted.take()
 
-    def _tell_of_directory(self, place: Place, event: _Event) -> None:
-        if event.mask & flags.ATTRIB:
-            self.names.add(place)
+    def written(self) -> set[Place]:
+        return self._written - self._begun
+
+    def _tell_of_directory(self, path: Parts, event: _Event) -> None:
+        moved_or_new = not event.mask & flags.ATTRIB
+        self._noted.add(WorkspacePath(path), below=moved_or_new)
+        if not moved_or_new:
             return
-        path = (*place[0], place[1])
-        self.prefixes.add(path)
         ours = path in self._made
         self._made.discard(path)
         if event.mask & flags.MOVED_FROM:
@@ -211,26 +216,30 @@ class _Story:
         elif event.mask & flags.MOVED_TO or (event.mask & flags.CREATE and not ours):
             self.reason = _NEW_DIRECTORY
 
-    def _tell_of_file(self, place: Place, event: _Event) -> None:
-        self.names.add(place)
-        if event.mask & flags.CREATE:
-            if event.name in self._expected:
-                self._expected.discard(event.name)
-            else:
-                self._born.add(place)
+    def _tell_of_file(self, path: Parts, event: _Event) -> None:
+        self._noted.add(WorkspacePath(path), below=False)
+        name, place = (event.watch, event.name), (event.directory, event.name)
+        if event.mask & (flags.CREATE | flags.MOVED_TO):
+            self._begun.add(place)
+        if event.mask & (flags.MODIFY | flags.ATTRIB):
+            self._written.add(place)
         elif event.mask & flags.MOVED_FROM:
-            self._moving[event.cookie] = place in self._born
-            self._born.discard(place)
+            self._moving[event.cookie] = name in self._born
+            self._born.discard(name)
         elif event.mask & flags.MOVED_TO:
-            self._end(place)
+            self._end(name)
             if self._moving.pop(event.cookie, True):
-                self._born.add(place)
+                self._born.add(name)
         elif event.mask & flags.DELETE:
-            self._end(place)
+            self._end(name)
+        elif event.mask & flags.CREATE and event.name in self._expected:
+            self._expected.discard(event.name)
+        elif event.mask & flags.CREATE:
+            self._born.add(name)
 
-    def _end(self, place: Place) -> None:
-        if place in self._born:
-            self._born.discard(place)
+    def _end(self, name: tuple[int, str]) -> None:
+        if name in self._born:
+            self._born.discard(name)
             self.reason = _CAME_AND_WENT
 
 
@@ -267,6 +276,8 @@ class InotifyTracker:
         self._lock = threading.RLock()
         self._queue: _Queue | None = None
         self._deaf: str | None = _reason_not_to_listen(self._tree.root)
+        if self._deaf is not None:
+            self._warn(self._deaf)
         self._owed = self._scanned("it was not watched until now")
 
     @property
@@ -325,7 +336,7 @@ class InotifyTracker:
         elif index.unreadable:
             reason = _UNREADABLE
         elif reason is None:
-            return owed | self._followed(index, told)
+            return owed | self._followed(index, told, story.written())
         return owed | told | self._scanned(reason)
 
     def _story(self) -> _Story:
@@ -333,15 +344,15 @@ class InotifyTracker:
         if self._queue is not None:
             try:
                 story.tell(self._queue.read())
-            except _LostEventsError as error:
-                self._warn(str(error))
-                story.reason = str(error)
+            except (_LostEventsError, OSError) as error:
+                story.reason = f"changes were not told: {error}"
+                self._warn(story.reason)
                 self._close_queue()  # and begin with an empty one
         self._made.clear()
         self._expected.clear()
         return story
 
-    def _followed(self, index: FileIndex, told: Dirty) -> Dirty:
+    def _followed(self, index: FileIndex, told: Dirty, written: set[Place]) -> Dirty:
         """What of the things told did change; *index* is brought up to date."""
         tops = {path.parts for path in told.prefixes}
         places = {
@@ -349,7 +360,8 @@ class InotifyTracker:
         }
         changed = Noted()
         try:
-            reason = self._look_below(index, tops) or self._look_at(index, places, changed)
+            reason = self._look_below(index, tops)
+            reason = reason or self._look_at(index, places, written, changed)
         except FilesystemError as error:
             reason = f"files change while they are looked at: {error.message}"
         found = Dirty(prefixes=told.prefixes) | changed.take()
@@ -364,19 +376,25 @@ class InotifyTracker:
             return _NEW_LINK
         return self._deaf
 
-    def _look_at(self, index: FileIndex, places: set[Place], changed: Noted) -> str | None:
+    def _look_at(
+        self, index: FileIndex, places: set[Place], written: set[Place], changed: Noted
+    ) -> str | None:
         """Note what did change; the reason, if that may not be all."""
         reason: str | None = None
         for directory, names in _by_directory(places | index.linked).items():
             unsettled = {name for name in names if (directory, name) in index.unsettled}
             seen = self._seen.look_at(index, WorkspacePath(directory), names)
             for name, (before, now) in seen.items():
-                whole = came_or_went(before, now)
-                told = (directory, name) in places and (before or now) is not None
+                place, whole = (directory, name), came_or_went(before, now)
+                told = place in places and (before or now) is not None
                 if told or before != now or name in unsettled:
                     changed.add(WorkspacePath((*directory, name)), below=whole)
-                if whole or _is_new_link(before, now):
-                    reason = _NEW_DIRECTORY if whole else _NEW_LINK
+                if whole:
+                    reason = _NEW_DIRECTORY
+                elif _is_new_link(before, now):
+                    reason = _NEW_LINK
+                elif before == now and place in written:
+                    reason = _LOST_NAME
         return reason
 
     # Scanning
