@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from support import Note, Text, rig, tool
 from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, Heartbeat, ManualClock, TokenUsage
 from wink_workspace.errors import PromptEvaluationError
-from wink_workspace.filesystem import MemoryFilesystem
+from wink_workspace.filesystem import Filesystem, MemoryFilesystem
 from wink_workspace.prompt import (
     MarkdownSection,
     PolicyDecision,
@@ -491,6 +492,31 @@ def test_a_resource_of_the_call_is_fresh_in_each_call_and_closed_after_it() -> N
         workspace.call("act")
         workspace.call("act")
     assert diary == ["open", "use", "close"] * 2
+
+
+@pytest.mark.behaviour(25, 39)
+def test_an_interrupt_while_a_resource_of_the_call_is_closed_strikes_after_that() -> None:
+    class Flushing:
+        def __init__(self, files: Filesystem) -> None:
+            self._files = files
+
+        def close(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+            self._files.write_text("flushed.txt", "at the end")
+            diary.append("closed")
+
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Flushing)
+        return ToolResult.ok(None)
+
+    diary: list[str] = []
+    binding = Binding(Flushing, lambda r: Flushing(r.get(Filesystem)), scope=Scope.TOOL_CALL)
+    with rig(tool(act), resources={Flushing: binding}) as workspace:
+        with pytest.raises(KeyboardInterrupt):
+            workspace.call("act")
+        assert diary == ["closed"]
+        assert not workspace.filesystem.exists("flushed.txt")
+        assert [record.outcome for record in workspace.records] == [Outcome.ROLLED_BACK]
 
 
 @pytest.mark.behaviour(32)

@@ -216,7 +216,9 @@ class ToolExecutor:
         except ParseError as error:
             return ToolResult.error(str(error))
         self._open_declared_resources(offer, attempt)
-        with self._prompt.resources.tool_scope() as resources:
+        gate = self._transactions.gate
+        # Shut at both ends of the scope: a close that Ctrl-C put off would write after the rollback
+        with gate.closed(), self._prompt.resources.tool_scope() as resources, gate.open():
             context = self._context(resources)
             self._check_limits()
             refusal = _refusal(offer, params, context, attempt)
