@@ -148,7 +148,7 @@ def test_no_change_of_another_process_is_missed(seed: int) -> None:
 
 @pytest.mark.soak
 def test_no_change_is_missed_in_many_rounds() -> None:
-    for seed in range(1_000):
+    for seed in range(300):
         rng = random.Random(seed)
         with observed(seed) as both:
             for _ in range(12):

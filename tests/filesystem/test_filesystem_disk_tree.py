@@ -311,6 +311,7 @@ def test_move_between_two_names_of_one_file_leaves_the_second(
     tree.put_file(F, [b"x"])
     (tmp_path / "g").hardlink_to(tmp_path / "f")
     tree.move(F, path_of("g"))
+    tree.move(path_of("g"), path_of("g"))
     assert names_of(tree) == ["g"]
 
 

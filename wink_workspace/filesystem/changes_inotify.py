@@ -9,7 +9,8 @@ canary: when it has been read, so have they.
 What events do not tell, and how each gap is closed:
 
 * What happens in a directory before it is watched. One that somebody else made or moved in
-  leads to a scan; one that we made is watched before anybody is told of it.
+  leads to a scan. One that we made is watched at once; only a process that runs at that very
+  instant could use what is left of the gap, and confined code does not run while we write.
 * Which directory is meant after one was moved: its watch goes on under the old path. All
   below both paths counts as changed, and is watched again under its new name.
 * That a file changed through another of its names (hard links). Files that have several are

@@ -39,7 +39,6 @@ from wink_workspace.errors import (
 from .paths import WorkspacePath
 
 __all__ = [
-    "PATIENCE",
     "TEMPORARY_PREFIX",
     "Listing",
     "Parts",
@@ -66,9 +65,7 @@ Parts = tuple[str, ...]
 TEMPORARY_PREFIX = ".wink-tmp-"
 """How the names of unfinished files begin; one is left behind only by a killed process."""
 
-PATIENCE = 100
-"""How often something is tried again because somebody else has just changed it."""
-
+_PATIENCE = 100
 # Only Linux has it; elsewhere this can be imported and nothing more.
 _O_PATH: int = getattr(os, "O_PATH", 0)
 _ENTER = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -255,7 +252,7 @@ def _exchanged(temporary: str, name: str, dir_fd: int) -> bool:
         return False  # the name is free
     try:
         os.unlink(temporary, dir_fd=dir_fd)
-    except IsADirectoryError:
+    except OSError:  # it is a directory, or somebody else's
         _rename_with(_EXCHANGE, temporary, name, dir_fd)
         raise
     return True
@@ -445,7 +442,7 @@ def remove(name: str, dir_fd: int) -> None:
     Raises:
         OSError: If something cannot be removed; what came before it is gone then.
     """
-    for _ in range(PATIENCE):
+    for _ in range(_PATIENCE):
         with suppress(IsADirectoryError):
             os.unlink(name, dir_fd=dir_fd)
             return

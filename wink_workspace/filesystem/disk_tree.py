@@ -296,6 +296,8 @@ class DiskTree:
 
     def move(self, source: WorkspacePath, destination: WorkspacePath) -> None:
         """Rename; a file or link at *destination*, whose parent exists, is replaced."""
+        if source == destination:
+            return
         with (
             self._changing(source, below=True),
             self._changing(destination, below=True),
@@ -345,12 +347,12 @@ class DiskTree:
     def put_directory(self, path: WorkspacePath) -> None:
         """Make *path* a directory with the mode 0755; what is in one stays."""
         if self._make_way(path, lambda kind: kind is FileKind.DIRECTORY):
-            self.put_mode(path)
+            self.put_mode(path, executable=True)
         else:
             self.make_directory(path)
 
-    def put_mode(self, path: WorkspacePath, *, executable: bool = True) -> None:
-        """Give a file the mode 0644 or 0755, and a directory 0755; its content stays."""
+    def put_mode(self, path: WorkspacePath, *, executable: bool) -> None:
+        """Give a file the mode 0755 or 0644, and a directory 0755; its content stays."""
 
         def changed(status: os.stat_result) -> int:
             return 0o755 if executable or stat.S_ISDIR(status.st_mode) else 0o644
