@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import itertools
 
@@ -17,6 +18,7 @@ from wink_workspace.errors import (
 from wink_workspace.filesystem import (
     FileKind,
     FileStat,
+    FileState,
     FilesystemLimits,
     MemoryFilesystem,
     WorkspacePath,
@@ -165,3 +167,15 @@ def test_stream_can_be_read_and_sought() -> None:
     with MemoryFilesystem({"a": "hello"}).open("a") as stream:
         assert stream.seek(1, io.SEEK_SET) == 1
         assert stream.read() == b"ello"
+
+
+def test_a_change_cut_off_before_its_end_is_not_put_back_when_its_traceback_goes() -> None:
+    """Ctrl-C may strike at the very end of a block, and the traceback live on for long."""
+    files = MemoryFilesystem({"a.txt": "old"})
+    before = FileState(FileKind.FILE, b"old")
+    block = files._undoing()
+    block.__enter__().append((parse_path("a.txt"), before))
+    files.write_text("a.txt", "written by a later call")
+    del block
+    gc.collect()
+    assert files.read_bytes("a.txt") == b"written by a later call"

@@ -162,3 +162,22 @@ def test_descriptions_constraints_and_defaults_reach_the_provider() -> None:
 def test_limits_that_leave_nothing_to_show_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="nothing to show"):
         FileToolLimits(**limits)
+
+
+@pytest.mark.behaviour(55)
+def test_a_link_made_by_a_patch_does_not_count_as_having_read_what_it_leads_to() -> None:
+    files = MemoryFilesystem({"unread.txt": "nobody has read this\n"})
+    link = """\
+diff --git a/link b/link
+new file mode 120000
+--- /dev/null
++++ b/link
+@@ -0,0 +1 @@
++unread.txt
+\\ No newline at end of file
+"""
+    with rig(sections=[VfsToolsSection(files)], filesystem=files) as workspace:
+        assert workspace.call("apply_patch", patch=link).result.success
+        outcome = workspace.call("write_file", file_path="unread.txt", content="over it")
+    assert not outcome.result.success
+    assert files.read_bytes("unread.txt") == b"nobody has read this\n"

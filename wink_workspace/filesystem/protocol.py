@@ -16,11 +16,11 @@ written or examined; ``delete``, ``move`` and ``symlink`` act on the link itself
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from io import BytesIO
 from itertools import islice
+from types import TracebackType
 from typing import BinaryIO
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
@@ -76,6 +76,30 @@ __all__ = ["Filesystem"]
 _CHUNK_BYTES = 1_048_576
 
 _Touched = list[tuple[WorkspacePath, FileState | None]]
+
+
+class _Undoing:
+    """See ``Filesystem._undoing``.
+
+    No generator: one that Ctrl-C leaves suspended is closed when somebody lets go of the
+    traceback, and would then put back what later calls have made.
+    """
+
+    def __init__(self, put_back: Callable[[_Touched, BaseException], None]) -> None:
+        self._put_back = put_back
+        self._touched: _Touched = []
+
+    def __enter__(self) -> _Touched:
+        return self._touched
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._put_back(self._touched, error)
 
 
 class Filesystem(ABC):
@@ -638,15 +662,9 @@ class Filesystem(ABC):
 
     # Changing several places
 
-    @contextmanager
-    def _undoing(self) -> Generator[_Touched]:
+    def _undoing(self) -> _Undoing:
         """Put the touched places back, newest first, if the block raises."""
-        touched: _Touched = []
-        try:
-            yield touched
-        except BaseException as error:
-            self._put_back(touched, error)
-            raise
+        return _Undoing(self._put_back)
 
     def _put_back(self, touched: _Touched, cause: BaseException) -> None:
         failures: list[Exception] = []

@@ -212,12 +212,15 @@ class FileUse:
         deletes: Files or directories that go.
         moves: Files or directories and where they go. A move that replaces a file there names
             it among ``writes`` too.
+        follows_links: Whether a write through a link changes the file that it leads to. If not,
+            having made a link says nothing about that file's content.
     """
 
     reads: tuple[WorkspacePath, ...] = ()
     writes: tuple[WorkspacePath, ...] = ()
     deletes: tuple[WorkspacePath, ...] = ()
     moves: tuple[tuple[WorkspacePath, WorkspacePath], ...] = ()
+    follows_links: bool = True
 
 
 _NO_FILES = FileUse()
@@ -383,13 +386,13 @@ class _Places:
             ROOT: FileStat(ROOT, FileKind.DIRECTORY)
         }
 
-    def content(self, path: WorkspacePath) -> tuple[str, str] | None:
+    def content(self, path: WorkspacePath, *, follow: bool = True) -> tuple[str, str] | None:
         """The place of the file that *path* leads to and its fingerprint; ``None`` if to none.
 
         A link that leads nowhere or outside leads to none; the handler will say so.
         """
         try:
-            place = physical_path(self._stat, path, follow=True)
+            place = physical_path(self._stat, path, follow=follow)
             there = self._stat(place)
             if there is None or there.kind is not FileKind.FILE:
                 return None
@@ -406,7 +409,10 @@ class _Places:
 
     def after(self, use: FileUse) -> FilesUsed:
         """What to remember now that a call has used files."""
-        seen = (self.content(path) for path in (*use.reads, *use.writes))
+        seen = (
+            *(self.content(path) for path in use.reads),
+            *(self.content(path, follow=use.follows_links) for path in use.writes),
+        )
         return FilesUsed(
             deletes=tuple(self.of(path) for path in use.deletes),
             moves=tuple((self.of(source), self.of(target)) for source, target in use.moves),

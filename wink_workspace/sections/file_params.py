@@ -124,7 +124,7 @@ class ApplyPatchParams:
 
     def file_use(self) -> FileUse:
         """Writes every file that the patch names."""
-        return FileUse(writes=touched_paths(self.patch))
+        return FileUse(writes=touched_paths(self.patch), follows_links=False)
 
 
 @dataclass(frozen=True, slots=True)
