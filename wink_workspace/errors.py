@@ -118,6 +118,9 @@ __all__ = [
 ]
 
 
+_PROBLEMS_TOLD = 50
+
+
 class WinkError(Exception):
     """The root of the tree.
 
@@ -178,14 +181,19 @@ class Problem:
 
 
 class ParseError(UsageError):
-    """Data that does not fit its type; ``problems`` holds all of them, never just the first."""
+    """Data that does not fit its type; ``problems`` holds all of them, never just the first.
+
+    The message tells the first fifty, since somebody has to read it.
+    """
 
     code = "parse"
     default_hint = "Correct every problem listed and try again."
 
     def __init__(self, what: str, problems: Sequence[Problem], *, hint: str | None = None) -> None:
-        listed = "; ".join(str(problem) for problem in problems)
-        super().__init__(f"{what}: {listed}", hint=hint)
+        listed = "; ".join(str(problem) for problem in problems[:_PROBLEMS_TOLD])
+        n_more = len(problems) - _PROBLEMS_TOLD
+        more = f"; and {n_more} more" if n_more > 0 else ""
+        super().__init__(f"{what}: {listed}{more}", hint=hint)
         self.problems = tuple(problems)
 
 

@@ -151,6 +151,24 @@ def test_a_tool_without_a_handler_says_so() -> None:
         assert "no handler" in workspace.call("silent").text
 
 
+def test_what_is_wrong_a_million_times_is_told_some_times() -> None:
+    with rig(WRITE) as workspace:
+        outcome = workspace.call("write", {f"key{n}": n for n in range(1_000)})
+    assert "more. Correct" in outcome.text
+    assert len(outcome.text) < 20_000
+
+
+def test_an_endless_message_of_an_exception_is_cut_for_the_model_and_kept_in_the_record() -> None:
+    def act(params: object, *, context: ToolContext) -> ToolResult[None]:
+        raise ValueError("x" * 1_000_000)
+
+    with rig(tool(act)) as workspace:
+        outcome = workspace.call("act")
+    assert len(outcome.text) < 20_000
+    assert outcome.event.error is not None
+    assert len(outcome.event.error) > 1_000_000
+
+
 # Limits
 
 

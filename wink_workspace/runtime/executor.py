@@ -60,6 +60,8 @@ __all__ = ["ToolExecutor"]
 
 _log = logging.getLogger(__name__)
 
+_MOST_SAID_CHARS = 10_000  # of an exception; the record has all of it
+
 _WITHHELD = "[withheld: it could not be redacted]"
 
 _AnyTool = Tool[Any, Any]
@@ -454,13 +456,13 @@ def _verdict(error: BaseException, attempt: _Attempt) -> tuple[_AnyResult, BaseE
     The rows are the exception matrix of the tool runtime's specification. A policy that
     raises refuses, whatever it raised.
     """
-    what = _shown(error, traceback.format_exception_only).strip()
-    subject = f"Tool {attempt.call.name!r}"
+    what = _shown(error, traceback.format_exception_only).strip()[:_MOST_SAID_CHARS]
+    subject = f"Tool {attempt.call.name[:64]!r}"
     if attempt.policy is not None and isinstance(error, Exception):
         reason = f"it raised {what}"
         attempt.decisions.append(PolicyVerdict(policy=attempt.policy, allowed=False, reason=reason))
         return ToolResult.error(_refused(attempt.policy, reason)), None
-    said = _shown(error, str)
+    said = _shown(error, str)[:_MOST_SAID_CHARS]
     match error:
         case ToolValidationError():
             return ToolResult.error(f"{subject} refused its arguments: {said}"), None
