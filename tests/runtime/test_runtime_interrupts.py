@@ -153,9 +153,14 @@ def test_other_threads_leave_the_signal_alone() -> None:
     assert seen == [before]
 
 
+counts_opcodes = pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="the sweep counts opcodes as CPython 3.11 traces them"
+)
+
 Entering = Callable[[InterruptGate], AbstractContextManager[None]]
 
 
+@counts_opcodes
 @pytest.mark.parametrize(
     "entered", [InterruptGate.closed, InterruptGate.installed], ids=["closed", "installed"]
 )
@@ -173,6 +178,7 @@ def test_an_interrupt_at_any_instant_leaves_the_gate_as_it_was(entered: Entering
             return
 
 
+@counts_opcodes
 def test_an_interrupt_at_any_instant_of_an_opening_leaves_the_gate_shut_around_it() -> None:
     for n in count(1):
         gate, striker = InterruptGate(), Striker(n)
