@@ -45,6 +45,10 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- LedgerMovedError              it grew since it was last looked at
      |    +-- LedgerDamagedError            an object is missing or not what it should be
      |    +-- EntryMissingError             no such entry, or it is no longer kept
+     +-- SandboxError                      foreign code cannot be run, or its place failed
+     |    +-- SandboxUnavailableError       the engine, an image or a kernel feature is missing
+     |    +-- WallError                     a wall is not up: nothing was run
+     |    +-- SandboxBrokenError            the inside broke the protocol or died; it was ended
      +-- ConflictError                     later edits are in the way; nothing was changed
      +-- PromptError
      |    +-- PromptValidationError
@@ -104,6 +108,9 @@ __all__ = [
     "ResourceError",
     "ResourcesClosedError",
     "RollbackError",
+    "SandboxBrokenError",
+    "SandboxError",
+    "SandboxUnavailableError",
     "SchemaError",
     "ScriptError",
     "SearchTimeoutError",
@@ -114,6 +121,7 @@ __all__ = [
     "UnboundResourceError",
     "UsageError",
     "VisibilityExpansionRequired",
+    "WallError",
     "WinkError",
 ]
 
@@ -413,6 +421,33 @@ class EntryMissingError(LedgerError):
 
     code = "entry-missing"
     default_hint = "List the history to find the entry's number."
+
+
+class SandboxError(WinkError):
+    """Foreign code cannot be run, or the place where it ran failed."""
+
+    code = "sandbox"
+
+
+class SandboxUnavailableError(SandboxError):
+    """The engine, an image, a library or a feature of the kernel is missing."""
+
+    code = "sandbox-unavailable"
+    default_hint = "Run `wink-workspace doctor` to see what is missing and how to get it."
+
+
+class WallError(SandboxError):
+    """A wall of the sandbox is not up; nothing was run."""
+
+    code = "sandbox-wall"
+    default_hint = "Run `wink-workspace doctor` to see which walls this machine can put up."
+
+
+class SandboxBrokenError(SandboxError):
+    """The inside of a sandbox broke its protocol, fell silent or died; it was ended."""
+
+    code = "sandbox-broken"
+    default_hint = "Call again: a new one is started. What the call had done was undone."
 
 
 class ConflictError(WinkError):

@@ -1,0 +1,26 @@
+"""Where foreign code runs, and what walls it in.
+
+``Sandbox`` is the protocol. Importing this package loads no engine.
+"""
+
+from .protocol import (
+    CapturedOutput,
+    ExecRequest,
+    ExecResult,
+    OutputObserver,
+    Sandbox,
+    StreamName,
+)
+from .walls import Layer, Probe, WallReport
+
+__all__ = [
+    "CapturedOutput",
+    "ExecRequest",
+    "ExecResult",
+    "Layer",
+    "OutputObserver",
+    "Probe",
+    "Sandbox",
+    "StreamName",
+    "WallReport",
+]

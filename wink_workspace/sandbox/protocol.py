@@ -1,0 +1,103 @@
+"""Running foreign code: what is asked, what comes back, and what every sandbox promises.
+
+Rule 1: when ``run`` returns or raises, every process that the command started is gone.
+Rule 2: how a command ended is a value. Only a sandbox that cannot do its work raises.
+Rule 3: what a command says of itself is never trusted: sizes are bounded, bytes are bytes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from .walls import WallReport
+
+__all__ = ["CapturedOutput", "ExecRequest", "ExecResult", "OutputObserver", "Sandbox", "StreamName"]
+
+StreamName = Literal["stdout", "stderr"]
+OutputObserver = Callable[[StreamName, bytes], None]
+"""Told of each piece of output as it comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecRequest:
+    """A command to run.
+
+    Attributes:
+        argv: The program and its arguments; found on the sandbox's own ``PATH``.
+        cwd: Where it starts, relative to the workspace's root.
+        env: Variables on top of the sandbox's own.
+        stdin: What it can read; then the end of the file.
+        timeout_s: When it is killed, with everything it started.
+        output_bytes: How much of each stream is kept, half from its head and half from its tail.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str = "."
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    stdin: bytes = b""
+    timeout_s: float = 30.0
+    output_bytes: int = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedOutput:
+    """One stream: what was kept of it.
+
+    ``head`` and ``tail`` are the first and last bytes, ``n_bytes`` counts all that came.
+    ``whole`` is where all of it can be read from, a path in the workspace, if it was cut.
+    """
+
+    head: bytes = b""
+    tail: bytes = b""
+    n_bytes: int = 0
+    whole: str | None = None
+
+    @property
+    def n_missing(self) -> int:
+        """How many bytes between head and tail are missing."""
+        return self.n_bytes - len(self.head) - len(self.tail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecResult:
+    """How a command ended.
+
+    Exactly one of ``exit_code`` and ``signal`` is set; ``timed_out`` says that the sandbox sent
+    the signal because the time was over.
+    """
+
+    exit_code: int | None
+    signal: int | None
+    stdout: CapturedOutput
+    stderr: CapturedOutput
+    duration_s: float
+    timed_out: bool = False
+
+
+class Sandbox(ABC):
+    """A place where foreign code runs over the files of one workspace.
+
+    A base class, as resources are asked for by type.
+    """
+
+    @property
+    @abstractmethod
+    def report(self) -> WallReport:
+        """Which walls are up, and what was tried against them."""
+
+    @abstractmethod
+    def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
+        """Run a command to its end.
+
+        Raises:
+            UsageError: If the request cannot be run: no such directory, a NUL, too much.
+            SandboxError: If the sandbox failed, or broke the protocol and was ended.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it with everything in it. Once is enough."""
