@@ -18,7 +18,7 @@ from wink_workspace.filesystem import (
     ScanTracker,
     open_tracker,
 )
-from wink_workspace.filesystem.changes_index import IndexedTree
+from wink_workspace.filesystem.changes.index import IndexedTree
 
 
 def dirty(*paths: str, below: tuple[str, ...] = (), reason: str | None = None) -> Dirty:
@@ -290,7 +290,7 @@ def test_events_are_used_unless_a_scan_is_forced(tmp_path: Path) -> None:
 def test_without_events_on_a_system_every_entry_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "wink_workspace.filesystem.changes_inotify", None)
+    monkeypatch.setitem(sys.modules, "wink_workspace.filesystem.changes.inotify", None)
     tracker = open_tracker(tmp_path)
     assert isinstance(tracker, ScanTracker)
     assert "tells of no changes" in (tracker.drain().reason or "")

@@ -12,7 +12,7 @@ from disk_fixtures import as_ordinary_user, later, path_of
 from inotify_simple import INotify
 
 from wink_workspace.filesystem import ROOT, Dirty, DiskFilesystem, DiskTree, FileIndex, ScanTracker
-from wink_workspace.filesystem.changes_inotify import InotifyTracker, remote_filesystem
+from wink_workspace.filesystem.changes.inotify import InotifyTracker, remote_filesystem
 
 
 def dirty(*paths: str, below: tuple[str, ...] = (), reason: str | None = None) -> Dirty:

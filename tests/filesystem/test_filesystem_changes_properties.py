@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import Dirty, DiskFilesystem, DiskTree, ScanTracker
-from wink_workspace.filesystem.changes_inotify import InotifyTracker
+from wink_workspace.filesystem.changes.inotify import InotifyTracker
 
 
 class Observed:

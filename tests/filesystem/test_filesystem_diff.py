@@ -25,8 +25,8 @@ from patch_trees import (
 
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem.diff import render_diff
+from wink_workspace.filesystem.diff.lines import LineComparer, Span
 from wink_workspace.filesystem.git_names import quote_name, unquote_name
-from wink_workspace.filesystem.line_diff import LineComparer, Span
 from wink_workspace.filesystem.model import FileChange, FileKind, FileState
 from wink_workspace.filesystem.paths import parse_path
 

@@ -20,7 +20,7 @@ from disk_disturbance import entries_below
 
 from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import DiskFilesystem, DiskTree, parse_path
-from wink_workspace.filesystem.disk_descriptors import TEMPORARY_PREFIX
+from wink_workspace.filesystem.disk.descriptors import TEMPORARY_PREFIX
 from wink_workspace.filesystem.fingerprints import file_fingerprint
 
 SECRET = b"nobody may read this\n" * 1_000

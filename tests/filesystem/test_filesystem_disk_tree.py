@@ -29,9 +29,9 @@ from wink_workspace.filesystem import (
     DiskTree,
     FileKind,
     WorkspacePath,
-    disk_descriptors,
     parse_path,
 )
+from wink_workspace.filesystem.disk import descriptors
 
 F = path_of("f")
 
@@ -202,7 +202,7 @@ def test_create_refuses_whatever_has_the_name(tree: DiskTree, tmp_path: Path) ->
 def test_system_that_cannot_exchange_names_writes_all_the_same(
     tree: DiskTree, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr(disk_descriptors, "_renameat2", lambda: lambda *_: code)
+    monkeypatch.setattr(descriptors, "_renameat2", lambda: lambda *_: code)
     tree.write_file(F, [b"first"], mode="create")
     with pytest.raises(PathExistsError):
         tree.write_file(F, [b"second"], mode="create")

@@ -17,7 +17,7 @@ from wink_workspace.errors import (
     RollbackError,
     UsageError,
 )
-from wink_workspace.filesystem.disk_tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import Retention
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 

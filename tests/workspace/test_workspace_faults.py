@@ -28,7 +28,7 @@ from workspace_rig import (
 )
 
 from wink_workspace.errors import PoisonedError, RollbackError, WinkError
-from wink_workspace.filesystem import disk_tree
+from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.runtime import transactions_of
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 
@@ -170,7 +170,7 @@ def test_path_that_cannot_be_put_back_raises_after_all_others_were_and_recovers_
             for name in files:
                 (root / name).write_bytes(b"after")
 
-        real = disk_tree.DiskTree.put_file
+        real = DiskTree.put_file
 
         def put_file(self: Any, path: Any, content: Any, **kwargs: Any) -> None:
             if str(path) == "b.txt":
@@ -180,7 +180,7 @@ def test_path_that_cannot_be_put_back_raises_after_all_others_were_and_recovers_
 
         with calls(workspace, doing(overwrite, fails=True)) as call:
             with monkeypatch.context() as broken:
-                broken.setattr(disk_tree.DiskTree, "put_file", put_file)
+                broken.setattr(DiskTree, "put_file", put_file)
                 with pytest.raises(RollbackError, match=r"b\.txt"):
                     call("act")
             assert {path for path, at in picture(root).items() if at[2] == b"after"} == {b"b.txt"}
@@ -206,7 +206,7 @@ def test_failed_rollback_is_put_right_by_opening_the_workspace_again(
 
     with calls(workspace, doing(lambda: (root / "a.txt").write_bytes(b"x"), fails=True)) as call:
         with monkeypatch.context() as broken:
-            broken.setattr(disk_tree.DiskTree, "put_file", fail)
+            broken.setattr(DiskTree, "put_file", fail)
             with pytest.raises(RollbackError):
                 call("act")
     workspace.close()

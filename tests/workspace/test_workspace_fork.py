@@ -10,7 +10,7 @@ import pytest
 from workspace_support import created, state, tree_of, write
 
 from wink_workspace.errors import EntryMissingError, LedgerBusyError, UsageError
-from wink_workspace.filesystem.disk_tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.workspace import Workspace
 
 FILES: dict[str, str | bytes | None] = {

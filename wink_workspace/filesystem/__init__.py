@@ -6,11 +6,11 @@ regex.
 """
 
 from .changes import ChangeTracker, Dirty
-from .changes_index import FileIndex
-from .changes_scan import ScanTracker, open_tracker
+from .changes.index import FileIndex
+from .changes.scan import ScanTracker, open_tracker
 from .diff import render_diff
 from .disk import DiskFilesystem, DiskHistory
-from .disk_tree import DiskEntry, DiskTree
+from .disk.tree import DiskEntry, DiskTree
 from .edits import Replacement, replace_text
 from .memory import MemoryFilesystem
 from .model import (

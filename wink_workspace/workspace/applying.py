@@ -28,8 +28,8 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileKind, WorkspacePath, render_diff
-from wink_workspace.filesystem.disk_descriptors import change_mode
-from wink_workspace.filesystem.disk_tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.disk.descriptors import change_mode
+from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
     ObjectStore,

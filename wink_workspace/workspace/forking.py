@@ -10,8 +10,8 @@ from typing import Final
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import EntryMissingError
-from wink_workspace.filesystem.changes_scan import open_tracker
-from wink_workspace.filesystem.disk_tree import DiskTree
+from wink_workspace.filesystem.changes.scan import open_tracker
+from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LogEntry, ObjectStore
 
 from .storage import WorkspaceFolder, delete_tree

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from wink_workspace.filesystem.changes_index import FileIndex
+from wink_workspace.filesystem.changes.index import FileIndex
 
 __all__ = ["load_last_seen", "save_last_seen"]
 

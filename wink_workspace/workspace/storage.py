@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from wink_workspace.errors import FilesystemError, UsageError
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.filesystem.disk_tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import MAIN_LINE
 
 __all__ = [

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from wink_workspace.errors import FilesystemError, LedgerError, SnapshotError, WinkError
 from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker, Dirty
-from wink_workspace.filesystem.disk_tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
     EMPTY_TREE_ID,

@@ -41,8 +41,8 @@ from wink_workspace.filesystem import (
     render_diff,
 )
 from wink_workspace.filesystem.changes import ChangeTracker
-from wink_workspace.filesystem.changes_scan import open_tracker
-from wink_workspace.filesystem.disk_tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.changes.scan import open_tracker
+from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     MAIN_LINE,

@@ -35,8 +35,7 @@ from wink_workspace.errors import (
     PathExistsError,
     ReadOnlyError,
 )
-
-from .paths import WorkspacePath
+from wink_workspace.filesystem.paths import WorkspacePath
 
 __all__ = [
     "TEMPORARY_PREFIX",

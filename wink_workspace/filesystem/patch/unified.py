@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 
 from wink_workspace.errors import PatchError
+from wink_workspace.filesystem.git_binary import decode_lines, inflate
 
-from .git_binary import decode_lines, inflate
-from .patch_headers import Header, is_header, is_name_pair, names_one_file, read_header
-from .patch_parts import (
+from .headers import Header, is_header, is_name_pair, names_one_file, read_header
+from .parts import (
     BODY_SIGNS,
     EMPTY_LINES,
     BinaryChange,

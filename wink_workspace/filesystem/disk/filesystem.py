@@ -1,7 +1,7 @@
 """A filesystem on a host directory that untrusted code may be changing at the same time.
 
 Nothing outside of the directory is read or written, whatever links are swapped in meanwhile;
-``disk_tree`` says how. What other processes do between two operations is simply found by the
+``tree`` says how. What other processes do between two operations is simply found by the
 second one.
 
 It keeps no history: ``snapshot``, ``restore`` and ``changes`` are those of the ``history``
@@ -21,12 +21,18 @@ from typing import BinaryIO, Protocol, Self
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import LimitExceededError, PathExistsError, UsageError
+from wink_workspace.filesystem.model import (
+    FileChange,
+    FileKind,
+    FileStat,
+    FilesystemLimits,
+    WriteMode,
+)
+from wink_workspace.filesystem.paths import MAX_PATH_DEPTH, WorkspacePath
+from wink_workspace.filesystem.protocol import Filesystem
 
-from .disk_fingerprints import DiskFingerprints
-from .disk_tree import DiskEntry, DiskTree
-from .model import FileChange, FileKind, FileStat, FilesystemLimits, WriteMode
-from .paths import MAX_PATH_DEPTH, WorkspacePath
-from .protocol import Filesystem
+from .fingerprints import DiskFingerprints
+from .tree import DiskEntry, DiskTree
 
 __all__ = ["DiskFilesystem", "DiskHistory"]
 

@@ -42,12 +42,12 @@ from inotify_simple import INotify, flags  # pyright: ignore[reportMissingTypeSt
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError
+from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.paths import WorkspacePath
 
-from .changes import Dirty, Noted
-from .changes_index import FileIndex, IndexedTree, Place, Status, came_or_went
-from .disk_descriptors import Parts
-from .disk_tree import DiskTree
-from .paths import WorkspacePath
+from .index import FileIndex, IndexedTree, Place, Status, came_or_went
+from .tracker import Dirty, Noted
 
 __all__ = ["InotifyTracker", "remote_filesystem"]
 

@@ -11,11 +11,11 @@ import threading
 from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.paths import WorkspacePath
 
-from .changes import ChangeTracker, Dirty, Noted
-from .changes_index import FileIndex, IndexedTree
-from .disk_tree import DiskTree
-from .paths import WorkspacePath
+from .index import FileIndex, IndexedTree
+from .tracker import ChangeTracker, Dirty, Noted
 
 __all__ = ["ScanTracker", "open_tracker"]
 
@@ -97,7 +97,7 @@ def open_tracker(
     if force_scan:
         return ScanTracker(root, index=index, lift_modes=lift_modes, clock=clock)
     try:
-        from .changes_inotify import InotifyTracker
+        from .inotify import InotifyTracker
     except ImportError:
         reason = "this system tells of no changes, so every entry is looked at"
         _log.warning("%s: %s", Path(root), reason)

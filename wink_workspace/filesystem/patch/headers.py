@@ -14,9 +14,10 @@ from datetime import datetime
 from itertools import islice
 from typing import Literal
 
-from .git_names import unquote_name
-from .model import FileKind
-from .patch_parts import Mode, PatchLines, malformed
+from wink_workspace.filesystem.git_names import unquote_name
+from wink_workspace.filesystem.model import FileKind
+
+from .parts import Mode, PatchLines, malformed
 
 __all__ = ["Header", "is_header", "is_name_pair", "names_one_file", "read_header"]
 

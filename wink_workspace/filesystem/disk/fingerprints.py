@@ -14,11 +14,15 @@ from typing import BinaryIO
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FileMissingError
+from wink_workspace.filesystem.fingerprints import (
+    directory_fingerprint,
+    file_fingerprint,
+    link_fingerprint,
+)
+from wink_workspace.filesystem.model import FileKind
+from wink_workspace.filesystem.paths import WorkspacePath
 
-from .disk_tree import DiskEntry, DiskTree, identity_of, settled_before_ns
-from .fingerprints import directory_fingerprint, file_fingerprint, link_fingerprint
-from .model import FileKind
-from .paths import WorkspacePath
+from .tree import DiskEntry, DiskTree, identity_of, settled_before_ns
 
 __all__ = ["DiskFingerprints"]
 

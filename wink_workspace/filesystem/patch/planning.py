@@ -12,7 +12,7 @@ one to be deleted must have the content shown (``*** Delete File`` shows none an
 Rule 4: a patch does not reach through a symbolic link, and changes a link only if it says
 that it is one.
 
-Where a hunk goes is decided in ``patch_place``.
+Where a hunk goes is decided in ``placing``.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from itertools import pairwise
 from typing import Literal
 
 from wink_workspace.errors import PatchError
+from wink_workspace.filesystem.git_binary import apply_delta, blob_id
+from wink_workspace.filesystem.model import FileChange, FileKind, FileState, PatchedFile
+from wink_workspace.filesystem.paths import WorkspacePath
 
-from .git_binary import apply_delta, blob_id
-from .model import FileChange, FileKind, FileState, PatchedFile
-from .patch_envelope import is_envelope_start, parse_envelope
-from .patch_headers import is_header
-from .patch_parts import BinaryChange, FilePatch, Hunk, PatchLines, malformed
-from .patch_place import Placed, place_hunks
-from .patch_reading import Effort
-from .patch_unified import MAX_BINARY_BYTES, parse_unified
-from .paths import WorkspacePath
+from .envelope import is_envelope_start, parse_envelope
+from .headers import is_header
+from .parts import BinaryChange, FilePatch, Hunk, PatchLines, malformed
+from .placing import Placed, place_hunks
+from .reading import Effort
+from .unified import MAX_BINARY_BYTES, parse_unified
 
 __all__ = ["FilePatch", "Hunk", "PatchPlan", "parse_patch", "plan_patch", "touched_paths"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
-from .model import FileChange, FileKind, FileState
+from wink_workspace.filesystem.model import FileChange, FileKind, FileState
 
 __all__ = ["Rename", "find_renames", "is_binary"]
 

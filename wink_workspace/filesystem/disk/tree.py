@@ -26,9 +26,11 @@ from typing import BinaryIO, Self
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import DirectoryExpectedError, FileMissingError, UsageError
+from wink_workspace.filesystem.changes import ChangeTracker
+from wink_workspace.filesystem.model import FileKind, WriteMode
+from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-from .changes import ChangeTracker
-from .disk_descriptors import (
+from .descriptors import (
     Listing,
     Parts,
     adopt,
@@ -47,8 +49,6 @@ from .disk_descriptors import (
     telling,
     temporary_name,
 )
-from .model import FileKind, WriteMode
-from .paths import ROOT, WorkspacePath
 
 __all__ = ["DiskEntry", "DiskTree", "identity_of", "settled_before_ns"]
 
@@ -187,7 +187,7 @@ class DiskTree:
         before: Callable[[Parts, int], None] | None = None,
         unreadable: Callable[[Parts], None] | None = None,
     ) -> Iterator[Listing]:
-        """Every directory from *path* down; see ``disk_descriptors.listings``."""
+        """Every directory from *path* down; see ``descriptors.listings``."""
         with telling(path), self._entered(path) as top:
             yield from listings(top, lift=self._lift_modes, before=before, unreadable=unreadable)
 

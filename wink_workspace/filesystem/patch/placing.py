@@ -22,9 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .nearest import excerpt, nearest_place
-from .patch_parts import Hunk
-from .patch_reading import Effort, Reading, loose_line
+from wink_workspace.filesystem.nearest import excerpt, nearest_place
+
+from .parts import Hunk
+from .reading import Effort, Reading, loose_line
 
 __all__ = ["Misfit", "Placed", "place_hunks"]
 

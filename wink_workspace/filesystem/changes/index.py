@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError
+from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.disk.tree import DiskTree, settled_before_ns
+from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-from .changes import Dirty
-from .disk_descriptors import Parts
-from .disk_tree import DiskTree, settled_before_ns
-from .paths import ROOT, WorkspacePath
+from .tracker import Dirty
 
 __all__ = ["FileIndex", "IndexedTree", "Place", "Status", "Watch", "came_or_went"]
 

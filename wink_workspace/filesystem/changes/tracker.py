@@ -19,10 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from .paths import ROOT, WorkspacePath
+from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 if TYPE_CHECKING:
-    from .changes_index import FileIndex
+    from .index import FileIndex
 
 __all__ = ["ChangeTracker", "Dirty", "Noted"]
 

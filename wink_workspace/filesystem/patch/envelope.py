@@ -27,9 +27,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .model import FileKind
-from .patch_headers import is_header
-from .patch_parts import (
+from wink_workspace.filesystem.model import FileKind
+
+from .headers import is_header
+from .parts import (
     BODY_SIGNS,
     EMPTY_LINES,
     FilePatch,

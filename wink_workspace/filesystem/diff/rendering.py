@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from io import BytesIO
 
 from wink_workspace.errors import UsageError
+from wink_workspace.filesystem.git_binary import blob_id, encode_lines
+from wink_workspace.filesystem.git_names import quote_name
+from wink_workspace.filesystem.model import FileChange, FileKind, FileState
+from wink_workspace.filesystem.paths import WorkspacePath
 
-from .git_binary import blob_id, encode_lines
-from .git_names import quote_name
-from .line_diff import LineComparer, Span
-from .model import FileChange, FileKind, FileState
-from .paths import WorkspacePath
+from .lines import LineComparer, Span
 from .renames import find_renames, is_binary
 
 __all__ = ["render_diff"]

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from wink_workspace.errors import PatchError
-
-from .model import FileKind
-from .paths import WorkspacePath, parse_path
+from wink_workspace.filesystem.model import FileKind
+from wink_workspace.filesystem.paths import WorkspacePath, parse_path
 
 __all__ = [
     "BODY_SIGNS",
