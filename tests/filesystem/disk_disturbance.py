@@ -176,7 +176,10 @@ class Disturbance:
         self._place().symlink_to(self.rng.choice(("a", "../b", "missing", "/etc")))
 
     def change_mode(self) -> None:
-        self._anything().chmod(self.rng.choice((0o700, 0o644, 0o755, 0o600)) | 0o700 * self._n % 2)
+        found = self._anything()
+        mode = self.rng.choice((0o700, 0o644, 0o755, 0o600)) | 0o700 * self._n % 2
+        if not found.is_symlink():  # the mode would be that of what it leads to, of /etc even
+            found.chmod(mode)
 
     def make_pipe(self) -> None:
         os.mkfifo(self._place())
