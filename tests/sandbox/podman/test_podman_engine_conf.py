@@ -1,0 +1,60 @@
+"""The settings of our own engine: they fit the machine and leave the user's alone."""
+
+from __future__ import annotations
+
+import resource
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.sandbox.podman import engine_conf
+from wink_workspace.sandbox.podman.engine_conf import EngineSettings
+
+
+def test_settings_are_written_where_they_are_wanted_and_parse(tmp_path: Path) -> None:
+    settings = EngineSettings(runtime="runc", cgroup_manager="cgroupfs", n_files=64, n_processes=32)
+    parsed = tomllib.loads(settings.write(tmp_path).read_text())
+    assert parsed["engine"] == {
+        "runtime": "runc",
+        "cgroup_manager": "cgroupfs",
+        "events_logger": "file",
+    }
+    assert parsed["containers"] == {"default_ulimits": ["nofile=64:64", "nproc=32:32"]}
+
+
+def test_what_the_engine_may_choose_is_left_out() -> None:
+    settings = EngineSettings(runtime=None, cgroup_manager=None, n_files=64, n_processes=32)
+    assert tomllib.loads(settings.text)["engine"] == {"events_logger": "file"}
+
+
+def test_a_runtime_that_is_asked_for_wins() -> None:
+    assert EngineSettings.for_this_machine(path="", runtime="runsc").runtime == "runsc"
+
+
+def test_the_runtime_is_one_that_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_conf, "_SYSTEM_FOLDERS", str(tmp_path))
+    assert EngineSettings.for_this_machine(path="").runtime is None
+    (tmp_path / "crun").touch(0o755)
+    assert EngineSettings.for_this_machine(path="").runtime == "crun"
+
+
+def test_limits_are_not_above_those_of_the_caller() -> None:
+    settings = EngineSettings.for_this_machine(path="/usr/bin")
+    for limit, value in (
+        (resource.RLIMIT_NOFILE, settings.n_files),
+        (resource.RLIMIT_NPROC, settings.n_processes),
+    ):
+        hard = resource.getrlimit(limit)[1]
+        assert value > 0
+        assert hard == resource.RLIM_INFINITY or value <= hard
+
+
+@pytest.mark.parametrize(("hard", "allowed"), [(resource.RLIM_INFINITY, 4096), (100, 100)])
+def test_a_lower_hard_limit_is_kept(
+    hard: int, allowed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (hard, hard))
+    assert EngineSettings.for_this_machine(path="").n_files == allowed
