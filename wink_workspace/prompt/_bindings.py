@@ -8,7 +8,7 @@ one of a prompt is open at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -17,6 +17,7 @@ from wink_workspace.errors import PromptValidationError, ResourceError, Resource
 from wink_workspace.resources import (
     Binding,
     ResourceContext,
+    ResourceObserver,
     ResourceRegistry,
     Scope,
     ToolResources,
@@ -89,9 +90,20 @@ class PromptResources:
         """How many singletons are built now."""
         return self._opened.mark()
 
-    def evict_since(self, mark: int) -> tuple[Exception, ...]:
+    def evict_since(
+        self, mark: int, *, before_close: Callable[[object], object] = lambda _: None
+    ) -> tuple[Exception, ...]:
         """Close and forget the singletons built after *mark*; see ``ResourceContext``."""
-        return self._opened.evict_since(mark)
+        return self._opened.evict_since(mark, before_close=before_close)
+
+    @property
+    def observer(self) -> ResourceObserver | None:
+        """Who is told of what comes and goes in the present block."""
+        return self._opened.observer
+
+    @observer.setter
+    def observer(self, observer: ResourceObserver | None) -> None:
+        self._opened.observer = observer
 
     @property
     def _opened(self) -> ResourceContext:

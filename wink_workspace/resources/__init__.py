@@ -12,7 +12,7 @@ Rule 3: nothing may hold what dies before it: a singleton cannot have a tool cal
 from __future__ import annotations
 
 from .binding import Binding, ResourceResolver, Scope
-from .context import ResourceContext, ToolResources
+from .context import ResourceContext, ResourceObserver, ToolResources
 from .protocols import Closeable, Snapshotable
 from .registry import ResourceRegistry
 
@@ -20,6 +20,7 @@ __all__ = [
     "Binding",
     "Closeable",
     "ResourceContext",
+    "ResourceObserver",
     "ResourceRegistry",
     "ResourceResolver",
     "Scope",

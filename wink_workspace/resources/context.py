@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import Any, Self, TypeVar, assert_never, cast
+from typing import Any, Protocol, Self, TypeVar, assert_never, cast
 
 from wink_workspace.errors import (
     CircularDependencyError,
@@ -29,15 +29,29 @@ from wink_workspace.errors import (
 from .binding import Binding, ResourceResolver, Scope
 from .protocols import Closeable
 
-__all__ = ["ResourceContext", "ToolResources"]
+__all__ = ["ResourceContext", "ResourceObserver", "ToolResources"]
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
+class ResourceObserver(Protocol):
+    """Who has to know what comes and goes; the runtime, which puts resources back."""
+
+    def built(self, resource: object) -> None:
+        """A singleton was built, and nobody has it yet. What this raises fails the building."""
+        ...
+
+    def outlives(self, resources: Sequence[object], close: Callable[[], object]) -> bool:
+        """The block is over: whether *close* is called later by the observer, or now by us."""
+        ...
+
+
 class ResourceContext:
     """The resources of one ``with`` block; made by ``ResourceRegistry.open``.
+
+    ``observer`` may be set and changed at any time.
 
     Safe to use from several threads: each singleton is built once. At the end all that was
     built is closed, newest first. A close that fails is logged and the others are still tried;
@@ -69,7 +83,22 @@ class ResourceContext:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _close_for_good(self._store.close(), during=error)
+        leaving = self._store.close()
+        closing = [built.value for built in leaving if built.closes]
+        observer = self._store.observer
+        if observer is None or not observer.outlives(
+            closing, lambda: _close_for_good(leaving, during=None)
+        ):
+            _close_for_good(leaving, during=error)
+
+    @property
+    def observer(self) -> ResourceObserver | None:
+        """Who is told of what comes and goes."""
+        return self._store.observer
+
+    @observer.setter
+    def observer(self, observer: ResourceObserver | None) -> None:
+        self._store.observer = observer
 
     def get(self, type_: type[T], /) -> T:
         """The resource bound to *type_*, built now if need be.
@@ -100,30 +129,47 @@ class ResourceContext:
             self._store.check_open()
             return len(self._store.singletons)
 
-    def evict_since(self, mark: int) -> tuple[Exception, ...]:
+    def evict_since(
+        self, mark: int, *, before_close: Callable[[object], object] = lambda _: None
+    ) -> tuple[Exception, ...]:
         """Close and forget the singletons built after *mark*, newest first.
 
         Bound instances stay. All are tried; what a ``close`` raised is logged and returned.
+        *before_close* is called with each before it is closed, and must not raise.
         """
         with self._store.lock:
             self._store.check_open()
             leaving = self._store.singletons.take_since(max(mark, self._n_instances))
-        return tuple(error for _, error in _closed(leaving))
+        return tuple(error for _, error in _closed(leaving, before_close))
 
-    @contextmanager
-    def tool_scope(self) -> Generator[ToolResources]:
+    def tool_scope(self) -> AbstractContextManager[ToolResources]:
         """One tool call's view of the resources.
 
         What the call alone had is closed at its end, by the rules of the context itself.
         """
         self._store.check_open()
-        cache = _Cache()
-        try:
-            yield ToolResources(self._store, cache)
-        except BaseException as error:
-            _close_for_good(cache.end(), during=error)
-            raise
-        _close_for_good(cache.end(), during=None)
+        return _ToolScope(self._store)
+
+
+class _ToolScope(AbstractContextManager["ToolResources"]):
+    """The block of one tool call."""
+
+    __slots__ = ("_cache", "_store")
+
+    def __init__(self, store: _Store) -> None:
+        self._store = store
+        self._cache = _Cache()
+
+    def __enter__(self) -> ToolResources:
+        return ToolResources(self._store, self._cache)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _close_for_good(self._cache.end(), during=error)
 
 
 class ToolResources:
@@ -224,6 +270,7 @@ class _Store:
         self.bindings = bindings
         self.lock = threading.RLock()
         self.singletons = _Cache()
+        self.observer: ResourceObserver | None = None
         self._context = context
         self._state = _State.NEW
         self._chain: list[Binding[Any]] = []
@@ -295,7 +342,14 @@ class _Store:
         made = self._build(binding, resolver)
         # A provider may hand out what another binding made, and that one closes.
         shared = self.singletons.holds(made) or cache.holds(made)
-        cache.add(_Built(binding.type_, made, closes=binding.owned and not shared))
+        built = _Built(binding.type_, made, closes=binding.owned and not shared)
+        if cache is self.singletons and self.observer is not None:
+            try:
+                self.observer.built(made)
+            except BaseException:
+                _closed([built])
+                raise
+        cache.add(built)
         return made
 
     def _build(self, binding: Binding[T], resolver: ResourceResolver) -> T:
@@ -337,7 +391,9 @@ def _name(binding: Binding[Any]) -> str:
     return binding.type_.__qualname__
 
 
-def _closed(leaving: Iterable[_Built]) -> list[tuple[str, Exception]]:
+def _closed(
+    leaving: Iterable[_Built], before_close: Callable[[object], object] = lambda _: None
+) -> list[tuple[str, Exception]]:
     """Close all that are ours, and return which failed and how.
 
     An interruption waits until the last one is closed.
@@ -345,6 +401,7 @@ def _closed(leaving: Iterable[_Built]) -> list[tuple[str, Exception]]:
     failures: list[tuple[str, Exception]] = []
     interruption: BaseException | None = None
     for built in leaving:
+        before_close(built.value)
         if not built.closes or not isinstance(built.value, Closeable):
             continue
         name = built.type_.__qualname__

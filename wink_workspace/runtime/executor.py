@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -54,7 +53,7 @@ from wink_workspace.session import (
 
 from .call import CallOutcome, ToolCall
 from .journal import PendingCall
-from .transaction import Transaction, transactions_of
+from .transaction import Transaction, takes_part, transactions_of
 
 __all__ = ["ToolExecutor"]
 
@@ -85,6 +84,7 @@ class _Attempt:
     started_at: datetime
     started_s: float
     n_resources: int
+    transaction: Transaction = field(default_factory=Transaction)
     params: object = None
     decisions: list[PolicyVerdict] = field(default_factory=list[PolicyVerdict])
     policy: str | None = None
@@ -157,9 +157,9 @@ class ToolExecutor:
             self._absorb_external_changes(participants)
             self._heartbeat.beat()
             attempt = self._begin(call)
-            with self._transactions.transaction(
-                (), discard=lambda: self._evict(attempt)
-            ) as transaction:
+            span = self._transactions.transaction((), discard=lambda: self._evict(attempt))
+            with span as attempt.transaction:
+                transaction = attempt.transaction
                 ending: BaseException | None = None
                 try:
                     self._transactions.join(participants)
@@ -188,16 +188,19 @@ class ToolExecutor:
         """Keep edits made by nobody's call; inside a call there are none by definition."""
         if self._transactions.depth:
             return
-        paths = self._transactions.journal.absorb_external(participants)
+        free = self._transactions.claim(participants)
+        paths = self._transactions.journal.absorb_external(free)
         if paths:
             self._session.dispatch(ExternalChange(paths=paths, at=self._clock.now()))
 
     def _begin(self, call: ToolCall) -> _Attempt:
+        resources = self._prompt.resources
+        resources.observer = self._transactions
         return _Attempt(
             call=call,
             started_at=self._clock.now(),
             started_s=self._clock.monotonic_s(),
-            n_resources=self._prompt.resources.mark(),
+            n_resources=resources.mark(),
         )
 
     def _note_pending(self, attempt: _Attempt) -> None:
@@ -241,10 +244,7 @@ class ToolExecutor:
         """Build what the tool's section declares, so that it is restored rather than rebuilt."""
         for resource_type in offer.resource_types:
             self._prompt.resources.get(resource_type)
-        n_resources = self._prompt.resources.mark()
-        if n_resources != attempt.n_resources:
-            attempt.n_resources = n_resources
-            self._transactions.join(self._participants())
+        attempt.n_resources = self._prompt.resources.mark()
 
     def _context(self, resources: ToolResources) -> ToolContext:
         return ToolContext(
@@ -347,21 +347,17 @@ class ToolExecutor:
 
     def _participants(self) -> tuple[Snapshotable, ...]:
         built = self._prompt.resources.built()
-        saved = [cast("Snapshotable", r) for r in built if _takes_part(type(r))]
+        saved = [cast("Snapshotable", r) for r in built if takes_part(type(r))]
         return (self._session, *saved)
 
     def _evict(self, attempt: _Attempt) -> None:
-        """Close and forget what was first built inside the call (behaviour 32)."""
-        for error in self._prompt.resources.evict_since(attempt.n_resources):
+        """Undo, close and forget what was first built inside the call (behaviour 32)."""
+        for error in self._prompt.resources.evict_since(
+            attempt.n_resources, before_close=attempt.transaction.put_back
+        ):
             _log.warning(
                 "A resource of the failed call %s did not close: %s", attempt.call.id, error
             )
-
-
-@functools.lru_cache
-def _takes_part(resource_type: type) -> bool:
-    """Whether its instances are ``Snapshotable``; a protocol is slow to ask, so once is enough."""
-    return issubclass(resource_type, Snapshotable)
 
 
 def _facts(event: ToolInvoked) -> tuple[object, ...]:

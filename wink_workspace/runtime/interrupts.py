@@ -10,6 +10,8 @@ the gate does nothing. Asking the system to change a signal's handler costs more
 of a small call, so a run of many calls installs the gate once around all of them.
 """
 
+# ruff: noqa: SLF001 - a gate and its two blocks are one class in three pieces
+
 from __future__ import annotations
 
 import signal
@@ -44,34 +46,13 @@ class InterruptGate:
             self._leaving = True
             self._leave(was_installed=was_installed)
 
-    @contextmanager
-    def closed(self) -> Generator[None]:
+    def closed(self) -> AbstractContextManager[None]:
         """Hold SIGINT back inside the block; what came is delivered at its end."""
-        was_installed, was_open, n_closed = self._installed, self._open, self._n_closed
-        try:
-            self._open = False
-            self._install()
-            self._n_closed = n_closed + 1
-            yield
-        finally:
-            self._leaving = True
-            self._n_closed, self._open = n_closed, was_open
-            self._leave(was_installed=was_installed)
+        return _Closed(self)
 
     def open(self) -> AbstractContextManager[None]:
         """Let SIGINT strike inside the block, and what was held back at its start."""
-        was_open = self._open
-
-        def begin() -> None:
-            self._open = True
-            if self._pending:
-                self._pending = False
-                signal.raise_signal(signal.SIGINT)
-
-        def end() -> None:
-            self._open = was_open
-
-        return _Block(begin, end)
+        return _Opened(self)
 
     def _leave(self, *, was_installed: bool) -> None:
         """Put back what a block found, while ``_leaving`` holds SIGINT back; then deliver it.
@@ -113,19 +94,56 @@ class InterruptGate:
         self._open = True  # it did not raise, so the handler is still running
 
 
-class _Block(AbstractContextManager[None]):
-    """Two functions around a block.
+# ``contextmanager`` will not do for these two: a generator that is struck just before its block
+# begins is only finished when the exception is let go of, and would shut the gate as late as
+# that. It is also slower than all that a gate does.
 
-    ``contextmanager`` will not do: a generator that is struck just before its block begins is
-    only finished when the exception is let go of, and would shut the gate as late as that.
-    """
 
-    def __init__(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        self._begin = begin
-        self._end = end
+class _Closed(AbstractContextManager[None]):
+    """A block in which the gate is closed."""
+
+    __slots__ = ("_gate", "_n_closed", "_was_installed", "_was_open")
+
+    def __init__(self, gate: InterruptGate) -> None:
+        self._gate = gate
+        self._was_installed = gate._installed
+        self._was_open = gate._open
+        self._n_closed = gate._n_closed
 
     def __enter__(self) -> None:
-        self._begin()
+        gate = self._gate
+        try:
+            gate._open = False
+            gate._install()
+            gate._n_closed = self._n_closed + 1
+        except BaseException:
+            self._put_back(gate)
+            raise
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        self._put_back(self._gate)
+
+    def _put_back(self, gate: InterruptGate) -> None:
+        gate._leaving = True
+        gate._n_closed, gate._open = self._n_closed, self._was_open
+        gate._leave(was_installed=self._was_installed)
+
+
+class _Opened(AbstractContextManager[None]):
+    """A block in which the gate is open."""
+
+    __slots__ = ("_gate", "_was_open")
+
+    def __init__(self, gate: InterruptGate) -> None:
+        self._gate = gate
+        self._was_open = gate._open
+
+    def __enter__(self) -> None:
+        gate = self._gate
+        gate._open = True
+        if gate._pending:
+            gate._pending = False
+            signal.raise_signal(signal.SIGINT)
+
+    def __exit__(self, *_: object) -> None:
+        self._gate._open = self._was_open

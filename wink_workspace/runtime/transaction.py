@@ -4,8 +4,11 @@ Rule 1: every change a call makes happens inside a ``Transaction``, and nothing 
 package calls ``restore``.
 Rule 2: participants are restored newest first, and all of them are tried even when one
 fails, so that one broken backend cannot hide another.
-Rule 3: a participant that appears later (the resources of a prompt evaluated inside the
-call) joins every open transaction before it is used, so the outer rollback reaches it.
+Rule 3: a participant that appears later (built inside the call, or a resource of a prompt
+evaluated in it) joins every open transaction before it is used, so that the outer rollback
+reaches it; and what its owner closes meanwhile is closed when no rollback can need it.
+Rule 4: a participant serves the calls of one session at a time. Otherwise the rollback of one
+would wipe out what another has committed.
 
 States: OPEN -> COMMITTED, or ROLLED_BACK, or POISONED when a restore fails. A poisoned
 session runs nothing until ``SessionTransactions.recover`` has restored what failed.
@@ -13,19 +16,24 @@ session runs nothing until ``SessionTransactions.recover`` has restored what fai
 
 from __future__ import annotations
 
+import functools
+import logging
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import cast
 from weakref import WeakKeyDictionary
 
-from wink_workspace.errors import PoisonedError, RollbackError
+from wink_workspace.errors import PoisonedError, RollbackError, SessionError
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import Session
 
 from .interrupts import InterruptGate
 from .journal import Journal, MemoryJournal
 
-__all__ = ["SessionTransactions", "Transaction", "transactions_of"]
+__all__ = ["SessionTransactions", "Transaction", "takes_part", "transactions_of"]
+
+_log = logging.getLogger(__name__)
 
 
 class Transaction:
@@ -33,12 +41,17 @@ class Transaction:
 
     Args:
         discard: Called first on rollback: closes and forgets what was built inside the
-            call, so that nothing it still holds is written after the restore.
+            call, newest first, each after a ``put_back``, so that nothing it still holds is
+            written after the restore.
     """
+
+    __slots__ = ("_discard", "_failures", "_gone", "_open", "_saved")
 
     def __init__(self, *, discard: Callable[[], object] = lambda: None) -> None:
         self._discard = discard
         self._saved: list[tuple[Snapshotable, object]] = []
+        self._gone: list[object] = []
+        self._failures: list[BaseException] = []
         self._open = True
 
     @property
@@ -53,8 +66,18 @@ class Transaction:
 
     def join(self, participant: Snapshotable) -> None:
         """Save *participant* as it is now; one that joined before keeps its first snapshot."""
-        if not any(known is participant for known, _ in self._saved):
-            self._saved.append((participant, participant.snapshot()))
+        for known, _ in self._saved:
+            if known is participant:
+                return
+        self._saved.append((participant, participant.snapshot()))
+
+    def forget(self, participants: Sequence[object]) -> None:
+        """Answer no longer for *participants*, which exist no more."""
+        self._saved = [
+            (known, token)
+            for known, token in self._saved
+            if not any(known is gone for gone in participants)
+        ]
 
     def commit(self) -> None:
         """Keep every change; the transaction is over."""
@@ -71,21 +94,16 @@ class Transaction:
                 and calling again retries it.
         """
         self._open = False
+        failures: list[BaseException] = []
+        self._failures = failures
         interruption: BaseException | None = None
         discard, self._discard = self._discard, lambda: None
         try:
             discard()
         except BaseException as error:  # noqa: BLE001 - rule 2: raised below
             interruption = error
-        failures: list[BaseException] = []
-        unrestored: list[tuple[Snapshotable, object]] = []
-        for participant, token in reversed(self._saved):
-            try:
-                participant.restore(token)
-            except BaseException as error:  # noqa: BLE001 - rule 2: collected, and raised below
-                failures.append(error)
-                unrestored.insert(0, (participant, token))
-        self._saved = unrestored
+        for entry in self._saved[::-1]:
+            self._restore(entry)
         if failures:
             what = "; ".join(f"{type(error).__name__}: {error}" for error in failures)
             raise RollbackError(
@@ -93,6 +111,29 @@ class Transaction:
             )
         if interruption is not None:
             raise interruption
+
+    def put_back(self, participant: object) -> None:
+        """Restore *participant*, if it takes part, as it is about to go; for *discard* alone."""
+        for entry in self._saved:
+            if entry[0] is participant:
+                if self._restore(entry):
+                    self._gone.append(participant)
+                return
+
+    @property
+    def gone(self) -> Sequence[object]:
+        """Who was put back and exists no more."""
+        return self._gone
+
+    def _restore(self, entry: tuple[Snapshotable, object]) -> bool:
+        participant, token = entry
+        try:
+            participant.restore(token)
+        except BaseException as error:  # noqa: BLE001 - rule 2: collected, and raised at the end
+            self._failures.append(error)
+            return False
+        self._saved = [other for other in self._saved if other is not entry]
+        return True
 
 
 class SessionTransactions:
@@ -102,7 +143,10 @@ class SessionTransactions:
         self.journal: Journal = MemoryJournal()
         self.gate = InterruptGate()
         self._lock = session_lock
+        self._thread_id = 0
         self._stack: list[Transaction] = []
+        self._claimed: list[int] = []
+        self._closings: list[Callable[[], object]] = []
         self._failed: Transaction | None = None
 
     @property
@@ -119,36 +163,105 @@ class SessionTransactions:
         """
         with self._lock, self.gate.closed():
             self.check()
-            yield
+            self._thread_id = threading.get_ident()
+            try:
+                yield
+            finally:
+                if not self._stack:
+                    self._let_go()
+
+    def claim(self, participants: Sequence[Snapshotable]) -> Sequence[Snapshotable]:
+        """Those of *participants* that no other session's call uses now (rule 4).
+
+        They stay ours until the outermost call is over. A call of another session that runs
+        inside of ours, on our thread, is part of ours.
+        """
+        return [each for each in participants if self._claim(each)]
+
+    def _claim(self, participant: Snapshotable) -> bool:
+        holder = _holders.setdefault(id(participant), self)
+        if holder is not self:
+            return holder._thread_id == self._thread_id  # noqa: SLF001 - an object of this class
+        self._claimed.append(id(participant))
+        return True
+
+    def _let_go(self) -> None:
+        for key in self._claimed:
+            _holders.pop(key, None)
+        self._claimed.clear()
 
     def check(self) -> None:
         """Raise ``PoisonedError`` if an earlier rollback failed and nothing was recovered."""
         if self._failed is not None:
             raise PoisonedError("an earlier rollback failed, so the state is not known")
 
-    @contextmanager
     def transaction(
         self, participants: Sequence[Snapshotable], *, discard: Callable[[], object]
-    ) -> Generator[Transaction]:
+    ) -> AbstractContextManager[Transaction]:
         """Open a transaction inside the ones already open, as a savepoint.
 
         Leaving the block with the transaction still open rolls it back.
         """
-        transaction = Transaction(discard=discard)
+        return _Span(self, participants, Transaction(discard=discard))
+
+    def begin(self, transaction: Transaction, participants: Sequence[Snapshotable]) -> None:
+        """Put *transaction* inside the ones already open; ``end`` takes it out."""
         self._stack.append(transaction)
         try:
             self.join(participants)
-            yield transaction
-        finally:
+        except BaseException:
+            self.end(transaction)
+            raise
+
+    def end(self, transaction: Transaction) -> None:
+        """Close the innermost transaction, rolled back if it is still open."""
+        try:
             if transaction.is_open:
                 self.roll_back(transaction)
+        finally:
             self._stack.pop()
+            if not self._stack:
+                self._close_what_waited()
 
     def join(self, participants: Sequence[Snapshotable]) -> None:
-        """Make every open transaction answer for *participants* too (rule 3)."""
-        for transaction in self._stack:
-            for participant in participants:
+        """Make every open transaction answer for *participants* too (rule 3).
+
+        Raises:
+            SessionError: If another session's call is using one of them (rule 4).
+        """
+        for participant in participants:
+            if not self._claim(participant):
+                raise SessionError(
+                    f"a {type(participant).__name__} is being used by a call of another session",
+                    hint="Call again when that call is over, or give each session its own.",
+                )
+            for transaction in self._stack:
                 transaction.join(participant)
+
+    # What a ``ResourceContext`` tells its observer
+
+    def built(self, resource: object) -> None:
+        """Let a resource that was built just now join, before anybody gets it (rule 3)."""
+        if self._stack and takes_part(type(resource)):
+            self.join((cast("Snapshotable", resource),))
+
+    def outlives(self, resources: Sequence[object], close: Callable[[], object]) -> bool:
+        """Whether *close* waits for the outermost call's end, as it may restore *resources*."""
+        if not self._stack:
+            return False
+        saved = self._stack[0].saved
+        waits = any(each is participant for each in resources for participant, _ in saved)
+        if waits:
+            self._closings.append(close)
+        return waits
+
+    def _close_what_waited(self) -> None:
+        closings, self._closings = self._closings, []
+        for close in reversed(closings):
+            try:
+                close()
+            except Exception:  # noqa: BLE001 - the call is over, and so is the block that asked
+                _log.exception("Resources of a prompt evaluated inside a call did not close")
 
     def roll_back(self, transaction: Transaction) -> None:
         """Undo *transaction*; if that fails, refuse all work from now on.
@@ -160,6 +273,9 @@ class SessionTransactions:
             transaction.rollback()
         finally:
             self._failed = transaction if transaction.saved else None
+            for other in self._stack if transaction.gone else ():
+                if other is not transaction:
+                    other.forget(transaction.gone)
 
     def recover(self) -> None:
         """Try again to restore what a failed rollback left behind.
@@ -170,6 +286,38 @@ class SessionTransactions:
             if self._failed is not None:
                 self.roll_back(self._failed)
 
+
+class _Span(AbstractContextManager[Transaction]):
+    """The block of one transaction; a generator would cost more than all that it does."""
+
+    __slots__ = ("_participants", "_transaction", "_transactions")
+
+    def __init__(
+        self,
+        transactions: SessionTransactions,
+        participants: Sequence[Snapshotable],
+        transaction: Transaction,
+    ) -> None:
+        self._transactions = transactions
+        self._participants = participants
+        self._transaction = transaction
+
+    def __enter__(self) -> Transaction:
+        self._transactions.begin(self._transaction, self._participants)
+        return self._transaction
+
+    def __exit__(self, *_: object) -> None:
+        self._transactions.end(self._transaction)
+
+
+@functools.lru_cache
+def takes_part(resource_type: type) -> bool:
+    """Whether its instances are ``Snapshotable``; a protocol is slow to ask, so once is enough."""
+    return issubclass(resource_type, Snapshotable)
+
+
+_holders: dict[int, SessionTransactions] = {}
+"""Whose call uses a participant, by its identity; a call keeps its participants alive."""
 
 _by_session: WeakKeyDictionary[Session, SessionTransactions] = WeakKeyDictionary()
 _by_session_lock = threading.Lock()

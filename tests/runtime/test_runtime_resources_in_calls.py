@@ -1,0 +1,259 @@
+"""Resources that come and go while a call runs, and files that two sessions share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from support import Text, rig, tool
+
+from wink_workspace.errors import PoisonedError
+from wink_workspace.filesystem import Filesystem, MemoryFilesystem
+from wink_workspace.prompt import MarkdownSection, Prompt, ToolContext, ToolResult
+from wink_workspace.resources import Binding
+from wink_workspace.runtime import ToolCall, ToolExecutor, transactions_of
+from wink_workspace.session import Session
+
+WATCHDOG_S = 30
+
+
+class Outside:
+    """State that outlives whoever works on it, like a directory."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.diary: list[str] = []
+
+
+class Store:
+    """Works on the outside state while it is open, and can put it back only then."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._is_open = True
+
+    def add(self, line: str) -> None:
+        assert self._is_open
+        self._outside.lines.append(line)
+
+    def snapshot(self) -> object:
+        return tuple(self._outside.lines)
+
+    def restore(self, token: object) -> None:
+        if not self._is_open:
+            raise RuntimeError("the store is closed")
+        assert isinstance(token, tuple)
+        self._outside.lines[:] = token
+        self._outside.diary.append("restored")
+
+    def close(self) -> None:
+        self._is_open = False
+        self._outside.diary.append("closed")
+
+
+class Buffer:
+    """Writes to the store only when it is closed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def close(self) -> None:
+        self._store.add("flushed")
+
+
+def store_binding(outside: Outside) -> Binding[Store]:
+    return Binding(Store, lambda _: Store(outside))
+
+
+BUFFER = Binding(Buffer, lambda resolver: Buffer(resolver.get(Store)))
+
+
+def add_lines(params: Text, *, context: ToolContext) -> ToolResult[None]:
+    context.resources.get(Store).add(params.text)
+    return ToolResult.error("told to fail") if params.text == "fail" else ToolResult.ok(None)
+
+
+def test_what_a_failed_call_did_through_a_resource_it_built_itself_is_undone() -> None:
+    outside = Outside()
+    with rig(tool(add_lines), resources={Store: store_binding(outside)}) as workspace:
+        workspace.call("act", text="fail")
+        assert outside.lines == []
+        assert outside.diary == ["restored", "closed"]
+        workspace.call("act", text="kept")
+        assert outside.lines == ["kept"]
+
+
+def test_what_closing_writes_at_the_end_of_a_failed_call_is_undone_too() -> None:
+    outside = Outside()
+
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Buffer)
+        return ToolResult.error("told to fail")
+
+    resources = {Store: store_binding(outside), Buffer: BUFFER}
+    with rig(tool(handle), resources=resources) as workspace:
+        workspace.call("act")
+        assert outside.lines == []
+
+
+def test_a_resource_that_cannot_be_saved_is_closed_and_never_handed_out() -> None:
+    outside = Outside()
+
+    class Unsaved(Store):
+        def snapshot(self) -> object:
+            raise OSError("no room for a snapshot")
+
+    binding = Binding(Store, lambda _: Unsaved(outside))
+    with rig(tool(add_lines), resources={Store: binding}) as workspace:
+        outcome = workspace.call("act", text="kept")
+        assert "no room for a snapshot" in outcome.text
+        assert outside.lines == []
+        assert outside.diary == ["closed"]
+
+
+def inner_prompt(outside: Outside) -> Prompt[None]:
+    section = MarkdownSection(title="Inner", template="Add.", tools=[tool(add_lines, name="add")])
+    prompt = Prompt(ns="tests", key="inner", name="inner", sections=[section])
+    prompt.bind(resources={Store: store_binding(outside)})
+    return prompt
+
+
+def run_inside(prompt: Prompt[None], context: ToolContext, text: str) -> None:
+    executor = ToolExecutor(
+        prompt=prompt,
+        rendered_prompt=prompt.render(),
+        adapter=context.adapter,
+        session=context.session,
+    )
+    executor.execute(ToolCall("inner", "add", {"text": text}))
+
+
+def evaluating(outside: Outside, *, inner: str, succeed: bool) -> Callable[..., ToolResult[None]]:
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        prompt = inner_prompt(outside)
+        with prompt.resources:
+            prompt.resources.get(Store)
+            run_inside(prompt, context, inner)
+        return ToolResult.ok(None) if succeed else ToolResult.error("told to fail")
+
+    return handle
+
+
+@pytest.mark.parametrize("succeed", [True, False], ids=["kept", "undone"])
+def test_a_nested_prompts_store_stays_open_until_the_outer_call_needs_it_no_more(
+    succeed: bool,
+) -> None:
+    outside = Outside()
+    with rig(tool(evaluating(outside, inner="line", succeed=succeed))) as workspace:
+        workspace.call("act")
+        assert outside.lines == (["line"] if succeed else [])
+        assert outside.diary == (["closed"] if succeed else ["restored", "closed"])
+        transactions_of(workspace.session).check()
+
+
+def test_a_nested_store_that_does_not_close_is_logged_and_the_call_stands(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stuck(Store):
+        def close(self) -> None:
+            raise OSError("stuck")
+
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        prompt = inner_prompt(outside)
+        prompt.bind(resources={Store: Binding(Store, lambda _: Stuck(outside))})
+        with prompt.resources:
+            run_inside(prompt, context, "line")
+        return ToolResult.ok(None)
+
+    outside = Outside()
+    with rig(tool(handle)) as workspace:
+        assert workspace.call("act").result.success
+        assert outside.lines == ["line"]
+    assert "did not close" in caplog.text
+
+
+def test_a_store_evicted_by_a_failed_inner_call_is_not_restored_by_the_outer_one() -> None:
+    """The same prompt inside itself: the inner failure closes what it built."""
+    outside = Outside()
+
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        executor = workspace.executor
+        executor.execute(ToolCall("inner", "add", {"text": "fail"}))
+        return ToolResult.error("told to fail, too")
+
+    tools = (tool(handle), tool(add_lines, name="add"))
+    with rig(*tools, resources={Store: store_binding(outside)}) as workspace:
+        workspace.call("act")
+        assert outside.lines == []
+        assert outside.diary == ["restored", "closed"]
+        assert workspace.call("add", text="kept").result.success
+
+
+def test_a_built_store_that_cannot_be_restored_poisons_the_session() -> None:
+    class Broken(Store):
+        def restore(self, token: object) -> None:
+            raise OSError("no way back")
+
+    outside = Outside()
+    binding = Binding(Store, lambda _: Broken(outside))
+    with rig(tool(add_lines), resources={Store: binding}) as workspace:
+        with pytest.raises(Exception, match="no way back"):
+            workspace.call("act", text="fail")
+        with pytest.raises(PoisonedError):
+            workspace.call("act", text="kept")
+
+
+def write(params: Text, *, context: ToolContext) -> ToolResult[None]:
+    assert context.filesystem is not None
+    context.filesystem.write_text(f"{params.text}.txt", params.text, mode="overwrite")
+    return ToolResult.ok(None)
+
+
+def test_a_call_of_another_session_on_files_in_use_is_refused_and_loses_nothing() -> None:
+    """Two threads, two sessions, one filesystem: the rollback of one wipes nothing of the other."""
+    files = MemoryFilesystem()
+    is_inside, may_go = threading.Event(), threading.Event()
+
+    def slow(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        files.write_text("mine.txt", "mine")
+        is_inside.set()
+        assert may_go.wait(WATCHDOG_S)
+        return ToolResult.error("told to fail")
+
+    with (
+        rig(tool(slow, name="slow"), filesystem=files) as one,
+        rig(tool(write, name="write"), filesystem=files) as two,
+    ):
+        thread = threading.Thread(target=one.call, args=("slow",))
+        thread.start()
+        assert is_inside.wait(WATCHDOG_S)
+        refused = two.call("write", text="early")
+        may_go.set()
+        thread.join(WATCHDOG_S)
+        assert "used by a call of another session" in refused.text
+        assert two.call("write", text="late").result.success
+        assert [str(stat.path) for stat in files.list(".")] == ["late.txt"]
+
+
+def test_a_call_of_another_session_inside_a_call_works_on_the_same_files() -> None:
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        with rig(tool(write, name="write"), filesystem=files, session=Session()) as inner:
+            assert inner.call("write", text="inner").result.success
+        return ToolResult.error("told to fail") if params.text == "fail" else ToolResult.ok(None)
+
+    files = MemoryFilesystem()
+    with rig(tool(handle), filesystem=files) as workspace:
+        workspace.call("act", text="fail")
+        assert not files.exists("inner.txt")
+        workspace.call("act")
+        assert files.exists("inner.txt")
+
+
+def test_files_are_free_for_another_session_once_a_call_is_over() -> None:
+    files = MemoryFilesystem()
+    tools = [tool(write, name="write")]
+    with rig(*tools, filesystem=files) as one, rig(*tools, filesystem=files) as two:
+        for name, workspace in (("a", one), ("b", two), ("c", one)):
+            assert workspace.call("write", text=name).result.success
+        assert isinstance(one.prompt.resources.get(Filesystem), MemoryFilesystem)
