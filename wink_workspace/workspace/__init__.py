@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .applying import Applied, ApplyTarget
+    from .importing import Imported
     from .reading import WorkspaceReader
     from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
-    from .workspace import Imported, Workspace, WorkspaceConfig
+    from .workspace import Workspace, WorkspaceConfig
 
 __all__ = [
     "Applied",
@@ -29,9 +30,10 @@ __all__ = [
 
 _MODULES = {
     "applying": ("Applied", "ApplyTarget"),
+    "importing": ("Imported",),
     "reading": ("WorkspaceReader",),
     "storage": ("WorkspaceFolder", "WorkspaceInfo", "WorkspaceStorage"),
-    "workspace": ("Imported", "Workspace", "WorkspaceConfig"),
+    "workspace": ("Workspace", "WorkspaceConfig"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,7 +1,8 @@
-"""A workspace's history, to be read while somebody else has the workspace open.
+"""A workspace's history, to be read: what every owner of one offers.
 
-No lock is taken, nothing is recovered and nothing is written, but for a new fork. What is
-found is what was committed: edits that no entry has yet are not seen.
+``WorkspaceReader`` reads while somebody else has the workspace open. No lock is taken, nothing
+is recovered and nothing is written, but for a new fork. What is found is what was committed:
+edits that no entry has yet are not seen.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     MAIN_LINE,
     Ledger,
+    Line,
     LogEntry,
     Record,
     diff,
@@ -23,44 +25,26 @@ from wink_workspace.ledger import (
 )
 
 from .forking import forks_of, imported_entry
-from .storage import WorkspaceFolder
+from .storage import WorkspaceFolder, WorkspaceInfo
 
-__all__ = ["WorkspaceReader"]
+__all__ = ["ReadableHistory", "WorkspaceReader"]
 
 _LARGEST_SHOWN_BYTES = 64 * 1_048_576
 
 
-class WorkspaceReader:
-    """One line of a workspace's history; used in a ``with`` block.
+class ReadableHistory:
+    """One line of a workspace's history.
 
     Args:
-        folder: The workspace.
-        line: The main line, or the name of a fork.
-
-    Raises:
-        EntryMissingError: If there is no such fork.
-        LedgerError: If it cannot be read.
+        info: What the workspace is.
+        ledger: Where its history is.
+        line: The line.
     """
 
-    def __init__(self, folder: WorkspaceFolder, *, line: str = MAIN_LINE) -> None:
-        self.info = folder.info()
-        self._ledger = Ledger(folder.ledger)
-        try:
-            self._line = self._ledger.line(line)
-        except BaseException:
-            self._ledger.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ledger.close()
+    def __init__(self, info: WorkspaceInfo, ledger: Ledger, line: Line) -> None:
+        self.info = info
+        self._ledger = ledger
+        self._line = line
 
     def log(self, *, limit: int | None = None) -> Iterator[LogEntry]:
         """The entries, newest first, each read when asked for."""
@@ -81,11 +65,11 @@ class WorkspaceReader:
 
     def changes(self) -> tuple[FileChange, ...]:
         """What differs between the source, as it was imported, and the newest entry."""
-        return self._between(imported_entry(self._ledger).files, self.head.files)
+        return self._between(self._imported().files, self.head.files)
 
     @property
     def head(self) -> LogEntry:
-        """The newest entry."""
+        """The newest entry; ``EntryMissingError`` if there is none."""
         head = self._line.head
         if head is None:
             raise EntryMissingError(f"the workspace {self.info.id} has no history")
@@ -95,6 +79,46 @@ class WorkspaceReader:
         """The names of all forks, sorted."""
         return forks_of(self._ledger)
 
+    def _imported(self) -> LogEntry:
+        return imported_entry(self._ledger)
+
+    def _between(self, before: str, after: str) -> tuple[FileChange, ...]:
+        store = self._ledger.store
+        changed = diff(store, before, after)
+        return tuple(file_changes(store, changed, limit_bytes=_LARGEST_SHOWN_BYTES))
+
+
+class WorkspaceReader(ReadableHistory):
+    """The same for one who does not have the workspace open; used in a ``with`` block.
+
+    Args:
+        folder: The workspace.
+        line: The main line, or the name of a fork.
+
+    Raises:
+        EntryMissingError: If there is no such fork.
+        LedgerError: If it cannot be read.
+    """
+
+    def __init__(self, folder: WorkspaceFolder, *, line: str = MAIN_LINE) -> None:
+        info, ledger = folder.info(), Ledger(folder.ledger)
+        try:
+            super().__init__(info, ledger, ledger.line(line))
+        except BaseException:
+            ledger.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ledger.close()
+
     def fork(self, name: str) -> None:
         """Begin another line of history at the newest entry.
 
@@ -102,8 +126,3 @@ class WorkspaceReader:
             UsageError: If *name* is taken, or cannot be one.
         """
         self._ledger.fork(name, self.head)
-
-    def _between(self, before: str, after: str) -> tuple[FileChange, ...]:
-        store = self._ledger.store
-        changed = diff(store, before, after)
-        return tuple(file_changes(store, changed, limit_bytes=_LARGEST_SHOWN_BYTES))

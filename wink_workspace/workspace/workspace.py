@@ -10,12 +10,10 @@ crash interrupted had done is undone then, and kept among the thrown-away files.
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,25 +24,20 @@ from wink_workspace.errors import (
     EntryMissingError,
     FilesystemError,
     LedgerError,
-    MountError,
     RollbackError,
-    UsageError,
 )
 from wink_workspace.filesystem import (
     DiskFilesystem,
     FileChange,
-    FileKind,
     Filesystem,
     FilesystemLimits,
-    WorkspacePath,
     parse_path,
     render_diff,
 )
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.changes.scan import open_tracker
-from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import (
-    EMPTY_TREE_ID,
     MAIN_LINE,
     Draft,
     EntryKind,
@@ -52,23 +45,24 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     Maintenance,
-    Record,
     Retention,
     SessionStore,
     diff,
-    file_changes,
     no_kill_points,
     with_paths_from,
 )
 from wink_workspace.prompt import CompletedTools, KnownFiles, VisibilityOverrides
 from wink_workspace.runtime import transactions_of
 from wink_workspace.sections import Plan
-from wink_workspace.session import Outcome, Session, SliceKind, ToolInvoked, WorkspaceRestored
+from wink_workspace.session import Session, SliceKind, WorkspaceRestored
 
 from .applying import Applied, ApplyTarget, SourceUpdate
-from .forking import IMPORTED_LINE, check_out, forks_of, imported_entry
+from .forking import check_out
+from .importing import import_copy
 from .last_seen import load_last_seen, save_last_seen
 from .ledger_journal import LedgerJournal
+from .reading import ReadableHistory
+from .recovery import recover
 from .storage import (
     TemporaryStorage,
     WorkspaceFolder,
@@ -78,11 +72,8 @@ from .storage import (
 )
 from .tree_history import TreeHistory
 
-__all__ = ["Imported", "Workspace", "WorkspaceConfig"]
+__all__ = ["Workspace", "WorkspaceConfig"]
 
-_log = logging.getLogger(__name__)
-
-_LARGEST_SHOWN_BYTES = 64 * 1_048_576
 _OWN_SLICES: tuple[type[Any], ...] = (Plan, KnownFiles, CompletedTools, VisibilityOverrides)
 _KNOWN_TO_POLICIES = frozenset(  # as the ledger names slices
     f"{slice_type.__module__}:{slice_type.__qualname__}"
@@ -108,21 +99,7 @@ class WorkspaceConfig:
     force_scan: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """The record of a workspace's first entry.
-
-    ``skipped`` are the paths that could not be read, or are no file, directory or link. The
-    source's own ``.git`` stays behind and is not among them.
-    """
-
-    source: str
-    n_files: int
-    n_bytes: int
-    skipped: tuple[str, ...] = ()
-
-
-class Workspace:
+class Workspace(ReadableHistory):
     """An open workspace; made by ``create`` and ``open``, and used in a ``with`` block.
 
     Attributes:
@@ -143,11 +120,10 @@ class Workspace:
     ) -> None:
         self.config = config or WorkspaceConfig()
         self._leave: Callable[[], None] = lambda: None
-        self.info = folder.info()
-        self._folder = folder = folder.of_line(line)
+        self._folder = folder.of_line(line)
         self._clock = clock
         with ExitStack() as opened:
-            self._ledger = opened.enter_context(
+            ledger = opened.enter_context(
                 Ledger(
                     folder.ledger,
                     durable=self.config.durable,
@@ -155,34 +131,40 @@ class Workspace:
                     kill_points=kill_points,
                 )
             )
-            self._writer = opened.enter_context(self._ledger.write(line))
-            head = self._writer.head
-            if head is None:
-                raise EntryMissingError(f"the workspace {self.info.id} has no history")
+            self._writer = opened.enter_context(ledger.write(line))
+            super().__init__(folder.info(), ledger, self._writer)
             if line != MAIN_LINE:
-                check_out(self._ledger.store, head.files, folder, clock)
-            self._tracker, root = self._opened_tracker(head)
-            opened.callback(self._tracker.close)
-            tree = DiskTree(
-                folder.files,
-                tracker=self._tracker,
-                lift_modes=True,
-                durable=self.config.durable,
-            )
-            opened.callback(tree.close)
-            self._history = TreeHistory(tree, self._tracker, self._ledger.store, root=root)
-            self.files = DiskFilesystem(
-                tree, history=self._history, limits=self.config.limits, clock=clock
-            )
-            self.session = Session(clock=clock)
-            for slice_type in (*_OWN_SLICES, *slices):
-                self.session[slice_type].declare()
-            self._sessions = SessionStore(self._ledger.store)
+                check_out(ledger.store, self.head.files, self._folder, clock)
+            self.files = self._opened_files(opened)
+            self.session = self._new_session(slices)
+            self._sessions = SessionStore(ledger.store)
             self._journal = LedgerJournal(self._writer, self._history, self._sessions, self.session)
             transactions_of(self.session).journal = self._journal
-            self._recover()
-            self._sessions.load(self.session, self._head.session)
+            recover(self._writer, self._history, clock)
+            self._sessions.load(self.session, self.head.session)
             self._close = opened.pop_all().close
+
+    def _opened_files(self, opened: ExitStack) -> DiskFilesystem:
+        """The directory with what knows what moved in it and what it held before."""
+        self._tracker, root = self._opened_tracker(self.head)
+        opened.callback(self._tracker.close)
+        tree = DiskTree(
+            self._folder.files,
+            tracker=self._tracker,
+            lift_modes=True,
+            durable=self.config.durable,
+        )
+        opened.callback(tree.close)
+        self._history = TreeHistory(tree, self._tracker, self._ledger.store, root=root)
+        return DiskFilesystem(
+            tree, history=self._history, limits=self.config.limits, clock=self._clock
+        )
+
+    def _new_session(self, slices: Iterable[type[Any]]) -> Session:
+        session = Session(clock=self._clock)
+        for slice_type in (*_OWN_SLICES, *slices):
+            session[slice_type].declare()
+        return session
 
     @classmethod
     def create(
@@ -208,7 +190,7 @@ class Workspace:
         place = Path(source).absolute()
 
         def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
-            _import(place, folder, clock)
+            import_copy(place, folder, clock)
             return WorkspaceInfo(folder.path.name, str(place), clock.now())
 
         info = storage.add(fill)
@@ -302,39 +284,13 @@ class Workspace:
 
     # What happened
 
-    def log(self, *, limit: int | None = None) -> Iterator[LogEntry]:
-        """The entries of the history, newest first, each read when asked for."""
-        return self._writer.log(limit=limit)
-
-    def entry(self, which: int | str) -> LogEntry:
-        """The entry with a number or the beginning of an id; ``EntryMissingError`` if none."""
-        return self._writer.find(which)
-
-    def record(self, entry: LogEntry) -> Record:
-        """What an entry says of itself in full."""
-        return self._writer.record(entry)
-
-    def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
-        """What one entry did to files; everything, for the first."""
-        before = EMPTY_TREE_ID if entry.parent is None else self._writer.before(entry).files
-        return self._changes(before, entry.files)
-
     def changes(self) -> tuple[FileChange, ...]:
         """What differs between the source, as it was imported, and now."""
-        return self._changes(self._imported().files, self._history.snapshot().root)
+        return self._between(self._imported().files, self._history.snapshot().root)
 
     def diff(self) -> str:
         """``changes`` as a git-style diff."""
         return render_diff(self.changes())
-
-    def _imported(self) -> LogEntry:
-        return imported_entry(self._ledger)
-
-    def _changes(self, before: str, after: str) -> tuple[FileChange, ...]:
-        store = self._ledger.store
-        return tuple(
-            file_changes(store, diff(store, before, after), limit_bytes=_LARGEST_SHOWN_BYTES)
-        )
 
     # Moving in time
 
@@ -367,7 +323,7 @@ class Workspace:
         """
         with self._turn():
             entry = self._writer.find(which)
-            head = self._head
+            head = self.head
             root, session = entry.files, entry.session
             if paths is not None:
                 wanted = [parse_path(path) for path in paths]
@@ -417,7 +373,7 @@ class Workspace:
         self, kind: EntryKind, reason: str, root: str, session: str, *, target: int | None
     ) -> LogEntry:
         """Make files and STATE be those of two trees, as one entry."""
-        head = self._head
+        head = self.head
         at = self._clock.now()
         paths = tuple(str(change.path) for change in diff(self._ledger.store, head.files, root))
         event = WorkspaceRestored(reason=reason, paths=paths, at=at)
@@ -470,11 +426,7 @@ class Workspace:
             UsageError: If *name* is taken, or cannot be one.
         """
         with self._turn():
-            self._ledger.fork(name, self._head)
-
-    def forks(self) -> tuple[str, ...]:
-        """The names of all forks, sorted."""
-        return forks_of(self._ledger)
+            self._ledger.fork(name, self.head)
 
     def delete_fork(self, name: str) -> None:
         """Delete a fork and its files.
@@ -502,7 +454,7 @@ class Workspace:
             FilesystemError: If a file cannot be written; what was done was taken back.
         """
         with self._turn():
-            head = self._head
+            head = self.head
             update = SourceUpdate(
                 self._ledger.store,
                 Path(self.info.source),
@@ -524,13 +476,6 @@ class Workspace:
         """Forget what the retention does not keep, and pack the rest."""
         return self._ledger.maintain(self.config.retention)
 
-    @property
-    def _head(self) -> LogEntry:
-        head = self._writer.head
-        if head is None:
-            raise EntryMissingError(f"the workspace {self.info.id} has no history")
-        return head
-
     def _opened_tracker(self, head: LogEntry) -> tuple[ChangeTracker, str]:
         """What knows what moved, and the tree since which it does."""
         roots = (entry.files for entry in self._writer.log())
@@ -550,146 +495,5 @@ class Workspace:
             return
         with suppress(LedgerError, FilesystemError):
             root = self._history.snapshot().root
-            if self._tracker.index is not None and root == self._head.files:
+            if self._tracker.index is not None and root == self.head.files:
                 save_last_seen(self._folder.index, self._tracker.index, root)
-
-    def _recover(self) -> None:
-        """Undo what an interrupted call did; each step may be repeated after another crash."""
-        mark = self._writer.pending()
-        if mark is None:
-            return
-        if not self._writer.is_recorded(mark):
-            head = self._head
-            found = self._keep_interrupted(mark.call_id, mark.started_at, head.files)
-            self._history.move_to(self._history.token_of(head.files), kept=found)
-            event = _interrupted(mark.call_id, mark.tool, mark.started_at)
-            self._writer.append(
-                Draft(
-                    kind=EntryKind.CALL,
-                    subject=f"{mark.tool}: {event.message}",
-                    files=head.files,
-                    session=head.session,
-                    record=event,
-                    at=self._clock.now(),
-                    tool=mark.tool,
-                    call_id=mark.call_id,
-                    outcome=Outcome.UNKNOWN,
-                )
-            )
-        self._writer.settle()
-
-    def _keep_interrupted(self, call_id: str, at: datetime, committed: str) -> str | None:
-        """Keep what the interrupted call left; the root of it."""
-        try:
-            found = self._history.snapshot().root
-            if found != committed:
-                self._writer.discard(found, reason="interrupted", call_id=call_id, at=at)
-        except (LedgerError, FilesystemError) as error:
-            _log.warning("What the interrupted call %s left cannot be kept: %s", call_id, error)
-            return None
-        return found
-
-
-def _interrupted(call_id: str, tool: str, started_at: datetime) -> ToolInvoked:
-    message = "interrupted by the end of the process; what it did to files was undone"
-    return ToolInvoked(
-        call_id=call_id,
-        tool=tool,
-        prompt="",
-        params=None,
-        success=False,
-        message=message,
-        value=None,
-        rendered_text="",
-        text=message,
-        outcome=Outcome.UNKNOWN,
-        started_at=started_at,
-        duration_s=0.0,
-    )
-
-
-# Importing
-
-
-def _import(source: Path, folder: WorkspaceFolder, clock: Clock) -> None:
-    """Copy the files and begin the history with them."""
-    folder.files.mkdir()
-    copy, original = DiskTree(folder.files), _source_tree(source)
-    try:
-        copied = _Copy(original, copy)
-        copied.add_all()
-        Ledger.create(folder.ledger)
-        with Ledger(folder.ledger, clock=clock) as ledger, ledger.write() as writer:
-            tracker = open_tracker(folder.files, force_scan=True, clock=clock)
-            history = TreeHistory(copy, tracker, ledger.store, root=EMPTY_TREE_ID)
-            root = history.snapshot().root
-            if tracker.index is not None:
-                save_last_seen(folder.index, tracker.index, root)
-            tracker.close()
-            entry = writer.append(
-                Draft(
-                    kind=EntryKind.IMPORT,
-                    subject=f"import of {source}",
-                    files=root,
-                    session=SessionStore(ledger.store).write(Session(clock=clock)),
-                    record=copied.report(str(source)),
-                    at=clock.now(),
-                )
-            )
-            ledger.fork(IMPORTED_LINE, entry)
-    finally:
-        original.close()
-        copy.close()
-
-
-def _source_tree(source: Path) -> DiskTree:
-    try:
-        return DiskTree(source)
-    except (FilesystemError, UsageError) as error:
-        raise MountError(
-            f"{source} cannot be copied: {error.message}",
-            hint="Name a directory that exists and can be read.",
-        ) from error
-
-
-class _Copy:
-    """Copies one tree into another, entry by entry."""
-
-    def __init__(self, original: DiskTree, copy: DiskTree) -> None:
-        self._original = original
-        self._copy = copy
-        self._skipped: list[str] = []
-        self._n_files = 0
-        self._n_bytes = 0
-
-    def add_all(self) -> None:
-        """Copy everything but the ``.git`` at the top."""
-        for entry in self._original.walk():
-            if entry.path.parts[0] == ".git":
-                continue
-            try:
-                self._add(entry)
-            except FilesystemError:
-                self._skipped.append(str(entry.path))
-
-    def report(self, source: str) -> Imported:
-        """What was copied."""
-        return Imported(source, self._n_files, self._n_bytes, tuple(self._skipped))
-
-    def _add(self, entry: DiskEntry) -> None:
-        match entry.kind:
-            case FileKind.DIRECTORY:
-                self._copy.put_directory(entry.path)
-            case FileKind.SYMLINK:
-                self._copy.put_symlink(entry.path, entry.target or "")
-            case FileKind.FILE:
-                self._add_file(entry.path, executable=entry.executable)
-                self._n_files += 1
-                self._n_bytes += entry.size_bytes
-            case None:
-                self._skipped.append(str(entry.path))
-
-    def _add_file(self, path: WorkspacePath, *, executable: bool) -> None:
-        with self._original.open(path) as file:
-            chunks = iter(lambda: file.read(1_048_576), b"")
-            self._copy.put_file(path, chunks, executable=executable)

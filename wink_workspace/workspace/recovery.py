@@ -1,0 +1,85 @@
+"""Opening a workspace whose last process died in a call.
+
+Every step may be repeated, so dying in the middle of a recovery changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+from wink_workspace.clock import Clock
+from wink_workspace.errors import EntryMissingError, FilesystemError, LedgerError
+from wink_workspace.ledger import Draft, EntryKind, LineWriter, LogEntry, PendingMark
+from wink_workspace.session import Outcome, ToolInvoked
+
+from .tree_history import TreeHistory
+
+__all__ = ["recover"]
+
+_log = logging.getLogger(__name__)
+
+
+def recover(writer: LineWriter, history: TreeHistory, clock: Clock) -> None:
+    """Undo what an interrupted call did, keep what that was, and record it.
+
+    Raises:
+        FilesystemError: If something cannot be put back.
+        LedgerError: If it cannot be recorded.
+    """
+    mark, head = writer.pending(), writer.head
+    if mark is None:
+        return
+    if head is None:
+        raise EntryMissingError("a call was begun in a workspace without history")
+    if not writer.is_recorded(mark):
+        found = _keep_interrupted(writer, history, mark, head)
+        history.move_to(history.token_of(head.files), kept=found)
+        writer.append(_draft(_interrupted(mark), head, clock.now()))
+    writer.settle()
+
+
+def _keep_interrupted(
+    writer: LineWriter, history: TreeHistory, mark: PendingMark, head: LogEntry
+) -> str | None:
+    """Keep what the interrupted call left; the root of it, ``None`` if it cannot be kept."""
+    try:
+        found = history.snapshot().root
+        if found != head.files:
+            writer.discard(found, reason="interrupted", call_id=mark.call_id, at=mark.started_at)
+    except (LedgerError, FilesystemError) as error:
+        _log.warning("What the interrupted call %s left cannot be kept: %s", mark.call_id, error)
+        return None
+    return found
+
+
+def _draft(event: ToolInvoked, head: LogEntry, at: datetime) -> Draft:
+    return Draft(
+        kind=EntryKind.CALL,
+        subject=f"{event.tool}: {event.message}",
+        files=head.files,
+        session=head.session,
+        record=event,
+        at=at,
+        tool=event.tool,
+        call_id=event.call_id,
+        outcome=Outcome.UNKNOWN,
+    )
+
+
+def _interrupted(mark: PendingMark) -> ToolInvoked:
+    message = "interrupted by the end of the process; what it did to files was undone"
+    return ToolInvoked(
+        call_id=mark.call_id,
+        tool=mark.tool,
+        prompt="",
+        params=None,
+        success=False,
+        message=message,
+        value=None,
+        rendered_text="",
+        text=message,
+        outcome=Outcome.UNKNOWN,
+        started_at=mark.started_at,
+        duration_s=0.0,
+    )
