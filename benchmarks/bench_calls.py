@@ -12,6 +12,7 @@ from support import Note, Rig, Text, rig
 
 from wink_workspace.filesystem import MemoryFilesystem
 from wink_workspace.prompt import Tool, ToolContext, ToolResult
+from wink_workspace.runtime import transactions_of
 from wink_workspace.session import Session
 
 ROUNDS = 300
@@ -52,8 +53,11 @@ def workspace(request: pytest.FixtureRequest) -> Iterator[Rig]:
 
 @pytest.mark.parametrize("n_earlier", [5, 5_000])
 def bench_no_op_call(benchmark, n_earlier: int) -> None:
-    """A call that does nothing, after few and after many others."""
-    with rig(*TOOLS) as opened:
+    """A call that does nothing, after few and after many others, as a run makes them.
+
+    A run installs its hold on Ctrl-C once, around all of its calls; so does this.
+    """
+    with rig(*TOOLS) as opened, transactions_of(opened.session).gate.installed():
         for _ in range(n_earlier):
             opened.call("nothing")
         benchmark.pedantic(opened.call, args=("nothing",), rounds=ROUNDS, warmup_rounds=20)

@@ -228,6 +228,7 @@ class _Cache:
     def __init__(self) -> None:
         self.ended = False
         self._built: dict[type[Any], _Built] = {}
+        self._values: tuple[object, ...] | None = ()
 
     def __len__(self) -> int:
         return len(self._built)
@@ -237,19 +238,24 @@ class _Cache:
 
     def add(self, built: _Built) -> None:
         self._built[built.type_] = built
+        self._values = None
 
     def holds(self, value: object) -> bool:
         return any(built.value is value for built in self._built.values())
 
     def values(self) -> tuple[object, ...]:
         """The values in the order built; one that serves several types comes once."""
-        return tuple({id(built.value): built.value for built in self._built.values()}.values())
+        if self._values is None:  # it is asked for in every call
+            unique = {id(built.value): built.value for built in self._built.values()}
+            self._values = tuple(unique.values())
+        return self._values
 
     def take_since(self, mark: int) -> list[_Built]:
         """Forget everything after the first *mark*, and return it newest first."""
         taken = list(self._built.values())[mark:]
         for built in taken:
             del self._built[built.type_]
+        self._values = None
         return taken[::-1]
 
     def end(self) -> list[_Built]:

@@ -84,7 +84,7 @@ class _Attempt:
     started_at: datetime
     started_s: float
     n_resources: int
-    transaction: Transaction = field(default_factory=Transaction)
+    transaction: Transaction = field(init=False)
     params: object = None
     decisions: list[PolicyVerdict] = field(default_factory=list[PolicyVerdict])
     policy: str | None = None
@@ -363,9 +363,10 @@ class ToolExecutor:
 def _facts(event: ToolInvoked) -> tuple[object, ...]:
     """What reducers get to see of a call: its value, if it is a dataclass, and the call itself."""
     value = event.value
-    if event.success and dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return (value, event)
-    return (event,)
+    if value is None or not event.success:
+        return (event,)
+    is_fact = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return (value, event) if is_fact else (event,)
 
 
 def _withholding(redact: Callable[[str], str]) -> Callable[[str], str]:

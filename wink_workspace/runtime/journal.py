@@ -7,11 +7,12 @@ what a call inside a call did is part of the call around it.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from wink_workspace.errors import SnapshotError
@@ -114,20 +115,20 @@ class MemoryJournal:
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
         """Compare with the snapshots after the last call; free when they are the same."""
-        now = _snapshots(participants)
-        moved = {
-            filesystem: self._last[filesystem]
-            for filesystem, token in now.items()
-            if filesystem in self._last and self._last[filesystem] is not token
-        }
+        moved: list[_Span] = []
+        for filesystem in _filesystems(participants):  # what only another prompt binds stays
+            before, now = self._last.get(filesystem), filesystem.snapshot()
+            if before is not now:
+                self._last[filesystem] = now
+                if before is not None:
+                    moved.append((filesystem, before, now))
         paths = tuple(
             str(change.path)
-            for filesystem, before in moved.items()
-            for change in filesystem.changes(before, now[filesystem])
+            for filesystem, before, now in moved
+            for change in filesystem.changes(before, now)
         )
         if paths:
-            self._append(JournalEntry("external"), moved, now)
-        self._last.update(now)  # files that only another prompt binds keep theirs
+            self._append(JournalEntry("external"), moved)
         return paths
 
     def begin(self, call: PendingCall) -> None:
@@ -135,38 +136,31 @@ class MemoryJournal:
 
     def commit(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the call with its snapshots."""
-        before = {p: token for p, token in saved if isinstance(p, Filesystem)}
-        after = _snapshots([p for p, _ in saved])
-        self._last.update(after)
-        self._append(JournalEntry("call", event), before, after)
+        moved: list[_Span] = []
+        for participant, before in saved:
+            for filesystem in _filesystems((participant,)):
+                now = filesystem.snapshot()
+                if now is not before:
+                    self._last[filesystem] = now
+                    moved.append((filesystem, before, now))
+        self._append(JournalEntry("call", event), moved)
 
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the record alone."""
-        self._last.update(_snapshots([p for p, _ in saved]))
-        self._append(JournalEntry("call", event), {}, {})
+        for filesystem in _filesystems([participant for participant, _ in saved]):
+            self._last[filesystem] = filesystem.snapshot()
+        self._append(JournalEntry("call", event), ())
 
-    def _append(
-        self,
-        entry: JournalEntry,
-        before: Mapping[Filesystem, object],
-        after: Mapping[Filesystem, object],
-    ) -> None:
+    def _append(self, entry: JournalEntry, moved: Sequence[_Span]) -> None:
         self._entries.append(entry)
-        self._spans.append(
-            (
-                entry,
-                tuple(
-                    (filesystem, before[filesystem], token)
-                    for filesystem, token in after.items()
-                    if filesystem in before and before[filesystem] is not token
-                ),
-            )
-        )
+        self._spans.append((entry, tuple(moved)))
 
 
-def _snapshots(participants: Sequence[Snapshotable]) -> dict[Filesystem, object]:
-    return {
-        participant: participant.snapshot()
-        for participant in participants
-        if isinstance(participant, Filesystem)
-    }
+def _filesystems(participants: Sequence[Snapshotable]) -> list[Filesystem]:
+    return [cast("Filesystem", each) for each in participants if _holds_files(type(each))]
+
+
+@functools.lru_cache
+def _holds_files(participant_type: type) -> bool:
+    """Whether its instances are filesystems; an abstract class is slow to ask."""
+    return issubclass(participant_type, Filesystem)

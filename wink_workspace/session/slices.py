@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from immutables import Map
 
@@ -125,8 +125,8 @@ class SliceView(Generic[S]):
         return self._with(Map()) if len(self) else self
 
     def _with(self, items: Map[int, S]) -> SliceView[S]:
-        view = SliceView(self._slice_type, initial=self._initial)
-        view._items = items
+        view = cast("SliceView[S]", object.__new__(SliceView))  # type and initial value were checked
+        view._slice_type, view._initial, view._items = self._slice_type, self._initial, items
         return view
 
     def _checked(self, values: Iterable[S]) -> tuple[S, ...]:
