@@ -1,0 +1,390 @@
+"""The images that sandboxes are made of: which there are, and how ours are built.
+
+Rule 1: nothing is pulled or fetched unless somebody asks for an image to be built.
+Rule 2: an image carries the digest of its recipe, and is built anew when that is another.
+Rule 3: where this machine can make the root filesystem itself, no registry is asked: Debian's
+packages come from the mirrors that apt knows here, busybox is the one installed here. The root
+filesystem is kept in the cache, so that another store of images gets it for nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import shutil
+import struct
+import subprocess  # noqa: TID251 - the engine's own command builds images
+import tarfile
+import tempfile
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError, UsageError
+
+from .config import IMAGE_VERSION
+from .engine_conf import EngineSettings
+
+__all__ = ["RECIPES", "Image", "ImageStore", "Progress", "Recipe", "recipe"]
+
+Progress = Callable[[str], None]
+"""Told of each line that a build prints."""
+
+RECIPES: Final = ("python", "minimal")
+
+_SUITE = "bookworm"
+_LABEL = "wink-workspace.recipe"
+_LONGEST_BUILD_S = 1_800
+_LONGEST_QUESTION_S = 60
+_EPOCH = "1"  # every file in a root filesystem that we make has this time, so that two are alike
+_LAST_LINES = 12
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one of our images is made; its folder holds a ``Containerfile`` and what that copies."""
+
+    name: str
+    folder: Path
+
+    @property
+    def reference(self) -> str:
+        """What the image is called."""
+        return f"localhost/wink-workspace/{self.name}:{IMAGE_VERSION}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes whenever the image would."""
+        digest = hashlib.sha256(f"{_SUITE} {os.uname().machine}\n".encode())
+        for file in sorted(self.folder.iterdir()):
+            if file.suffix != ".md":
+                content = file.read_bytes()
+                digest.update(f"{file.name} {len(content)}\n".encode() + content)
+        return digest.hexdigest()[:16]
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The packages of Debian that the image asks for; none if it is made of busybox."""
+        listed = self.folder / "packages.txt"
+        lines = listed.read_text(encoding="utf-8").splitlines() if listed.exists() else []
+        return tuple(line for line in lines if line and not line.startswith("#"))
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image in the engine's store; ``recipe_digest`` is empty if it is none of ours."""
+
+    reference: str
+    id: str
+    size_bytes: int
+    recipe_digest: str
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of that name.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    if name not in RECIPES:
+        raise UsageError(f"no image is called {name!r}", hint=f"There are {' and '.join(RECIPES)}.")
+    packaged = Path(__file__).parent / "recipes"
+    folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "images"
+    if not (folder / name).is_dir():
+        raise UsageError(
+            f"the recipe of {name!r} is not installed", hint="Install wink-workspace anew."
+        )
+    return Recipe(name, folder / name)
+
+
+class ImageStore:
+    """The images of the engine that ``podman`` speaks to.
+
+    Args:
+        environment: Where programs, the cache and the engine are.
+        cache: Where root filesystems are kept; the user's cache folder when left out.
+    """
+
+    def __init__(self, environment: Environment, *, cache: Path | None = None) -> None:
+        self._environment = environment
+        self._cache = cache
+
+    @property
+    def cache(self) -> Path:
+        """Where root filesystems are kept; each may be deleted at any time."""
+        return self._cache or self._environment.cache_dir / "images"
+
+    def find(self, reference: str) -> Image | None:
+        """The image of that name, if the store has it.
+
+        Raises:
+            SandboxUnavailableError: If there is no ``podman``, or it cannot look.
+        """
+        found = self._podman("image", "ls", "--format", "json", "--no-trunc", reference)
+        return next(iter(_images(found, reference)), None)
+
+    def all(self) -> tuple[Image, ...]:
+        """Our images in the store; raises as ``find``."""
+        found = self._podman(
+            "image", "ls", "--format", "json", "--no-trunc", "--filter", f"label={_LABEL}"
+        )
+        return _images(found)
+
+    def is_current(self, wanted: Recipe) -> bool:
+        """Whether the store has the image as the recipe would make it."""
+        image = self.find(wanted.reference)
+        return image is not None and image.recipe_digest == wanted.digest
+
+    def build(
+        self,
+        wanted: Recipe,
+        *,
+        base: str | None = None,
+        anew: bool = False,
+        progress: Progress | None = None,
+    ) -> Image:
+        """The image of that recipe, built unless it is there already.
+
+        Takes a minute or two where Debian's packages must be fetched and unpacked, and seconds
+        from the cache. Only one build runs at a time.
+
+        Args:
+            wanted: What to build.
+            base: A public image to start from, which the engine pulls; by default the root
+                filesystem is made here, if that can be done.
+            anew: Build even if the image is there, and from a new root filesystem.
+            progress: Told how it goes.
+
+        Raises:
+            SandboxUnavailableError: If it cannot be built; the message ends with what the
+                builder said last.
+        """
+        tell = progress or _tell_nobody
+        with self._alone():
+            if anew or not self.is_current(wanted):
+                start = base or self._import_base(wanted, anew=anew, tell=tell)
+                self._build(wanted, start, tell)
+            image = self.find(wanted.reference)
+        if image is None:  # somebody removed it meanwhile
+            raise SandboxUnavailableError(f"the image {wanted.reference} is gone")
+        return image
+
+    def _build(self, wanted: Recipe, base: str | None, tell: Progress) -> None:
+        is_local = base is not None and base.startswith("localhost/")
+        self._podman(
+            *("build", "--layers=false", "--force-rm", "--tag", wanted.reference),
+            *("--label", f"{_LABEL}={wanted.digest}"),
+            *(("--build-arg", f"BASE={base}") if base else ()),
+            *(("--network=none", "--pull=never") if is_local else ("--pull=missing",)),
+            str(wanted.folder),
+            tell=tell,
+        )
+        if is_local:
+            self._podman("untag", str(base))
+
+    def _import_base(self, wanted: Recipe, *, anew: bool, tell: Progress) -> str | None:
+        """A base image made here; ``None`` where only a registry can supply one."""
+        archive = self.cache / f"{wanted.name}-{wanted.digest}.tar"
+        if anew or not archive.exists():
+            make = self._debian if wanted.packages else self._busybox
+            with _replacing(archive) as unfinished:
+                if not make(wanted, unfinished, tell):
+                    return None
+        reference = f"localhost/wink-workspace/{wanted.name}-base:{wanted.digest}"
+        self._podman("import", "--quiet", str(archive), reference, tell=tell)
+        return reference
+
+    # Root filesystems
+
+    def _debian(self, wanted: Recipe, archive: Path, tell: Progress) -> bool:
+        mmdebstrap = self._program("mmdebstrap")
+        if mmdebstrap is None:
+            return False
+        tell(f"{wanted.name}: fetching and unpacking Debian {_SUITE}")
+        sources = self._debian_sources()
+        with tempfile.TemporaryDirectory() as folder:
+            options = Path(folder) / "apt.conf"
+            options.write_text(self._apt_options(), encoding="utf-8")
+            listed = Path(folder) / "sources.list"
+            listed.write_text(sources, encoding="utf-8")
+            self._run(
+                [
+                    *(mmdebstrap, "--quiet", "--variant=essential", "--format=tar"),
+                    f"--include={','.join(wanted.packages)}",
+                    f"--aptopt={options}",
+                    *(f"--dpkgopt={option}" for option in _UNPACKING),
+                    f"--customize-hook={_FORGET_THE_BUILDER}",
+                    *(_SUITE, str(archive)),
+                    *((str(listed),) if sources else ()),
+                ],
+                tell=tell,
+                more={"SOURCE_DATE_EPOCH": _EPOCH},
+            )
+        return True
+
+    def _debian_sources(self) -> str:
+        """Where this machine gets Debian from, if it is the release that the image is of."""
+        line = "$(CODENAME) deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
+        known = self._ask_apt("apt-get", "indextargets", "--format", line, "Origin: Debian")
+        found = (entry.partition(" ") for entry in known.splitlines())
+        wanted = {source for codename, _, source in found if codename.startswith(_SUITE)}
+        return "".join(f"{source}\n" for source in sorted(wanted))
+
+    def _apt_options(self) -> str:
+        """How this machine reaches its mirrors: through a proxy, say."""
+        lines = self._ask_apt("apt-config", "dump").splitlines()
+        return "".join(f"{line}\n" for line in lines if line.startswith(_NETWORK_OPTIONS))
+
+    def _ask_apt(self, program: str, *arguments: str) -> str:
+        found = self._program(program)
+        return "" if found is None else self._run([found, *arguments])
+
+    def _busybox(self, wanted: Recipe, archive: Path, tell: Progress) -> bool:
+        found = self._program("busybox")
+        if found is None or not _is_static(Path(found)):
+            return False
+        tell(f"{wanted.name}: made of {found}")
+        with tarfile.open(archive, "w") as tar:
+            folder = tarfile.TarInfo("bin")
+            folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o755, int(_EPOCH)
+            tar.addfile(folder)
+            content = Path(found).read_bytes()
+            file = tarfile.TarInfo("bin/busybox")
+            file.size, file.mode, file.mtime = len(content), 0o755, int(_EPOCH)
+            tar.addfile(file, io.BytesIO(content))
+        return True
+
+    # Programs
+
+    def _podman(self, *arguments: str, tell: Progress | None = None) -> str:
+        podman = self._program("podman")
+        if podman is None:
+            raise SandboxUnavailableError("there is no podman on this machine")
+        with tempfile.TemporaryDirectory() as folder:
+            path = self._environment.variables.get("PATH", "")
+            conf = EngineSettings.for_this_machine(path=path).write(Path(folder))
+            return self._run([podman, *arguments], tell=tell, more={"CONTAINERS_CONF": str(conf)})
+
+    def _program(self, name: str) -> str | None:
+        return shutil.which(name, path=self._environment.variables.get("PATH", os.defpath))
+
+    def _run(
+        self,
+        command: Sequence[str],
+        *,
+        tell: Progress | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> str:
+        """What a program prints on stdout; a build's stdout and stderr go to *tell*."""
+        with subprocess.Popen(  # noqa: S603 - found on the caller's own PATH; no shell
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if tell else subprocess.PIPE,
+            env={**self._environment.variables, **(more or {})},
+            text=True,
+            errors="replace",
+        ) as process:
+            if tell is None:
+                return _answer(process, command)
+            return _watched(process, command, tell)
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        self.cache.mkdir(parents=True, exist_ok=True)
+        with (self.cache / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+_UNPACKING = (
+    "force-unsafe-io",
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+)
+_FORGET_THE_BUILDER = 'rm -rf "$1"/etc/apt/sources.list* "$1/etc/apt/apt.conf.d/99mmdebstrap"'
+_NETWORK_OPTIONS = ("Acquire::http", "Acquire::Check-", "Acquire::Retries")
+
+
+@contextmanager
+def _replacing(file: Path) -> Generator[Path]:
+    """A name to write to, which takes *file*'s place at the end if there is something."""
+    unfinished = file.with_name(f"unfinished-{file.name}")
+    try:
+        yield unfinished
+        if unfinished.exists():
+            unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _answer(process: subprocess.Popen[str], command: Sequence[str]) -> str:
+    try:
+        out, err = process.communicate(timeout=_LONGEST_QUESTION_S)
+    except subprocess.TimeoutExpired as error:
+        process.kill()
+        raise _failed(command, ["it did not answer"]) from error
+    if process.returncode:
+        raise _failed(command, err.splitlines())
+    return out
+
+
+def _watched(process: subprocess.Popen[str], command: Sequence[str], tell: Progress) -> str:
+    lines: list[str] = []
+    try:
+        for line in process.stdout or ():
+            lines.append(line.rstrip("\n"))
+            tell(lines[-1])
+        process.wait(timeout=_LONGEST_BUILD_S)
+    except BaseException:
+        process.terminate()  # Ctrl-C: mmdebstrap and podman clean up after themselves
+        raise
+    if process.returncode:
+        raise _failed(command, lines)
+    return "\n".join(lines)
+
+
+def _failed(command: Sequence[str], lines: Sequence[str]) -> SandboxUnavailableError:
+    said = "; ".join(line.strip() for line in lines[-_LAST_LINES:] if line.strip())
+    return SandboxUnavailableError(f"{Path(command[0]).name} {command[1]} failed: {said}")
+
+
+def _tell_nobody(_line: str) -> None:
+    pass
+
+
+def _images(listed: str, reference: str | None = None) -> tuple[Image, ...]:
+    entries: list[dict[str, Any]] = json.loads(listed)  # Any: it is the engine's JSON
+    found: list[Image] = []
+    for entry in entries:
+        labels: dict[str, str] = entry.get("Labels") or {}
+        names: list[str] = entry.get("Names") or []
+        found += [
+            Image(name, entry["Id"], entry["Size"], labels.get(_LABEL, ""))
+            for name in names
+            if reference is None or name == reference
+        ]
+    return tuple(found)
+
+
+def _is_static(program: Path) -> bool:
+    """Whether a 64-bit ELF program asks for no interpreter, and so for no library."""
+    with program.open("rb") as file:
+        header = file.read(64)
+        if header[:5] != b"\x7fELF\x02":
+            return False
+        (start,) = struct.unpack_from("<Q", header, 32)
+        size, n_segments = struct.unpack_from("<HH", header, 54)
+        file.seek(start)
+        segments = file.read(size * n_segments)
+    kinds = [struct.unpack_from("<I", segments, n * size)[0] for n in range(n_segments)]
+    return 3 not in kinds  # PT_INTERP
