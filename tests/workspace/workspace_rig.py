@@ -57,9 +57,14 @@ def die(workspace: Workspace) -> None:
 
 
 @contextmanager
-def calls(workspace: Workspace, *tools: Tool[Any, Any], prefix: str = "call") -> Iterator[Call]:
-    """A function that runs a call by the tool's name; file and planning tools are offered too."""
-    sections = [VfsToolsSection(workspace.files), PlanningToolsSection()]
+def calls(
+    workspace: Workspace, *tools: Tool[Any, Any], prefix: str = "call", **options: Any
+) -> Iterator[Call]:
+    """A function that runs a call by the tool's name; file and planning tools are offered too.
+
+    *options* are those of the section with the file tools.
+    """
+    sections = [VfsToolsSection(workspace.files, **options), PlanningToolsSection()]
     own = MarkdownSection(title="Tools", template="Use them.", tools=tools)
     prompt = Prompt(ns="tests", key="calls", sections=[own, *sections] if tools else sections)
     prompt.bind(resources=workspace.resources)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
 from itertools import islice
@@ -349,8 +350,8 @@ class Filesystem(ABC):
     def apply_patch(self, patch: str) -> PatchResult:
         """Apply a unified diff or a ``*** Begin Patch`` text: to all its files or to none.
 
-        Paths are taken as they are, no link on the way is followed. Directories are made
-        where files need them; those that a patch empties stay.
+        Paths are taken as they are, no link on the way is followed. As with git, directories
+        are made where files need them, and go when the patch takes the last out of them.
 
         Raises:
             PatchError: If it does not parse or does not apply.
@@ -367,6 +368,8 @@ class Filesystem(ABC):
                     self._make_parents(change.path, touched)
                 touched.append((change.path, change.before))
                 self._set_state(change.path, change.after)
+            gone = [change.path for change in plan.changes if change.after is None]
+            self._delete_emptied(gone, touched)
         return PatchResult(plan.files)
 
     def delete(self, path: str | WorkspacePath, *, recursive: bool = False) -> None:
@@ -703,6 +706,20 @@ class Filesystem(ABC):
                 self._mkdir(ancestor)
             elif there.kind is not FileKind.DIRECTORY:
                 raise DirectoryExpectedError(f"{ancestor} is not a directory")
+
+    def _delete_emptied(self, gone: Iterable[WorkspacePath], touched: _Touched) -> None:
+        """Delete the directories in which nothing is left since the paths *gone* went."""
+        above = {ancestor for path in gone for ancestor in path.ancestors() if ancestor.parts}
+        for ancestor in sorted(above, reverse=True):  # what is inside comes first
+            there = self._stat(ancestor)
+            if there is None or there.kind is not FileKind.DIRECTORY:
+                continue
+            if any(True for _ in self._children(ancestor)):
+                continue
+            with suppress(DirectoryNotEmptyError, ReadOnlyError):
+                self._check_removable(ancestor)
+                touched.append((ancestor, FileState(FileKind.DIRECTORY)))
+                self._delete(ancestor, recursive=False)
 
 
 def _target_of(link: FileState) -> str:

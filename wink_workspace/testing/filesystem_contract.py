@@ -490,7 +490,6 @@ class FilesystemContract(_Suite):
         )
         assert [file.action for file in result.files] == ["moved", "deleted", "modified", "created"]
         assert contents(files) == {
-            "gone": FileState(FileKind.DIRECTORY),
             "kept": FileState(FileKind.FILE, b"1\n3\n"),
             "made": FileState(FileKind.DIRECTORY),
             "made/link": FileState(FileKind.SYMLINK, b"../kept"),
@@ -516,12 +515,12 @@ class FilesystemContract(_Suite):
     ) -> None:
         """Fail at change 1, 2, 3, ... until the patch goes through."""
         patch = (
-            "*** Begin Patch\n*** Delete File: gone\n*** Update File: old\n*** Move to: d/e/new\n"
-            "@@\n-old\n+new\n*** Add File: d/made\n+made\n*** Update File: run\n@@\n-a\n+b\n"
-            "*** Delete File: link\n*** End Patch\n"
+            "*** Begin Patch\n*** Delete File: f/g/gone\n*** Update File: old\n"
+            "*** Move to: d/e/new\n@@\n-old\n+new\n*** Add File: d/made\n+made\n"
+            "*** Update File: run\n@@\n-a\n+b\n*** Delete File: link\n*** End Patch\n"
         )
         for n in itertools.count(1):
-            inner = new_filesystem({"gone": b"x\n", "old": b"old\n", "run": b"a\n"})
+            inner = new_filesystem({"f/g/gone": b"x\n", "old": b"old\n", "run": b"a\n"})
             inner.set_executable("run", True)
             inner.symlink("link", "run")
             before = contents(inner)
@@ -531,9 +530,21 @@ class FilesystemContract(_Suite):
             except CrashError:
                 assert contents(inner) == before, f"a trace is left after change {n}"
             else:
-                assert n > 6
+                assert n > 8
                 assert files.read_bytes("d/e/new") == b"new\n"
+                assert not files.exists("f")
                 break
+
+    def test_patch_deletes_the_directories_that_it_empties_and_no_others(
+        self, new_filesystem: FilesystemFactory
+    ) -> None:
+        files = new_filesystem({"a/b/c/one": b"1\n", "a/b/two": b"2\n", "d/moved": b"3\n"})
+        files.mkdir("a/empty")
+        files.apply_patch(
+            "*** Begin Patch\n*** Delete File: a/b/c/one\n*** Delete File: a/b/two\n"
+            "*** Update File: d/moved\n*** Move to: e/moved\n@@\n-3\n+4\n*** End Patch\n"
+        )
+        assert sorted(contents(files)) == ["a", "a/empty", "e", "e/moved"]
 
     @pytest.mark.parametrize("name", ["write_bytes", "mkdir", "symlink", "move to"])
     def test_crash_in_any_step_leaves_no_parent_directories(
