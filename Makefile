@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench soak matrix clean
+.PHONY: demo test images check bench soak matrix clean
 
 demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back, and recovers
 	$(BIN)/wink-workspace demo
@@ -15,6 +15,9 @@ test: $(READY)  ## the test suite, with branch coverage
 	$(BIN)/coverage run -m pytest -q -p no:benchmark -n 2 --dist loadgroup
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
+
+images: $(READY)  ## the images of sandboxes: built once, and again when a recipe changes
+	$(BIN)/wink-workspace image build
 
 check: $(READY)  ## style, types, layers
 	$(BIN)/ruff format --check .

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import typer
 from typer.exceptions import TyperException
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import MountError, ScriptError, UsageError, WinkError
 
-from . import history, runs, workspaces
+from . import history, images, runs, workspaces
 from .display import consoles
 
 __all__ = ["run_command"]
@@ -39,6 +41,9 @@ _COMMANDS = {
         history.restore,
     ),
 }
+_GROUPS = {
+    "image": ("Build and list the images of sandboxes.", (images.build, images.list_all)),
+}
 
 
 def _application() -> typer.Typer:
@@ -51,9 +56,17 @@ def _application() -> typer.Typer:
     )
     for panel, commands in _COMMANDS.items():
         for command in commands:
-            name = command.__name__.partition("_")[0]
-            app.command(name, epilog=_EPILOG, rich_help_panel=panel)(command)
+            app.command(_name_of(command), epilog=_EPILOG, rich_help_panel=panel)(command)
+    for name, (help_text, commands) in _GROUPS.items():
+        group = typer.Typer(help=help_text, epilog=_EPILOG, no_args_is_help=True)
+        for command in commands:
+            group.command(_name_of(command), epilog=_EPILOG)(command)
+        app.add_typer(group, name=name, rich_help_panel="Sandboxes")
     return app
+
+
+def _name_of(command: Callable[..., object]) -> str:
+    return command.__name__.partition("_")[0]
 
 
 def run_command(arguments: list[str] | None = None) -> int:
