@@ -139,6 +139,62 @@ def test_link_on_the_way_is_not_followed(tree: DiskTree, tmp_path: Path) -> None
     assert content_of(tree, path_of("real/f")) == b"x"
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
+def test_directories_are_entered_the_same_way_with_and_without_the_systems_help(
+    tree: DiskTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    if not at_once:
+        monkeypatch.setattr(descriptors, "_openat2", lambda: lambda *_: -1)
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    (tmp_path / "a" / "link").symlink_to("b")
+    tree.write_file(path_of("a/b/c/f"), [b"x"])
+    tree.write_file(path_of("a/b/f"), [b"x"])
+    assert content_of(tree, path_of("a/b/f")) == b"x"
+    for nowhere in ("a/link/f", "a/link/c/f", "a/b/f/g", "a/missing/f"):
+        assert tree.entry(path_of(nowhere)) is None
+    for error, nowhere in (
+        (DirectoryExpectedError, "a/link/f"),
+        (DirectoryExpectedError, "a/link/c/f"),
+        (DirectoryExpectedError, "a/b/f/g"),
+        (FileMissingError, "a/missing/f"),
+    ):
+        with pytest.raises(error):
+            tree.open(path_of(nowhere))
+    deep = WorkspacePath(("n" * 200,) * 30)
+    tree.put_file(deep / "f", [b"deep"])
+    assert content_of(tree, deep / "f") == b"deep"
+
+
+def test_mode_on_the_way_that_keeps_the_owner_out_is_lifted(tmp_path: Path) -> None:
+    with DiskTree(tmp_path, lift_modes=True) as tree:
+        tree.put_file(path_of("a/b/c/f"), [b"x"])
+        (tmp_path / "a" / "b").chmod(0o400)
+        (tmp_path / "a").chmod(0o500)
+        with as_ordinary_user(tmp_path):
+            assert content_of(tree, path_of("a/b/c/f")) == b"x"
+    assert (mode_of(tmp_path / "a" / "b"), mode_of(tmp_path / "a" / "b" / "c")) == (0o700, 0o755)
+
+
+def test_content_is_written_whole_though_the_system_takes_it_in_parts(
+    tree: DiskTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
+    tree.write_file(F, [b"one by one, ", b"", b"piece by piece"])
+    assert content_of(tree, F) == b"one by one, piece by piece"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_makes_belongs_to_the_owner_that_was_named(tmp_path: Path) -> None:
+    (tmp_path / "old").touch()
+    with DiskTree(tmp_path, owner=(NOBODY, NOBODY)) as tree:
+        tree.put_file(path_of("d/new"), [b""])
+        tree.put_file(path_of("old"), [b""])
+    for name in ("d", "d/new", "old"):
+        status = (tmp_path / name).stat()
+        assert (status.st_uid, status.st_gid) == (NOBODY, NOBODY)
+
+
 def test_directory_that_is_moved_away_while_it_is_walked_stops_the_walk(
     tree: DiskTree, tmp_path: Path
 ) -> None:

@@ -18,12 +18,14 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
+from types import TracebackType
 
 from wink_workspace.errors import (
     DirectoryExpectedError,
@@ -39,11 +41,15 @@ from wink_workspace.filesystem.paths import WorkspacePath
 
 __all__ = [
     "TEMPORARY_PREFIX",
+    "Descriptor",
     "Listing",
+    "Owner",
     "Parts",
     "adopt",
     "change_mode",
+    "enter",
     "entries_of",
+    "exchange_names",
     "give_name",
     "lift_mode",
     "listings",
@@ -53,13 +59,19 @@ __all__ = [
     "open_regular",
     "open_root",
     "remove",
+    "rename_to_free",
     "require_regular",
     "telling",
     "temporary_name",
+    "told",
+    "write_all",
 ]
 
 Parts = tuple[str, ...]
 """The names that lead to a directory from where a walk began."""
+
+Owner = tuple[int, int]
+"""A user's and a group's number."""
 
 TEMPORARY_PREFIX = ".wink-tmp-"
 """How the names of unfinished files begin; one is left behind only by a killed process."""
@@ -87,16 +99,55 @@ _ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
 }
 
 
-@contextmanager
-def telling(path: WorkspacePath | Path) -> Generator[None]:
+def telling(path: WorkspacePath | Path) -> AbstractContextManager[None]:
     """Raise the error of this package for an ``OSError`` of the block."""
-    try:
-        yield
-    except FilesystemError:
-        raise
-    except OSError as error:
-        kind, what = _ERRORS.get(error.errno or 0, (FilesystemError, ""))
-        raise kind(f"{path} {what}" if what else f"{path}: {error.strerror}") from error
+    return _Telling(path)
+
+
+def told(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
+    """What this package raises for an error of the system at *path*."""
+    if isinstance(error, FilesystemError):
+        return error
+    kind, what = _ERRORS.get(error.errno or 0, (FilesystemError, ""))
+    return kind(f"{path} {what}" if what else f"{path}: {error.strerror}")
+
+
+# The blocks here are classes: entering a generator's takes several times as long, and one
+# that Ctrl-C leaves suspended ends when somebody lets go of a traceback, which may be late.
+
+
+class _Telling(AbstractContextManager[None]):
+    __slots__ = ("_path",)
+
+    def __init__(self, path: WorkspacePath | Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError) and not isinstance(error, FilesystemError):
+            raise told(self._path, error) from error
+
+
+class Descriptor(AbstractContextManager[int]):
+    """A descriptor that is closed when the block ends."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __enter__(self) -> int:
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
 
 
 def temporary_name() -> str:
@@ -176,6 +227,77 @@ def require_regular(status: os.stat_result) -> None:
         raise OSError(code, os.strerror(code))
 
 
+def write_all(file: int, data: bytes) -> None:
+    """Write all of *data*, which the system may take in parts."""
+    n_bytes = os.write(file, data)
+    while n_bytes < len(data):
+        n_bytes += os.write(file, memoryview(data)[n_bytes:])
+
+
+# Entering
+
+_RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
+_OPENAT2 = 437  # where it has another number, the system refuses this one
+
+
+def enter(top: int, parts: Parts, *, lift: bool = False) -> int:
+    """A descriptor for entering the directory to which *parts* lead from *top*.
+
+    With *lift*, the modes of directories that keep the owner out are changed.
+
+    Raises:
+        OSError: With ``ENOTDIR`` if one of them is a link, or no directory.
+    """
+    directory = _entered_at_once(top, parts) if parts else os.dup(top)
+    if directory < 0:
+        return _entered_one_by_one(top, parts, lift=lift)
+    if lift:
+        lift_mode(directory)
+    return directory
+
+
+def _entered_at_once(top: int, parts: Parts) -> int:
+    """What openat2(2) finds without following any link; -1 if it finds nothing.
+
+    The walk tells why, and goes on where modes are to be lifted or a path is too long for
+    the system.
+    """
+    return _openat2()(top, "/".join(parts))
+
+
+def _entered_one_by_one(top: int, parts: Parts, *, lift: bool) -> int:
+    directory = os.dup(top)
+    try:
+        if lift:
+            lift_mode(directory)
+        for name in parts:
+            above = directory
+            directory = open_directory(name, above, lift=lift)
+            os.close(above)
+    except BaseException:
+        os.close(directory)
+        raise
+    return directory
+
+
+@cache
+def _openat2() -> Callable[[int, str], int]:
+    """The function of the system that enters without following links, -1 for any failure."""
+    import ctypes
+
+    system = ctypes.CDLL(None)
+    system.syscall.argtypes = (
+        *(ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t),
+    )
+    system.syscall.restype = ctypes.c_long
+    how = struct.pack("QQQ", _ENTER, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
+
+    def openat2(directory: int, path: str) -> int:
+        return system.syscall(_OPENAT2, directory, os.fsencode(path), how, len(how))
+
+    return openat2
+
+
 # Modes and owners
 
 
@@ -198,8 +320,9 @@ def change_mode(name: str, dir_fd: int, new_mode: Callable[[os.stat_result], int
 def lift_mode(entry: int) -> None:
     """Let the owner into the directory *entry*; one of somebody else stays as it is."""
     status = os.fstat(entry)
-    with suppress(PermissionError):
-        _set_mode(entry, status, _lifted(status))
+    if status.st_mode & 0o700 != 0o700:
+        with suppress(PermissionError):
+            _set_mode(entry, status, _lifted(status))
 
 
 def _lifted(status: os.stat_result) -> int:
@@ -213,12 +336,12 @@ def _set_mode(entry: int, status: os.stat_result, mode: int) -> None:
         Path(f"/proc/self/fd/{entry}").chmod(mode)
 
 
-def adopt(entry: int, owner: os.stat_result) -> None:
-    """Give what root has made to the owner of what is around it, as if it had been made there."""
+def adopt(entry: int, owner: Owner) -> None:
+    """Give what root has made to *owner*."""
     if os.geteuid() == 0:
         made = os.fstat(entry)
-        if (made.st_uid, made.st_gid) != (owner.st_uid, owner.st_gid):
-            os.fchown(entry, owner.st_uid, owner.st_gid)
+        if (made.st_uid, made.st_gid) != owner:
+            os.fchown(entry, *owner)
 
 
 # Naming
@@ -231,11 +354,21 @@ def give_name(temporary: str, name: str, dir_fd: int, *, replace: bool) -> None:
     free. Whoever looks finds the one or the other, and never nothing.
     """
     if not replace:
-        if not _rename_with(_NO_REPLACE, temporary, name, dir_fd):
-            _require_nothing(name, dir_fd)  # and hope that it stays so for a moment
-            os.rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        rename_to_free(temporary, dir_fd, name, dir_fd)
     elif not _exchanged(temporary, name, dir_fd):
         os.rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+
+def rename_to_free(old: str, old_dir_fd: int, new: str, new_dir_fd: int) -> None:
+    """Rename an entry to a name that must be free."""
+    if not _rename_with(_NO_REPLACE, old, new, old_dir_fd, new_dir_fd):
+        _require_nothing(new, new_dir_fd)  # and hope that it stays so for a moment
+        os.rename(old, new, src_dir_fd=old_dir_fd, dst_dir_fd=new_dir_fd)
+
+
+def exchange_names(one: str, other: str, dir_fd: int) -> bool:
+    """Let two entries of a directory change places at once; ``False`` if that cannot be done."""
+    return _rename_with(_EXCHANGE, one, other, dir_fd, dir_fd)
 
 
 def _exchanged(temporary: str, name: str, dir_fd: int) -> bool:
@@ -245,14 +378,14 @@ def _exchanged(temporary: str, name: str, dir_fd: int) -> bool:
     precaution for programs that do not sync. That takes milliseconds, this some 0.05.
     """
     try:
-        if not _rename_with(_EXCHANGE, temporary, name, dir_fd):
+        if not exchange_names(temporary, name, dir_fd):
             return False
     except FileNotFoundError:
         return False  # the name is free
     try:
         os.unlink(temporary, dir_fd=dir_fd)
     except OSError:  # it is a directory, or somebody else's
-        _rename_with(_EXCHANGE, temporary, name, dir_fd)
+        exchange_names(temporary, name, dir_fd)
         raise
     return True
 
@@ -261,9 +394,9 @@ _NO_REPLACE, _EXCHANGE = 1, 2
 _NOT_SUPPORTED = frozenset((errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP))
 
 
-def _rename_with(flag: int, old: str, new: str, dir_fd: int) -> bool:
+def _rename_with(flag: int, old: str, new: str, old_dir_fd: int, new_dir_fd: int) -> bool:
     """renameat2(2), which Python does not have; ``False`` if the system has not, either."""
-    code = _renameat2()(old, new, dir_fd, flag)
+    code = _renameat2()(old_dir_fd, old, new_dir_fd, new, flag)
     if code in _NOT_SUPPORTED:
         return False
     if code:
@@ -272,16 +405,16 @@ def _rename_with(flag: int, old: str, new: str, dir_fd: int) -> bool:
 
 
 @cache
-def _renameat2() -> Callable[[str, str, int, int], int]:
+def _renameat2() -> Callable[[int, str, int, str, int], int]:
     """The function of the system, with the error as its result."""
     import ctypes
 
     system = ctypes.CDLL(None, use_errno=True)
 
-    def rename(old: str, new: str, dir_fd: int, flag: int) -> int:
+    def rename(old_dir_fd: int, old: str, new_dir_fd: int, new: str, flag: int) -> int:
         if not hasattr(system, "renameat2"):
             return errno.ENOSYS
-        failed = system.renameat2(dir_fd, os.fsencode(old), dir_fd, os.fsencode(new), flag)
+        failed = system.renameat2(old_dir_fd, os.fsencode(old), new_dir_fd, os.fsencode(new), flag)
         return ctypes.get_errno() if failed else 0
 
     return rename

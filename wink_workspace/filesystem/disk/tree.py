@@ -18,26 +18,34 @@ import errno
 import os
 import stat
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Self
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self
 
 from wink_workspace.clock import Clock
-from wink_workspace.errors import DirectoryExpectedError, FileMissingError, UsageError
+from wink_workspace.errors import (
+    DirectoryExpectedError,
+    FileMissingError,
+    ReadOnlyError,
+    UsageError,
+)
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.model import FileKind, WriteMode
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .descriptors import (
+    Descriptor,
     Listing,
+    Owner,
     Parts,
     adopt,
     change_mode,
+    enter,
     entries_of,
     give_name,
-    lift_mode,
     listings,
     look,
     open_directory,
@@ -48,11 +56,14 @@ from .descriptors import (
     require_regular,
     telling,
     temporary_name,
+    told,
+    write_all,
 )
 
-__all__ = ["DiskEntry", "DiskTree", "identity_of", "settled_before_ns"]
+__all__ = ["DiskEntry", "DiskTree", "HiddenPaths", "identity_of", "settled_before_ns"]
 
 _CHUNK_BYTES = 1_048_576
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _COARSEST_TICK_NS = 2_000_000_000
 _KINDS = {
     stat.S_IFREG: FileKind.FILE,
@@ -93,6 +104,18 @@ class DiskEntry:
         return self.kind is FileKind.FILE and bool(self.mode & stat.S_IXUSR)
 
 
+class HiddenPaths(Protocol):
+    """Paths that are there and are none of a tree's business."""
+
+    def hides(self, parts: Parts) -> bool:
+        """Whether a path is one of them, or lies below one."""
+        ...
+
+    def may_be_in(self, directory: Parts) -> bool:
+        """Whether one of them may be an entry of *directory*; asked for each directory listed."""
+        ...
+
+
 def identity_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
     """See ``DiskEntry.identity``."""
     return (
@@ -123,9 +146,12 @@ class DiskTree:
             are met; for directories that are ours. Otherwise what is behind them is out of
             reach (``ReadOnlyError``).
         durable: Wait until what is written would survive a loss of power.
+        owner: To whom what root makes belongs; by default to whom its directory does, and a
+            file that takes the place of another to the owner of that one.
+        hidden: Paths that are never shown and cannot be changed (``ReadOnlyError``).
 
     Methods raise the errors of ``Filesystem``. Files get the mode 0644 or 0755, directories
-    0755, whatever the umask is; what root makes belongs to the owner of the directory.
+    0755, whatever the umask is.
     """
 
     def __init__(
@@ -135,11 +161,15 @@ class DiskTree:
         tracker: ChangeTracker | None = None,
         lift_modes: bool = False,
         durable: bool = False,
+        owner: Owner | None = None,
+        hidden: HiddenPaths | None = None,
     ) -> None:
         self.root = Path(root).absolute()
+        self.hidden = hidden
         self.tracker = tracker
         self._lift_modes = lift_modes
         self._durable = durable
+        self._owner = owner
         with telling(self.root):
             self._root = open_root(self.root)
         self._finalizer = weakref.finalize(self, os.close, self._root)
@@ -159,21 +189,22 @@ class DiskTree:
 
     def entry(self, path: WorkspacePath) -> DiskEntry | None:
         """What is at *path*; ``None`` if nothing is, or if its parent is no directory."""
-        with telling(path):
-            try:
-                if not path.parts:
-                    return _entry(path, os.fstat(self._root), None)
-                with self._parent(path) as (directory, name):
-                    return _entry(path, *look(name, directory))
-            except OSError as error:
-                if error.errno not in _NOTHING_THERE:
-                    raise
+        try:
+            if not path.parts:
+                return _entry(path, os.fstat(self._root), None)
+            with self._parent(path) as directory:
+                return _entry(path, *look(path.parts[-1], directory))
+        except OSError as error:
+            if error.errno in _NOTHING_THERE:
                 return None
+            raise told(path, error) from error
 
     def entries(self, path: WorkspacePath) -> list[DiskEntry]:
         """What is in the directory *path*, by name."""
-        with self.opened(path) as listed, telling(path):
-            return _entries(path, Listing((), listed, entries_of(listed)))
+        with telling(path), self.opened(path) as listed:
+            listing = Listing((), listed, entries_of(listed))
+            self._hide(path.parts, listing)
+            return _entries(path, listing)
 
     def walk(self, path: WorkspacePath = ROOT) -> Iterator[DiskEntry]:
         """Everything below the directory *path*, parents first; links are not descended."""
@@ -189,17 +220,22 @@ class DiskTree:
     ) -> Iterator[Listing]:
         """Every directory from *path* down; see ``descriptors.listings``."""
         with telling(path), self._entered(path) as top:
-            yield from listings(top, lift=self._lift_modes, before=before, unreadable=unreadable)
+            for listing in listings(
+                top, lift=self._lift_modes, before=before, unreadable=unreadable
+            ):
+                self._hide(path.parts + listing.parts, listing)
+                yield listing
 
-    @contextmanager
-    def opened(self, path: WorkspacePath) -> Generator[int]:
-        """A descriptor of the directory *path*, open for listing."""
-        with (
-            telling(path),
-            self._entered(path) as directory,
-            _closing(open_listing(directory)) as listed,
-        ):
-            yield listed
+    def _hide(self, directory: Parts, listing: Listing) -> None:
+        """Take what is hidden out of *listing*, so that it is not entered, either."""
+        if self.hidden is not None and self.hidden.may_be_in(directory):
+            hides = self.hidden.hides
+            listing.entries[:] = [at for at in listing.entries if not hides((*directory, at[0]))]
+
+    def opened(self, path: WorkspacePath) -> Descriptor:
+        """A descriptor of the directory *path*, open for listing; for a ``with`` block."""
+        with telling(path), self._entered(path) as directory:
+            return Descriptor(open_listing(directory))
 
     def statuses(self, path: WorkspacePath, names: Iterable[str]) -> dict[str, os.stat_result]:
         """The status of those of the *names* in the directory *path* that exist."""
@@ -210,14 +246,15 @@ class DiskTree:
             self._entered(path) as directory,
         ):
             for name in names:
-                if (status := _status(name, directory)) is not None:
+                hides = self.hidden is not None and self.hidden.hides((*path.parts, name))
+                if not hides and (status := _status(name, directory)) is not None:
                     found[name] = status
         return found
 
     def open(self, path: WorkspacePath) -> BinaryIO:
         """The regular file *path*, for reading and seeking; the caller closes it."""
-        with telling(path), self._parent(path) as (directory, name):
-            return os.fdopen(open_regular(name, directory, lift=self._lift_modes), "rb")
+        with telling(path), self._parent(path) as directory:
+            return os.fdopen(open_regular(path.name, directory, lift=self._lift_modes), "rb")
 
     # Changing, with the checks of a filesystem
 
@@ -237,19 +274,19 @@ class DiskTree:
             mode: As in ``Filesystem.write_bytes``; an append copies what is there.
             executable: Sets the mode to 0755 or 0644; by default a file keeps its mode.
         """
-        with telling(path), self._changing(path), self._parent(path) as (directory, name):
+        name = path.name
+        with telling(path), self._changing(path), self._parent(path) as directory:
             there = _status(name, directory)
-            was_file = there is not None and stat.S_ISREG(there.st_mode)
-            with self._temporary(directory) as (temporary, out):
+            replaced = there if there is not None and stat.S_ISREG(there.st_mode) else None
+            with _Unfinished(directory, self.tracker) as (unfinished, file):
                 if mode == "append" and there is not None:
-                    self._copy(name, directory, out)
-                out.writelines(content)
-                out.flush()
-                owner = there if there is not None and was_file else os.fstat(directory)
-                adopt(out.fileno(), owner)
-                os.fchmod(out.fileno(), _file_mode(there if was_file else None, executable))
-                self._sync(out.fileno())
-                give_name(temporary, name, directory, replace=mode != "create")
+                    self._copy(name, directory, file)
+                for piece in content:
+                    write_all(file, piece)
+                adopt(file, self._owner or _owner(replaced or os.fstat(directory)))
+                os.fchmod(file, _file_mode(replaced, executable))
+                self._sync(file)
+                give_name(unfinished, name, directory, replace=mode != "create")
             self._sync_directory(directory)
 
     def make_directory(self, path: WorkspacePath) -> None:
@@ -257,14 +294,14 @@ class DiskTree:
         with (
             telling(path),
             self._changing(path, below=True),
-            self._parent(path) as (directory, name),
+            self._parent(path) as directory,
         ):
-            os.mkdir(name, 0o700, dir_fd=directory)
+            os.mkdir(path.name, 0o700, dir_fd=directory)
             with (
-                _closing(open_directory(name, directory)) as entered,
-                _closing(open_listing(entered)) as made,
+                Descriptor(open_directory(path.name, directory)) as entered,
+                Descriptor(open_listing(entered)) as made,
             ):
-                adopt(made, os.fstat(directory))
+                adopt(made, self._owner or _owner(os.fstat(directory)))
                 os.fchmod(made, 0o755)
             if self.tracker is not None:
                 self.tracker.made(path)
@@ -272,8 +309,8 @@ class DiskTree:
 
     def make_symlink(self, path: WorkspacePath, target: str) -> None:
         """Make a link, whose parent exists and which does not, to any *target*."""
-        with telling(path), self._changing(path), self._parent(path) as (directory, name):
-            os.symlink(target, name, dir_fd=directory)
+        with telling(path), self._changing(path), self._parent(path) as directory:
+            os.symlink(target, path.name, dir_fd=directory)
             self._sync_directory(directory)
 
     def delete(self, path: WorkspacePath, *, recursive: bool) -> None:
@@ -285,39 +322,38 @@ class DiskTree:
         with (
             telling(path),
             self._changing(path, below=True),
-            self._parent(path) as (directory, name),
+            self._parent(path) as directory,
         ):
-            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            status = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode) and not recursive:
-                os.rmdir(name, dir_fd=directory)
+                os.rmdir(path.name, dir_fd=directory)
             else:
-                remove(name, directory)
+                remove(path.name, directory)
             self._sync_directory(directory)
 
     def move(self, source: WorkspacePath, destination: WorkspacePath) -> None:
         """Rename; a file or link at *destination*, whose parent exists, is replaced."""
         if source == destination:
             return
+        old, new = source.name, destination.name
         with (
             self._changing(source, below=True),
             self._changing(destination, below=True),
             telling(source),
-            self._parent(source) as (old_directory, old_name),
+            self._parent(source) as above_old,
         ):
-            moved = os.stat(old_name, dir_fd=old_directory, follow_symlinks=False)
-            with telling(destination), self._parent(destination) as (new_directory, new_name):
-                replaced = _status(new_name, new_directory)
+            moved = os.stat(old, dir_fd=above_old, follow_symlinks=False)
+            with telling(destination), self._parent(destination) as above_new:
+                replaced = _status(new, above_new)
                 if replaced is not None and os.path.samestat(moved, replaced):
                     # Between two names of one file, rename does nothing.
-                    os.unlink(old_name, dir_fd=old_directory)
+                    os.unlink(old, dir_fd=above_old)
                 else:
                     if self._lift_modes and stat.S_ISDIR(moved.st_mode):
-                        os.close(open_directory(old_name, old_directory, lift=True))
-                    os.rename(
-                        old_name, new_name, src_dir_fd=old_directory, dst_dir_fd=new_directory
-                    )
-                self._sync_directory(new_directory)
-                self._sync_directory(old_directory)
+                        os.close(open_directory(old, above_old, lift=True))
+                    os.rename(old, new, src_dir_fd=above_old, dst_dir_fd=above_new)
+                self._sync_directory(above_new)
+                self._sync_directory(above_old)
 
     def set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
         """Set or clear the executable bits of a file; its other bits stay."""
@@ -327,8 +363,8 @@ class DiskTree:
             mode = stat.S_IMODE(status.st_mode)
             return mode | 0o100 | (mode & 0o444) >> 2 if executable else mode & ~0o111
 
-        with telling(path), self._changing(path), self._parent(path) as (directory, name):
-            change_mode(name, directory, changed)
+        with telling(path), self._changing(path), self._parent(path) as directory:
+            change_mode(path.name, directory, changed)
 
     # Changing, whatever is there
 
@@ -357,8 +393,8 @@ class DiskTree:
         def changed(status: os.stat_result) -> int:
             return 0o755 if executable or stat.S_ISDIR(status.st_mode) else 0o644
 
-        with telling(path), self._changing(path), self._parent(path) as (directory, name):
-            change_mode(name, directory, changed)
+        with telling(path), self._changing(path), self._parent(path) as directory:
+            change_mode(path.name, directory, changed)
 
     def remove(self, path: WorkspacePath) -> None:
         """Make *path* nothing, with all that is below it."""
@@ -384,59 +420,33 @@ class DiskTree:
 
     # Entering
 
-    @contextmanager
-    def _entered(self, path: WorkspacePath) -> Generator[int]:
+    def _entered(self, path: WorkspacePath) -> Descriptor:
         """A descriptor for entering the directory *path*."""
-        directory = os.dup(self._root)
-        try:
-            if self._lift_modes:
-                lift_mode(directory)
-            for name in path.parts:
-                above = directory
-                directory = open_directory(name, above, lift=self._lift_modes)
-                os.close(above)
-            yield directory
-        finally:
-            os.close(directory)
+        self._check_not_hidden(path)
+        return Descriptor(enter(self._root, path.parts, lift=self._lift_modes))
 
-    @contextmanager
-    def _parent(self, path: WorkspacePath) -> Generator[tuple[int, str]]:
-        """A descriptor of the directory that holds *path*, and its name there."""
+    def _parent(self, path: WorkspacePath) -> Descriptor:
+        """A descriptor of the directory that holds *path*."""
         if not path.parts:
             raise UsageError("the root is not an entry", hint="Name something below it.")
-        with self._entered(path.parent) as directory:
-            yield directory, path.name
+        self._check_not_hidden(path)
+        return Descriptor(enter(self._root, path.parts[:-1], lift=self._lift_modes))
 
-    @contextmanager
-    def _changing(self, path: WorkspacePath, *, below: bool = False) -> Generator[None]:
-        try:
-            yield
-        finally:
-            if self.tracker is not None:
-                self.tracker.note(path, below=below)
+    def _check_not_hidden(self, path: WorkspacePath) -> None:
+        if self.hidden is not None and self.hidden.hides(path.parts):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    def _changing(self, path: WorkspacePath, *, below: bool = False) -> _Changing:
+        if self.hidden is not None and self.hidden.hides(path.parts):
+            raise ReadOnlyError(f"{path} is not this workspace's to change")
+        return _Changing(self.tracker, path, below=below)
 
     # Writing
 
-    @contextmanager
-    def _temporary(self, directory: int) -> Generator[tuple[str, BinaryIO]]:
-        """A new file under a name of its own, removed if the block raises."""
-        name = temporary_name()
-        if self.tracker is not None:
-            self.tracker.expect(name)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(name, flags, 0o600, dir_fd=directory)
-        try:
-            with os.fdopen(file, "wb") as out:
-                yield name, out
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name, dir_fd=directory)
-            raise
-
-    def _copy(self, name: str, directory: int, out: BinaryIO) -> None:
-        file = open_regular(name, directory, lift=self._lift_modes)
-        with os.fdopen(file, "rb") as source:
-            out.writelines(iter(lambda: source.read(_CHUNK_BYTES), b""))
+    def _copy(self, name: str, directory: int, file: int) -> None:
+        with Descriptor(open_regular(name, directory, lift=self._lift_modes)) as source:
+            while piece := os.read(source, _CHUNK_BYTES):
+                write_all(file, piece)
 
     def _sync(self, file: int) -> None:
         if self._durable:
@@ -444,8 +454,54 @@ class DiskTree:
 
     def _sync_directory(self, directory: int) -> None:
         if self._durable:
-            with _closing(open_listing(directory)) as listing:
+            with Descriptor(open_listing(directory)) as listing:
                 os.fsync(listing)
+
+
+class _Changing(AbstractContextManager[None]):
+    """Notes a change when the block ends, however it does."""
+
+    __slots__ = ("_below", "_path", "_tracker")
+
+    def __init__(self, tracker: ChangeTracker | None, path: WorkspacePath, *, below: bool) -> None:
+        self._tracker = tracker
+        self._path = path
+        self._below = below
+
+    def __exit__(self, *_: object) -> None:
+        if self._tracker is not None:
+            self._tracker.note(self._path, below=self._below)
+
+
+class _Unfinished(AbstractContextManager[tuple[str, int]]):
+    """A new file under a name of its own, closed in the end and removed if the block raises."""
+
+    __slots__ = ("_directory", "_file", "_name")
+
+    def __init__(self, directory: int, tracker: ChangeTracker | None) -> None:
+        self._directory = directory
+        self._name = temporary_name()
+        if tracker is not None:
+            tracker.expect(self._name)
+        self._file = os.open(self._name, _NEW, 0o600, dir_fd=directory)
+
+    def __enter__(self) -> tuple[str, int]:
+        return self._name, self._file
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._file)
+        if error is not None:
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=self._directory)
+
+
+def _owner(of: os.stat_result) -> Owner:
+    return of.st_uid, of.st_gid
 
 
 def _file_mode(there: os.stat_result | None, executable: bool | None) -> int:
@@ -484,11 +540,3 @@ def _entries(path: WorkspacePath, listing: Listing) -> list[DiskEntry]:
                 continue
         entries.append(_entry(path / name, status, target))
     return entries
-
-
-@contextmanager
-def _closing(descriptor: int) -> Generator[int]:
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
