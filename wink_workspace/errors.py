@@ -191,7 +191,8 @@ class Problem:
 class ParseError(UsageError):
     """Data that does not fit its type; ``problems`` holds all of them, never just the first.
 
-    The message tells the first fifty, since somebody has to read it.
+    Of millions it holds the first thousand, and how many more there are; the message tells the
+    first fifty, since somebody has to read it.
     """
 
     code = "parse"
@@ -455,6 +456,13 @@ class ConflictError(WinkError):
 
     code = "conflict"
     default_hint = "Put the named paths in order, then try again."
+
+
+class FileChangedError(ConflictError, FilesystemError):
+    """Somebody else changed a file since it was last looked at; it was left as it is."""
+
+    code = "file-changed"
+    default_hint = "Call again: what was changed is taken in first. Then read the file once more."
 
 
 class PromptError(WinkError):

@@ -218,11 +218,11 @@ def test_answers_that_stay_wrong_end_the_run_in_phase_response() -> None:
 # Disclosure
 
 
-def folded_prompt() -> Prompt:
+def folded_prompt(key: str = "folded") -> Prompt:
     inner = Tool[Text, None](name="inner", description="Inside", handler=note)
     return Prompt(
         ns="tests",
-        key="folded",
+        key=key,
         name="folded",
         sections=[
             MarkdownSection(title="Task", template="Do it.", tools=[NOTE]),
@@ -253,6 +253,22 @@ def test_opening_a_section_renders_the_prompt_again_with_its_text_and_tools() ->
     assert "All the details." in second.instructions
     assert "inner" in [tool.name for tool in second.tools]
     assert session[Note].latest() == Note("x")
+
+
+def test_what_one_prompt_opens_stays_closed_in_another_prompt_on_the_session() -> None:
+    session = Session()
+    Listening(opening("extra"), ModelTurn("Done.")).evaluate(folded_prompt(), session=session)
+    again, other = Listening(ModelTurn("Done.")), Listening(ModelTurn("Done."))
+    again.evaluate(folded_prompt(), session=session)
+    other.evaluate(folded_prompt(key="other"), session=session)
+    assert "All the details." in again.requests[0].instructions
+    assert "All the details." not in other.requests[0].instructions
+
+
+def test_a_call_that_opens_sections_is_recorded_as_what_it_asked_for() -> None:
+    session = Session()
+    Listening(opening("extra"), ModelTurn("Done.")).evaluate(folded_prompt(), session=session)
+    assert session[ToolInvoked].all()[0].text.endswith("asked for these sections: extra")
 
 
 @pytest.mark.behaviour(7)
@@ -376,6 +392,17 @@ def test_a_recorded_run_replays_to_the_same_calls(tmp_path: Path) -> None:
 
     assert story(replayed) == story(original)
     assert replayed[PromptExecuted].all()[0].usage == TokenUsage(3, 4)
+
+
+def test_a_recording_holds_nothing_that_the_redactor_takes_out(tmp_path: Path) -> None:
+    recording = tmp_path / "recorded.jsonl"
+    first = ScriptedAdapter(
+        [calls("s3cret"), ModelTurn("Noted s3cret.")],
+        redact=lambda text: text.replace("s3cret", "[key]"),
+    )
+    ScriptRecorder(first, recording).evaluate(plain_prompt(), session=Session())
+    assert "s3cret" not in recording.read_text()
+    assert recording.read_text().count("[key]") == 2
 
 
 def test_a_script_that_ends_too_early_says_how_to_end_it() -> None:

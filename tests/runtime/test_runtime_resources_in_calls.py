@@ -257,3 +257,28 @@ def test_files_are_free_for_another_session_once_a_call_is_over() -> None:
         for name, workspace in (("a", one), ("b", two), ("c", one)):
             assert workspace.call("write", text=name).result.success
         assert isinstance(one.prompt.resources.get(Filesystem), MemoryFilesystem)
+
+
+def test_what_a_failed_call_binds_to_the_prompt_is_taken_back() -> None:
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        context.prompt.bind(Text(params.text))
+        return ToolResult.error("told to fail") if params.text == "fail" else ToolResult.ok(None)
+
+    section = MarkdownSection[Text](title="Said", template="It says ${text}.")
+    with rig(tool(handle), sections=[section]) as workspace:
+        prompt = workspace.prompt.bind(Text("first"))
+        workspace.call("act", text="fail")
+        assert "It says first." in prompt.render().text
+        workspace.call("act", text="second")
+        assert "It says second." in prompt.render().text
+
+
+def test_a_handler_cannot_open_up_what_is_read_only() -> None:
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        for name, value in (("read_only", False), ("read_only_paths", ()), ("limits", None)):
+            with pytest.raises(AttributeError):
+                setattr(context.filesystem, name, value)
+        return ToolResult.ok(None)
+
+    with rig(tool(handle), filesystem=MemoryFilesystem(read_only=True)) as workspace:
+        assert workspace.call("act").result.success

@@ -246,3 +246,10 @@ def test_nesting_beyond_what_python_can_write_is_refused_too() -> None:
     assert problems(list[Any], nested) == ["is nested more than 199 levels deep"]
     while isinstance(nested, list):  # let go of it level by level: its destructor recurses
         nested = nested.pop()
+
+
+def test_of_very_many_problems_the_first_thousand_are_told_and_the_others_counted() -> None:
+    many = {f"key{n}": n for n in range(30_000)}
+    told = problems(Step, many | {"title": "a"})
+    assert len(told) == 1_001
+    assert told[-1] == "has 29,000 more problems"

@@ -268,8 +268,9 @@ class _Evaluation(Generic[OutputT]):
         if self._n_expansions >= self._adapter.limits.max_expansions:
             return "No more sections can be opened in this run; work with what is shown.", False
         self._n_expansions += 1
+        prompt = f"{self._prompt.ns}/{self._prompt.key}"
         for key in request.section_keys:
-            self._session.dispatch(SetVisibility(key, SectionVisibility.FULL))
+            self._session.dispatch(SetVisibility(key, SectionVisibility.FULL, prompt))
         self._render()
         opened = f"Opened: {', '.join(request.section_keys)}. The instructions now show them."
         problems = [f"{key}: {why}" for key, why in request.problems.items()]

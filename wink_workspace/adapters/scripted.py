@@ -114,7 +114,8 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
 class ScriptRecorder(ProviderAdapter[OutputT]):
     """Another adapter, with every turn it takes appended to a script.
 
-    The file is created, or emptied, at once; a turn is on disk before its calls run.
+    The file is created, or emptied, at once; a turn is on disk before its calls run. What the
+    adapter redacts is redacted here, too, and is what a replay then calls with.
     """
 
     def __init__(self, adapter: ProviderAdapter[OutputT], path: str | os.PathLike[str]) -> None:
@@ -126,6 +127,7 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
     def complete(self, request: ModelRequest) -> ModelTurn:
         """The other adapter's turn, recorded."""
         turn = self._adapter.complete(request)
+        kept = turn if self.redact is None else serde.map_strings(turn, self.redact)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(serde.dump_json(turn) + "\n")
+            file.write(serde.dump_json(kept) + "\n")
         return turn

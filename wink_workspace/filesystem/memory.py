@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from wink_workspace.errors import (
 )
 
 from .model import FileChange, FileStat, FilesystemLimits, WriteMode
-from .mounts import Mount, MountedTree, MountReport
+from .mounts import Mount, MountedTree
 from .paths import MAX_PATH_DEPTH, WorkspacePath, parse_path
 from .protocol import Filesystem
 from .tree import (
@@ -72,16 +73,15 @@ class MemoryFilesystem(Filesystem):
         read_only: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__(limits=limits, read_only=read_only, clock=clock)
-        root = Directory()
-        reports: list[MountReport] = []
-        for mount in mounts:
-            mounted = mount.load()
-            root = _with_mount(root, mounted)
-            reports.append(mounted.report)
-            if mounted.read_only:
-                self.read_only_paths = (*self.read_only_paths, mounted.at)
-        self.mount_reports = tuple(reports)
+        loaded = [mount.load() for mount in mounts]
+        super().__init__(
+            limits=limits,
+            read_only=read_only,
+            read_only_paths=[mounted.at for mounted in loaded if mounted.read_only],
+            clock=clock,
+        )
+        self.mount_reports = tuple(mounted.report for mounted in loaded)
+        root = functools.reduce(_with_mount, loaded, Directory())
         self._cell = TreeCell(_with_files(root, files or {}))
 
     def as_fsspec(self) -> MemoryFsspec:
@@ -92,7 +92,8 @@ class MemoryFilesystem(Filesystem):
         from .fsspec_memory import MemoryFsspec
 
         view = copy.copy(self)
-        view.limits = replace(self.limits, write_bytes=sys.maxsize)
+        limits = replace(self.limits, write_bytes=sys.maxsize)
+        view._limits = limits  # noqa: SLF001 - an object of this class
         return MemoryFsspec(view)
 
     # History

@@ -109,6 +109,7 @@ class Filesystem(ABC):
     Args:
         limits: Bounds on single operations.
         read_only: Refuse every change with ``ReadOnlyError``.
+        read_only_paths: Places at and below which nothing may change.
         clock: Measures the time that searches take.
 
     Every method that takes a path takes text or a ``WorkspacePath`` and raises
@@ -116,8 +117,6 @@ class Filesystem(ABC):
     ``FileMissingError``, ``DirectoryExpectedError`` or ``FileExpectedError`` where the path
     is not what it has to be, and ``LinkError`` where a link on the way leads outside or
     loops. Results name paths as the caller spelled them.
-
-    ``read_only_paths`` are places at and below which nothing may change.
     """
 
     def __init__(
@@ -125,12 +124,30 @@ class Filesystem(ABC):
         *,
         limits: FilesystemLimits | None = None,
         read_only: bool = False,
+        read_only_paths: Iterable[WorkspacePath] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.limits = limits or FilesystemLimits()
-        self.read_only = read_only
-        self.read_only_paths: tuple[WorkspacePath, ...] = ()
+        self._limits = limits or FilesystemLimits()
+        self._read_only = read_only
+        self._read_only_paths = tuple(read_only_paths)
         self.clock = clock
+
+    # How it was made: no part of what a snapshot keeps, so nobody may change it
+
+    @property
+    def limits(self) -> FilesystemLimits:
+        """Bounds on single operations."""
+        return self._limits
+
+    @property
+    def read_only(self) -> bool:
+        """Whether every change is refused."""
+        return self._read_only
+
+    @property
+    def read_only_paths(self) -> tuple[WorkspacePath, ...]:
+        """Places at and below which nothing may change."""
+        return self._read_only_paths
 
     # Reading
 

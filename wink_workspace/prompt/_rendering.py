@@ -92,7 +92,9 @@ class Rendering:
     ) -> RenderedSection:
         section, params = node.section, self._params_of(node)
         override = self.overrides.sections.get(node.path)
-        closed = visibility.of_section(node.path, section) == SectionVisibility.SUMMARY
+        prompt = f"{self.overrides.ns}/{self.overrides.key}"
+        shown = visibility.of_section(node.path, section, prompt=prompt)
+        closed = shown == SectionVisibility.SUMMARY
         return RenderedSection(
             path=node.path,
             number=number,

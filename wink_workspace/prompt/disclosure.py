@@ -43,17 +43,26 @@ DISCLOSURE_TOOL_NAMES = (_OPEN, _READ)
 
 @dataclass(frozen=True, slots=True)
 class SetVisibility:
-    """The event that opens or closes a section; ``section_key`` is its dotted path."""
+    """The event that opens or closes a section.
+
+    Attributes:
+        section_key: Its dotted path.
+        visibility: How it is shown from now on.
+        prompt: The prompt's ``ns/key``, as sections of two prompts on one session may have one
+            path; of every prompt when empty.
+    """
 
     section_key: str
     visibility: SectionVisibility
+    prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class VisibilityOverrides:
-    """Which sections are shown otherwise than their authors decided, by dotted path.
+    """Which sections are shown otherwise than their authors decided.
 
-    Closing a section that has no summary has no effect.
+    By dotted path, after ``ns/key:`` if it holds for one prompt alone, which wins. Closing a
+    section that has no summary has no effect.
     """
 
     sections: Mapping[str, SectionVisibility] = field(default_factory=dict[str, SectionVisibility])
@@ -64,11 +73,14 @@ class VisibilityOverrides:
         latest = None if session is None else session[VisibilityOverrides].latest()
         return latest or VisibilityOverrides()
 
-    def of_section(self, path: str, section: Section[Any]) -> SectionVisibility:
-        """How *section* at *path* is shown; in full if it has no summary."""
+    def of_section(
+        self, path: str, section: Section[Any], *, prompt: str = ""
+    ) -> SectionVisibility:
+        """How *section* at *path* of a prompt is shown; in full if it has no summary."""
         if section.summary is None:
             return SectionVisibility.FULL
-        return self.sections.get(path, section.visibility)
+        everywhere = self.sections.get(path, section.visibility)
+        return self.sections.get(_place(path, prompt), everywhere)
 
     @staticmethod
     def install(session: Session) -> None:
@@ -139,8 +151,12 @@ def _set_visibility(
     view: SliceView[VisibilityOverrides], event: SetVisibility
 ) -> SliceOp[VisibilityOverrides]:
     before = view.latest() or VisibilityOverrides()
-    after = {**before.sections, event.section_key: event.visibility}
+    after = {**before.sections, _place(event.section_key, event.prompt): event.visibility}
     return Replace((VisibilityOverrides(after),))
+
+
+def _place(path: str, prompt: str) -> str:
+    return f"{prompt}:{path}" if prompt else path
 
 
 def _open_sections(params: OpenSections, *, context: ToolContext) -> ToolResult[None]:

@@ -217,8 +217,16 @@ class Prompt(Specialised, Generic[OutputT]):
         by_type = self._by_type(params, PromptValidationError)
         if resources:
             self._bind_resources(checked_resources(resources))
-        self._params |= by_type
+        self._params = {**self._params, **by_type}
         return self
+
+    def snapshot(self) -> object:
+        """A token for what is bound now; what a failed call binds is taken back."""
+        return self._params
+
+    def restore(self, token: object) -> None:
+        """Bind again what was bound at *token*."""
+        self._params = cast("dict[type[Any], object]", token)
 
     def install(self, session: Session) -> None:
         """Register what sections and policies keep in *session*; may be called again."""

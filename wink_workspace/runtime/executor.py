@@ -348,7 +348,7 @@ class ToolExecutor:
     def _participants(self) -> tuple[Snapshotable, ...]:
         built = self._prompt.resources.built()
         saved = [cast("Snapshotable", r) for r in built if takes_part(type(r))]
-        return (self._session, *saved)
+        return (self._session, self._prompt, *saved)
 
     def _evict(self, attempt: _Attempt) -> None:
         """Undo, close and forget what was first built inside the call (behaviour 32)."""
@@ -465,12 +465,10 @@ def _verdict(error: BaseException, attempt: _Attempt) -> tuple[_AnyResult, BaseE
             return ToolResult.error(f"{subject} refused its arguments: {said}"), None
         case DeadlineExceededError():
             return ToolResult.error(f"{subject} ran out of time: {said}"), _ended(error)
-        case (
-            VisibilityExpansionRequired()
-            | PromptEvaluationError()
-            | RollbackError()
-            | PoisonedError()
-        ):
+        case VisibilityExpansionRequired():
+            keys = ", ".join(error.section_keys)
+            return ToolResult.error(f"{subject} asked for these sections: {keys}"), error
+        case PromptEvaluationError() | RollbackError() | PoisonedError():
             return ToolResult.error(f"{subject} ended early: {said}"), error
         case TypeError():
             return ToolResult.error(f"{subject} was given or gave a wrong type: {what}"), None

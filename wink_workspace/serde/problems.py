@@ -102,10 +102,19 @@ class _Finding:
         return len(self.path) == depth and self.expected is not None
 
 
-def misfits(type_: Any, data: object, details: Iterable[ErrorDetails]) -> list[Problem]:
-    """What keeps *data* from being a *type_*, given all that pydantic has against it."""
-    found = [_located(detail, data) for detail in details]
-    return list(_problems(type_, found, level=0))
+_MOST = 1_000
+"""Nobody reads more problems, and each takes time: a hostile object may have millions."""
+
+
+def misfits(type_: Any, data: object, details: Sequence[ErrorDetails]) -> list[Problem]:
+    """What keeps *data* from being a *type_*, given all that pydantic has against it.
+
+    Beyond the first 1,000, only how many more there are.
+    """
+    found = [_located(detail, data) for detail in details[:_MOST]]
+    problems = list(_problems(type_, found, level=0))
+    n_more = len(details) - len(found)
+    return [*problems, Problem("", f"has {n_more:,} more problems")] if n_more else problems
 
 
 def _located(detail: ErrorDetails, data: Any) -> _Finding:

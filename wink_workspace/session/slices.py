@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from immutables import Map
 
@@ -63,7 +63,7 @@ class SliceView(Generic[S]):
     ) -> None:
         self._slice_type = slice_type
         self._initial = None if initial is None else self._checked((initial,))[0]
-        self._items: Map[int, S] = Map(enumerate(self._checked(values)))
+        self._items: Map[int, S] = Map(enumerate(self._checked(values))) if values else Map()
 
     @property
     def slice_type(self) -> type[S]:
@@ -125,8 +125,8 @@ class SliceView(Generic[S]):
         return self._with(Map()) if len(self) else self
 
     def _with(self, items: Map[int, S]) -> SliceView[S]:
-        view = cast("SliceView[S]", object.__new__(SliceView))  # type and initial value were checked
-        view._slice_type, view._initial, view._items = self._slice_type, self._initial, items
+        view = SliceView(self._slice_type)
+        view._initial, view._items = self._initial, items
         return view
 
     def _checked(self, values: Iterable[S]) -> tuple[S, ...]:

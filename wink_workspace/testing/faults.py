@@ -77,8 +77,12 @@ class FailingFilesystem(Filesystem):
         error: BaseException | None = None,
         afterwards: bool = False,
     ) -> None:
-        super().__init__(limits=inner.limits, read_only=inner.read_only, clock=inner.clock)
-        self.read_only_paths = inner.read_only_paths
+        super().__init__(
+            limits=inner.limits,
+            read_only=inner.read_only,
+            read_only_paths=inner.read_only_paths,
+            clock=inner.clock,
+        )
         self.crash = CrashAt(fail_at, error)
         self._inner = inner
         self._afterwards = afterwards
