@@ -8,6 +8,7 @@ from .protocol import (
     ExecRequest,
     ExecResult,
     OutputObserver,
+    PythonRequest,
     Sandbox,
     StreamName,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "Layer",
     "OutputObserver",
     "Probe",
+    "PythonRequest",
     "Sandbox",
     "StreamName",
     "WallReport",

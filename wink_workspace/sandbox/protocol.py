@@ -13,9 +13,19 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from wink_workspace.errors import SandboxUnavailableError
+
 from .walls import WallReport
 
-__all__ = ["CapturedOutput", "ExecRequest", "ExecResult", "OutputObserver", "Sandbox", "StreamName"]
+__all__ = [
+    "CapturedOutput",
+    "ExecRequest",
+    "ExecResult",
+    "OutputObserver",
+    "PythonRequest",
+    "Sandbox",
+    "StreamName",
+]
 
 StreamName = Literal["stdout", "stderr"]
 OutputObserver = Callable[[StreamName, bytes], None]
@@ -43,18 +53,37 @@ class ExecRequest:
     output_bytes: int = 65_536
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonRequest:
+    """Python code to run as a program of its own, in an interpreter that may be warm.
+
+    It is ``__main__``, finds the modules in *cwd*, and leaves nothing behind for the next one.
+    If its last statement is an expression, its value is printed as an interactive session
+    would. The other attributes are those of ``ExecRequest``.
+    """
+
+    code: str
+    cwd: str = "."
+    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    stdin: bytes = b""
+    timeout_s: float = 30.0
+    output_bytes: int = 65_536
+
+
 @dataclass(frozen=True, slots=True)
 class CapturedOutput:
     """One stream: what was kept of it.
 
     ``head`` and ``tail`` are the first and last bytes, ``n_bytes`` counts all that came.
-    ``whole`` is where all of it can be read from, a path in the workspace, if it was cut.
+    ``whole`` is where the first ``n_whole`` of them can be read from, a path in the workspace,
+    if it was cut.
     """
 
     head: bytes = b""
     tail: bytes = b""
     n_bytes: int = 0
     whole: str | None = None
+    n_whole: int = 0
 
     @property
     def n_missing(self) -> int:
@@ -67,7 +96,8 @@ class ExecResult:
     """How a command ended.
 
     Exactly one of ``exit_code`` and ``signal`` is set; ``timed_out`` says that the sandbox sent
-    the signal because the time was over.
+    the signal because the time was over. ``stopped`` says in a sentence what else the sandbox
+    ended it for: it filled the disk, say.
     """
 
     exit_code: int | None
@@ -76,6 +106,7 @@ class ExecResult:
     stderr: CapturedOutput
     duration_s: float
     timed_out: bool = False
+    stopped: str | None = None
 
 
 class Sandbox(ABC):
@@ -97,6 +128,20 @@ class Sandbox(ABC):
             UsageError: If the request cannot be run: no such directory, a NUL, too much.
             SandboxError: If the sandbox failed, or broke the protocol and was ended.
         """
+
+    def evaluate(
+        self, request: PythonRequest, *, observer: OutputObserver | None = None
+    ) -> ExecResult:
+        """Run Python code to its end; raises as ``run``, and where there is no Python."""
+        del request, observer
+        raise SandboxUnavailableError(
+            "this sandbox cannot evaluate Python", hint="Run a program of the image instead."
+        )
+
+    @property
+    def shell(self) -> tuple[str, ...]:
+        """The program that runs a line of text as a command, and what goes before the line."""
+        return ("/bin/sh", "-c")
 
     @abstractmethod
     def close(self) -> None:

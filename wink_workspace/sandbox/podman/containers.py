@@ -1,0 +1,366 @@
+"""One container: what it is asked to be, its life, and the end of those that nobody owns.
+
+``container_spec`` is the wall as the engine is told of it; PODMAN's own defaults are relied on
+for nothing but the seccomp filter and the masked parts of ``/proc`` and ``/sys``. A container
+removes itself when it ends, and ends when its first process does. That one ends when the stream
+to it is closed, so what a killed owner leaves is gone soon; ``sweep`` removes what is not.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import secrets
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from socket import socket
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from wink_workspace.errors import SandboxError, SandboxUnavailableError
+from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS
+
+from .config import PodmanConfig
+from .owners import Owner, started_ticks
+from .service import EngineError, PodmanService
+
+__all__ = [
+    "OWNER_LABEL",
+    "WORKSPACE_LABEL",
+    "Container",
+    "Host",
+    "LiveContainer",
+    "container_spec",
+    "sweep",
+]
+
+OWNER_LABEL: Final = "io.wink-workspace.owner"
+WORKSPACE_LABEL: Final = "io.wink-workspace.workspace"
+
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+_SPARE_PIDS: Final = 64
+"""How many more processes the container may have than a command: the runner is never refused."""
+_PERIOD_US: Final = 100_000
+_STOP_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What of the machine decides how a container can be limited.
+
+    Attributes:
+        is_root: Whether the engine runs as root.
+        controllers: The cgroup controllers that the engine may use.
+        runtime: The OCI runtime to ask for; ``None`` for the engine's own choice.
+    """
+
+    is_root: bool
+    controllers: frozenset[str]
+    runtime: str | None = None
+
+    @classmethod
+    def of(cls, service: PodmanService) -> Host:
+        """The machine that this is, and the rights of the engine on it."""
+        unified = (_CGROUPS / "cgroup.controllers").is_file()
+        # An engine that is not ours may choose crun, which refuses cgroups of both versions.
+        runtime = None if unified or service.is_own else shutil.which("runc")
+        return cls(service.is_root, _controllers(unified=unified, is_root=service.is_root), runtime)
+
+
+def _controllers(*, unified: bool, is_root: bool) -> frozenset[str]:
+    """Rootless, only what the second version of cgroups delegates to the user."""
+    if unified:
+        delegated = _CGROUPS
+        if not is_root:
+            user = os.geteuid()
+            delegated = _CGROUPS / f"user.slice/user-{user}.slice/user@{user}.service"
+        with suppress(OSError):
+            return frozenset((delegated / "cgroup.controllers").read_text("ascii").split())
+        return frozenset()
+    if not is_root:
+        return frozenset()
+    return frozenset(path.name for path in _CGROUPS.iterdir() if path.is_dir())
+
+
+def container_spec(
+    config: PodmanConfig,
+    *,
+    host: Host,
+    name: str,
+    workspace: Path,
+    command: Sequence[str],
+    user: str = "0:0",
+    env: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """What the engine is asked for: a container with every wall that there is.
+
+    Args:
+        config: The limits.
+        host: What the machine can do.
+        name: The container's name.
+        workspace: The directory to be found at ``/workspace``.
+        command: The first process.
+        user: Whose it is.
+        env: Its variables, on top of the image's.
+    """
+    limits = _process_limits(config, host)
+    asked: dict[str, Any] = {
+        "name": name,
+        "image": config.image,
+        "entrypoint": list(command),
+        "command": [],
+        "user": user,
+        "env": dict(env or {}),
+        "labels": {OWNER_LABEL: str(Owner.this_process()), WORKSPACE_LABEL: str(workspace)},
+        "hostname": "sandbox",
+        "work_dir": "/",
+        "stdin": True,
+        "terminal": False,
+        "remove": True,
+        "stop_timeout": 0,
+        "log_configuration": {"driver": "none"},
+        "image_volume_mode": "ignore",
+        "mounts": _mounts(config, workspace),
+        "read_only_filesystem": True,
+        "read_write_tmpfs": False,
+        "shm_size": config.shm_bytes,
+        "cap_drop": ["all"],
+        "cap_add": ["CAP_SETUID", "CAP_SETGID", "CAP_KILL"] if user == "0:0" else [],
+        "no_new_privileges": True,
+        "netns": {"nsmode": config.network},
+        "ipcns": {"nsmode": "private"},
+        "pidns": {"nsmode": "private"},
+        "utsns": {"nsmode": "private"},
+        "r_limits": [
+            {"type": kind, "soft": value, "hard": value} for kind, value in limits.items()
+        ],
+        "sysctl": {"kernel.shm_rmid_forced": "1"},
+        **_users(config, host),
+    }
+    resources = _resources(config, host)
+    if resources:
+        asked["resource_limits"] = resources
+    runtime = config.runtime or host.runtime
+    if runtime:
+        asked["oci_runtime"] = runtime
+    return asked
+
+
+def _mounts(config: PodmanConfig, workspace: Path) -> list[dict[str, Any]]:
+    scratch = ["rw", "nosuid", "nodev", f"size={config.tmp_bytes}", "mode=1777"]
+    mounts: list[dict[str, Any]] = [
+        {
+            "type": "bind",
+            "source": str(workspace),
+            "destination": "/workspace",
+            "options": ["rw", "nosuid", "nodev", "bind", "private"],
+        },
+        {"type": "tmpfs", "source": "tmpfs", "destination": "/tmp", "options": scratch},  # noqa: S108 - inside the container
+    ]
+    for mount in config.mounts:
+        options = ["ro", "nosuid", "nodev", "bind", "private"]
+        mounts.append(
+            {
+                "type": "bind",
+                "source": mount.source,
+                "destination": mount.target,
+                "options": options,
+            }
+        )
+    return mounts
+
+
+def _users(config: PodmanConfig, host: Host) -> dict[str, Any]:
+    """Whose ids are whose: by root a range that nobody has, else the caller is the command."""
+    if not host.is_root:
+        mapped = f"uid={config.user_id},gid={config.user_id}"
+        return {"userns": {"nsmode": "keep-id", "value": mapped}}
+    ids = [{"container_id": 0, "host_id": FIRST_HOST_ID, "size": N_HOST_IDS}]
+    return {
+        "userns": {"nsmode": "private"},
+        "idmappings": {
+            "UIDMap": ids,
+            "GIDMap": ids,
+            "HostUIDMapping": False,
+            "HostGIDMapping": False,
+            "AutoUserNs": False,
+            "AutoUserNsOpts": {},
+        },
+    }
+
+
+def _process_limits(config: PodmanConfig, host: Host) -> dict[str, int]:
+    """By the names that the engine has for them; never above what we have ourselves."""
+    wanted = {
+        "nofile": (resource.RLIMIT_NOFILE, config.n_open_files),
+        "nproc": (resource.RLIMIT_NPROC, config.n_processes),
+        "fsize": (resource.RLIMIT_FSIZE, config.file_bytes),
+        "core": (resource.RLIMIT_CORE, 0),
+    }
+    if "memory" not in host.controllers:
+        wanted["data"] = (resource.RLIMIT_DATA, config.memory_bytes)
+    limits: dict[str, int] = {}
+    for name, (kind, value) in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        limits[name] = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    return limits
+
+
+def _resources(config: PodmanConfig, host: Host) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    if "memory" in host.controllers:
+        limits["memory"] = {"limit": config.memory_bytes, "swap": config.memory_bytes}
+    if "pids" in host.controllers:
+        limits["pids"] = {"limit": config.n_processes + _SPARE_PIDS}
+    if "cpu" in host.controllers:
+        limits["cpu"] = {"quota": int(config.cpus * _PERIOD_US), "period": _PERIOD_US}
+    return limits
+
+
+@dataclass(frozen=True, slots=True)
+class LiveContainer:
+    """How to find a container again, without asking the engine whether it still runs.
+
+    ``pid`` is that of its first process on the host, which ``started`` tells apart from others.
+    """
+
+    name: str
+    pid: int
+    started: int
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its first process is there; the others never outlive it."""
+        return started_ticks(self.pid) == self.started
+
+
+class Container:
+    """A container from its creation to its end.
+
+    Args:
+        service: The engine.
+        spec: What ``container_spec`` gave; a name that is not taken.
+        timeout_s: How long each step may take.
+
+    Raises:
+        SandboxUnavailableError: If the image is missing, or the engine cannot make it.
+    """
+
+    def __init__(
+        self, service: PodmanService, spec: Mapping[str, Any], *, timeout_s: float
+    ) -> None:
+        self._service = service
+        self._timeout_s = timeout_s
+        self.name = str(spec["name"])
+        try:
+            made = service.request("POST", "/containers/create", body=spec, timeout_s=timeout_s)
+        except EngineError as error:
+            raise _cannot_be_made(str(spec["image"]), error) from error
+        self.id = str(cast("Mapping[str, object]", made)["Id"])
+
+    def attached(self) -> socket:
+        """Its standard streams, before it starts."""
+        streams = "stream=true&stdin=true&stdout=true&stderr=true"
+        try:
+            return self._service.hijack(
+                f"/containers/{self.id}/attach?{streams}", timeout_s=self._timeout_s
+            )
+        except EngineError as error:
+            raise _cannot_start(error) from error
+
+    def start(self) -> None:
+        """Let its first process begin."""
+        try:
+            self._service.request("POST", f"/containers/{self.id}/start", timeout_s=self._timeout_s)
+        except EngineError as error:
+            raise _cannot_start(error) from error
+
+    def live(self) -> LiveContainer:
+        """How to find it again; ``SandboxError`` if it has ended already."""
+        state = self._service.request("GET", f"/containers/{self.id}/json")["State"]
+        pid = int(state["Pid"])
+        started = started_ticks(pid) if pid else None
+        if started is None:
+            raise SandboxError(f"the container {self.name} ended at once")
+        return LiveContainer(self.name, pid, started)
+
+    def end(self) -> None:
+        """Kill all that is in it and remove it; one that is gone is no error."""
+        remove(self._service, self.id)
+
+
+def remove(service: PodmanService, which: str) -> None:
+    """Kill and remove a container by name or id; one that is gone is no error."""
+    try:
+        service.request(
+            "DELETE",
+            f"/containers/{quote(which)}",
+            params={"force": "true", "timeout": "0", "ignore": "true", "v": "true"},
+            timeout_s=_STOP_TIMEOUT_S,
+        )
+    except EngineError as error:
+        if error.status != 404 and _exists(service, which):
+            raise
+
+
+def _exists(service: PodmanService, which: str) -> bool:
+    try:
+        service.request("GET", f"/containers/{quote(which)}/exists")
+    except EngineError:
+        return False
+    return True
+
+
+def new_name() -> str:
+    """A name that no container has."""
+    return f"wink-workspace-{secrets.token_hex(8)}"
+
+
+def sweep(service: PodmanService, *, workspace: Path | None = None) -> tuple[str, ...]:
+    """Remove the containers of owners that are dead, or all of one workspace; their names.
+
+    Args:
+        service: The engine.
+        workspace: The directory whose containers go, whoever owns them. Only who holds the
+            workspace's lock may ask for that.
+    """
+    import json
+
+    wanted = OWNER_LABEL if workspace is None else f"{WORKSPACE_LABEL}={workspace}"
+    filters = json.dumps({"label": [wanted]})
+    listed = service.request("GET", "/containers/json", params={"all": "true", "filters": filters})
+    gone: list[str] = []
+    for found in cast("list[dict[str, Any]]", listed or []):
+        owner = Owner.parse(str(found["Labels"].get(OWNER_LABEL, "")))
+        if workspace is not None or (owner is not None and owner.is_dead):
+            remove(service, str(found["Id"]))
+            gone.extend(str(name) for name in found["Names"])
+    return tuple(gone)
+
+
+def kill_first_process(container: LiveContainer) -> None:
+    """End a container without its engine, if we may: the kernel takes the rest with it."""
+    with suppress(ProcessLookupError, PermissionError):
+        fd = os.pidfd_open(container.pid)
+        try:
+            if container.is_running:
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        finally:
+            os.close(fd)
+
+
+def _cannot_be_made(image: str, error: EngineError) -> SandboxUnavailableError:
+    if error.status == 404:
+        return SandboxUnavailableError(
+            f"there is no image {image}",
+            hint="Build it with `wink-workspace image build`, or name another in PodmanConfig.",
+        )
+    return SandboxUnavailableError(f"no container can be made: {error.message}")
+
+
+def _cannot_start(error: EngineError) -> SandboxUnavailableError:
+    return SandboxUnavailableError(f"the container does not start: {error.message}")

@@ -1,0 +1,115 @@
+"""Stops a command that fills the disk, as there is no quota to do it.
+
+A walk of the tree is too slow to be repeated all the while. So the free space of the disk is
+asked, which costs nothing, and the tree is walked only once that has shrunk by a good part of
+what the workspace may still grow. Files that were deleted and are still open are in no tree: if
+the disk itself is nearly full, the command is stopped whatever the walk finds.
+
+This is best effort: what is written between two looks is written, and others may fill the disk
+at the same time, for which a command may then be stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from wink_workspace.errors import FilesystemError
+from wink_workspace.filesystem.disk import DiskTree
+
+__all__ = ["DiskWatch", "Usage", "usage_of"]
+
+_PARTS: Final = 8
+"""After which part of the remaining room the tree is looked at again."""
+_RESERVE_BYTES: Final = 256 * 1_048_576
+_RESERVE_PARTS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a tree holds; ``n_bytes`` counts holes in files as if they were full."""
+
+    n_bytes: int
+    n_entries: int
+
+
+def usage_of(directory: Path, *, most: Usage) -> Usage:
+    """What is in *directory*, or as much of it as is more than *most*."""
+    n_bytes = n_entries = 0
+    with DiskTree(directory) as tree:
+        for listing in tree.listings(unreadable=lambda _: None):
+            n_entries += len(listing.entries)
+            n_bytes += sum(_size(status) for _, status in listing.entries)
+            if n_bytes > most.n_bytes or n_entries > most.n_entries:
+                break
+    return Usage(n_bytes, n_entries)
+
+
+def _size(status: os.stat_result) -> int:
+    if not stat.S_ISREG(status.st_mode):
+        return 0
+    return max(status.st_size, status.st_blocks * 512) // max(1, status.st_nlink)
+
+
+class DiskWatch:
+    """Watches a directory for the length of one command.
+
+    Args:
+        directory: What may grow.
+        most: What it may hold.
+        free: The free bytes and entries of the disk it is on.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        most: Usage,
+        free: Callable[[Path], tuple[int, int]] | None = None,
+    ) -> None:
+        self._directory = directory
+        self._most = most
+        self._free = free or _free
+        self._bytes_at_start, self._entries_at_start = self._free(directory)
+        self._reserve = min(_RESERVE_BYTES, self._bytes_at_start // _RESERVE_PARTS)
+        self._look_below = self._thresholds(Usage(most.n_bytes // 2, most.n_entries // 2))
+
+    def __call__(self) -> str | None:
+        """Why the command has to be stopped, or ``None``."""
+        free_bytes, free_entries = self._free(self._directory)
+        if free_bytes < self._reserve:
+            return "the disk is nearly full"
+        least_bytes, least_entries = self._look_below
+        if free_bytes >= least_bytes and free_entries >= least_entries:
+            return None
+        return self.look()
+
+    def look(self) -> str | None:
+        """As calling it, with a walk of the tree."""
+        try:
+            usage = usage_of(self._directory, most=self._most)
+        except FilesystemError:
+            return None  # it changes too fast to be walked; the next look comes soon
+        if usage.n_bytes > self._most.n_bytes:
+            return f"the workspace grew beyond {self._most.n_bytes:,} bytes"
+        if usage.n_entries > self._most.n_entries:
+            return f"the workspace grew beyond {self._most.n_entries:,} files and directories"
+        self._look_below = self._thresholds(usage)
+        return None
+
+    def _thresholds(self, usage: Usage) -> tuple[int, int]:
+        """The free space below which the tree is to be looked at, when it holds *usage*."""
+        free_bytes, free_entries = self._free(self._directory)
+        return (
+            free_bytes - max(1, (self._most.n_bytes - usage.n_bytes) // _PARTS),
+            free_entries - max(1, (self._most.n_entries - usage.n_entries) // _PARTS),
+        )
+
+
+def _free(directory: Path) -> tuple[int, int]:
+    status = os.statvfs(directory)
+    return status.f_bavail * status.f_frsize, status.f_favail

@@ -1,0 +1,540 @@
+"""Runs commands inside the container, for the host at the other end of its standard streams.
+
+This file is handed to the container's Python as a whole: it imports nothing of ours, works on
+Python 3.8 and later, and keeps what it imports small, as it is forked for every command.
+
+It is the container's first process. So whatever a command leaves behind becomes its child, it
+knows that all are gone when it has no child left, and its own end is the end of all. It is the
+container's root with no rights but to change to the commands' user and to kill them, which is
+why no command can signal, trace or read it.
+
+Nothing but the workspace outlives a command: when one ends, every process in the container is
+killed, and the places that anybody may write to are emptied.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import signal
+import struct
+import sys
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, NoReturn
+
+PROTOCOL_VERSION = 1
+MOST_PAYLOAD_BYTES = 65536
+MOST_REQUEST_BYTES = 32 * 1048576
+RUN, PYTHON, INPUT, KILL = 1, 2, 3, 4
+READY, OUTPUT, ERRORS, ENDED, REFUSED = 64, 65, 66, 67, 68
+
+HEADER = struct.Struct("!BII")
+LENGTH = struct.Struct("!I")
+WORKSPACE = "/workspace"
+SCRATCH = ("/tmp", "/dev/shm", "/dev/mqueue")
+SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
+WARM_MODULES = ("ast", "io", "json", "linecache", "pathlib", "re", "traceback", "types")
+READ_BYTES = 65536 - HEADER.size  # with its header, what a pipe takes at once
+
+
+class HostGoneError(Exception):
+    """The other end has closed the stream, or says what cannot be; everything ends."""
+
+
+class RefusedError(Exception):
+    """A command that could not be started: at which stage, and why."""
+
+    def __init__(self, stage: str, code: int) -> None:
+        super().__init__(stage, code)
+        self.stage = stage
+        self.code = code
+
+
+def joined_fields(parts: Iterable[bytes]) -> bytes:
+    """Several byte strings as one; the host has the same function."""
+    return b"".join(LENGTH.pack(len(part)) + part for part in parts)
+
+
+def fields(payload: bytes) -> list[bytes]:
+    """What the host joined."""
+    found: list[bytes] = []
+    at = 0
+    while at < len(payload):
+        (length,) = LENGTH.unpack_from(payload, at)
+        at += LENGTH.size
+        found.append(payload[at : at + length])
+        at += length
+    return found
+
+
+class Host:
+    """The stream to the host."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self.read_fd = read_fd
+        self.write_fd = write_fd
+
+    def receive(self) -> tuple[int, int, bytes]:
+        """The next frame, waited for: its kind, its number, its payload."""
+        kind, number, length = HEADER.unpack(self._exactly(HEADER.size))
+        if length > MOST_REQUEST_BYTES:
+            raise HostGoneError
+        return kind, number, self._exactly(length)
+
+    def send(self, kind: int, number: int, payload: bytes = b"") -> None:
+        """Send a frame; waits while the host is busy."""
+        data = memoryview(HEADER.pack(kind, number, len(payload)) + payload)
+        while data:
+            data = data[os.write(self.write_fd, data) :]
+
+    def _exactly(self, n_bytes: int) -> bytes:
+        pieces: list[bytes] = []
+        while n_bytes:
+            piece = os.read(self.read_fd, min(n_bytes, 1048576))
+            if not piece:
+                raise HostGoneError
+            pieces.append(piece)
+            n_bytes -= len(piece)
+        return b"".join(pieces)
+
+
+class Command:
+    """What to run, as the host asked for it."""
+
+    def __init__(self, kind: int, payload: bytes) -> None:
+        cwd, variables, n_stdin, *arguments = fields(payload)
+        self.kind = kind
+        self.cwd = os.path.join(WORKSPACE, os.fsdecode(cwd))
+        self.env = dict(os.fsdecode(each).split("=", 1) for each in fields(variables))
+        self.n_stdin = int(n_stdin)
+        self.arguments = arguments
+        self.stdin = b""
+
+
+class Runner:
+    """Runs one command after the other."""
+
+    def __init__(self, host: Host, user_id: int) -> None:
+        self.host = host
+        self.user_id = user_id
+        self.wake_read, wake_write = os.pipe()
+        for fd in (self.wake_read, wake_write):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, heard)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Say what there is, then do what comes, until the host is gone."""
+        shell = next((path for path in SHELLS if os.access(path, os.X_OK)), "")
+        ready = (PROTOCOL_VERSION, shell, ".".join(map(str, sys.version_info[:3])))
+        self.host.send(READY, 0, joined_fields(str(each).encode() for each in ready))
+        while True:
+            kind, number, payload = self.host.receive()
+            if kind in (RUN, PYTHON):
+                self.run(number, Command(kind, payload))
+            elif kind != KILL:  # one that came after its command had ended is nothing
+                raise HostGoneError
+
+    def run(self, number: int, command: Command) -> None:
+        """Run a command to its end and report it."""
+        pieces: list[bytes] = []
+        left = command.n_stdin
+        while left > 0:
+            kind, _, payload = self.host.receive()
+            if kind != INPUT:
+                raise HostGoneError
+            pieces.append(payload)
+            left -= len(payload)
+        command.stdin = b"".join(pieces)
+        try:
+            child, streams = self.started(command)
+        except RefusedError as refused:
+            self.empty_scratch()
+            reason = joined_fields((refused.stage.encode(), str(refused.code).encode()))
+            self.host.send(REFUSED, number, reason)
+            return
+        status = self.followed(number, child, streams)
+        self.kill_all()
+        for fd, kind in streams.items():
+            self.drain(fd, kind, number)
+            os.close(fd)
+        self.empty_scratch()
+        how, code = ("signal", -status) if status < 0 else ("exit", status)
+        self.host.send(ENDED, number, joined_fields((how.encode(), str(code).encode())))
+
+    # Starting
+
+    def started(self, command: Command) -> tuple[int, dict[int, int]]:
+        """Start it; its process, and its streams with the kinds of their frames."""
+        stdin = standard_input(command.stdin)
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        told_read, told_write = os.pipe()
+        child = -1
+        try:
+            child = os.fork()
+            if child == 0:
+                self.become(command, (stdin, out_write, err_write), told_write)
+        except OSError as error:
+            for fd in (out_read, err_read):
+                os.close(fd)
+            raise RefusedError("fork", error.errno or errno.EIO) from error
+        finally:
+            for fd in (stdin, out_write, err_write, told_write):
+                os.close(fd)
+            if child < 0:
+                os.close(told_read)
+        told = read_all(told_read)
+        os.close(told_read)
+        if told:
+            self.kill_all()
+            for fd in (out_read, err_read):
+                os.close(fd)
+            stage, code = told.split(b" ")
+            raise RefusedError(stage.decode(), int(code))
+        for fd in (out_read, err_read):
+            os.set_blocking(fd, False)
+        return child, {out_read: OUTPUT, err_read: ERRORS}
+
+    def become(self, command: Command, streams: tuple[int, int, int], told: int) -> NoReturn:
+        """The child: turn into the command; never returns."""
+        stage = "start"
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            told = moved_up(told)
+            sources = [moved_up(fd) for fd in streams]
+            for target, source in enumerate(sources):
+                os.dup2(source, target)
+            close_all_but(told)
+            self.drop_rights()
+            stage = "cwd"
+            os.chdir(command.cwd)
+            stage = "program"
+            if command.kind == PYTHON:
+                os.close(told)
+                evaluate(command)
+            else:
+                os.execvpe(command.arguments[0], command.arguments, command.env)
+        except OSError as error:
+            os.write(told, b"%s %d" % (stage.encode(), error.errno or errno.EIO))
+        except BaseException as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+        finally:
+            os._exit(127)
+
+    def drop_rights(self) -> None:
+        """Become the commands' user, who has no right that this one had."""
+        with suppress(OSError):
+            write_file("/proc/self/oom_score_adj", b"1000")
+        os.setsid()
+        os.umask(0o022)
+        os.setgroups([])
+        os.setresgid(self.user_id, self.user_id, self.user_id)
+        os.setresuid(self.user_id, self.user_id, self.user_id)
+
+    # Following and ending
+
+    def followed(self, number: int, child: int, streams: dict[int, int]) -> int:
+        """Pass on what the child writes until it ends; how it did."""
+        poll = select.poll()
+        for fd in (self.host.read_fd, self.wake_read, *streams):
+            poll.register(fd, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd in streams:
+                    data = read_some(fd)
+                    if data:
+                        self.host.send(streams[fd], number, data)
+                    elif data is not None:
+                        poll.unregister(fd)
+                elif fd == self.host.read_fd:
+                    kind, about, _ = self.host.receive()
+                    if kind != KILL:
+                        raise HostGoneError
+                    if about == number:
+                        return -signal.SIGKILL
+                else:
+                    read_some(self.wake_read)
+                    status = reaped(child)
+                    if status is not None:
+                        return status
+
+    def kill_all(self) -> None:
+        """Kill every other process, and wait until none is left."""
+        while True:
+            with suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                break
+        read_some(self.wake_read)
+
+    def drain(self, fd: int, kind: int, number: int) -> None:
+        """Pass on what is left in a stream that nobody writes to any more."""
+        while True:
+            data = read_some(fd)
+            if not data:
+                return
+            self.host.send(kind, number, data)
+
+    def empty_scratch(self) -> None:
+        """Empty the places that anybody may write to, as the user whose things are there."""
+        if not any(names_in(place) for place in SCRATCH):
+            return
+        child = os.fork()
+        if child == 0:
+            try:
+                close_all_but(2)
+                self.drop_rights()
+                for place in SCRATCH:
+                    empty(place)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        read_some(self.wake_read)
+
+
+def heard(*_: object) -> None:
+    """Take a signal; that it came can be read from the wake-up descriptor."""
+
+
+def standard_input(content: bytes) -> int:
+    """A descriptor to read *content* from."""
+    if not content:
+        return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.memfd_create("stdin")
+    left = memoryview(content)
+    while left:
+        left = left[os.write(fd, left) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def moved_up(fd: int) -> int:
+    """The same file under a number that no standard stream has."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
+
+
+def close_all_but(kept: int) -> None:
+    """Close every descriptor above the standard streams but one."""
+    top = os.sysconf("SC_OPEN_MAX")
+    os.closerange(3, kept)
+    os.closerange(max(3, kept + 1), top)
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Write to a file of the kernel."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, content)
+    finally:
+        os.close(fd)
+
+
+def read_some(fd: int) -> bytes | None:
+    """What can be read now: ``b""`` at the end, ``None`` if it would have to be waited for."""
+    try:
+        return os.read(fd, READ_BYTES)
+    except BlockingIOError:
+        return None
+
+
+def read_all(fd: int) -> bytes:
+    """All until the end."""
+    pieces: list[bytes] = []
+    while True:
+        piece = os.read(fd, READ_BYTES)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+
+
+def reaped(child: int) -> int | None:
+    """Take leave of all that have ended; how *child* did, if it is among them."""
+    status: int | None = None
+    while True:
+        try:
+            pid, raw = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return status
+        if not pid:
+            return status
+        if pid == child:
+            status = -os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
+
+
+# Emptying
+
+
+def names_in(place: str) -> list[str]:
+    """What is in a directory; nothing, if it is none or cannot be read."""
+    try:
+        return os.listdir(place)
+    except OSError:
+        return []
+
+
+def empty(place: str) -> None:
+    """Remove all that is in a directory, however deep and whatever the modes."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    try:
+        here = os.open(place, flags)
+    except OSError:
+        return
+    todo = [remove_files(here)]
+    names: list[str] = []
+    while True:
+        if todo[-1]:
+            name = todo[-1].pop()
+            try:
+                os.chmod(name, 0o700, dir_fd=here)
+                below = os.open(name, flags, dir_fd=here)
+            except OSError:
+                continue
+            os.close(here)
+            here = below
+            names.append(name)
+            todo.append(remove_files(here))
+            continue
+        todo.pop()
+        if not todo:
+            os.close(here)
+            return
+        above = os.open("..", flags, dir_fd=here)
+        os.close(here)
+        here = above
+        left = names.pop()
+        with suppress(OSError):
+            os.rmdir(left, dir_fd=here)
+
+
+def remove_files(fd: int) -> list[str]:
+    """Remove what is no directory; the names of those that are."""
+    directories: list[str] = []
+    for name in os.listdir(fd):
+        try:
+            os.unlink(name, dir_fd=fd)
+        except OSError as error:
+            if error.errno in (errno.EISDIR, errno.EPERM):
+                directories.append(name)
+    return directories
+
+
+# Python, without starting one
+
+
+def evaluate(command: Command) -> NoReturn:
+    """The child: run the code as a program, and end as one does; never returns."""
+    import io
+    import types
+
+    os.environ.clear()
+    os.environ.update(command.env)
+    sys.path[:] = [os.getcwd()] + [path for path in sys.path if path]
+    sys.argv[:] = [""]
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        fd = ("stdin", "stdout", "stderr").index(name)
+        raw = open(fd, mode + "b", -1)
+        errors = "backslashreplace" if name == "stderr" else "surrogateescape"
+        stream = io.TextIOWrapper(raw, "utf-8", errors, line_buffering=name == "stderr")
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    main = types.ModuleType("__main__")
+    vars(main)["__builtins__"] = __builtins__
+    sys.modules["__main__"] = main
+    code = ended(lambda: execute(command.arguments[0].decode("utf-8", "replace"), main.__dict__))
+    os._exit(code)
+
+
+def execute(source: str, namespace: dict[str, Any]) -> None:
+    """Run *source*; show the value of its last statement, if that has one."""
+    import ast
+    import linecache
+
+    name = "<code>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    tree = ast.parse(source, name)
+    last = tree.body[-1] if tree.body else None
+    shown = isinstance(last, ast.Expr)
+    if shown:
+        tree.body.pop()
+    exec(compile(tree, name, "exec"), namespace)
+    if shown:
+        sys.displayhook(eval(compile(ast.Expression(last.value), name, "eval"), namespace))
+
+
+def ended(action: Callable[[], None]) -> int:
+    """Do *action*, and what an interpreter does at its end; the exit code."""
+    code = 0
+    try:
+        action()
+    except SystemExit as ending:
+        code = exit_code(ending.code)
+    except BaseException:
+        code = 1
+        tell_error()
+    threading = sys.modules.get("threading")
+    for at_end in (
+        getattr(threading, "_shutdown", None),
+        getattr(sys.modules.get("atexit"), "_run_exitfuncs", None),
+        sys.stdout.flush,
+        sys.stderr.flush,
+    ):
+        try:
+            if at_end is not None:
+                at_end()
+        except BaseException:
+            code = code or 120
+    return code
+
+
+def exit_code(given: object) -> int:
+    """The code of a ``SystemExit``; words are written down, as by any interpreter."""
+    if given is None:
+        return 0
+    if isinstance(given, int):
+        return given & 0xFF
+    sys.stderr.write(f"{given}\n")
+    return 1
+
+
+def tell_error() -> None:
+    """The traceback, without the steps that are ours."""
+    import traceback
+
+    kind, error, trace = sys.exc_info()
+    own = __file__ if "__file__" in globals() else "<string>"
+    while trace is not None and trace.tb_frame.f_code.co_filename == own:
+        trace = trace.tb_next
+    sys.stdout.flush()
+    if isinstance(error, SyntaxError):
+        trace = None
+    traceback.print_exception(kind, error, trace)
+
+
+def main(user_id: int) -> NoReturn:
+    """Serve the host at the standard streams; never returns."""
+    read_fd, write_fd = moved_up(0), moved_up(1)
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(nothing, fd)
+    os.close(nothing)
+    runner = Runner(Host(read_fd, write_fd), user_id)
+    for name in WARM_MODULES:
+        __import__(name)
+    with suppress(HostGoneError, BrokenPipeError):
+        runner.serve()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

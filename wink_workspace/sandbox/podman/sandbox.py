@@ -1,0 +1,427 @@
+"""The sandbox over one workspace: a container that is started once, proven, and then kept.
+
+Rule 1: nothing of a caller runs before every attempt to get out has failed.
+Rule 2: when a command is over, however, every process it started is dead: the runner inside
+sees to that, and when anything about it is not as it must be, the container is ended from
+outside. The next command starts another.
+Rule 3: nothing but the workspace outlives a command.
+
+A container ends with ``close``, with this object, with the interpreter, and with the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.environment import Environment
+from wink_workspace.errors import (
+    SandboxBrokenError,
+    SandboxError,
+    SandboxUnavailableError,
+    UsageError,
+    WallError,
+)
+from wink_workspace.filesystem import parse_path
+from wink_workspace.filesystem.disk import DiskTree
+from wink_workspace.sandbox.ownership import host_owner
+from wink_workspace.sandbox.protocol import (
+    ExecRequest,
+    ExecResult,
+    OutputObserver,
+    PythonRequest,
+    Sandbox,
+)
+from wink_workspace.sandbox.walls import WallReport
+
+from . import leftovers
+from .capture import Capture, Publish
+from .config import PodmanConfig
+from .containers import Container, Host, container_spec, new_name, remove, sweep
+from .disk_watch import DiskWatch, Usage
+from .frames import Kind, request_payload
+from .proof import prove
+from .service import PodmanService, shared_service
+from .stream import Ending, Limits, Ready, RunnerStream
+
+__all__ = ["PodmanSandbox", "SandboxPlace"]
+
+_log = logging.getLogger(__name__)
+
+_PROOF_TIMEOUT_S: Final = 60.0
+_PROOF_BYTES: Final = 65_536
+_MOST_REQUEST_BYTES: Final = 1_048_576
+_MOST_ARGUMENT_BYTES: Final = 131_071
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_VARIABLES: Final = {
+    "PATH": _PATH,
+    "HOME": "/tmp",  # noqa: S108 - inside the container
+    "USER": "agent",
+    "LOGNAME": "agent",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "TMPDIR": "/tmp",  # noqa: S108 - inside the container
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxPlace:
+    """Where a sandbox works.
+
+    Attributes:
+        files: The directory that is ``/workspace`` inside. It must be ours to give away.
+        notes: A directory outside of it, of ours alone, for what has to be there after a
+            crash: which container runs, and what the present command has written.
+        publish: Puts output that a result does not hold where a model can read it.
+        changed: How much the files that may have changed since the last call hold together.
+    """
+
+    files: Path
+    notes: Path | None = None
+    publish: Publish | None = None
+    changed: Callable[[], Usage] | None = None
+
+
+@dataclass(slots=True)
+class _Live:
+    """A container that is up and proven."""
+
+    container: Container
+    stream: RunnerStream
+    ready: Ready
+    end: Callable[[], object]
+    report: WallReport = field(default_factory=WallReport)
+
+
+class PodmanSandbox(Sandbox):
+    """Runs commands over a directory, in a container of its own.
+
+    One command at a time; a call from another thread waits.
+
+    Args:
+        place: Where it works.
+        config: Its limits.
+        environment: Where the engine is known from; that of this process by default.
+        service: The engine, if one is known already.
+        clock: The time.
+
+    Nothing is started before the first command, or the first look at ``report``.
+    """
+
+    def __init__(
+        self,
+        place: SandboxPlace,
+        *,
+        config: PodmanConfig | None = None,
+        environment: Environment | None = None,
+        service: PodmanService | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.config = config or PodmanConfig()
+        self._place = place
+        self._environment = environment
+        self._service = service
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._live: _Live | None = None
+        self._closed = False
+
+    @property
+    def report(self) -> WallReport:
+        """Which walls are up, and what was tried against them; starts the container."""
+        with self._lock:
+            return self._opened().report
+
+    @property
+    def shell(self) -> tuple[str, ...]:
+        """``bash`` if the image has it, else ``sh``."""
+        with self._lock:
+            return (self._opened().ready.shell or "/bin/sh", "-c")
+
+    def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
+        """Run a command to its end; see ``Sandbox.run``."""
+        arguments = [argument.encode("utf-8", "surrogateescape") for argument in request.argv]
+        if not arguments or not arguments[0]:
+            raise UsageError("there is no program to run", hint="Give at least its name.")
+        if any(len(argument) > _MOST_ARGUMENT_BYTES for argument in arguments):
+            raise UsageError(
+                f"an argument is longer than {_MOST_ARGUMENT_BYTES:,} bytes",
+                hint="Write it to a file and let the command read that.",
+            )
+        return self._done(Kind.RUN, arguments, request, observer)
+
+    def evaluate(
+        self, request: PythonRequest, *, observer: OutputObserver | None = None
+    ) -> ExecResult:
+        """Run Python code as a program of its own, in a warm interpreter; see ``Sandbox``."""
+        code = request.code.encode("utf-8", "surrogatepass")
+        return self._done(Kind.PYTHON, [code], request, observer)
+
+    def close(self) -> None:
+        """End the container with everything in it. Once is enough."""
+        with self._lock:
+            self._closed = True
+            self._end()
+
+    # One command
+
+    def _done(
+        self,
+        kind: Kind,
+        arguments: list[bytes],
+        request: ExecRequest | PythonRequest,
+        observer: OutputObserver | None,
+    ) -> ExecResult:
+        payload = self._payload(arguments, request)
+        timeout_s = min(request.timeout_s, self.config.longest_timeout_s)
+        with self._lock:
+            live = self._opened()
+            capture = Capture(
+                limit_bytes=request.output_bytes,
+                file_bytes=self.config.output_file_bytes,
+                folder=self._place.notes,
+                observer=observer,
+            )
+            disk = DiskWatch(self._place.files, most=self._most)
+            with self._ended_if_broken():
+                try:
+                    started_s = self._clock.monotonic_s()
+                    ending = live.stream.run(
+                        kind,
+                        payload,
+                        stdin=request.stdin,
+                        limits=Limits(timeout_s, self._watch(capture, disk)),
+                        sink=capture,
+                    )
+                    duration_s = self._clock.monotonic_s() - started_s
+                    return self._result(ending, capture, duration_s, request)
+                finally:
+                    capture.discard()
+
+    def _payload(self, arguments: list[bytes], request: ExecRequest | PythonRequest) -> bytes:
+        cwd = parse_path(request.cwd)
+        env = {**_VARIABLES, **self.config.env, **request.env}
+        if any("\0" in text or "=" in name for name, text in env.items()) or any(
+            b"\0" in argument for argument in arguments
+        ):
+            raise UsageError("a command cannot hold a NUL", hint="Leave out the '\\0'.")
+        if len(request.stdin) > self.config.stdin_bytes:
+            raise UsageError(
+                f"the input has {len(request.stdin):,} bytes, {self.config.stdin_bytes:,} allowed",
+                hint="Write it to a file and let the command read that.",
+            )
+        payload = request_payload(
+            cwd=str(cwd), env=env, stdin_bytes=len(request.stdin), arguments=arguments
+        )
+        if len(payload) > _MOST_REQUEST_BYTES:
+            raise UsageError(
+                f"the command has {len(payload):,} bytes, {_MOST_REQUEST_BYTES:,} allowed",
+                hint="Write it to a file and run that.",
+            )
+        return payload
+
+    @property
+    def _most(self) -> Usage:
+        return Usage(self.config.workspace_bytes, self.config.workspace_entries)
+
+    def _watch(self, capture: Capture, disk: DiskWatch) -> Callable[[], str | None]:
+        def watch() -> str | None:
+            if capture.n_bytes > self.config.most_output_bytes:
+                return f"it wrote more than {self.config.most_output_bytes:,} bytes of output"
+            return disk()
+
+        return watch
+
+    def _result(
+        self,
+        ending: Ending,
+        capture: Capture,
+        duration_s: float,
+        request: ExecRequest | PythonRequest,
+    ) -> ExecResult:
+        if ending.refused is not None:
+            raise _refused(ending, request)
+        stopped = ending.stopped or self._too_much()
+        stdout, stderr = capture.finished(
+            None if stopped or ending.timed_out else self._place.publish
+        )
+        return ExecResult(
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            stdout=stdout,
+            stderr=stderr,
+            duration_s=duration_s,
+            timed_out=ending.timed_out,
+            stopped=stopped,
+        )
+
+    def _too_much(self) -> str | None:
+        """Whether what changed is more than can be kept: files full of holes fill no disk."""
+        if self._place.changed is None:
+            return None
+        changed, most = self._place.changed(), self._most
+        if changed.n_bytes > most.n_bytes or changed.n_entries > most.n_entries:
+            return (
+                f"it left {changed.n_bytes:,} bytes in {changed.n_entries:,} files;"
+                f" {most.n_bytes:,} and {most.n_entries:,} are allowed"
+            )
+        return None
+
+    @contextmanager
+    def _ended_if_broken(self) -> Generator[None]:
+        """End the container unless the block ends as it should, or the request was wrong."""
+        try:
+            yield
+        except UsageError:
+            raise
+        except BaseException:
+            self._end()
+            raise
+
+    # The container
+
+    def _opened(self) -> _Live:
+        """The container, started and proven now if there is none.
+
+        Raises:
+            SandboxUnavailableError: If it cannot be started.
+            WallError: If an attempt to get out succeeded; it is gone again.
+            SandboxError: If this is closed.
+        """
+        if self._closed:
+            raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
+        if self._live is None:
+            self._live = self._started()
+        return self._live
+
+    def _started(self) -> _Live:
+        if self._service is None:
+            environment = self._environment or Environment.from_os()
+            self._service = shared_service(environment, clock=self._clock)
+        service = self._service
+        self._check_owner(service)
+        with suppress(SandboxError):  # what others left is no reason not to work
+            sweep(service)
+        host = Host.of(service)
+        name = new_name()
+        spec = container_spec(
+            self.config,
+            host=host,
+            name=name,
+            workspace=self._place.files,
+            command=("python3", "-I", "-c", _runner_source(), str(self.config.user_id)),
+        )
+        end = weakref.finalize(self, _end_container, service, name, self._place.notes, os.getpid())
+        try:
+            container = Container(service, spec, timeout_s=self.config.start_timeout_s)
+            stream = RunnerStream(container.attached(), clock=self._clock)
+            container.start()
+            if self._place.notes is not None:
+                leftovers.note(self._place.notes, container.live())
+            ready = stream.ready(self.config.start_timeout_s)
+            live = _Live(container, stream, ready, end)
+            live.report = self._proven(live, host)
+        except BaseException:
+            end()
+            raise
+        return live
+
+    def _proven(self, live: _Live, host: Host) -> WallReport:
+        def run(code: str, variables: Mapping[str, str]) -> str:
+            printed = bytearray()
+
+            def sink(stream: str, data: bytes) -> None:
+                if stream == "stdout" and len(printed) < _PROOF_BYTES:
+                    printed.extend(data)
+
+            payload = request_payload(
+                cwd=".",
+                env={**_VARIABLES, **variables},
+                stdin_bytes=0,
+                arguments=[code.encode()],
+            )
+            limits = Limits(_PROOF_TIMEOUT_S)
+            live.stream.run(Kind.PYTHON, payload, stdin=b"", limits=limits, sink=sink)
+            return printed.decode("utf-8", "replace")
+
+        report = prove(run, self.config, host)
+        if report.holes:
+            found = "; ".join(f"{hole.name}: {hole.detail}" for hole in report.holes)
+            raise WallError(f"the sandbox does not hold, nothing was run in it: {found}")
+        return report
+
+    def _check_owner(self, service: PodmanService) -> None:
+        """Make the files be those of the commands' user."""
+        if service.is_root != (os.geteuid() == 0):
+            whose = "root's" if service.is_root else "an ordinary user's"
+            raise SandboxUnavailableError(
+                f"the engine at {service.socket_path} is {whose}, and we are not",
+                hint="Unset CONTAINER_HOST, so that an engine of ours is started.",
+            )
+        owner = host_owner(self.config.user_id)
+        if owner is not None and self._place.files.stat().st_uid != owner:
+            _give_all(self._place.files, owner)
+
+    def _end(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stream.close()
+            live.end()
+
+
+def _give_all(directory: Path, owner: int) -> None:
+    """Give a copy that was made before, with all that is in it, to who works in the sandbox."""
+    try:
+        with DiskTree(directory) as tree:
+            for listing in tree.listings():
+                for name, _ in listing.entries:
+                    os.chown(name, owner, owner, dir_fd=listing.fd, follow_symlinks=False)
+        os.chown(directory, owner, owner)
+    except OSError as error:
+        raise SandboxUnavailableError(
+            f"{directory} cannot be given to the sandbox's user: {error}",
+            hint="Run as an ordinary user, or where root may use the ids from 200000 on.",
+        ) from error
+
+
+def _end_container(service: PodmanService, name: str, notes: Path | None, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a forked child leaves it to its parent
+    try:
+        remove(service, name)
+    except SandboxError as error:
+        _log.warning("The container %s could not be removed: %s", name, error)
+    else:
+        if notes is not None:
+            leftovers.forget(notes)
+
+
+def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
+    """Why a command could not be started, in words."""
+    reason = os.strerror(ending.exit_code or 0)
+    match ending.refused:
+        case "cwd":
+            return UsageError(
+                f"the directory {request.cwd!r} cannot be entered: {reason}",
+                hint="Name a directory of the workspace.",
+            )
+        case "program" if isinstance(request, ExecRequest):
+            return UsageError(
+                f"{request.argv[0]!r} cannot be run: {reason}",
+                hint="Name a program that the image has, or a file of the workspace that may be"
+                " executed.",
+            )
+        case _:
+            return SandboxBrokenError(f"the sandbox could not start a command: {reason}")
+
+
+def _runner_source() -> str:
+    return Path(__file__).with_name("runner.py").read_text(encoding="utf-8")

@@ -1,0 +1,358 @@
+"""The connection to a Podman engine: to one that runs, or to one that we start and stop.
+
+``CONTAINER_HOST`` names a socket; else the usual ones are tried; else ``podman system service``
+is started on a private socket. That one stops with us: when we close it, when the interpreter
+ends, and, as it ends by itself once nobody is connected for a while, also when we are killed.
+
+The engine must be on this machine, as a container sees directories of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import subprocess  # noqa: TID251 - the engine is a process
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxError, SandboxUnavailableError
+
+from .engine_conf import EngineSettings
+
+if TYPE_CHECKING:
+    from podman.api.client import APIClient
+
+__all__ = ["EngineError", "PodmanService", "shared_service"]
+
+_API_VERSION: Final = "4.0.0"
+_IDLE_S: Final = 15
+"""How long our own service lives on when nobody is connected."""
+_START_TIMEOUT_S: Final = 20.0
+_REQUEST_TIMEOUT_S: Final = 60.0
+_MOST_HEAD_BYTES: Final = 65_536
+_FOLDER_PREFIX: Final = "wink-workspace-podman-"
+
+
+class EngineError(SandboxError):
+    """The engine refused a request.
+
+    Attributes:
+        status: The HTTP status; 404 for what does not exist.
+    """
+
+    code = "sandbox-engine"
+
+    def __init__(self, message: str, *, status: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class PodmanService:
+    """A Podman engine, by its REST socket.
+
+    Args:
+        environment: Where ``CONTAINER_HOST`` and the user's folders are known from.
+        clock: The time.
+
+    Safe to use from several threads.
+
+    Raises:
+        SandboxUnavailableError: If there is no engine and none can be started.
+    """
+
+    def __init__(self, environment: Environment, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._environment = environment
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._own: _OwnService | None = None
+        self._client: APIClient | None = None
+        self.socket_path = self._found()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether we started it."""
+        return self._own is not None
+
+    @property
+    def is_root(self) -> bool:
+        """Whether containers are made by root, and so can be given ids of users of their own."""
+        return self.socket_path.stat().st_uid == 0
+
+    def close(self) -> None:
+        """Stop what we started. Once is enough."""
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+            if self._own is not None:
+                self._own.stop()
+
+    # Asking
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        timeout_s: float = _REQUEST_TIMEOUT_S,
+    ) -> Any:
+        """What the engine answers, parsed from JSON; ``None`` for nothing.
+
+        Raises:
+            EngineError: If it refuses.
+            SandboxUnavailableError: If it does not answer.
+        """
+        with self._lock:
+            try:
+                return self._asked(method, path, params, body, timeout_s)
+            except SandboxUnavailableError:
+                if self._own is None or self._own.is_running:
+                    raise
+            self._restart()
+            return self._asked(method, path, params, body, timeout_s)
+
+    def hijack(self, path: str, *, timeout_s: float) -> socket.socket:
+        """A connection that, after this request, belongs to a container's streams.
+
+        Raises:
+            EngineError: If the engine refuses.
+            SandboxUnavailableError: If it does not answer.
+        """
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(str(self.socket_path))
+            connection.sendall(
+                f"POST /v{_API_VERSION}/libpod{path} HTTP/1.1\r\nHost: engine\r\n"
+                "Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n".encode()
+            )
+            _read_upgrade(connection)
+        except OSError as error:
+            connection.close()
+            raise self._unavailable(str(error)) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        body: Mapping[str, Any] | None,
+        timeout_s: float,
+    ) -> Any:
+        import requests
+
+        try:
+            response = self._api.request(
+                method,
+                f"http://{self._api.base_url.netloc}/v{_API_VERSION}/libpod{path}",
+                params=params,
+                json=body,
+                timeout=timeout_s,
+            )
+        except (requests.RequestException, OSError) as error:
+            raise self._unavailable(str(error)) from error
+        if response.status_code >= 400:
+            raise EngineError(
+                f"Podman refused {method} {path}: {_reason(response.text)}",
+                status=response.status_code,
+            )
+        return response.json() if response.text.startswith(("{", "[")) else None
+
+    @property
+    def _api(self) -> APIClient:
+        if self._client is None:
+            from podman.api.client import APIClient
+
+            self._client = APIClient(base_url=f"http+unix://{self.socket_path}")
+        return self._client
+
+    def _unavailable(self, why: str) -> SandboxUnavailableError:
+        return SandboxUnavailableError(f"Podman does not answer at {self.socket_path}: {why}")
+
+    # Finding and starting
+
+    def _found(self) -> Path:
+        given = self._environment.variables.get("CONTAINER_HOST", "")
+        if given:
+            path = _socket_of(given)
+            if not _answers(path):
+                raise SandboxUnavailableError(
+                    f"nothing answers at CONTAINER_HOST={given}",
+                    hint="Start that engine, or unset CONTAINER_HOST to have one started.",
+                )
+            return path
+        for path in self._usual():
+            if _answers(path):
+                return path
+        self._own = _OwnService(self._environment, self._clock)
+        return self._own.socket_path
+
+    def _usual(self) -> tuple[Path, ...]:
+        if os.geteuid() == 0:
+            return (Path("/run/podman/podman.sock"),)
+        runtime = self._environment.variables.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+        return (Path(runtime) / "podman" / "podman.sock",)
+
+    def _restart(self) -> None:
+        self.close()
+        self._own = _OwnService(self._environment, self._clock)
+        self.socket_path = self._own.socket_path
+
+
+class _OwnService:
+    """A ``podman system service`` on a private socket."""
+
+    def __init__(self, environment: Environment, clock: Clock) -> None:
+        program = shutil.which("podman", path=environment.variables.get("PATH"))
+        if program is None:
+            raise SandboxUnavailableError("there is no podman on this machine")
+        _sweep_folders()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
+        self.socket_path = self._folder / "podman.sock"
+        self._log = self._folder / "log"
+        variables = dict(environment.variables)
+        if "CONTAINERS_CONF" not in variables:
+            settings = EngineSettings.for_this_machine(path=variables.get("PATH", os.defpath))
+            variables["CONTAINERS_CONF"] = str(settings.write(self._folder))
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(  # noqa: S603 - no shell, and no argument is a stranger's
+                    [
+                        program,
+                        "system",
+                        "service",
+                        "--time",
+                        str(_IDLE_S),
+                        f"unix://{self.socket_path}",
+                    ],
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    start_new_session=True,
+                )
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise SandboxUnavailableError(f"podman cannot be started: {error}") from error
+        self.stop = weakref.finalize(self, _stop, self._process, self._folder, os.getpid())
+        self._await(clock)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def _await(self, clock: Clock) -> None:
+        """Wait until it answers."""
+        until_s = clock.monotonic_s() + _START_TIMEOUT_S
+        while not _answers(self.socket_path):
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.005)
+            if not self.is_running or clock.monotonic_s() > until_s:
+                said = self._log.read_text(errors="replace")[-2_000:].strip()
+                self.stop()
+                raise SandboxUnavailableError(f"podman's service did not start: {said}")
+
+
+def _stop(process: subprocess.Popen[bytes], folder: Path, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a forked child leaves it to its parent
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep_folders() -> None:
+    """Remove what owners left that were killed; their services have ended by themselves."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        pid = folder.name.removeprefix(_FOLDER_PREFIX).split("-")[0]
+        with suppress(OSError):
+            if folder.lstat().st_uid == os.geteuid() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _socket_of(url: str) -> Path:
+    parts = urlsplit(url)
+    if parts.scheme not in ("unix", "http+unix") or not parts.path:
+        raise SandboxUnavailableError(
+            f"CONTAINER_HOST={url} is no socket of this machine",
+            hint="A sandbox works on local directories: use unix:///run/podman/podman.sock.",
+        )
+    return Path(parts.path)
+
+
+def _answers(path: Path) -> bool:
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+            trial.settimeout(5)
+            trial.connect(str(path))
+    except OSError:
+        return False
+    return True
+
+
+def _read_upgrade(connection: socket.socket) -> None:
+    """Read the head of the engine's answer, and no byte of what follows it."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = connection.recv(1)
+        if not byte or len(head) > _MOST_HEAD_BYTES:
+            raise OSError("the engine closed the connection")
+        head += byte
+    status = int(head.split(b" ", 2)[1])
+    if status not in (101, 200):
+        text = connection.recv(_MOST_HEAD_BYTES).decode("utf-8", "replace")
+        raise EngineError(f"Podman refused to attach: {_reason(text)}", status=status)
+
+
+def _reason(text: str) -> str:
+    """What an error's body says."""
+    import json
+
+    with suppress(ValueError, TypeError, AttributeError):
+        body = cast("Mapping[str, object]", json.loads(text))
+        return str(body.get("message") or body.get("cause") or text)
+    return text[:2_000] or "no reason given"
+
+
+_shared: weakref.WeakValueDictionary[tuple[int, tuple[str, ...]], PodmanService] = (
+    weakref.WeakValueDictionary()
+)
+_shared_lock = threading.Lock()
+
+
+def shared_service(environment: Environment, *, clock: Clock = SYSTEM_CLOCK) -> PodmanService:
+    """The service that this process has for such surroundings; it stops with its last user.
+
+    Raises:
+        SandboxUnavailableError: If there is no engine and none can be started.
+    """
+    names = ("CONTAINER_HOST", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "CONTAINERS_CONF", "HOME")
+    key = (os.getpid(), tuple(environment.variables.get(name, "") for name in names))
+    with _shared_lock:
+        service = _shared.get(key)
+        if service is None:
+            service = _shared[key] = PodmanService(environment, clock=clock)
+        return service

@@ -1,0 +1,270 @@
+"""The one stream to a container's runner, and what may be said on it when.
+
+States: STARTING -> READY <-> RUNNING, and ENDED from everywhere. The other side is hostile.
+Whatever it says that is not next in the grammar, and silence where it owes an answer, raises
+``SandboxBrokenError``; whoever holds the stream then ends the container from outside.
+
+All time limits are kept here, not inside: at its time a command is told to be killed, and if
+its end is not reported within ``_GRACE_S``, that too is a broken promise.
+"""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from socket import socket
+from typing import Final
+
+from wink_workspace.clock import Clock
+from wink_workspace.errors import SandboxBrokenError
+from wink_workspace.sandbox.protocol import StreamName
+
+from .frames import (
+    MOST_PAYLOAD_BYTES,
+    PROTOCOL_VERSION,
+    EngineParser,
+    Frame,
+    FrameError,
+    FrameParser,
+    Kind,
+    fields,
+    packed,
+)
+
+__all__ = ["Ending", "Limits", "Ready", "RunnerStream"]
+
+_GRACE_S: Final = 10.0
+_SEND_TIMEOUT_S: Final = 30.0
+_WATCH_S: Final = 0.02
+_RECEIVE_BYTES: Final = 262_144
+_MOST_SAID_BYTES: Final = 8_192
+_SIGKILL: Final = 9
+_MOST_SIGNAL: Final = 64
+_MOST_EXIT_CODE: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What the runner says of the image: its best shell (``""`` if none) and its Python."""
+
+    shell: str
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ended.
+
+    ``refused`` is the stage at which it could not be started, with the system's number of the
+    error in ``exit_code``.
+    """
+
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    stopped: str | None = None
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What ends a command: its time, or a sentence from ``watch``, asked all the while."""
+
+    timeout_s: float
+    watch: Callable[[], str | None] = lambda: None
+
+
+class RunnerStream:
+    """A stream that is attached to a container whose first process is the runner.
+
+    Args:
+        connection: The stream, as the engine frames it.
+        clock: The time.
+    """
+
+    def __init__(self, connection: socket, *, clock: Clock) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._clock = clock
+        self._engine = EngineParser()
+        self._frames = FrameParser()
+        self._pending: deque[Frame] = deque()
+        self._number = 0
+        self._said = bytearray()
+
+    def close(self) -> None:
+        """Close it, which ends the runner."""
+        self._connection.close()
+
+    @property
+    def said(self) -> str:
+        """What the runner wrote to its standard error last: why it died, perhaps."""
+        return self._said.decode("utf-8", "replace").strip()
+
+    def ready(self, timeout_s: float) -> Ready:
+        """Wait for the runner to be there.
+
+        Raises:
+            SandboxBrokenError: If it is not in time, or is another.
+        """
+        frame = self._next(self._clock.monotonic_s() + timeout_s)
+        if frame is None or frame.kind is not Kind.READY:
+            raise self._broken("did not report that it is ready")
+        version, shell, python = self._fields(frame, 3)
+        if version != str(PROTOCOL_VERSION):
+            raise self._broken(f"speaks version {version[:20]!r} of the protocol")
+        if shell not in ("", "/bin/bash", "/usr/bin/bash", "/bin/sh"):
+            raise self._broken(f"names the shell {shell[:80]!r}")
+        return Ready(shell, python[:20])
+
+    def run(
+        self,
+        kind: Kind,
+        payload: bytes,
+        *,
+        stdin: bytes,
+        limits: Limits,
+        sink: Callable[[StreamName, bytes], None],
+    ) -> Ending:
+        """Run a command to its end; every process that it started is gone then.
+
+        Args:
+            kind: ``RUN`` or ``PYTHON``.
+            payload: What ``request_payload`` gave.
+            stdin: The input whose length the payload tells.
+            limits: What ends it.
+            sink: Is given the output as it comes.
+
+        Raises:
+            SandboxBrokenError: If the other side broke the protocol; end the container.
+        """
+        self._number = number = (self._number + 1) & 0xFFFF_FFFF
+        self._send(packed(kind, number, payload))
+        for at in range(0, len(stdin), MOST_PAYLOAD_BYTES):
+            self._send(packed(Kind.INPUT, number, stdin[at : at + MOST_PAYLOAD_BYTES]))
+        started_s = self._clock.monotonic_s()
+        until_s = started_s + limits.timeout_s
+        killed: Ending | None = None
+        while True:
+            now_s = self._clock.monotonic_s()
+            frame = self._next(until_s if killed else min(until_s, now_s + _WATCH_S))
+            if frame is not None:
+                ending = self._taken(frame, number, sink)
+                if ending is not None:
+                    return killed or ending
+            if killed is not None:
+                if self._clock.monotonic_s() >= until_s:
+                    raise self._broken("did not end a command that it was told to end")
+                continue
+            killed = self._to_be_killed(until_s, limits)
+            if killed is not None:
+                self._send(packed(Kind.KILL, number))
+                until_s = self._clock.monotonic_s() + _GRACE_S
+
+    def _to_be_killed(self, until_s: float, limits: Limits) -> Ending | None:
+        if self._clock.monotonic_s() >= until_s:
+            return Ending(signal=_SIGKILL, timed_out=True)
+        stopped = limits.watch()
+        return None if stopped is None else Ending(signal=_SIGKILL, stopped=stopped)
+
+    def _taken(
+        self, frame: Frame, number: int, sink: Callable[[StreamName, bytes], None]
+    ) -> Ending | None:
+        """Deal with a frame; how the command ended, if that is what it says."""
+        if frame.number != number:
+            raise self._broken(f"spoke of command {frame.number} during command {number}")
+        match frame.kind:
+            case Kind.OUTPUT:
+                sink("stdout", frame.payload)
+            case Kind.ERRORS:
+                sink("stderr", frame.payload)
+            case Kind.ENDED:
+                return self._ending(frame)
+            case Kind.REFUSED:
+                stage, code = self._fields(frame, 2)
+                return Ending(refused=stage[:20], exit_code=self._integer(code, 0, 4_095))
+            case _:
+                raise self._broken(f"sent {frame.kind.name} during a command")
+        return None
+
+    def _ending(self, frame: Frame) -> Ending:
+        how, code = self._fields(frame, 2)
+        if self._pending:
+            raise self._broken("spoke on after a command had ended")
+        if how == "exit":
+            return Ending(exit_code=self._integer(code, 0, _MOST_EXIT_CODE))
+        if how == "signal":
+            return Ending(signal=self._integer(code, 1, _MOST_SIGNAL))
+        raise self._broken(f"said that a command ended by {how[:20]!r}")
+
+    def _fields(self, frame: Frame, count: int) -> list[str]:
+        try:
+            found = [part.decode("utf-8") for part in fields(frame.payload)]
+        except (FrameError, UnicodeDecodeError) as error:
+            raise self._broken(f"sent a {frame.kind.name} that is none") from error
+        if len(found) != count:
+            raise self._broken(f"sent a {frame.kind.name} of {len(found)} fields")
+        return found
+
+    def _integer(self, text: str, least: int, most: int) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= 6):
+            raise self._broken(f"sent {text[:20]!r} for a number")
+        if not least <= int(text) <= most:
+            raise self._broken(f"sent {text} where {least} to {most} can be")
+        return int(text)
+
+    # Bytes
+
+    def _next(self, until_s: float) -> Frame | None:
+        """The next frame; ``None`` if none came in time."""
+        if not self._pending:
+            remaining_s = max(0.0, until_s - self._clock.monotonic_s())
+            if self._wait(select.POLLIN, remaining_s):
+                self._receive()
+        return self._pending.popleft() if self._pending else None
+
+    def _receive(self) -> None:
+        try:
+            data = self._connection.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise self._broken(f"was cut off: {error}") from error
+        if not data:
+            raise self._broken("ended")
+        try:
+            self._pending.extend(self._parsed(data))
+        except FrameError as error:
+            raise self._broken(f"broke the protocol: {error.message}") from error
+
+    def _parsed(self, data: bytes) -> Iterator[Frame]:
+        for stream, piece in self._engine.feed(data):
+            if stream == 1:
+                yield from self._frames.feed(piece)
+            else:
+                self._said += piece
+                del self._said[:-_MOST_SAID_BYTES]
+
+    def _send(self, data: bytes) -> None:
+        left = memoryview(data)
+        until_s = self._clock.monotonic_s() + _SEND_TIMEOUT_S
+        while left:
+            try:
+                left = left[self._connection.send(left) :]
+            except BlockingIOError:
+                remaining_s = until_s - self._clock.monotonic_s()
+                if remaining_s <= 0 or not self._wait(select.POLLOUT, remaining_s):
+                    raise self._broken("does not listen") from None
+            except OSError as error:
+                raise self._broken(f"was cut off: {error}") from error
+
+    def _wait(self, event: int, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self._connection, event)
+        return bool(poll.poll(seconds * 1_000))
+
+    def _broken(self, how: str) -> SandboxBrokenError:
+        said = f" ({self.said})" if self.said else ""
+        return SandboxBrokenError(f"the inside of the sandbox {how}{said}")
