@@ -43,7 +43,7 @@ from inotify_simple import INotify, flags  # pyright: ignore[reportMissingTypeSt
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import WorkspacePath
 
 from .index import FileIndex, IndexedTree, Place, Status, came_or_went
@@ -255,6 +255,7 @@ class InotifyTracker:
             drain is a scan while there are any.
         max_watches: Directories to watch, at most (by default what the system allows); with
             more, each drain is a scan.
+        hidden: As for ``ScanTracker``; hidden directories are not watched.
         clock: Tells how old files are.
     """
 
@@ -265,9 +266,10 @@ class InotifyTracker:
         index: FileIndex | None = None,
         lift_modes: bool = False,
         max_watches: int | None = None,
+        hidden: HiddenPaths | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._tree = DiskTree(root, lift_modes=lift_modes)
+        self._tree = DiskTree(root, lift_modes=lift_modes, hidden=hidden)
         self._seen = IndexedTree(self._tree, index, clock)
         self._max_watches = max_watches
         self._noted = Noted()

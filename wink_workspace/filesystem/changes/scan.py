@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import WorkspacePath
 
 from .index import FileIndex, IndexedTree
@@ -32,6 +32,7 @@ class ScanTracker:
         reason: Why it is not tracked by events; in each ``Dirty``.
         lift_modes: Change the mode of directories that keep their owner out; otherwise they
             count as changed each time.
+        hidden: Paths whose changes are nobody's business here.
         clock: Tells how old files are.
     """
 
@@ -42,10 +43,11 @@ class ScanTracker:
         index: FileIndex | None = None,
         reason: str = "every entry is looked at each time",
         lift_modes: bool = False,
+        hidden: HiddenPaths | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._reason = reason
-        self._tree = DiskTree(root, lift_modes=lift_modes)
+        self._tree = DiskTree(root, lift_modes=lift_modes, hidden=hidden)
         self._seen = IndexedTree(self._tree, index, clock)
         self._noted = Noted()
         self._lock = threading.Lock()
@@ -88,18 +90,24 @@ def open_tracker(
     index: FileIndex | None = None,
     force_scan: bool = False,
     lift_modes: bool = False,
+    hidden: HiddenPaths | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ChangeTracker:
     """The best tracker for a directory; the arguments are those of ``ScanTracker``.
 
     With *force_scan* it is always the one that looks at everything.
     """
-    if force_scan:
-        return ScanTracker(root, index=index, lift_modes=lift_modes, clock=clock)
-    try:
-        from .inotify import InotifyTracker
-    except ImportError:
-        reason = "this system tells of no changes, so every entry is looked at"
-        _log.warning("%s: %s", Path(root), reason)
-        return ScanTracker(root, index=index, reason=reason, lift_modes=lift_modes, clock=clock)
-    return InotifyTracker(root, index=index, lift_modes=lift_modes, clock=clock)
+    reason = "every entry is looked at each time"
+    if not force_scan:
+        try:
+            from .inotify import InotifyTracker
+        except ImportError:
+            reason = "this system tells of no changes, so every entry is looked at"
+            _log.warning("%s: %s", Path(root), reason)
+        else:
+            return InotifyTracker(
+                root, index=index, lift_modes=lift_modes, hidden=hidden, clock=clock
+            )
+    return ScanTracker(
+        root, index=index, reason=reason, lift_modes=lift_modes, hidden=hidden, clock=clock
+    )

@@ -1,0 +1,77 @@
+"""Hidden paths are never shown, never changed, and nobody hears of changes to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.errors import FileMissingError, ReadOnlyError
+from wink_workspace.filesystem import WorkspacePath, parse_path
+from wink_workspace.filesystem.changes.scan import open_tracker
+from wink_workspace.filesystem.disk.tree import DiskTree
+
+
+class Hidden:
+    """``secret`` at the top, and ``sub/own``."""
+
+    def hides(self, parts: tuple[str, ...]) -> bool:
+        return parts[:1] == ("secret",) or parts[:2] == ("sub", "own")
+
+    def may_be_in(self, directory: tuple[str, ...]) -> bool:
+        return directory in ((), ("sub",))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("secret/in/x", "sub/own/y", "sub/own.txt", "secrets"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    return tmp_path
+
+
+def test_hidden_paths_are_in_no_listing_and_no_walk(root: Path) -> None:
+    with DiskTree(root, hidden=Hidden()) as tree:
+        names = [entry.path.name for entry in tree.entries(parse_path("."))]
+        assert names == ["secrets", "sub"]
+        assert [str(entry.path) for entry in tree.walk()] == ["secrets", "sub", "sub/own.txt"]
+        assert [entry.path.name for entry in tree.entries(parse_path("sub"))] == ["own.txt"]
+
+
+@pytest.mark.parametrize("path", ["secret", "secret/in/x", "sub/own", "sub/own/y"])
+def test_hidden_path_is_not_there_for_readers_and_fixed_for_writers(root: Path, path: str) -> None:
+    place = parse_path(path)
+    with DiskTree(root, hidden=Hidden()) as tree:
+        assert tree.entry(place) is None
+        assert tree.statuses(place.parent, [place.name]) == {}
+        with pytest.raises(FileMissingError):
+            tree.open(place)
+        with pytest.raises(FileMissingError):
+            tree.entries(place)
+        for change in (
+            lambda: tree.write_file(place, [b"y"]),
+            lambda: tree.make_directory(place),
+            lambda: tree.make_symlink(place, "x"),
+            lambda: tree.delete(place, recursive=True),
+            lambda: tree.move(place, parse_path("moved")),
+            lambda: tree.move(parse_path("secrets"), place),
+            lambda: tree.set_executable(place, executable=True),
+        ):
+            with pytest.raises(ReadOnlyError):
+                change()
+    assert (root / "secret/in/x").read_bytes() == (root / "sub/own/y").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("force_scan", [True, False])
+def test_changes_of_hidden_paths_are_told_to_nobody(root: Path, force_scan: bool) -> None:
+    tracker = open_tracker(root, hidden=Hidden(), force_scan=force_scan)
+    tracker.drain()
+    (root / "secret/in/x").write_bytes(b"changed")
+    (root / "sub/own/new").mkdir()
+    (root / "sub/own.txt").write_bytes(b"changed")
+    dirty = tracker.drain()
+    tracker.close()
+    assert dirty.covers(parse_path("sub/own.txt"))
+    shown = {path for path in dirty.paths | dirty.prefixes if Hidden().hides(path.parts)}
+    assert shown == set()
+    assert WorkspacePath(()) not in dirty.prefixes
