@@ -7,11 +7,13 @@ what files are as git trees, ``SessionStore`` what a session's STATE is.
 from __future__ import annotations
 
 from .discards import Discarded
+from .effects import Effect, EffectJournal
 from .foreign import NewBranch, create_branch
 from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .ledger import Ledger
 from .merge import Conflict, Merge, SliceMerge, merge_trees
+from .names import is_git_directory_name
 from .objects import LARGE_BYTES, ObjectStore
 from .pending import PendingMark
 from .records import LoggedEvent, Record
@@ -45,6 +47,8 @@ __all__ = [
     "Conflict",
     "Discarded",
     "Draft",
+    "Effect",
+    "EffectJournal",
     "EntryKind",
     "KillPoint",
     "KillPoints",
@@ -72,6 +76,7 @@ __all__ = [
     "entry_of",
     "file_changes",
     "file_state",
+    "is_git_directory_name",
     "merge_trees",
     "no_kill_points",
     "walk",

@@ -22,7 +22,7 @@ import re
 
 from wink_workspace.errors import LedgerDamagedError
 
-__all__ = ["stored_name", "workspace_name"]
+__all__ = ["is_git_directory_name", "stored_name", "workspace_name"]
 
 _PREFIX = "%"
 
@@ -47,6 +47,7 @@ _SPECIAL = re.compile(
     rf"(\.git(modules|attributes)?|(git|gitmod|gitatt|{_SHORT_NAMES})~[0-9]+)[ .]*(:.*)?",
     re.DOTALL,
 )
+_GIT_DIRECTORY = re.compile(r"(\.git|git~[0-9]+)[ .]*(:.*)?", re.DOTALL)
 _UNSAFE = re.compile(r"[%\\\uDC80-\uDCFF]")
 _ESCAPE = re.compile(rb"%([0-9A-F]{2})")
 
@@ -60,6 +61,13 @@ def stored_name(name: str) -> bytes:
     if _is_plain(name):
         return name.encode()
     return (_PREFIX + _UNSAFE.sub(_escape, name)).encode()
+
+
+def is_git_directory_name(name: str) -> bool:
+    """Whether git takes *name* for ``.git``, on this or on any other system."""
+    if name.isascii() and name[:1] not in (".", "g", "G"):
+        return False
+    return _GIT_DIRECTORY.fullmatch(name.translate(_FOLDING)) is not None
 
 
 def _is_plain(name: str) -> bool:

@@ -18,6 +18,7 @@ from wink_workspace.session import Outcome
 
 from .commits import Commit, format_commit, one_line, parse_commit
 from .discards import Discarded, keep_discarded
+from .effects import EffectJournal
 from .git_tree import EMPTY_TREE, GitEntry
 from .history import EntryKind, Line, LogEntry, entry_of
 from .kill_points import KillPoint, KillPoints, no_kill_points
@@ -59,6 +60,9 @@ class LineWriter(Line):
         lock: The right to write, which the object gives back in ``close``.
         refs: What moves the ref.
         kill_points: Told of each step.
+
+    Attributes:
+        effects: What the call that is under way does to files that are not ours alone.
     """
 
     def __init__(
@@ -79,6 +83,8 @@ class LineWriter(Line):
         self._marks = PendingMarks(
             place / "pending", durable=store.durable, kill_points=kill_points
         )
+        self._has_begun = False
+        self.effects = EffectJournal(place / "effects", durable=store.durable)
 
     def __enter__(self) -> LineWriter:
         return self
@@ -93,6 +99,7 @@ class LineWriter(Line):
 
     def close(self) -> None:
         """Give the right to write back; once is enough. A pending mark stays."""
+        self.effects.close()
         self._lock.release()
 
     @property
@@ -166,7 +173,13 @@ class LineWriter(Line):
         parent = None if self.head is None else self.head.id
         mark = PendingMark(one_line(call_id), one_line(tool), parent, started_at)
         self._marks.write(mark)
+        self._has_begun = True
         return mark
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this object has marked a call that is not settled."""
+        return self._has_begun
 
     def pending(self) -> PendingMark | None:
         """The mark of a call that was begun and not settled, by this process or a dead one."""
@@ -185,6 +198,7 @@ class LineWriter(Line):
     def settle(self) -> None:
         """Remove the pending mark; that there is none is no error."""
         self._marks.remove()
+        self._has_begun = False
 
     def _check(self) -> None:
         if not self.is_held:

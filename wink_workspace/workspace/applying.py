@@ -5,16 +5,15 @@ imported, or what an earlier ``apply`` put there (also one that a crash cut shor
 that does not is a ``ConflictError``, and nothing is written at all.
 Rule 2: what is removed goes before what is written, each file appears whole or not at all, and
 when something fails midway, what was done is taken back.
-Rule 3: no path with a part called ``.git``, in any case, is touched. The source's own ``.git``
-is its user's, and a hook planted in a nested one would run on the host.
+Rule 3: no path with a part that git takes for ``.git``, on any system, is touched. The source's
+own ``.git`` is its user's, and a hook planted in a nested one would run on the host.
 Rule 4: nothing is reached through a link, and no directory goes that holds more than is known.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -39,7 +38,10 @@ from wink_workspace.ledger import (
     diff,
     entry_at,
     file_changes,
+    is_git_directory_name,
 )
+
+from .contents import UNKNOWN_CONTENT, content_of, same_content
 
 __all__ = [
     "Applied",
@@ -52,7 +54,6 @@ __all__ = [
 
 ApplyTarget = Literal["worktree", "patch", "branch"]
 
-_CHUNK_BYTES: Final = 1_048_576
 _LARGEST_SHOWN_BYTES: Final = 64 * 1_048_576
 
 
@@ -172,8 +173,8 @@ class SourceUpdate:
 
 
 def is_git_internal(path: WorkspacePath) -> bool:
-    """Whether *path* is a ``.git``, or inside of one, for any filesystem."""
-    return any(name.casefold() == ".git" for name in path.parts)
+    """Whether *path* is a ``.git``, or inside of one, on any system."""
+    return any(is_git_directory_name(name) for name in path.parts)
 
 
 def apply_to_directory(
@@ -281,10 +282,10 @@ class _Plan:
         after = entry_at(self._store, self._wanted, path)
         try:
             there = self._source.entry(path)
-            before = _content(self._source, there)
+            before = content_of(self._source, there)
         except FilesystemError:  # no way to it, or not readable: as good as something else
-            return _Step(path, None, _UNKNOWN, after)
-        return None if _same(before, after) else _Step(path, there, before, after)
+            return _Step(path, None, UNKNOWN_CONTENT, after)
+        return None if same_content(before, after) else _Step(path, there, before, after)
 
     def _unexpected(self, steps: Sequence[_Step]) -> Iterator[WorkspacePath]:
         """The paths that do not hold what they were known to hold."""
@@ -293,7 +294,7 @@ class _Plan:
             expected = [entry_at(self._store, root, step.path) for root in self._known]
             if step.before is None and len(self._known) > 1:
                 continue  # a crash may have come between a removal and what follows it
-            if not any(_same(step.before, entry) for entry in expected):
+            if not any(same_content(step.before, entry) for entry in expected):
                 yield step.path
             elif step.before == SOME_DIRECTORY and step.path in going:
                 inside = (entry.path for entry in self._source.entries(step.path))
@@ -335,8 +336,8 @@ class _Hand:
 
     def undo(self, step: _Step) -> None:
         """Take back one step that was begun; what is not of our making stays."""
-        now = _content(self._source, self._source.entry(step.path))
-        if not _same(now, step.after, but_mode=True):
+        now = content_of(self._source, self._source.entry(step.path))
+        if not same_content(now, step.after, but_mode=True):
             return
         if step.before is None:
             if now is not None:
@@ -383,45 +384,3 @@ class _Hand:
     def _set_mode(self, path: WorkspacePath, mode: int) -> None:
         with self._source.opened(path.parent) as directory:
             change_mode(path.name, directory, lambda _: mode)
-
-
-# Content
-
-_UNKNOWN: Final = TreeEntry(FileKind.FILE, "")
-
-
-def _same(one: TreeEntry | None, other: TreeEntry | None, *, but_mode: bool = False) -> bool:
-    if one is None or other is None:
-        return one is other
-    if one.kind is not other.kind:
-        return False
-    if one.kind is FileKind.DIRECTORY:
-        return True
-    return one.id == other.id and (but_mode or one.executable == other.executable)
-
-
-def _content(source: DiskTree, there: DiskEntry | None) -> TreeEntry | None:
-    """What is there, as a ledger would keep it; nothing is stored."""
-    if there is None:
-        return None
-    match there.kind:
-        case None:
-            return _UNKNOWN
-        case FileKind.DIRECTORY:
-            return SOME_DIRECTORY
-        case FileKind.SYMLINK:
-            target = (there.target or "").encode("utf-8", "surrogateescape")
-            return TreeEntry(FileKind.SYMLINK, _blob_id(len(target), [target]))
-        case FileKind.FILE:
-            with source.open(there.path) as file:
-                pieces = iter(lambda: file.read(_CHUNK_BYTES), b"")
-                found = _blob_id(there.size_bytes, pieces)
-            return TreeEntry(FileKind.FILE, found, there.executable)
-
-
-def _blob_id(size_bytes: int, pieces: Iterable[bytes]) -> str:
-    """The id that git gives to a content."""
-    digest = hashlib.sha1(b"blob %d\0" % size_bytes, usedforsecurity=False)
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
