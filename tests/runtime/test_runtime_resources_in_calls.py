@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from support import Text, rig, tool
+from support import Note, Text, rig, tool
 
 from wink_workspace.errors import PoisonedError
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
 from wink_workspace.prompt import MarkdownSection, Prompt, ToolContext, ToolResult
 from wink_workspace.resources import Binding
 from wink_workspace.runtime import ToolCall, ToolExecutor, transactions_of
-from wink_workspace.session import Session
+from wink_workspace.session import Append, Session, SliceView
 
 WATCHDOG_S = 30
 
@@ -281,4 +281,22 @@ def test_a_handler_cannot_open_up_what_is_read_only() -> None:
         return ToolResult.ok(None)
 
     with rig(tool(handle), filesystem=MemoryFilesystem(read_only=True)) as workspace:
+        assert workspace.call("act").result.success
+
+
+def test_a_reducer_that_makes_a_call_fails_its_own_call_and_poisons_nothing() -> None:
+    def call_back(view: SliceView[Note], event: Note) -> Append[Note]:
+        workspace.call("act")
+        return Append(event)
+
+    def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        if params.text:
+            context.session.dispatch(Note(params.text))
+        return ToolResult.ok(None)
+
+    with rig(tool(handle)) as workspace:
+        workspace.session[Note].register(Note, call_back)
+        failed = workspace.call("act", text="note")
+        assert "a reducer tried to change its own session" in failed.text
+        assert workspace.session[Note].all() == ()
         assert workspace.call("act").result.success

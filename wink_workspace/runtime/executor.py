@@ -150,9 +150,11 @@ class ToolExecutor:
                 does not allow the call (``phase`` ``"tool"`` or ``"budget"``).
             RollbackError: If the failed call could not be undone; the session is poisoned.
             PoisonedError: If that happened earlier and nothing was recovered.
+            SessionError: If a reducer asks for it; nothing was run.
             KeyboardInterrupt, SystemExit: After the rollback, if the handler raised one.
         """
         with self._transactions.turn():
+            self._session.refuse_reducers()
             participants = self._participants()
             self._absorb_external_changes(participants)
             self._heartbeat.beat()

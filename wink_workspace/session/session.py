@@ -140,6 +140,10 @@ class Session:
         with self.lock:
             self._store.reduce(event, kind)
 
+    def refuse_reducers(self) -> None:
+        """Raise ``SessionError`` if a reducer is running, as nothing may change now."""
+        self._store.refuse_reducers()
+
     def notify(self, event: object) -> None:
         """Tell the subscribers alone; one that raises is logged and skipped."""
         self.dispatcher.notify(event)

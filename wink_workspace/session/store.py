@@ -143,7 +143,7 @@ class Store:
         Raises:
             SessionError: If a reducer asks for it.
         """
-        self._refuse_reducers()
+        self.refuse_reducers()
         self._contents = self._contents.set(SliceKind.STATE, state)
 
     def reduce(self, event: object, kind: SliceKind | None = None) -> None:
@@ -153,7 +153,7 @@ class Store:
             ReducerError: If a reducer raised or returned no ``SliceOp``; nothing changed.
             SessionError: If a reducer asks for it.
         """
-        self._refuse_reducers()
+        self.refuse_reducers()
         try:
             self._reducing = True
             contents = self._contents
@@ -164,8 +164,11 @@ class Store:
         finally:
             self._reducing = False
 
-    def _refuse_reducers(self) -> None:
-        """A change made by a reducer itself would be lost when the event's own is put in place."""
+    def refuse_reducers(self) -> None:
+        """Raise ``SessionError`` inside a reducer.
+
+        A change made by a reducer itself would be lost when the event's own is put in place.
+        """
         if self._reducing:
             raise SessionError(
                 "a reducer tried to change its own session",
