@@ -1,0 +1,152 @@
+"""What the tests of the Podman sandbox need of the machine: images, and a user who is not root."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError
+from wink_workspace.sandbox.podman.images import RECIPES, ImageStore, recipe
+
+TREE = Path(__file__).parents[3]
+USER = "wink-tests"
+HOME = Path("/var/lib/wink-tests")
+WATCHDOG_S = 1_200
+_MOST_ROOT_USES = 300_000  # subordinate ids from here on are not those of root's containers
+
+
+def what_is_missing() -> str | None:
+    """What keeps containers from running here; ``None`` if nothing is known to."""
+    if shutil.which("podman") is None:
+        return "podman is not installed: run `make test` as root or with sudo, or install it"
+    if os.geteuid() and not _has_subordinate_ids(pwd.getpwuid(os.geteuid()).pw_name):
+        return "this user has no subordinate ids: see `man newuidmap`"
+    return None
+
+
+def build_images(environment: Environment) -> str | None:
+    """Build those that are not there; why that is impossible, or ``None``."""
+    store = ImageStore(environment)
+    try:
+        for name in RECIPES:
+            store.build(recipe(name))
+    except SandboxUnavailableError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True)
+class OrdinaryUser:
+    """Somebody without any right over the machine, whose containers are rootless."""
+
+    uid: int
+    gid: int
+
+    @classmethod
+    def on_this_machine(cls) -> OrdinaryUser:
+        """Made if it is not there, with what it takes to run containers; only root can do that."""
+        with Path("/run/lock/wink-tests").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return cls._made()
+
+    @classmethod
+    def _made(cls) -> OrdinaryUser:
+        try:
+            entry = pwd.getpwnam(USER)
+        except KeyError:
+            run("useradd", "--create-home", "--home-dir", str(HOME), "--shell", "/bin/sh", USER)
+            entry = pwd.getpwnam(USER)
+        if not _has_subordinate_ids(USER):
+            ids = f"{_MOST_ROOT_USES}-{_MOST_ROOT_USES + 65_535}"
+            run("usermod", "--add-subuids", ids, "--add-subgids", ids, USER)
+        user = cls(entry.pw_uid, entry.pw_gid)
+        user.runtime_dir.mkdir(parents=True, exist_ok=True)
+        user.runtime_dir.chmod(0o700)
+        os.chown(user.runtime_dir, user.uid, user.gid)
+        return user
+
+    @property
+    def runtime_dir(self) -> Path:
+        return Path(f"/run/user/{self.uid}")
+
+    def environment(self) -> Environment:
+        variables = {
+            "HOME": str(HOME),
+            "USER": USER,
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "XDG_RUNTIME_DIR": str(self.runtime_dir),
+            "LANG": "C.UTF-8",
+            "CI": os.environ.get("CI", ""),
+        }
+        return Environment(variables=variables, home=HOME)
+
+    def take_images(self) -> None:
+        """Take over what root has in its cache, so that images are built without network."""
+        with Path("/run/lock/wink-tests").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            ours = ImageStore(Environment.from_os()).cache
+            theirs = ImageStore(self.environment()).cache
+            for archive in ours.glob("*.tar"):
+                if not (theirs / archive.name).exists():
+                    theirs.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(archive, theirs)
+            run("chown", "--recursive", f"{self.uid}:{self.gid}", str(HOME / ".cache"))
+
+    def python(
+        self, *arguments: str, more: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run Python as this user in this tree, with all packages that we have.
+
+        Both may lie in root's home, which nobody else can enter: they are mounted where the user
+        can, in a namespace that ends with the command.
+        """
+        python = Path(sys.executable).resolve()
+        return subprocess.run(
+            [
+                *("unshare", "--mount", "sh", "-euc", _AS_USER, "sh"),
+                *(str(self.uid), str(self.gid), str(TREE), sysconfig.get_path("purelib")),
+                *(sys.base_prefix, str(python.relative_to(sys.base_prefix)), *arguments),
+            ],
+            env={
+                **self.environment().variables,
+                "PYTHONPATH": "/mnt/packages:/mnt/tree:/mnt/tree/tests",
+                **(more or {}),
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WATCHDOG_S,
+        )
+
+
+_AS_USER = """
+uid=$1 gid=$2 tree=$3 packages=$4 prefix=$5 python=$6
+shift 6
+mount -t tmpfs -o mode=755 none /mnt
+mkdir /mnt/tree /mnt/packages /mnt/python
+mount --bind "$tree" /mnt/tree
+mount --bind "$packages" /mnt/packages
+mount --bind "$prefix" /mnt/python
+cd /mnt/tree
+exec setpriv --reuid "$uid" --regid "$gid" --clear-groups /mnt/python/"$python" -B "$@"
+"""
+
+
+def run(*command: str) -> str:
+    """What a program prints."""
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=WATCHDOG_S)
+    return done.stdout
+
+
+def _has_subordinate_ids(name: str) -> bool:
+    files = [Path("/etc/subuid"), Path("/etc/subgid")]
+    return all(file.exists() and f"{name}:" in file.read_text() for file in files)

@@ -1,0 +1,68 @@
+"""A server that sandboxes must not reach, put on the machine's loopback by testcontainers."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+SECRET = "the server's answer"
+
+
+@dataclass(frozen=True)
+class PublishedServer:
+    """Where it listens: on the host's loopback, and nowhere else."""
+
+    VARIABLE: ClassVar = "WINK_TESTS_SERVER"
+
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> PublishedServer:
+        return cls(int(text))
+
+    @property
+    def text(self) -> str:
+        return str(self.port)
+
+    def answer(self) -> str:
+        """What it says to who can reach it."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=10) as response:
+            return response.read().decode()
+
+
+@contextmanager
+def published_server_in(image: str, engine: Path) -> Generator[PublishedServer]:
+    """Serve from a container of *image* until the block ends."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", f"unix://{engine}")
+        patch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+        patch.setenv("TESTCONTAINERS_CONNECTION_MODE", "docker_host")
+        from testcontainers.core.container import DockerContainer
+        from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+        port = _free_port()
+        serve = (
+            f'echo "{SECRET}" > /tmp/index.html && '
+            "exec python3 -u -m http.server 8080 --directory /tmp"
+        )
+        container = (
+            DockerContainer(image)
+            .with_kwargs(network_mode="slirp4netns")
+            .with_command(["sh", "-c", serve])
+            .waiting_for(LogMessageWaitStrategy("Serving HTTP"))
+        )
+        container.ports = {"8080/tcp": ("127.0.0.1", port)}
+        with container:
+            yield PublishedServer(port)
+
+
+def _free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        return int(server.getsockname()[1])
