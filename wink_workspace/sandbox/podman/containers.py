@@ -27,6 +27,7 @@ from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS
 from .config import PodmanConfig
 from .owners import Owner, started_ticks
 from .service import EngineError, PodmanService
+from .system_calls import narrowed
 
 __all__ = [
     "OWNER_LABEL",
@@ -257,7 +258,11 @@ class Container:
         self._timeout_s = timeout_s
         self.name = str(spec["name"])
         try:
-            made = service.request("POST", "/containers/create", body=spec, timeout_s=timeout_s)
+            with narrowed() as calls:
+                asked = spec if calls is None else {**spec, "seccomp_profile_path": str(calls)}
+                made = service.request(
+                    "POST", "/containers/create", body=asked, timeout_s=timeout_s
+                )
         except EngineError as error:
             raise _cannot_be_made(str(spec["image"]), error) from error
         self.id = str(cast("Mapping[str, object]", made)["Id"])

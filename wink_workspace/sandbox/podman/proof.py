@@ -21,6 +21,7 @@ from wink_workspace.sandbox.walls import Layer, Probe, WallReport
 from . import probes
 from .config import PodmanConfig
 from .containers import Host
+from .system_calls import installed_list
 
 __all__ = ["layers", "prove"]
 
@@ -65,7 +66,11 @@ def layers(config: PodmanConfig, host: Host) -> tuple[Layer, ...]:
         ),
         Layer("capabilities", True, "none for commands"),
         Layer("no new privileges", True),
-        Layer("filter of system calls", True, "the engine's default"),
+        Layer(
+            "filter of system calls",
+            True,
+            "the engine's, narrowed" if installed_list() else "the engine's",
+        ),
         Layer("read-only root", True),
         Layer(
             "no network",
