@@ -13,6 +13,7 @@ from wink_workspace.errors import EntryMissingError
 from wink_workspace.filesystem.changes.scan import open_tracker
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LogEntry, ObjectStore
+from wink_workspace.sandbox.ownership import give_to_sandbox
 
 from .storage import WorkspaceFolder, delete_tree
 from .tree_history import TreeHistory
@@ -50,6 +51,7 @@ def check_out(store: ObjectStore, root: str, folder: WorkspaceFolder, clock: Clo
     unfinished = folder.files.with_name("files.new")
     delete_tree(unfinished)
     unfinished.mkdir(parents=True, mode=0o700)
+    give_to_sandbox(unfinished)
     tree = DiskTree(unfinished)
     tracker = open_tracker(unfinished, force_scan=True, clock=clock)
     try:

@@ -20,8 +20,14 @@ __all__ = ["recover"]
 _log = logging.getLogger(__name__)
 
 
-def recover(writer: LineWriter, history: TreeHistory, clock: Clock) -> None:
+def recover(writer: LineWriter, history: TreeHistory, clock: Clock, *, said: str = "") -> None:
     """Undo what an interrupted call did, keep what that was, and record it.
+
+    Args:
+        writer: The line.
+        history: The files.
+        clock: The time.
+        said: What a command of that call had last written.
 
     Raises:
         FilesystemError: If something cannot be put back.
@@ -35,7 +41,7 @@ def recover(writer: LineWriter, history: TreeHistory, clock: Clock) -> None:
     if not writer.is_recorded(mark):
         found = _keep_interrupted(writer, history, mark, head)
         history.move_to(history.token_of(head.files), kept=found)
-        writer.append(_draft(_interrupted(mark), head, clock.now()))
+        writer.append(_draft(_interrupted(mark, said), head, clock.now()))
     writer.settle()
 
 
@@ -67,7 +73,7 @@ def _draft(event: ToolInvoked, head: LogEntry, at: datetime) -> Draft:
     )
 
 
-def _interrupted(mark: PendingMark) -> ToolInvoked:
+def _interrupted(mark: PendingMark, said: str) -> ToolInvoked:
     message = "interrupted by the end of the process; what it did to files was undone"
     return ToolInvoked(
         call_id=mark.call_id,
@@ -78,7 +84,7 @@ def _interrupted(mark: PendingMark) -> ToolInvoked:
         message=message,
         value=None,
         rendered_text="",
-        text=message,
+        text=f"{message}\n\nLast output of its command:\n{said}" if said else message,
         outcome=Outcome.UNKNOWN,
         started_at=mark.started_at,
         duration_s=0.0,

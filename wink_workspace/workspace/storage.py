@@ -8,7 +8,8 @@
         files/          its files
         index           what the files looked like when it was last closed; only a hint
         applied         which trees the source may hold, once something was applied to it
-        forks/<name>/   files/ and index of a fork, made when it is first opened
+        sandbox/        which container runs, and what its present command has written
+        forks/<name>/   files/, index and sandbox/ of a fork, made when it is first opened
 """
 
 from __future__ import annotations
@@ -76,6 +77,11 @@ class WorkspaceFolder:
     def index(self) -> Path:
         """The hint of what the files looked like."""
         return self.own / "index"
+
+    @property
+    def sandbox(self) -> Path:
+        """What has to be known of a container after a crash."""
+        return self.own / "sandbox"
 
     @property
     def ledger(self) -> Path:

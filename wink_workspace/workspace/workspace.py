@@ -53,6 +53,8 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.prompt import CompletedTools, KnownFiles, VisibilityOverrides
 from wink_workspace.runtime import transactions_of
+from wink_workspace.sandbox import Sandbox
+from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections import Plan
 from wink_workspace.session import Session, SliceKind, WorkspaceRestored
 
@@ -63,6 +65,7 @@ from .last_seen import load_last_seen, save_last_seen
 from .ledger_journal import LedgerJournal
 from .reading import ReadableHistory
 from .recovery import recover
+from .sandboxing import WorkspaceSandbox, end_interrupted, without_output
 from .storage import (
     TemporaryStorage,
     WorkspaceFolder,
@@ -133,6 +136,7 @@ class Workspace(ReadableHistory):
             )
             self._writer = opened.enter_context(ledger.write(line))
             super().__init__(folder.info(), ledger, self._writer)
+            said = end_interrupted(self._folder)
             if line != MAIN_LINE:
                 check_out(ledger.store, self.head.files, self._folder, clock)
             self.files = self._opened_files(opened)
@@ -140,7 +144,7 @@ class Workspace(ReadableHistory):
             self._sessions = SessionStore(ledger.store)
             self._journal = LedgerJournal(self._writer, self._history, self._sessions, self.session)
             transactions_of(self.session).journal = self._journal
-            recover(self._writer, self._history, clock)
+            recover(self._writer, self._history, clock, said=said)
             self._sessions.load(self.session, self.head.session)
             self._close = opened.pop_all().close
 
@@ -155,6 +159,8 @@ class Workspace(ReadableHistory):
             durable=self.config.durable,
         )
         opened.callback(tree.close)
+        self._sandbox = WorkspaceSandbox(self._folder, tree, self._tracker, self._clock)
+        opened.callback(self._sandbox.close)
         self._history = TreeHistory(tree, self._tracker, self._ledger.store, root=root)
         return DiskFilesystem(
             tree, history=self._history, limits=self.config.limits, clock=self._clock
@@ -273,6 +279,7 @@ class Workspace(ReadableHistory):
 
     def close(self) -> None:
         """Let go of everything; what is not temporary stays on the disk. Once is enough."""
+        self._sandbox.close()  # before the last look at the files
         self._keep_index()
         self._close()
         self._leave()
@@ -280,13 +287,25 @@ class Workspace(ReadableHistory):
     @property
     def resources(self) -> dict[type[Any], object]:
         """What to bind to a prompt: ``prompt.bind(resources=workspace.resources)``."""
-        return {Filesystem: self.files}
+        return {Filesystem: self.files, Sandbox: self._sandbox.binding}
+
+    def sandbox(self, config: PodmanConfig | None = None) -> Sandbox:
+        """Where commands run over the files; a container is started with the first command.
+
+        There is one at a time: another *config* ends the one before. It ends with ``close``.
+
+        Args:
+            config: Its image and limits; as before, or the default ones, when omitted.
+        """
+        return self._sandbox.get(config)
 
     # What happened
 
     def changes(self) -> tuple[FileChange, ...]:
         """What differs between the source, as it was imported, and now."""
-        return self._between(self._imported().files, self._history.snapshot().root)
+        imported = self._imported().files
+        present = without_output(self._ledger.store, self._history.snapshot().root, imported)
+        return self._between(imported, present)
 
     def diff(self) -> str:
         """``changes`` as a git-style diff."""
@@ -458,8 +477,8 @@ class Workspace(ReadableHistory):
             update = SourceUpdate(
                 self._ledger.store,
                 Path(self.info.source),
-                imported=self._imported().files,
-                wanted=head.files,
+                imported=(imported := self._imported().files),
+                wanted=without_output(self._ledger.store, head.files, imported),
             )
             match to:
                 case "worktree":

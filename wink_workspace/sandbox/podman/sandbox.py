@@ -81,13 +81,14 @@ class SandboxPlace:
         notes: A directory outside of it, of ours alone, for what has to be there after a
             crash: which container runs, and what the present command has written.
         publish: Puts output that a result does not hold where a model can read it.
-        changed: How much the files that may have changed since the last call hold together.
+        changed: How many bytes and entries there are where something may have moved since the
+            last call.
     """
 
     files: Path
     notes: Path | None = None
     publish: Publish | None = None
-    changed: Callable[[], Usage] | None = None
+    changed: Callable[[], tuple[int, int]] | None = None
 
 
 @dataclass(slots=True)
@@ -267,10 +268,10 @@ class PodmanSandbox(Sandbox):
         """Whether what changed is more than can be kept: files full of holes fill no disk."""
         if self._place.changed is None:
             return None
-        changed, most = self._place.changed(), self._most
-        if changed.n_bytes > most.n_bytes or changed.n_entries > most.n_entries:
+        (n_bytes, n_entries), most = self._place.changed(), self._most
+        if n_bytes > most.n_bytes or n_entries > most.n_entries:
             return (
-                f"it left {changed.n_bytes:,} bytes in {changed.n_entries:,} files;"
+                f"it left {n_bytes:,} bytes in {n_entries:,} files;"
                 f" {most.n_bytes:,} and {most.n_entries:,} are allowed"
             )
         return None

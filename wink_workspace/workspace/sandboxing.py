@@ -1,0 +1,143 @@
+"""The sandbox of a workspace: one container, started with the first command, over its files.
+
+It belongs to the workspace and not to a prompt, so that it stays warm from one prompt to the
+next. What a command changes the tracker of the files sees like everybody else's changes; all
+that a transaction needs is that every process is dead when the command returns.
+
+Output that a result does not hold is kept in ``OUTPUT_FOLDER``, in the workspace: so it can be
+read with the file tools and by commands, and comes and goes with its call. The next such output
+takes its place. It is no part of what was done, so that neither ``changes`` nor ``apply`` tell
+of that folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from wink_workspace.clock import Clock
+from wink_workspace.environment import Environment
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.changes import ChangeTracker
+from wink_workspace.filesystem.disk import DiskEntry, DiskTree
+from wink_workspace.ledger import ObjectStore, with_paths_from
+from wink_workspace.resources import Binding
+from wink_workspace.sandbox import Sandbox, StreamName
+from wink_workspace.sandbox.podman import PodmanConfig
+
+from .storage import WorkspaceFolder
+
+__all__ = ["OUTPUT_FOLDER", "WorkspaceSandbox", "end_interrupted", "without_output"]
+
+OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
+
+_CHUNK_BYTES: Final = 1_048_576
+
+
+class WorkspaceSandbox:
+    """Makes the sandbox when it is first asked for, and another one for another configuration.
+
+    Args:
+        folder: The workspace.
+        tree: Its files.
+        tracker: Knows what moved in them.
+        clock: The time.
+    """
+
+    def __init__(
+        self, folder: WorkspaceFolder, tree: DiskTree, tracker: ChangeTracker, clock: Clock
+    ) -> None:
+        self._folder = folder
+        self._tree = tree
+        self._tracker = tracker
+        self._clock = clock
+        self._sandbox: Sandbox | None = None
+        self._config: PodmanConfig | None = None
+        self.binding: Binding[Sandbox] = Binding(
+            Sandbox, lambda resolver: self.get(resolver.get_optional(PodmanConfig)), owned=False
+        )
+
+    def get(
+        self, config: PodmanConfig | None = None, *, environment: Environment | None = None
+    ) -> Sandbox:
+        """The sandbox with this configuration; one with another is ended."""
+        from wink_workspace.sandbox.podman.sandbox import PodmanSandbox, SandboxPlace
+
+        wanted = config or self._config or PodmanConfig()
+        if self._sandbox is None or wanted != self._config:
+            self.close()
+            self._folder.sandbox.mkdir(mode=0o700, exist_ok=True)
+            place = SandboxPlace(
+                files=self._folder.files,
+                notes=self._folder.sandbox,
+                publish=self._publish,
+                changed=self._changed,
+            )
+            self._config = wanted
+            self._sandbox = PodmanSandbox(
+                place, config=wanted, environment=environment, clock=self._clock
+            )
+        return self._sandbox
+
+    def close(self) -> None:
+        """End the container, if there is one. Once is enough."""
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None:
+            sandbox.close()
+
+    def _publish(self, stream: StreamName, file: Path) -> str:
+        path = OUTPUT_FOLDER / f"{stream}.txt"
+        with file.open("rb") as content:
+            self._tree.put_file(path, iter(lambda: content.read(_CHUNK_BYTES), b""))
+        return str(path)
+
+    def _changed(self) -> tuple[int, int]:
+        """How many bytes and entries there are where something may have moved."""
+        dirty = self._tracker.drain()
+        n_bytes = n_entries = 0
+        for path in dirty.paths:
+            self._tracker.note(path)
+            n_bytes += _size(self._tree.entry(path))
+            n_entries += 1
+        for prefix in dirty.prefixes:
+            self._tracker.note(prefix, below=True)
+            there = self._tree.entry(prefix)
+            n_bytes += _size(there)
+            n_entries += 1
+            if there is not None and there.kind is FileKind.DIRECTORY:
+                for entry in self._tree.walk(prefix):
+                    n_bytes += _size(entry)
+                    n_entries += 1
+        return n_bytes, n_entries
+
+
+def _size(entry: DiskEntry | None) -> int:
+    return entry.size_bytes if entry is not None and entry.kind is FileKind.FILE else 0
+
+
+def end_interrupted(folder: WorkspaceFolder) -> str:
+    """End the container that a killed process left; what its command had last written.
+
+    Comes before anybody looks at the files, as it may still be writing to them. Only who holds
+    the writer's lock may ask.
+
+    Raises:
+        SandboxError: If it still runs and cannot be ended.
+    """
+    if not (folder.sandbox / "container.json").exists():
+        return ""
+    from wink_workspace.sandbox.podman.leftovers import end_leftover
+
+    return end_leftover(folder.sandbox, _remove)
+
+
+def _remove(name: str) -> None:
+    from wink_workspace.sandbox.podman.containers import remove
+    from wink_workspace.sandbox.podman.service import shared_service
+
+    remove(shared_service(Environment.from_os()), name)
+
+
+def without_output(store: ObjectStore, files: str, imported: str) -> str:
+    """The tree *files* with the folder of output as it was at the import."""
+    return with_paths_from(store, files, imported, [OUTPUT_FOLDER])
