@@ -250,6 +250,21 @@ def test_recover_reports_a_call_that_a_kill_interrupted(shell: Shell) -> None:
     assert "nothing was left behind" in shell("recover", workspace)
 
 
+def test_recover_says_that_an_apply_was_cut_short_until_another_finishes_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = shell.new()
+    shell.play(workspace, *MENDING)
+    with monkeypatch.context() as patched:
+        patched.setattr("wink_workspace.workspace.applying._Hand.do", lambda *_: 1 / 0)
+        patched.setattr("wink_workspace.workspace.applying._take_back", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            main(["apply", workspace])
+    assert "apply again to finish it" in shell("recover", workspace)
+    assert "1 paths applied" in shell("apply", workspace)
+    assert "nothing was left behind" in shell("recover", workspace)
+
+
 def test_rm_of_a_workspace_whose_history_is_gone_needs_force(shell: Shell) -> None:
     workspace = shell.new()
     folder = shell.storage.folder(workspace)

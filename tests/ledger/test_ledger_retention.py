@@ -213,7 +213,10 @@ def test_leftovers_of_dead_writers_are_deleted(ledger, tmp_path) -> None:
     objects = tmp_path / "ledger.git/objects"
     leftovers = [
         objects / "tmp_obj_dead",
+        objects / "tmp_object_git2_dead",
         objects / "pack/tmp_pack_dead",
+        objects / "pack/pack_git2_dead",
+        objects / "pack/pack-x.idx.lock",
         objects / "pack/pack-x.pack",
     ]
     with ledger.write() as writer:

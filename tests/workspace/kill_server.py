@@ -6,9 +6,9 @@ signal that ended the child, 0 if it came to its end::
     {"directory": "/tmp/x", "work": "calls", "kill": ["commit-written", 3]}
     {"directory": "/tmp/x", "work": "undo", "kill": 0.0314}
 
-``work`` is ``calls``, ``undo`` or ``open``; ``kill`` names the n-th time of a kill point (or of the
-handler ``spoil``), or gives a time in seconds, or is ``null``. A server that forks is ten times
-faster than a process for each kill, and as dead as one.
+``work`` names a function ``work_...``; ``kill`` names the n-th time of a kill point, of the handler
+``spoil`` or of a ``system-call`` that may change something, or gives a time in seconds, or is
+``null``. A server that forks is ten times faster than a process for each kill, and as dead as one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -26,11 +27,19 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from workspace_rig import calls, doing, folder, picture  # noqa: E402 - a script finds it only now
+from workspace_rig import calls, doing, folder, made, picture  # noqa: E402 - found only now
 
-from wink_workspace.workspace import Workspace  # noqa: E402
+from wink_workspace.ledger import Retention  # noqa: E402
+from wink_workspace.workspace import Workspace, WorkspaceConfig  # noqa: E402
 
 N_ROUNDS = 3
+LITTLE_BYTES = 40_000
+"""A budget that keeps a part of what ``calls`` leaves."""
+
+SYSTEM_CALLS = (
+    *("open", "write", "pwrite", "ftruncate", "fsync", "fchmod", "link", "symlink", "mkdir"),
+    *("rename", "replace", "unlink", "rmdir"),
+)
 
 
 class Killer:
@@ -44,6 +53,20 @@ class Killer:
         self.passed[str(place)] += 1
         if str(place) == self._place and self.passed[place] == self._nth:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def let_see_system_calls(killer: Killer) -> None:
+    """Tell *killer* before each system call of this process that may change something."""
+
+    def told(real: Any) -> Any:
+        def function(*args: Any, **kwargs: Any) -> Any:
+            killer("system-call")
+            return real(*args, **kwargs)
+
+        return function
+
+    for name in SYSTEM_CALLS:
+        setattr(os, name, told(getattr(os, name)))
 
 
 def state_of(workspace: Workspace, root: Path) -> str:
@@ -125,15 +148,33 @@ def work_open(directory: Path, killer: Killer) -> None:
     Workspace(folder(directory), kill_points=killer).close()
 
 
+def work_gc(directory: Path, killer: Killer) -> None:
+    """Keep what fits into a small budget."""
+    config = WorkspaceConfig(retention=Retention(budget_bytes=LITTLE_BYTES))
+    with Workspace(folder(directory), config=config, kill_points=killer) as workspace:
+        assert workspace.maintain().ran
+
+
+def work_apply(directory: Path, killer: Killer) -> None:
+    """Bring everything to the source."""
+    with Workspace(folder(directory), kill_points=killer) as workspace:
+        workspace.apply()
+
+
+def work_branch(directory: Path, killer: Killer) -> None:
+    """Bring everything to a branch of the source."""
+    with Workspace(folder(directory), kill_points=killer) as workspace:
+        workspace.apply("branch", branch="made")
+
+
 def serve(request: dict[str, Any]) -> int:
     kill = request["kill"]
     killer = Killer(*kill) if isinstance(kill, list) else Killer()
     child = os.fork()
     if child == 0:
         try:
-            {"calls": work_calls, "undo": work_undo, "open": work_open}[request["work"]](
-                Path(request["directory"]), killer
-            )
+            let_see_system_calls(killer)
+            globals()[f"work_{request['work']}"](Path(request["directory"]), killer)
         except BaseException:  # noqa: BLE001 - a forked child must not go on with its parent's work
             traceback.print_exc()
             os._exit(1)
@@ -146,6 +187,15 @@ def serve(request: dict[str, Any]) -> int:
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else -os.WEXITSTATUS(status)
 
 
+def warm_up() -> None:
+    """Load now what each child would else load for itself."""
+    with tempfile.TemporaryDirectory() as directory:
+        made(Path(directory), {"a.txt": b"line\n", "run.sh": b""}).close()
+        work_calls(Path(directory), Killer())
+
+
 if __name__ == "__main__":
+    os.umask(0o022)  # a directory that is just made has no other mode before it has its own
+    warm_up()
     for line in sys.stdin:
         print(serve(json.loads(line)), flush=True)

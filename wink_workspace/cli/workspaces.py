@@ -124,12 +124,15 @@ def recover(context: typer.Context, workspace: WorkspaceArgument, json: JsonOpti
         last = reader.head.number
     with open_workspace(context.obj, workspace) as place:
         recovered = [entry for entry in place.log(limit=2) if entry.number > last]
+        is_unfinished = place.has_unfinished_apply
     if json:
         print_json([entry_fields(entry) for entry in recovered])
         return
     for entry in recovered:
         out.print(f"entry {entry.number}: {printable(entry.subject)}", markup=False)
-    if not recovered:
+    if is_unfinished:
+        out.print("an apply to the source was cut short; apply again to finish it")
+    elif not recovered:
         out.print("nothing was left behind")
 
 

@@ -55,6 +55,7 @@ _HEADER = re.compile(rb"(blob|tree|commit) ([0-9]+)\0")
 _FAN_OUT = re.compile("[0-9a-f]{2}")
 _REST = re.compile("[0-9a-f]{38}")
 _TEMPORARY = "tmp_obj_"
+_UNFINISHED = "tmp_obj*"  # libgit2's, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ class LooseObjects:
 
     def delete_leftovers(self) -> None:
         """Delete what writers that died left behind; nobody else may be writing."""
-        for leftover in Path(self._directory).glob(_TEMPORARY + "*"):
+        for leftover in Path(self._directory).glob(_UNFINISHED):
             leftover.unlink(missing_ok=True)
 
     def sync(self) -> None:

@@ -37,6 +37,7 @@ _FAN_OUT_BYTES: Final = 256 * 4
 _ID_BYTES: Final = 20
 _LARGE_OFFSET: Final = 1 << 31
 _TEMPORARY = "tmp_pack_"
+_UNFINISHED = (_TEMPORARY + "*", "pack_git2_*", "*.lock", "*.pack")  # ours, and libgit2's
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Packs:
         (self.directory / "multi-pack-index").unlink(missing_ok=True)
         (self.directory.parent / "info" / "commit-graph").unlink(missing_ok=True)
         shutil.rmtree(self.directory.parent / "info" / "commit-graphs", ignore_errors=True)
-        for path in [*self.directory.glob(_TEMPORARY + "*"), *self.directory.glob("*.pack")]:
+        for path in [path for names in _UNFINISHED for path in self.directory.glob(names)]:
             if not path.with_suffix(".idx").exists():
                 path.unlink(missing_ok=True)
 

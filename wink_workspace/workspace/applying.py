@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +28,7 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileKind, WorkspacePath, render_diff
-from wink_workspace.filesystem.disk.descriptors import change_mode
+from wink_workspace.filesystem.disk.descriptors import TEMPORARY_PREFIX, change_mode
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
@@ -99,6 +100,11 @@ class AppliedTrees:
             return tuple(json.loads(self._place.read_bytes())["roots"])
         except FileNotFoundError:
             return (self._imported,)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether something was begun that neither came to its end nor was taken back."""
+        return len(self.roots) > 1
 
     def write(self, roots: Sequence[str]) -> None:
         """Keep *roots*, each once."""
@@ -189,6 +195,8 @@ def apply_to_directory(
         RollbackError: If that was not possible either.
     """
     known = trees.roots
+    if trees.is_unfinished:
+        _delete_leftovers(source, store, known)
     plan = _Plan(source, store, wanted, known)
     steps = plan.steps()
     trees.write([*known, wanted])
@@ -207,6 +215,20 @@ def apply_to_directory(
         paths=tuple(sorted({str(step.path) for step in steps})),
         left_out=tuple(str(path) for path in plan.left_out),
     )
+
+
+def _delete_leftovers(source: DiskTree, store: ObjectStore, known: Sequence[str]) -> None:
+    """Delete the files under temporary names that a crash left where it was writing.
+
+    What they hold is a part of what was to be written, or what was just replaced by it, so it
+    is in the ledger.
+    """
+    touched = {change.path.parent for root in known for change in diff(store, known[0], root)}
+    for directory in sorted(touched):
+        with suppress(FilesystemError):  # there may be no such directory now
+            for entry in source.entries(directory):
+                if entry.path.name.startswith(TEMPORARY_PREFIX):
+                    source.delete(entry.path, recursive=False)
 
 
 def _take_back(hand: _Hand, begun: Sequence[_Step], cause: BaseException) -> None:

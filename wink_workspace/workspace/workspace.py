@@ -10,6 +10,7 @@ crash interrupted had done is undone then, and kept among the thrown-away files.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
@@ -58,7 +59,7 @@ from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections import Plan
 from wink_workspace.session import Session, SliceKind, WorkspaceRestored
 
-from .applying import Applied, ApplyTarget, SourceUpdate
+from .applying import Applied, AppliedTrees, ApplyTarget, SourceUpdate
 from .forking import check_out
 from .importing import import_copy
 from .last_seen import load_last_seen, save_last_seen
@@ -76,6 +77,9 @@ from .storage import (
 from .tree_history import TreeHistory
 
 __all__ = ["Workspace", "WorkspaceConfig"]
+
+
+_log = logging.getLogger(__name__)
 
 _OWN_SLICES: tuple[type[Any], ...] = (Plan, KnownFiles, CompletedTools, VisibilityOverrides)
 _KNOWN_TO_POLICIES = frozenset(  # as the ledger names slices
@@ -146,6 +150,8 @@ class Workspace(ReadableHistory):
             transactions_of(self.session).journal = self._journal
             recover(self._writer, self._history, clock, said=said)
             self._sessions.load(self.session, self.head.session)
+            if self.has_unfinished_apply:
+                _log.warning("An apply to %s was cut short; apply again.", self.info.source)
             self._close = opened.pop_all().close
 
     def _opened_files(self, opened: ExitStack) -> DiskFilesystem:
@@ -488,6 +494,14 @@ class Workspace(ReadableHistory):
                 case "branch":
                     message = f"Changes of workspace {self.info.id}, entry {head.number}\n"
                     return update.to_branch(branch, message=message, at=self._clock.now())
+
+    @property
+    def has_unfinished_apply(self) -> bool:
+        """Whether the source holds a part of what an ``apply`` that a crash ended was bringing.
+
+        The next ``apply`` brings the rest, or takes it back if it was undone here meanwhile.
+        """
+        return AppliedTrees(self._folder.applied, imported="").is_unfinished
 
     # Keeping house
 

@@ -296,7 +296,7 @@ class DiskTree:
             self._changing(path, below=True),
             self._parent(path) as directory,
         ):
-            os.mkdir(path.name, 0o700, dir_fd=directory)
+            os.mkdir(path.name, 0o755, dir_fd=directory)
             with (
                 Descriptor(open_directory(path.name, directory)) as entered,
                 Descriptor(open_listing(entered)) as made,
