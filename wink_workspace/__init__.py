@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     )
     from wink_workspace.resources import Binding, ResourceRegistry, Scope
     from wink_workspace.runtime import ToolCall, ToolExecutor
-    from wink_workspace.sections import PlanningStrategy, PlanningToolsSection, VfsToolsSection
+    from wink_workspace.sandbox import Sandbox
+    from wink_workspace.sandbox.podman import PodmanConfig
+    from wink_workspace.sections import (
+        PlanningStrategy,
+        PlanningToolsSection,
+        PodmanSandboxSection,
+        VfsToolsSection,
+    )
     from wink_workspace.session import Session
     from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
 
@@ -86,9 +93,12 @@ _MODULES = {
         "ToolCall",
         "ToolExecutor",
     ),
+    "sandbox": ("Sandbox",),
+    "sandbox.podman": ("PodmanConfig",),
     "sections": (
         "PlanningStrategy",
         "PlanningToolsSection",
+        "PodmanSandboxSection",
         "VfsToolsSection",
     ),
     "session": ("Session",),
@@ -109,6 +119,8 @@ __all__ = [
     "ModelTurn",
     "PlanningStrategy",
     "PlanningToolsSection",
+    "PodmanConfig",
+    "PodmanSandboxSection",
     "Prompt",
     "PromptResponse",
     "PromptTemplate",
@@ -116,6 +128,7 @@ __all__ = [
     "ReadBeforeWritePolicy",
     "RenderedPrompt",
     "ResourceRegistry",
+    "Sandbox",
     "Scope",
     "ScriptRecorder",
     "ScriptedAdapter",

@@ -1,7 +1,8 @@
-"""Ready-made sections: files and plans, each with its tools, its words and its guard."""
+"""Ready-made sections: files, plans and commands, each with its tools, its words and its guard."""
 
 from __future__ import annotations
 
+from .commands import CommandOutput, CommandStream
 from .file_params import (
     ApplyPatchParams,
     EditFileParams,
@@ -41,6 +42,7 @@ from .plans import (
     StepStatus,
     UpdateStep,
 )
+from .podman import EvaluatePythonParams, PodmanSandboxSection, ShellExecuteParams
 from .vfs import VfsToolsSection
 
 __all__ = [
@@ -48,11 +50,14 @@ __all__ = [
     "AppliedPatch",
     "ApplyPatchParams",
     "ChangedPath",
+    "CommandOutput",
+    "CommandStream",
     "DeletedPath",
     "DirectoryEntry",
     "DirectoryListing",
     "EditFileParams",
     "EditedFile",
+    "EvaluatePythonParams",
     "FileToolLimits",
     "FileWindow",
     "FoundLine",
@@ -69,10 +74,12 @@ __all__ = [
     "PlanStep",
     "PlanningStrategy",
     "PlanningToolsSection",
+    "PodmanSandboxSection",
     "ReadFileParams",
     "ReadPlan",
     "RemoveParams",
     "SetupPlan",
+    "ShellExecuteParams",
     "StepStatus",
     "UpdateStep",
     "VfsToolsSection",

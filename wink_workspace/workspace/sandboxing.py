@@ -4,8 +4,8 @@ It belongs to the workspace and not to a prompt, so that it stays warm from one 
 next. What a command changes the tracker of the files sees like everybody else's changes; all
 that a transaction needs is that every process is dead when the command returns.
 
-Output that a result does not hold is kept in ``OUTPUT_FOLDER``, in the workspace: so it can be
-read with the file tools and by commands, and comes and goes with its call. The next such output
+Output that a result does not hold is kept in ``OUTPUT_FOLDER``, in the workspace and as text:
+so it can be read with the file tools, and comes and goes with its call. The next such output
 takes its place. It is no part of what was done, so that neither ``changes`` nor ``apply`` tell
 of that folder.
 """
@@ -31,7 +31,7 @@ __all__ = ["OUTPUT_FOLDER", "WorkspaceSandbox", "end_interrupted", "without_outp
 
 OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
 
-_CHUNK_BYTES: Final = 1_048_576
+_CHUNK_CHARS: Final = 262_144
 
 
 class WorkspaceSandbox:
@@ -87,8 +87,9 @@ class WorkspaceSandbox:
 
     def _publish(self, stream: StreamName, file: Path) -> str:
         path = OUTPUT_FOLDER / f"{stream}.txt"
-        with file.open("rb") as content:
-            self._tree.put_file(path, iter(lambda: content.read(_CHUNK_BYTES), b""))
+        with file.open(encoding="utf-8", errors="backslashreplace", newline="") as content:
+            pieces = iter(lambda: content.read(_CHUNK_CHARS).encode(), b"")
+            self._tree.put_file(path, pieces)
         return str(path)
 
     def _changed(self) -> tuple[int, int]:
