@@ -45,6 +45,17 @@ _LONGEST_BUILD_S = 1_800
 _LONGEST_QUESTION_S = 60
 _EPOCH = "1"  # every file in a root filesystem that we make has this time, so that two are alike
 _LAST_LINES = 12
+_UNPACKING = (
+    "force-unsafe-io",
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+)
+_FORGET_THE_BUILDER = (
+    'cd "$1/etc" && rm -rf apt/sources.list* apt/apt.conf.d/99mmdebstrap hostname resolv.conf'
+)
+_NETWORK_OPTIONS = ("Acquire::http", "Acquire::Check-", "Acquire::Retries")
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,8 @@ class Recipe:
     @cached_property
     def digest(self) -> str:
         """Changes whenever the image would."""
-        digest = hashlib.sha256(f"{_SUITE} {os.uname().machine}\n".encode())
+        made = f"{_SUITE} {os.uname().machine} {_UNPACKING} {_FORGET_THE_BUILDER}\n"
+        digest = hashlib.sha256(made.encode())
         for file in sorted(self.folder.iterdir()):
             if file.suffix != ".md":
                 content = file.read_bytes()
@@ -302,17 +314,6 @@ class ImageStore:
         with (self.cache / "lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-
-_UNPACKING = (
-    "force-unsafe-io",
-    "path-exclude=/usr/share/man/*",
-    "path-exclude=/usr/share/locale/*",
-    "path-exclude=/usr/share/doc/*",
-    "path-include=/usr/share/doc/*/copyright",
-)
-_FORGET_THE_BUILDER = 'rm -rf "$1"/etc/apt/sources.list* "$1/etc/apt/apt.conf.d/99mmdebstrap"'
-_NETWORK_OPTIONS = ("Acquire::http", "Acquire::Check-", "Acquire::Retries")
 
 
 @contextmanager
