@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .applying import Applied, ApplyTarget
+    from .config import WorkspaceConfig
     from .importing import Imported
     from .reading import WorkspaceReader
-    from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
-    from .workspace import Workspace, WorkspaceConfig
+    from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
+    from .workspace import Workspace
 
 __all__ = [
     "Applied",
@@ -24,16 +25,18 @@ __all__ = [
     "WorkspaceConfig",
     "WorkspaceFolder",
     "WorkspaceInfo",
+    "WorkspaceMode",
     "WorkspaceReader",
     "WorkspaceStorage",
 ]
 
 _MODULES = {
     "applying": ("Applied", "ApplyTarget"),
+    "config": ("WorkspaceConfig",),
     "importing": ("Imported",),
     "reading": ("WorkspaceReader",),
-    "storage": ("WorkspaceFolder", "WorkspaceInfo", "WorkspaceStorage"),
-    "workspace": ("Workspace", "WorkspaceConfig"),
+    "storage": ("WorkspaceFolder", "WorkspaceInfo", "WorkspaceMode", "WorkspaceStorage"),
+    "workspace": ("Workspace",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -17,7 +17,7 @@ from wink_workspace.resources import Snapshotable
 from wink_workspace.runtime import PendingCall, Saved
 from wink_workspace.session import ExternalChange, Session, ToolInvoked
 
-from .tree_history import TreeHistory
+from .histories import FilesHistory
 
 __all__ = ["LedgerJournal"]
 
@@ -35,7 +35,7 @@ class LedgerJournal:
     """
 
     def __init__(
-        self, writer: LineWriter, history: TreeHistory, sessions: SessionStore, session: Session
+        self, writer: LineWriter, history: FilesHistory, sessions: SessionStore, session: Session
     ) -> None:
         self._writer = writer
         self._history = history
@@ -104,7 +104,7 @@ class LedgerJournal:
             Draft(
                 kind=EntryKind.CALL,
                 subject=f"{event.tool}: {event.message or event.outcome}",
-                files=self._history.snapshot().root,
+                files=self._history.after_call(),
                 session=self._sessions.write(self._session),
                 record=event,
                 at=event.started_at,

@@ -13,14 +13,14 @@ from wink_workspace.errors import EntryMissingError, FilesystemError, LedgerErro
 from wink_workspace.ledger import Draft, EntryKind, LineWriter, LogEntry, PendingMark
 from wink_workspace.session import Outcome, ToolInvoked
 
-from .tree_history import TreeHistory
+from .histories import FilesHistory
 
 __all__ = ["recover"]
 
 _log = logging.getLogger(__name__)
 
 
-def recover(writer: LineWriter, history: TreeHistory, clock: Clock, *, said: str = "") -> None:
+def recover(writer: LineWriter, history: FilesHistory, clock: Clock, *, said: str = "") -> None:
     """Undo what an interrupted call did, keep what that was, and record it.
 
     Args:
@@ -34,19 +34,19 @@ def recover(writer: LineWriter, history: TreeHistory, clock: Clock, *, said: str
         LedgerError: If it cannot be recorded.
     """
     mark, head = writer.pending(), writer.head
-    if mark is None:
-        return
     if head is None:
-        raise EntryMissingError("a call was begun in a workspace without history")
-    if not writer.is_recorded(mark):
+        raise EntryMissingError("there is nothing in this workspace's history")
+    if mark is not None and not writer.is_recorded(mark):
         found = _keep_interrupted(writer, history, mark, head)
-        history.move_to(history.token_of(head.files), kept=found)
-        writer.append(_draft(_interrupted(mark, said), head, clock.now()))
-    writer.settle()
+        undone = history.put_back(head.files, kept=found)
+        writer.append(_draft(_interrupted(mark, undone, said), head, clock.now()))
+    history.tidy(head.files if writer.head is None else writer.head.files)
+    if mark is not None:
+        writer.settle()
 
 
 def _keep_interrupted(
-    writer: LineWriter, history: TreeHistory, mark: PendingMark, head: LogEntry
+    writer: LineWriter, history: FilesHistory, mark: PendingMark, head: LogEntry
 ) -> str | None:
     """Keep what the interrupted call left; the root of it, ``None`` if it cannot be kept."""
     try:
@@ -73,8 +73,8 @@ def _draft(event: ToolInvoked, head: LogEntry, at: datetime) -> Draft:
     )
 
 
-def _interrupted(mark: PendingMark, said: str) -> ToolInvoked:
-    message = "interrupted by the end of the process; what it did to files was undone"
+def _interrupted(mark: PendingMark, undone: str, said: str) -> ToolInvoked:
+    message = f"interrupted by the end of the process; {undone}"
     return ToolInvoked(
         call_id=mark.call_id,
         tool=mark.tool,

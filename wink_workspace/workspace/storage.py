@@ -5,7 +5,7 @@
     <state>/workspaces/<id>/
         about.json      what it was made of, and when; written last: without it this is no workspace
         ledger.git/     its history
-        files/          its files
+        files/          its files, unless it is in place
         index           what the files looked like when it was last closed; only a hint
         applied         which trees the source may hold, once something was applied to it
         sandbox/        which container runs, and what its present command has written
@@ -15,17 +15,18 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import json
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from wink_workspace.errors import FilesystemError, UsageError
 from wink_workspace.filesystem import WorkspacePath
@@ -36,6 +37,7 @@ __all__ = [
     "TemporaryStorage",
     "WorkspaceFolder",
     "WorkspaceInfo",
+    "WorkspaceMode",
     "WorkspaceStorage",
     "delete_tree",
 ]
@@ -43,21 +45,34 @@ __all__ = [
 _VERSION: Final = 1
 
 
+WorkspaceMode = Literal["copy", "in_place"]
+"""Whether a workspace's files are a copy of its source, or the source itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkspaceInfo:
-    """What a workspace is: its id, the directory it was made of, and when."""
+    """What a workspace is: its id, the directory it was made of or is in, and when.
+
+    ``inode`` tells the directory of one in place from another that takes its place later.
+    """
 
     id: str
     source: str
     created_at: datetime
+    mode: WorkspaceMode = "copy"
+    inode: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFolder:
-    """The places of one workspace on the disk; with a *line* other than the main one, a fork's."""
+    """The places of one workspace on the disk; with a *line* other than the main one, a fork's.
+
+    ``in_place`` is the user's directory, if the workspace is in it and not a copy of it.
+    """
 
     path: Path
     line: str = MAIN_LINE
+    in_place: Path | None = None
 
     def of_line(self, line: str) -> WorkspaceFolder:
         """The places of another line of the same workspace."""
@@ -71,6 +86,8 @@ class WorkspaceFolder:
     @property
     def files(self) -> Path:
         """The directory that holds the files."""
+        if self.in_place is not None and self.line == MAIN_LINE:
+            return self.in_place
         return self.own / "files"
 
     @property
@@ -100,7 +117,11 @@ class WorkspaceFolder:
             if fields.pop("version") != _VERSION:
                 raise ValueError("another version")
             return WorkspaceInfo(
-                fields["id"], fields["source"], datetime.fromisoformat(fields["created_at"])
+                fields["id"],
+                fields["source"],
+                datetime.fromisoformat(fields["created_at"]),
+                fields.get("mode", "copy"),
+                fields.get("inode"),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
@@ -149,7 +170,9 @@ class WorkspaceStorage:
             raise UsageError(
                 f"{len(ids) or 'no'} workspaces are called {which!r}", hint=f"There are: {known}."
             )
-        return WorkspaceFolder(self._root / ids[0])
+        folder = WorkspaceFolder(self._root / ids[0])
+        info = folder.info()
+        return replace(folder, in_place=Path(info.source)) if info.mode == "in_place" else folder
 
     def add(self, fill: Callable[[WorkspaceFolder], WorkspaceInfo]) -> WorkspaceInfo:
         """Make a folder and let *fill* make it a workspace; if that raises, nothing is left."""
@@ -163,14 +186,53 @@ class WorkspaceStorage:
             raise
         return info
 
+    @contextmanager
+    def claiming(self, place: Path) -> Generator[None]:
+        """Hold off others who begin in place while the block makes a workspace in *place*.
+
+        Raises:
+            UsageError: If *place* is, holds, or lies in, a directory in which one is already, or
+                where workspaces are kept; the message names it.
+        """
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self._root / "claims").open("wb") as claims:
+            fcntl.flock(claims, fcntl.LOCK_EX)
+            self.check_apart(place)
+            for info in self.all():
+                if info.mode == "in_place" and _overlap(place, Path(info.source)):
+                    raise UsageError(
+                        f"the workspace {info.id} is in {info.source} already",
+                        hint=f"Work in {info.id}, fork it, or remove it first.",
+                    )
+            yield
+
+    def check_apart(self, place: Path) -> None:
+        """Raise ``UsageError`` if *place* holds, or lies in, the folder of the workspaces."""
+        if _overlap(place.resolve(), self._root.resolve()):
+            raise UsageError(
+                f"{place} and the folder of the workspaces, {self._root}, are one inside the other",
+                hint="Keep the workspaces elsewhere: set XDG_STATE_HOME to another directory.",
+            )
+
+    def in_place(self, place: Path) -> WorkspaceInfo | None:
+        """The workspace that is in the directory *place*, if there is one."""
+        mine = (info for info in self.all() if info.mode == "in_place")
+        return next((info for info in mine if Path(info.source) == place.resolve()), None)
+
     def remove(self, folder: WorkspaceFolder) -> None:
         """Delete a workspace with all it holds; the caller has it open for writing.
+
+        One in place is outside of the directory that it is in, of which nothing is deleted.
 
         Raises:
             FilesystemError: If something stays; it is no workspace any more all the same.
         """
         (folder.path / "about.json").unlink()
         delete_tree(folder.path)
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 class TemporaryStorage(WorkspaceStorage):

@@ -14,7 +14,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,18 +26,9 @@ from wink_workspace.errors import (
     FilesystemError,
     LedgerError,
     RollbackError,
+    UsageError,
 )
-from wink_workspace.filesystem import (
-    DiskFilesystem,
-    FileChange,
-    Filesystem,
-    FilesystemLimits,
-    parse_path,
-    render_diff,
-)
-from wink_workspace.filesystem.changes import ChangeTracker
-from wink_workspace.filesystem.changes.scan import open_tracker
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem import FileChange, Filesystem, parse_path, render_diff
 from wink_workspace.ledger import (
     MAIN_LINE,
     Draft,
@@ -46,7 +37,6 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     Maintenance,
-    Retention,
     SessionStore,
     diff,
     no_kill_points,
@@ -60,10 +50,13 @@ from wink_workspace.sections import Plan
 from wink_workspace.session import Session, SliceKind, WorkspaceRestored
 
 from .applying import Applied, AppliedTrees, ApplyTarget, SourceUpdate
+from .config import WorkspaceConfig
 from .forking import check_out
 from .importing import import_copy
-from .last_seen import load_last_seen, save_last_seen
+from .in_place.importing import import_in_place
+from .last_seen import save_last_seen
 from .ledger_journal import LedgerJournal
+from .opened_files import OpenedFiles, open_copy, open_in_place
 from .reading import ReadableHistory
 from .recovery import recover
 from .sandboxing import WorkspaceSandbox, end_interrupted, without_output
@@ -71,12 +64,12 @@ from .storage import (
     TemporaryStorage,
     WorkspaceFolder,
     WorkspaceInfo,
+    WorkspaceMode,
     WorkspaceStorage,
     delete_tree,
 )
-from .tree_history import TreeHistory
 
-__all__ = ["Workspace", "WorkspaceConfig"]
+__all__ = ["Workspace"]
 
 
 _log = logging.getLogger(__name__)
@@ -86,24 +79,6 @@ _KNOWN_TO_POLICIES = frozenset(  # as the ledger names slices
     f"{slice_type.__module__}:{slice_type.__qualname__}"
     for slice_type in (KnownFiles, CompletedTools)
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceConfig:
-    """How a workspace behaves.
-
-    Attributes:
-        limits: Bounds on single file operations.
-        retention: How much history is kept.
-        durable: Whether a committed call survives a loss of power, not only the death of the
-            process; each call then waits for the device.
-        force_scan: Look at every file after each call instead of being told of changes.
-    """
-
-    limits: FilesystemLimits = FilesystemLimits()  # noqa: RUF009 - frozen, so it may be shared
-    retention: Retention = Retention()  # noqa: RUF009 - likewise
-    durable: bool = False
-    force_scan: bool = False
 
 
 class Workspace(ReadableHistory):
@@ -143,34 +118,39 @@ class Workspace(ReadableHistory):
             said = end_interrupted(self._folder)
             if line != MAIN_LINE:
                 check_out(ledger.store, self.head.files, self._folder, clock)
-            self.files = self._opened_files(opened)
+            self._opened = self._opened_files(opened, kill_points)
+            self._history, self.files = self._opened.history, self._opened.filesystem
             self.session = self._new_session(slices)
             self._sessions = SessionStore(ledger.store)
             self._journal = LedgerJournal(self._writer, self._history, self._sessions, self.session)
             transactions_of(self.session).journal = self._journal
             recover(self._writer, self._history, clock, said=said)
+            self._opened.take_in(lambda: self._journal.absorb_external(()))
             self._sessions.load(self.session, self.head.session)
             if self.has_unfinished_apply:
                 _log.warning("An apply to %s was cut short; apply again.", self.info.source)
             self._close = opened.pop_all().close
 
-    def _opened_files(self, opened: ExitStack) -> DiskFilesystem:
-        """The directory with what knows what moved in it and what it held before."""
-        self._tracker, root = self._opened_tracker(self.head)
-        opened.callback(self._tracker.close)
-        tree = DiskTree(
-            self._folder.files,
-            tracker=self._tracker,
-            lift_modes=True,
-            durable=self.config.durable,
-        )
-        opened.callback(tree.close)
-        self._sandbox = WorkspaceSandbox(self._folder, tree, self._tracker, self._clock)
+    def _opened_files(self, opened: ExitStack, kill_points: KillPoints) -> OpenedFiles:
+        """The files, and for a copy the sandbox over them."""
+        if self._is_in_place:
+            files = open_in_place(
+                self._folder,
+                self._writer,
+                config=self.config,
+                clock=self._clock,
+                kill_points=kill_points,
+            )
+        else:
+            files = open_copy(self._folder, self._writer, config=self.config, clock=self._clock)
+        opened.callback(files.close)
+        self._sandbox = WorkspaceSandbox(self._folder, files.tree, files.tracker, self._clock)
         opened.callback(self._sandbox.close)
-        self._history = TreeHistory(tree, self._tracker, self._ledger.store, root=root)
-        return DiskFilesystem(
-            tree, history=self._history, limits=self.config.limits, clock=self._clock
-        )
+        return files
+
+    @property
+    def _is_in_place(self) -> bool:
+        return self._folder.files == self._folder.in_place
 
     def _new_session(self, slices: Iterable[type[Any]]) -> Session:
         session = Session(clock=self._clock)
@@ -184,6 +164,7 @@ class Workspace(ReadableHistory):
         source: str | os.PathLike[str],
         *,
         storage: WorkspaceStorage,
+        mode: WorkspaceMode = "copy",
         config: WorkspaceConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> Workspace:
@@ -192,20 +173,21 @@ class Workspace(ReadableHistory):
         Args:
             source: A directory. Its own ``.git`` is not copied; nested ones are.
             storage: Where workspaces live.
+            mode: With ``"in_place"`` nothing is copied: calls change the directory itself, with
+                file tools only. Its own ``.git`` is out of bounds.
             config: How it shall behave.
             clock: The time.
 
         Raises:
             MountError: If *source* is no directory that can be read.
+            UsageError: If *source* holds, or lies in, the folder of the workspaces; in place
+                also if another one is in it, or above or below it, or if it is a repository.
             LedgerError: If the history cannot be written; nothing is left then.
         """
-        place = Path(source).absolute()
-
-        def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
-            import_copy(place, folder, clock)
-            return WorkspaceInfo(folder.path.name, str(place), clock.now())
-
-        info = storage.add(fill)
+        if mode == "in_place":
+            info = _begun_in_place(Path(source).resolve(), storage, clock)
+        else:
+            info = _copied(Path(source).absolute(), storage, clock)
         return cls(storage.folder(info.id), config=config, clock=clock)
 
     @classmethod
@@ -292,7 +274,12 @@ class Workspace(ReadableHistory):
 
     @property
     def resources(self) -> dict[type[Any], object]:
-        """What to bind to a prompt: ``prompt.bind(resources=workspace.resources)``."""
+        """What to bind to a prompt: ``prompt.bind(resources=workspace.resources)``.
+
+        In place there is no sandbox: what runs there could not be told from its user.
+        """
+        if self._is_in_place:
+            return {Filesystem: self.files}
         return {Filesystem: self.files, Sandbox: self._sandbox.binding}
 
     def sandbox(self, config: PodmanConfig | None = None) -> Sandbox:
@@ -302,7 +289,15 @@ class Workspace(ReadableHistory):
 
         Args:
             config: Its image and limits; as before, or the default ones, when omitted.
+
+        Raises:
+            UsageError: If the workspace is in place.
         """
+        if self._is_in_place:
+            raise UsageError(
+                f"the workspace {self.info.id} is in place, where no commands run",
+                hint="Fork it: the files of a fork are a copy.",
+            )
         return self._sandbox.get(config)
 
     # What happened
@@ -431,7 +426,7 @@ class Workspace(ReadableHistory):
         transactions = transactions_of(self.session)
         with transactions.transaction(taking_part, discard=lambda: None) as transaction:
             try:
-                self._history.move_to(self._history.token_of(draft.files), kept=head.files)
+                self._history.go_to(draft.files, kept=head.files)
                 self._sessions.load(self.session, draft.session)
                 self.session.reduce(draft.record, kind=SliceKind.STATE)
                 session = self._sessions.write(self.session)
@@ -509,24 +504,31 @@ class Workspace(ReadableHistory):
         """Forget what the retention does not keep, and pack the rest."""
         return self._ledger.maintain(self.config.retention)
 
-    def _opened_tracker(self, head: LogEntry) -> tuple[ChangeTracker, str]:
-        """What knows what moved, and the tree since which it does."""
-        roots = (entry.files for entry in self._writer.log())
-        index, root = load_last_seen(self._folder.index, roots) or (None, head.files)
-        tracker = open_tracker(
-            self._folder.files,
-            index=index,
-            force_scan=self.config.force_scan,
-            lift_modes=True,
-            clock=self._clock,
-        )
-        return tracker, root
-
     def _keep_index(self) -> None:
         """Keep what is known of the files, if that is what the history knows of them too."""
         if not self._writer.is_held:
             return
         with suppress(LedgerError, FilesystemError):
             root = self._history.snapshot().root
-            if self._tracker.index is not None and root == self.head.files:
-                save_last_seen(self._folder.index, self._tracker.index, root)
+            if self._opened.tracker.index is not None and root == self.head.files:
+                save_last_seen(self._folder.index, self._opened.tracker.index, root)
+
+
+def _copied(source: Path, storage: WorkspaceStorage, clock: Clock) -> WorkspaceInfo:
+    storage.check_apart(source)
+
+    def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
+        import_copy(source, folder, clock)
+        return WorkspaceInfo(folder.path.name, str(source), clock.now())
+
+    return storage.add(fill)
+
+
+def _begun_in_place(source: Path, storage: WorkspaceStorage, clock: Clock) -> WorkspaceInfo:
+    def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
+        import_in_place(source, folder, clock)
+        inode = source.stat().st_ino
+        return WorkspaceInfo(folder.path.name, str(source), clock.now(), "in_place", inode)
+
+    with storage.claiming(source):
+        return storage.add(fill)

@@ -1,0 +1,370 @@
+"""Former states of the user's own directory, where others work at the same time.
+
+Rule 1: what a call did is what it planned (``CallEffects``), and nothing else. Its commit has
+that; what others did meanwhile is found afterwards, and is an entry of its own.
+Rule 2: a rollback takes back what the call did, path by path, where our bytes still are. What
+somebody else made of a path since stays, and is an entry of its own, too.
+Rule 3: moving to another state is all or nothing: a path that somebody changed is a
+``FileChangedError``, and what was done until then is taken back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from wink_workspace.errors import (
+    DirectoryExpectedError,
+    DirectoryNotEmptyError,
+    FileChangedError,
+    FileMissingError,
+    FilesystemError,
+    LedgerError,
+    PathExistsError,
+    ReadOnlyError,
+    SnapshotError,
+    WinkError,
+)
+from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
+from wink_workspace.filesystem.disk.tree import DiskEntry
+from wink_workspace.ledger import (
+    Effect,
+    ObjectStore,
+    TreeChange,
+    TreeEntry,
+    diff,
+    file_changes,
+)
+from wink_workspace.workspace.contents import same_content
+from wink_workspace.workspace.tree_history import TreeHistory
+
+from .call_effects import CallEffects
+from .own_git import OwnGit
+from .tree import InPlaceTree
+
+__all__ = ["InPlaceHistory", "PresentState"]
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS = 3
+_SOMEBODY_ELSES = (
+    DirectoryExpectedError,
+    DirectoryNotEmptyError,
+    FileChangedError,
+    FileMissingError,
+    PathExistsError,
+)
+"""What acting on a path raises if somebody else has just changed it, or what is above it."""
+
+
+class PresentState(TreeHistory):
+    """The tree of what is in the directory now, while others change it.
+
+    What vanishes while it is looked at is not there, and what cannot be read is nobody's
+    business.
+    """
+
+    def _kept(self, entry: DiskEntry) -> TreeEntry | None:
+        for n_left in reversed(range(_ATTEMPTS)):
+            try:
+                return super()._kept(entry)
+            except (FileMissingError, DirectoryExpectedError, ReadOnlyError):
+                return None
+            except LedgerError:  # it may have changed while it was read
+                if not n_left:
+                    raise
+        return None
+
+    def _below(self, prefix: WorkspacePath) -> dict[WorkspacePath, TreeEntry | None]:
+        try:
+            return super()._below(prefix)
+        except (FileMissingError, DirectoryExpectedError, ReadOnlyError):
+            return {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Token:
+    """A state: its tree, and how many effects of which call there were, with the last of them."""
+
+    history: InPlaceHistory
+    root: str
+    epoch: int
+    position: int
+    last: Effect | None
+
+    def is_at(self, root: str, effects: CallEffects) -> bool:
+        """Whether it is the present state."""
+        return (self.root, self.epoch, self.position) == (
+            root,
+            effects.epoch,
+            effects.position,
+        ) and self.last is effects.last
+
+
+class InPlaceHistory:
+    """Implements ``FilesHistory`` for the user's own directory.
+
+    Args:
+        tree: The directory.
+        present: Tells what is in it.
+        effects: What the call under way did.
+        store: Where contents are kept.
+        git: What belongs to the user's git.
+    """
+
+    def __init__(
+        self,
+        tree: InPlaceTree,
+        present: PresentState,
+        effects: CallEffects,
+        store: ObjectStore,
+        git: OwnGit,
+    ) -> None:
+        self.discarding: Callable[[str], None] | None = None
+        self._tree = tree
+        self._present = present
+        self._effects = effects
+        self._store = store
+        self._git = git
+        self._token = _Token(self, effects.base, effects.epoch, 0, None)
+
+    def snapshot(self) -> _Token:
+        """The present state, other people's changes included."""
+        root, effects = self._present.snapshot().root, self._effects
+        if not self._token.is_at(root, effects):
+            self._token = _Token(self, root, effects.epoch, effects.position, effects.last)
+        return self._token
+
+    def restore(self, token: object) -> None:
+        """Take back what was done since *token*; see rules 2 and 3.
+
+        Raises:
+            SnapshotError: If the token is not of this history; nothing changed.
+            FileChangedError: If the token is older than the last call and somebody changed a
+                path that would have to; nothing changed.
+            FilesystemError: If a path cannot be put back; the others were.
+        """
+        wanted = self._own(token)
+        effects = self._effects
+        if wanted.epoch != effects.epoch or not effects.is_ahead_of(wanted.position, wanted.last):
+            self.go_to(wanted.root, kept=wanted.root)
+            return
+        self._tell_discarding()
+        left = self._undo(wanted.position)
+        self._token = wanted
+        if left:
+            _log.warning("Left as somebody else changed it: %s", ", ".join(map(str, left)))
+
+    def go_to(self, root: str, *, kept: str) -> None:
+        """Make the directory what a tree has; raises as ``restore``."""
+        del kept  # what is replaced is part of the history
+        position = self._effects.position
+        try:
+            with _as_conflicts():
+                self._make(list(diff(self._store, self._effects.root(), root)))
+        except BaseException:
+            self._undo(position)
+            raise
+
+    def accept(self) -> None:
+        """Begin anew with the state of the last snapshot."""
+        self._git.refresh()
+        self._effects.begin(self._token.root)
+
+    def after_call(self) -> str:
+        """What was there before the call, and what it did."""
+        return self._effects.root()
+
+    def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
+        """The paths that differ between two tokens, in path order, with their contents."""
+        now = self.snapshot() if after is None else self._own(after)
+        changed = diff(self._store, self._own(before).root, now.root)
+        return tuple(file_changes(self._store, changed))
+
+    # After a crash
+
+    def put_back(self, root: str, *, kept: str | None) -> str:
+        """Undo what the journal says of a dead process's call, where our bytes still are."""
+        del kept
+        self._effects.base = root
+        unfinished = self._effects.recall()
+        self._finish(unfinished, undo=True)
+        changed = {effect.path for effect in self._effects.since(0)}
+        left = self._undo(0)
+        message = f"what it did to {len(changed - set(left))} paths was undone"
+        if left:
+            message += f"; left as somebody else changed them: {', '.join(map(str, left))}"
+        return message
+
+    def tidy(self, root: str) -> None:
+        """Remove unfinished files; nothing is undone."""
+        self._effects.base = root
+        self._finish(self._effects.recall(), undo=False)
+        self._effects.begin(root)
+
+    def _finish(self, unfinished: Iterable[WorkspacePath], *, undo: bool) -> None:
+        reasons = {
+            effect.path.parent / effect.temporary: effect
+            for effect in self._effects.since(0)
+            if effect.temporary
+        }
+        for path in unfinished:
+            try:
+                self._tree.finish(path, reasons.get(path), undo=undo)
+            except FilesystemError as error:
+                _log.warning("An unfinished file of a dead process stays: %s", error)
+
+    # Taking back
+
+    def _undo(self, position: int) -> list[WorkspacePath]:
+        """Take back the effects from *position* on; the paths that somebody else changed since.
+
+        Raises:
+            FilesystemError: If a path cannot be put back. The others were, and asking once more
+                tries it again.
+        """
+        undoing = _Undoing(self._tree, self._store, self._effects.since(position))
+        undoing.run()
+        if undoing.failures:
+            shown = "; ".join(str(error) for error in undoing.failures.values())
+            raise FilesystemError(
+                f"{len(undoing.failures)} paths could not be put back: {shown}",
+                hint="Mend what the system complains of, then recover the workspace.",
+            ) from next(iter(undoing.failures.values()))
+        self._effects.forget_since(position)
+        return sorted(undoing.left)
+
+    # Moving
+
+    def _make(self, steps: Sequence[TreeChange]) -> None:
+        for step in reversed(steps):
+            if step.before is not None and not _can_become(step.before, step.after):
+                self._tree.delete(step.path, recursive=False)
+        for step in steps:
+            if step.after is not None:
+                self._make_entry(step.path, step.after)
+
+    def _make_entry(self, path: WorkspacePath, entry: TreeEntry) -> None:
+        now = self._tree.content(path)
+        match entry.kind:
+            case FileKind.DIRECTORY:
+                self._tree.make_directory(path)
+            case FileKind.SYMLINK:
+                self._tree.make_symlink(path, _target(self._store, entry))
+            case FileKind.FILE:
+                if now is None:
+                    content = self._store.chunks(entry.id)
+                    self._tree.write_file(path, content, executable=entry.executable)
+                    return
+                if now.id != entry.id:
+                    self._tree.write_file(path, self._store.chunks(entry.id))
+                if now.executable != entry.executable:
+                    self._tree.set_executable(path, executable=entry.executable)
+
+    def _own(self, token: object) -> _Token:
+        if not isinstance(token, _Token) or token.history is not self:
+            raise SnapshotError("the files were asked for a snapshot that they did not make")
+        return token
+
+    def _tell_discarding(self) -> None:
+        """Have what the call did kept among what was thrown away, if that can be done."""
+        if self.discarding is None or not self._effects.position:
+            return
+        try:
+            self.discarding(self._effects.root())
+        except LedgerError as error:
+            _log.warning("What a restore replaces is not kept: %s", error)
+
+
+class _Undoing:
+    """Takes back effects, path by path.
+
+    Attributes:
+        left: The paths that somebody else changed.
+        failures: The paths that could not be put back, and why.
+    """
+
+    def __init__(self, tree: InPlaceTree, store: ObjectStore, effects: Sequence[Effect]) -> None:
+        self.left: set[WorkspacePath] = set()
+        self.failures: dict[WorkspacePath, WinkError] = {}
+        self._tree = tree
+        self._store = store
+        self._first: dict[WorkspacePath, Effect] = {}
+        self._ours: dict[WorkspacePath, list[TreeEntry | None]] = {}
+        for effect in effects:
+            self._first.setdefault(effect.path, effect)
+            self._ours.setdefault(effect.path, []).append(effect.after)
+
+    def run(self) -> None:
+        """Remove, then make, all that can be."""
+        for path in sorted(self._first, reverse=True):
+            with self._collecting(path):
+                self._clear(path, self._first[path].before)
+        for path in sorted(self._first.keys() - self.left - self.failures.keys()):
+            with self._collecting(path):
+                self._bring_back(path, self._first[path])
+
+    def _clear(self, path: WorkspacePath, wanted: TreeEntry | None) -> None:
+        """Remove what is ours and cannot become what was there."""
+        now = self._tree.content(path)
+        if now is None or same_content(now, wanted):
+            return
+        if not any(same_content(now, state) for state in self._ours[path]):
+            self.left.add(path)
+        elif not _can_become(now, wanted):
+            self._tree.delete(path, recursive=False)
+            self._ours[path].append(None)
+
+    def _bring_back(self, path: WorkspacePath, effect: Effect) -> None:
+        wanted, now = effect.before, self._tree.content(path)
+        if wanted is None:
+            return
+        if now is None and None not in self._ours[path]:
+            self.left.add(path)  # somebody else removed what we had made of it
+            return
+        if not same_content(now, wanted):
+            self._make(path, wanted)
+        there = self._tree.entry(path)
+        if there is not None and effect.mode not in (None, there.mode):
+            self._tree.set_permissions(path, effect.mode or 0)
+
+    def _make(self, path: WorkspacePath, wanted: TreeEntry) -> None:
+        match wanted.kind:
+            case FileKind.DIRECTORY:
+                self._tree.make_directory(path)
+            case FileKind.SYMLINK:
+                self._tree.make_symlink(path, _target(self._store, wanted))
+            case FileKind.FILE:
+                content = self._store.chunks(wanted.id)
+                self._tree.write_file(path, content, executable=wanted.executable)
+
+    @contextmanager
+    def _collecting(self, path: WorkspacePath) -> Generator[None]:
+        try:
+            yield
+        except _SOMEBODY_ELSES:
+            self.left.add(path)
+        except WinkError as error:
+            self.failures[path] = error
+
+
+def _can_become(now: TreeEntry, wanted: TreeEntry | None) -> bool:
+    """Whether the one is replaced by the other, rather than removed before."""
+    return wanted is not None and now.kind is wanted.kind and now.kind is not FileKind.SYMLINK
+
+
+def _target(store: ObjectStore, link: TreeEntry) -> str:
+    return store.read(link.id).decode("utf-8", "surrogateescape")
+
+
+@contextmanager
+def _as_conflicts() -> Generator[None]:
+    """Tell what somebody else put in the way as what it is."""
+    try:
+        yield
+    except FileChangedError:
+        raise
+    except _SOMEBODY_ELSES as error:
+        raise FileChangedError(f"{error.message}: somebody else changed it meanwhile") from error

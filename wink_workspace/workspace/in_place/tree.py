@@ -1,0 +1,510 @@
+"""Changing a directory in which other people work, too.
+
+Rule 1: before a path is changed, what it holds is compared with what we know to be there
+(``CallEffects``). What differs is somebody else's: ``FileChangedError``, and it is left alone.
+Rule 2: what is about to be done is planned, durably, before it is; also where an unfinished
+file will be.
+Rule 3: nobody is overwritten in between, either. A file is not replaced but exchanged, or set
+aside under a temporary name, looked at once more, and put back if it is not what it was.
+Rule 4: what could not be put back (pipes, sockets, devices) is not deleted.
+
+What is left: somebody who writes through a descriptor that he opened before the exchange, and
+after the second look, writes into a file that is gone, as with every program that replaces
+files. And on a filesystem that cannot exchange two names, rule 3 ends with the first look.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from types import TracebackType
+
+from wink_workspace.errors import (
+    FileChangedError,
+    FilesystemError,
+    ReadOnlyError,
+)
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.changes import ChangeTracker
+from wink_workspace.filesystem.disk.descriptors import (
+    TEMPORARY_PREFIX,
+    Listing,
+    Parts,
+    change_mode,
+    exchange_names,
+    rename_to_free,
+    telling,
+    temporary_name,
+    write_all,
+)
+from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.model import WriteMode
+from wink_workspace.filesystem.paths import ROOT
+from wink_workspace.ledger import (
+    SOME_DIRECTORY,
+    Effect,
+    KillPoint,
+    KillPoints,
+    ObjectStore,
+    TreeEntry,
+    no_kill_points,
+)
+from wink_workspace.workspace.contents import UNKNOWN_CONTENT, content_of, same_content
+
+from .call_effects import CallEffects
+from .own_git import OwnGit
+
+__all__ = ["InPlaceTree"]
+
+_log = logging.getLogger(__name__)
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_Found = tuple[DiskEntry, TreeEntry]
+
+
+class InPlaceTree(DiskTree):
+    """The entries below the user's own directory.
+
+    Args:
+        root: The directory.
+        effects: What was done to it, and what it held before.
+        store: Where contents are kept.
+        git: What belongs to the user's git.
+        tracker: Is told of every change made here.
+        durable: Wait until what is written would survive a loss of power.
+        kill_points: Told of each step.
+
+    Attributes:
+        before_change: Called before anything else is done to change something.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        effects: CallEffects,
+        store: ObjectStore,
+        git: OwnGit,
+        tracker: ChangeTracker | None = None,
+        durable: bool = False,
+        kill_points: KillPoints = no_kill_points,
+    ) -> None:
+        super().__init__(root, tracker=tracker, durable=durable, hidden=git)
+        self.before_change: Callable[[], None] = lambda: None
+        self._effects = effects
+        self._store = store
+        self._git = git
+        self._kill_points = kill_points
+
+    # Looking
+
+    def listings(
+        self,
+        path: WorkspacePath = ROOT,
+        *,
+        before: Callable[[Parts, int], None] | None = None,
+        unreadable: Callable[[Parts], None] | None = None,
+    ) -> Iterator[Listing]:
+        """As ``DiskTree.listings``; what cannot be read is passed over, as nobody's business."""
+        return super().listings(path, before=before, unreadable=unreadable or _pass_over)
+
+    def content(self, path: WorkspacePath) -> TreeEntry | None:
+        """What is at *path*, as the ledger would keep it."""
+        return content_of(self, self.entry(path))
+
+    def _checked(self, path: WorkspacePath) -> tuple[DiskEntry | None, TreeEntry | None]:
+        """What is at *path*; ``FileChangedError`` if it is not what we know."""
+        there = self.entry(path)
+        found = content_of(self, there)
+        if found == UNKNOWN_CONTENT:
+            raise FilesystemError(
+                f"{path} is a pipe, a socket or a device, which could not be put back",
+                hint="Leave it alone, or ask its owner to remove it.",
+            )
+        if not self._effects.is_ours(path, found):
+            raise _changed(path)
+        return there, found
+
+    def _checked_below(self, path: WorkspacePath) -> list[_Found]:
+        """*path* and all that is below it, parents first."""
+        there, found = self._checked(path)
+        if there is None or found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if there.kind is not FileKind.DIRECTORY:
+            return [(there, found)]
+        if self._git.holds_some(path.parts):
+            raise ReadOnlyError(f"{path} holds the user's git repository, so it has to stay")
+        below: list[_Found] = [(there, found)]
+        for entry in self.walk(path):
+            _, content = self._checked(entry.path)
+            if content is not None:
+                below.append((entry, content))
+        return below
+
+    # Changing, with the checks of a filesystem
+
+    def write_file(
+        self,
+        path: WorkspacePath,
+        content: Iterable[bytes],
+        *,
+        mode: WriteMode = "overwrite",
+        executable: bool | None = None,
+        permissions: int | None = None,
+    ) -> None:
+        """As ``DiskTree.write_file``; *permissions* are the mode of the file, whatever else."""
+        with self._beginning(path), self._parent(path) as directory:
+            there, before = self._checked(path)
+            _check_writable(there, mode)
+            if permissions is None:
+                permissions = _permissions(there, executable)
+            with _Staged(self, path, directory) as (temporary, file):
+                if mode == "append" and there is not None:
+                    self._copy(path.name, directory, file)
+                for piece in content:
+                    write_all(file, piece)
+                self._adopt(file, path.name if there is not None else None, directory)
+                os.lseek(file, 0, os.SEEK_SET)
+                blob = self._store.write_blob_from(file)
+                os.fchmod(file, permissions)
+                self._sync(file)
+                after = TreeEntry(FileKind.FILE, blob, executable=bool(permissions & 0o100))
+                effect = Effect(path, before, after, _mode_of(there), temporary)
+                with _Doing(self, [effect]):
+                    self._put(effect, directory)
+            self._sync_directory(directory)
+
+    def make_directory(self, path: WorkspacePath) -> None:
+        """As ``DiskTree.make_directory``."""
+        with (
+            self._beginning(path, below=True),
+            _Doing(self, [self._making(path, SOME_DIRECTORY)]),
+        ):
+            super().make_directory(path)
+            self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+
+    def make_symlink(self, path: WorkspacePath, target: str) -> None:
+        """As ``DiskTree.make_symlink``."""
+        with self._beginning(path):
+            blob = self._store.write_blob(target.encode("utf-8", "surrogateescape"))
+            with _Doing(self, [self._making(path, TreeEntry(FileKind.SYMLINK, blob))]):
+                super().make_symlink(path, target)
+                self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+
+    def set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
+        """As ``DiskTree.set_executable``; of several hard links, the others keep what they have."""
+        with self._beginning(path):
+            there, before = self._checked(path)
+            if there is None or before is None or before.kind is not FileKind.FILE:
+                super().set_executable(path, executable=executable)  # which refuses
+            elif there.n_links > 1:
+                with self.open(path) as file:
+                    content = file.read()
+                self.write_file(path, (content,), permissions=_with_bit(there.mode, executable))
+            else:
+                after = TreeEntry(FileKind.FILE, before.id, executable=executable)
+                with _Doing(self, [Effect(path, before, after, there.mode)]):
+                    super().set_executable(path, executable=executable)
+                    self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+
+    def delete(self, path: WorkspacePath, *, recursive: bool) -> None:
+        """As ``DiskTree.delete``; of a directory, all or nothing."""
+        with self._beginning(path, below=True):
+            doomed = self._checked_below(path)
+            if len(doomed) > 1 and not recursive:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+            effects = [self._removing(entry, content) for entry, content in reversed(doomed)]
+            with _Doing(self, effects):
+                for effect in effects:
+                    self._remove(effect)
+
+    def move(self, source: WorkspacePath, destination: WorkspacePath) -> None:
+        """As ``DiskTree.move``."""
+        if source == destination:
+            return
+        with (
+            self._beginning(destination, below=True),
+            self._beginning(source, below=True),
+            self._parent(source) as old,
+            telling(destination),
+            self._parent(destination) as new,
+        ):
+            moved = self._checked_below(source)
+            replaced, before = self._checked(destination)
+            aside = self._begin_file(destination.parent) if replaced is not None else ""
+            goes = [Effect(at.path, found, None, _mode_of(at)) for at, found in moved]
+            comes = [
+                Effect(effect.path.moved(source, destination), None, effect.before)
+                for effect in goes
+            ]
+            comes[0] = Effect(destination, before, goes[0].before, _mode_of(replaced), aside)
+            with _Doing(self, [*goes, *comes]):
+                if aside:
+                    self._set_aside(comes[0], new)
+                try:
+                    rename_to_free(source.name, old, destination.name, new)
+                except OSError:
+                    if aside:
+                        rename_to_free(aside, new, destination.name, new)
+                    raise
+                self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+                if aside:
+                    os.unlink(aside, dir_fd=new)
+            self._sync_directory(new)
+            self._sync_directory(old)
+
+    # For those who put back what a call did
+
+    def set_permissions(self, path: WorkspacePath, mode: int) -> None:
+        """Give a file or a directory of ours its former permissions."""
+        with telling(path), self._changing(path), self._parent(path) as directory:
+            change_mode(path.name, directory, lambda _: mode)
+
+    def finish(self, path: WorkspacePath, effect: Effect | None, *, undo: bool) -> None:
+        """Settle a file that a dead process left unfinished, or set aside for *effect*.
+
+        With *undo*, what was set aside takes its place again. So does, in any case, what
+        somebody else had put there the moment before, and was set aside unseen.
+        """
+        found = self.content(path)
+        if found is None or not path.name.startswith(TEMPORARY_PREFIX):
+            return
+        with telling(path), self._changing(path), self._parent(path) as directory:
+            if effect is not None and self._belongs_back(found, effect, undo=undo):
+                with self._changing(effect.path):
+                    self._give_back(effect, path, directory)
+            else:
+                os.unlink(path.name, dir_fd=directory)
+
+    def _belongs_back(self, found: TreeEntry, effect: Effect, *, undo: bool) -> bool:
+        if same_content(found, effect.after):
+            return False
+        return undo or not self._effects.is_ours(effect.path, found)
+
+    def _give_back(self, effect: Effect, path: WorkspacePath, directory: int) -> None:
+        there = self.content(effect.path)
+        if there is None:
+            rename_to_free(path.name, directory, effect.path.name, directory)
+        elif same_content(there, effect.after):
+            os.replace(path.name, effect.path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        else:
+            _log.warning("%s is an earlier version of %s, by somebody else", path, effect.path)
+
+    # Steps
+
+    def _beginning(self, path: WorkspacePath, *, below: bool = False) -> _Beginning:
+        changing = self._changing(path, below=below)  # which refuses what is hidden
+        self.before_change()
+        return _Beginning(path, changing)
+
+    def _begin_file(self, directory: WorkspacePath) -> str:
+        """A name for an unfinished file, of which all are told that have to be."""
+        name = temporary_name()
+        self._effects.begin_file(directory / name)
+        if self.tracker is not None:
+            self.tracker.expect(name)
+        return name
+
+    def _making(self, path: WorkspacePath, after: TreeEntry) -> Effect:
+        _, before = self._checked(path)
+        if before is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        return Effect(path, None, after)
+
+    def _removing(self, entry: DiskEntry, content: TreeEntry) -> Effect:
+        is_directory = entry.kind is FileKind.DIRECTORY
+        aside = "" if is_directory else self._begin_file(entry.path.parent)
+        return Effect(entry.path, content, None, _mode_of(entry), aside)
+
+    def _put(self, effect: Effect, directory: int) -> None:
+        """Let the finished file have its name."""
+        name, temporary = effect.path.name, effect.temporary
+        try:
+            if effect.before is None:
+                rename_to_free(temporary, directory, name, directory)
+                self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+                return
+            if not exchange_names(temporary, name, directory):
+                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+                return
+        except (FileExistsError, FileNotFoundError) as error:
+            raise _changed(effect.path) from error
+        self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+        try:
+            self._check_aside(effect)
+            os.unlink(temporary, dir_fd=directory)
+        except Exception:
+            exchange_names(temporary, name, directory)
+            raise
+
+    def _remove(self, effect: Effect) -> None:
+        with telling(effect.path), self._parent(effect.path) as directory:
+            if effect.before == SOME_DIRECTORY:
+                self._remove_directory(effect.path, directory)
+            else:
+                self._set_aside(effect, directory)
+                self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+                os.unlink(effect.temporary, dir_fd=directory)
+            self._sync_directory(directory)
+
+    def _remove_directory(self, path: WorkspacePath, directory: int) -> None:
+        try:
+            os.rmdir(path.name, dir_fd=directory)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            raise _changed(path) from error
+
+    def _set_aside(self, effect: Effect, directory: int) -> None:
+        """Give what an effect removes its temporary name, unless it is somebody else's."""
+        name, temporary = effect.path.name, effect.temporary
+        try:
+            rename_to_free(name, directory, temporary, directory)
+        except FileNotFoundError as error:
+            raise _changed(effect.path) from error
+        try:
+            self._check_aside(effect)
+        except Exception:
+            rename_to_free(temporary, directory, name, directory)
+            raise
+
+    def _check_aside(self, effect: Effect) -> None:
+        found = self.content(effect.path.parent / effect.temporary)
+        if not same_content(found, effect.before):
+            raise _changed(effect.path)
+
+    def _adopt(self, file: int, replaced: str | None, directory: int) -> None:
+        """Give what root makes the owner of what it replaces, or of the directory."""
+        if os.geteuid() == 0:
+            like = os.fstat(directory)
+            if replaced is not None:
+                like = os.stat(replaced, dir_fd=directory, follow_symlinks=False)
+            os.fchown(file, like.st_uid, like.st_gid)
+
+    # Used by the blocks below
+
+    def begin_staging(self, path: WorkspacePath) -> str:
+        """The name of a new file beside *path*."""
+        return self._begin_file(path.parent)
+
+    def plan(self, effects: Sequence[Effect]) -> None:
+        """Note what is about to be done."""
+        self._effects.plan(effects)
+        self._kill_points(KillPoint.EFFECT_PLANNED)
+
+    def done(self, effects: Sequence[Effect]) -> None:
+        """Note that it was."""
+        self._effects.confirm(effects)
+        self._kill_points(KillPoint.EFFECT_DONE)
+
+    def failed(self, effects: Sequence[Effect]) -> None:
+        """Note what of it was not; the rest stays in doubt."""
+        undone: list[Effect] = []
+        for effect in effects:
+            with suppress(FilesystemError):
+                if same_content(self.content(effect.path), effect.before):
+                    undone.append(effect)
+        self._effects.retract(undone)
+
+
+# No generators: one that Ctrl-C leaves suspended would end when somebody lets go of a traceback.
+
+
+class _Beginning(AbstractContextManager[None]):
+    """Tells the errors of a change in this package's terms, and notes it for the tracker."""
+
+    def __init__(self, path: WorkspacePath, changing: AbstractContextManager[None]) -> None:
+        self._changing = changing
+        self._telling = telling(path)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._changing.__exit__(kind, error, trace)
+        self._telling.__exit__(kind, error, trace)
+
+
+class _Staged(AbstractContextManager[tuple[str, int]]):
+    """A new file beside a path, closed in the end and removed if the block raises."""
+
+    def __init__(self, tree: InPlaceTree, path: WorkspacePath, directory: int) -> None:
+        self._directory = directory
+        self._name = tree.begin_staging(path)
+        self._file = os.open(self._name, _NEW, 0o600, dir_fd=directory)
+
+    def __enter__(self) -> tuple[str, int]:
+        return self._name, self._file
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._file)
+        if error is not None:
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=self._directory)
+
+
+class _Doing(AbstractContextManager[None]):
+    """Has effects planned before the block, and what came of them noted after it."""
+
+    def __init__(self, tree: InPlaceTree, effects: Sequence[Effect]) -> None:
+        self._tree = tree
+        self._effects = effects
+
+    def __enter__(self) -> None:
+        self._tree.plan(self._effects)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._tree.done(self._effects)
+        elif isinstance(error, Exception):  # after Ctrl-C, there is no time to look
+            self._tree.failed(self._effects)
+
+
+def _pass_over(parts: Parts) -> None:
+    del parts
+
+
+def _changed(path: WorkspacePath) -> FileChangedError:
+    return FileChangedError(f"{path} was changed by somebody else meanwhile")
+
+
+def _check_writable(there: DiskEntry | None, mode: WriteMode) -> None:
+    if there is None:
+        return
+    if mode == "create":
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    if there.kind is FileKind.DIRECTORY:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
+def _permissions(there: DiskEntry | None, executable: bool | None) -> int:
+    if executable is None and there is not None and there.kind is FileKind.FILE:
+        return there.mode & 0o777
+    return 0o755 if executable else 0o644
+
+
+def _with_bit(mode: int, executable: bool) -> int:
+    return mode | 0o100 | (mode & 0o444) >> 2 if executable else mode & ~0o111
+
+
+def _mode_of(there: DiskEntry | None) -> int | None:
+    if there is None or there.kind is FileKind.SYMLINK:
+        return None
+    return there.mode

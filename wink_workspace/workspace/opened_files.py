@@ -1,0 +1,151 @@
+"""The files of an open workspace, with what knows what moved in them and what they held before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from wink_workspace.clock import Clock
+from wink_workspace.errors import EntryMissingError, UsageError
+from wink_workspace.filesystem import DiskFilesystem
+from wink_workspace.filesystem.changes import ChangeTracker
+from wink_workspace.filesystem.changes.scan import open_tracker
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.ledger import KillPoints, LineWriter, LogEntry, no_kill_points
+
+from .config import WorkspaceConfig
+from .histories import CopyHistory, FilesHistory
+from .in_place.call_effects import CallEffects
+from .in_place.filesystem import InPlaceFilesystem
+from .in_place.history import InPlaceHistory, PresentState
+from .in_place.own_git import OwnGit, refuse_repository
+from .in_place.tree import InPlaceTree
+from .last_seen import load_last_seen
+from .storage import WorkspaceFolder, WorkspaceInfo
+
+__all__ = ["OpenedFiles", "open_copy", "open_in_place"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFiles:
+    """The parts; ``close`` lets go of them.
+
+    ``take_in`` is to be told how to take in what others changed, before something is changed
+    outside of any call.
+    """
+
+    tree: DiskTree
+    tracker: ChangeTracker
+    history: FilesHistory
+    filesystem: DiskFilesystem
+    take_in: Callable[[Callable[[], object]], None] = lambda _: None
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self.tree.close()
+        self.tracker.close()
+
+
+def open_copy(
+    folder: WorkspaceFolder, writer: LineWriter, *, config: WorkspaceConfig, clock: Clock
+) -> OpenedFiles:
+    """The files of a copy, which is ours alone."""
+    index, root = load_last_seen(folder.index, (entry.files for entry in writer.log())) or (
+        None,
+        _head(writer).files,
+    )
+    tracker = open_tracker(
+        folder.files, index=index, force_scan=config.force_scan, lift_modes=True, clock=clock
+    )
+    try:
+        tree = DiskTree(folder.files, tracker=tracker, lift_modes=True, durable=config.durable)
+    except BaseException:
+        tracker.close()
+        raise
+    history = CopyHistory(tree, tracker, writer.store, root=root)
+    filesystem = DiskFilesystem(tree, history=history, limits=config.limits, clock=clock)
+    return OpenedFiles(tree, tracker, history, filesystem)
+
+
+def open_in_place(
+    folder: WorkspaceFolder,
+    writer: LineWriter,
+    *,
+    config: WorkspaceConfig,
+    clock: Clock,
+    kill_points: KillPoints = no_kill_points,
+) -> OpenedFiles:
+    """The files of the user's own directory.
+
+    Raises:
+        UsageError: If it is not there any more, or is not the one that it was.
+    """
+    check_directory(folder.info())
+    git = OwnGit(folder.files)
+    head = _head(writer)
+    index, root = load_last_seen(folder.index, (entry.files for entry in writer.log())) or (
+        None,
+        head.files,
+    )
+    tracker = open_tracker(
+        folder.files, index=index, force_scan=config.force_scan, hidden=git, clock=clock
+    )
+    effects = CallEffects(writer.store, writer.effects, base=head.files)
+    try:
+        tree = InPlaceTree(
+            folder.files,
+            effects=effects,
+            store=writer.store,
+            git=git,
+            tracker=tracker,
+            durable=config.durable,
+            kill_points=kill_points,
+        )
+    except BaseException:
+        tracker.close()
+        raise
+    present = PresentState(tree, tracker, writer.store, root=root)
+    history = InPlaceHistory(tree, present, effects, writer.store, git)
+    filesystem = InPlaceFilesystem(
+        tree, history=history, git=git, limits=config.limits, clock=clock
+    )
+
+    def take_in(absorb: Callable[[], object]) -> None:
+        def before_change() -> None:
+            if not writer.has_begun and history.snapshot().root != history.after_call():
+                absorb()
+
+        tree.before_change = before_change
+
+    return OpenedFiles(tree, tracker, history, filesystem, take_in)
+
+
+def check_directory(info: WorkspaceInfo) -> None:
+    """Raise ``UsageError`` if the directory of a workspace in place is not what it was."""
+    place = Path(info.source)
+    hint = (
+        "Put it back where it was, or remove the workspace, which deletes its history and no "
+        "file of yours."
+    )
+    try:
+        inode = place.stat().st_ino if place.is_dir() else None
+    except OSError:
+        inode = None
+    if inode is None:
+        raise UsageError(
+            f"the directory {place}, in which the workspace {info.id} is, is not there any more",
+            hint=hint,
+        )
+    if inode != info.inode:
+        raise UsageError(
+            f"{place} is another directory than the one in which the workspace {info.id} is",
+            hint=hint,
+        )
+    refuse_repository(place)
+
+
+def _head(writer: LineWriter) -> LogEntry:
+    if writer.head is None:
+        raise EntryMissingError("this workspace has no history")
+    return writer.head
