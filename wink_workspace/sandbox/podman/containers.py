@@ -36,6 +36,9 @@ __all__ = [
     "Host",
     "LiveContainer",
     "container_spec",
+    "kill_first_process",
+    "new_name",
+    "remove",
     "sweep",
 ]
 
@@ -292,6 +295,19 @@ class Container:
         if started is None:
             raise SandboxError(f"the container {self.name} ended at once")
         return LiveContainer(self.name, pid, started)
+
+    def exit_code(self) -> int:
+        """How its first process ended, which is waited for."""
+        try:
+            code = self._service.request(
+                "POST",
+                f"/containers/{self.id}/wait",
+                params={"condition": "stopped"},
+                timeout_s=self._timeout_s,
+            )
+        except EngineError as error:
+            raise SandboxError(f"the container {self.name} is lost: {error.message}") from error
+        return int(code)
 
     def end(self) -> None:
         """Kill all that is in it and remove it; one that is gone is no error."""

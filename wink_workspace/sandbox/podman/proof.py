@@ -29,22 +29,27 @@ _MOST_LINES: Final = 100
 
 
 def prove(
-    run: Callable[[str, Mapping[str, str]], str], config: PodmanConfig, host: Host
+    run: Callable[[str, Mapping[str, str]], str],
+    config: PodmanConfig,
+    host: Host,
+    *,
+    in_shell: bool = False,
 ) -> WallReport:
     """Try all that is forbidden.
 
     Args:
-        run: Runs Python code inside, with variables, and gives what it printed.
+        run: Runs a program inside, with variables, and gives what it printed.
         config: What is forbidden.
         host: What of it the machine can forbid.
+        in_shell: Whether the program is one of shell, not of Python: there are fewer attempts
+            then, as a shell can do less.
     """
     with_network = config.network == "none"
-    expected = [*probes.FILES_AND_PROCESSES, *(probes.NETWORK if with_network else ())]
+    expected = _names(in_shell=in_shell, with_network=with_network)
     with _bait(with_network=with_network) as bait:
-        printed = run(_source(), bait.variables)
+        printed = run(_SHELL if in_shell else _source(), bait.variables)
         reported = dict(_reported(printed))
-        names = [attempt.__name__.replace("_", " ") for attempt in expected]
-        tried = [reported.get(name, Probe(name, False, "no answer")) for name in names]
+        tried = [reported.get(name, Probe(name, False, "no answer")) for name in expected]
         tried.append(bait.taken())
     return WallReport(layers(config, host), tuple(tried))
 
@@ -84,6 +89,13 @@ def layers(config: PodmanConfig, host: Host) -> tuple[Layer, ...]:
     )
 
 
+def _names(*, in_shell: bool, with_network: bool) -> list[str]:
+    if in_shell:
+        return [*_SHELL_NAMES, *(_SHELL_NETWORK if with_network else ())]
+    attempts = [*probes.FILES_AND_PROCESSES, *(probes.NETWORK if with_network else ())]
+    return [attempt.__name__.replace("_", " ") for attempt in attempts]
+
+
 def _source() -> str:
     return Path(probes.__file__).read_text(encoding="utf-8")
 
@@ -99,6 +111,69 @@ def _reported(printed: str) -> Iterator[tuple[str, Probe]]:
                 yield name, Probe(name, stopped, detail)
             case _:
                 continue
+
+
+_SHELL_NAMES: Final = (
+    "work in the workspace",
+    "write outside the workspace",
+    "read files of the host",
+    "gain rights",
+    "use forbidden system calls",
+    "see other processes",
+    "make devices",
+    "change the kernel",
+)
+_SHELL_NETWORK: Final = ("find an interface", "find a route")
+_SHELL: Final = r"""
+say() { printf '["%s", %s, "%s"]\n' "$1" "$2" "$3"; }
+ended() { if [ -z "$2" ]; then say "$1" true "refused"; else say "$1" false "$2"; fi; }
+writes() {
+    found=
+    for file in "$@"; do if (: > "$file") 2>/dev/null; then found="$found $file"; fi; done
+    echo "$found"
+}
+if [ "$(writes /workspace/.wink-probe)" ] && rm /workspace/.wink-probe; then found=
+else found="a command cannot write to the workspace"; fi
+ended "work in the workspace" "$found"
+ended "write outside the workspace" "$(writes /.p /etc/.p /usr/.p /root/.p /var/tmp/.p /run/.p)"
+found=
+for file in "$WINK_CANARY" "/proc/1/root$WINK_CANARY" "/workspace/..$WINK_CANARY"; do
+    if (read -r line < "$file") 2>/dev/null; then found="$found $file"; fi
+done
+ended "read files of the host" "$found"
+found= filter="no filter of system calls"
+while read -r name value rest; do
+    case "$name $value" in
+        "CapEff: 0000000000000000"|"CapPrm: 0000000000000000") ;;
+        CapEff:*|CapPrm:*) found="$found $name $value" ;;
+        "NoNewPrivs: 0") found="$found programs may gain rights" ;;
+        "Uid: 0") found="$found the command is root" ;;
+        "Seccomp: 2") filter= ;;
+    esac
+done < /proc/self/status
+ended "gain rights" "$found"
+ended "use forbidden system calls" "$filter"
+found=
+for folder in /proc/[0-9]*; do
+    read -r name 2>/dev/null < "$folder/comm" || continue
+    case "$name" in catatonit|podman-init|sh|busybox) ;; *) found="$found $name" ;; esac
+done
+ended "see other processes" "$found"
+if mknod /tmp/.p c 1 1 2>/dev/null; then found="devices can be made"; else found=; fi
+ended "make devices" "$found"
+settings="/proc/sys/kernel/hostname /proc/sysrq-trigger /sys/kernel/uevent_helper"
+ended "change the kernel" "$(writes $settings)"
+found=
+while read -r name rest; do
+    case "$name" in Inter-*|face*|lo:*) ;; *) found="$found $name" ;; esac
+done < /proc/net/dev
+ended "find an interface" "$found"
+found=
+while read -r name rest; do
+    case "$name" in Iface) ;; *) found="$found $name" ;; esac
+done < /proc/net/route
+ended "find a route" "$found"
+"""
 
 
 class _Bait:

@@ -1,6 +1,6 @@
 """Runs commands inside the container, for the host at the other end of its standard streams.
 
-This file is handed to the container's Python as a whole: it imports nothing of ours, works on
+This file is sent to the container's Python as a whole: it imports nothing of ours, works on
 Python 3.8 and later, and keeps what it imports small, as it is forked for every command.
 
 It is the container's first process. So whatever a command leaves behind becomes its child, it
@@ -512,7 +512,7 @@ def tell_error() -> None:
     import traceback
 
     kind, error, trace = sys.exc_info()
-    own = __file__ if "__file__" in globals() else "<string>"
+    own = tell_error.__code__.co_filename
     while trace is not None and trace.tb_frame.f_code.co_filename == own:
         trace = trace.tb_next
     sys.stdout.flush()

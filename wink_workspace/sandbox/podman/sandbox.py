@@ -17,9 +17,9 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
@@ -39,13 +39,23 @@ from wink_workspace.sandbox.protocol import (
     OutputObserver,
     PythonRequest,
     Sandbox,
+    StreamName,
 )
 from wink_workspace.sandbox.walls import WallReport
 
 from . import leftovers
 from .capture import Capture, Publish
 from .config import PodmanConfig
-from .containers import Container, Host, container_spec, new_name, remove, sweep
+from .containers import (
+    Container,
+    Host,
+    LiveContainer,
+    container_spec,
+    new_name,
+    remove,
+    sweep,
+)
+from .direct import DirectRunner
 from .disk_watch import DiskWatch, Usage
 from .frames import Kind, request_payload
 from .proof import prove
@@ -55,6 +65,20 @@ from .stream import Ending, Limits, Ready, RunnerStream
 __all__ = ["PodmanSandbox", "SandboxPlace"]
 
 _log = logging.getLogger(__name__)
+
+_BOOT: Final = (
+    "python3",
+    "-I",
+    "-c",
+    (
+        "import os, sys\n"
+        "source, left = b'', int(sys.argv[2])\n"
+        "while left > len(source):\n"
+        "    source += os.read(0, left - len(source)) or os._exit(0)\n"
+        "exec(compile(source, '<runner>', 'exec'))"
+    ),
+)
+"""Reads the runner from the stream: as an argument, every listing of processes would show it."""
 
 _PROOF_TIMEOUT_S: Final = 60.0
 _PROOF_BYTES: Final = 65_536
@@ -91,15 +115,78 @@ class SandboxPlace:
     changed: Callable[[], tuple[int, int]] | None = None
 
 
-@dataclass(slots=True)
-class _Live:
-    """A container that is up and proven."""
+class _Commands(Protocol):
+    """What runs commands: one container for all, or one for each."""
 
-    container: Container
-    stream: RunnerStream
-    ready: Ready
-    end: Callable[[], object]
-    report: WallReport = field(default_factory=WallReport)
+    @property
+    def shell(self) -> str: ...
+
+    def run(
+        self,
+        request: ExecRequest | PythonRequest,
+        env: Mapping[str, str],
+        limits: Limits,
+        sink: Callable[[StreamName, bytes], None],
+    ) -> Ending: ...
+
+    def end(self) -> None: ...
+
+
+class _Warm:
+    """Runs commands in one container, by the runner inside of it."""
+
+    def __init__(self, stream: RunnerStream, ready: Ready, end: Callable[[], object]) -> None:
+        self._stream = stream
+        self._end = end
+        self.shell = ready.shell or "/bin/sh"
+
+    def run(
+        self,
+        request: ExecRequest | PythonRequest,
+        env: Mapping[str, str],
+        limits: Limits,
+        sink: Callable[[StreamName, bytes], None],
+    ) -> Ending:
+        kind = Kind.RUN if isinstance(request, ExecRequest) else Kind.PYTHON
+        payload = _payload(request, env)
+        return self._stream.run(kind, payload, stdin=request.stdin, limits=limits, sink=sink)
+
+    def end(self) -> None:
+        self._end()
+        self._stream.close()  # not before: the engine would remove it by itself, more slowly
+
+
+class _Cold:
+    """Runs each command in a container of its own, for images without Python."""
+
+    shell = "/bin/sh"
+
+    def __init__(self, runner: DirectRunner) -> None:
+        self._runner = runner
+
+    def run(
+        self,
+        request: ExecRequest | PythonRequest,
+        env: Mapping[str, str],
+        limits: Limits,
+        sink: Callable[[StreamName, bytes], None],
+    ) -> Ending:
+        if isinstance(request, PythonRequest):
+            raise SandboxUnavailableError(
+                f"the image {self._runner.config.image} has no Python",
+                hint="Run a program that it has, or use an image with Python.",
+            )
+        return self._runner.run(
+            request.argv,
+            cwd=str(parse_path(request.cwd)),
+            env=env,
+            stdin=request.stdin,
+            limits=limits,
+            sink=sink,
+        )
+
+    def end(self) -> None:
+        pass
 
 
 class PodmanSandbox(Sandbox):
@@ -132,39 +219,39 @@ class PodmanSandbox(Sandbox):
         self._service = service
         self._clock = clock
         self._lock = threading.RLock()
-        self._live: _Live | None = None
+        self._commands: _Commands | None = None
+        self._report = WallReport()
         self._closed = False
 
     @property
     def report(self) -> WallReport:
         """Which walls are up, and what was tried against them; starts the container."""
         with self._lock:
-            return self._opened().report
+            self._opened()
+            return self._report
 
     @property
     def shell(self) -> tuple[str, ...]:
         """``bash`` if the image has it, else ``sh``."""
         with self._lock:
-            return (self._opened().ready.shell or "/bin/sh", "-c")
+            return (self._opened().shell, "-c")
 
     def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
         """Run a command to its end; see ``Sandbox.run``."""
-        arguments = [argument.encode("utf-8", "surrogateescape") for argument in request.argv]
-        if not arguments or not arguments[0]:
+        if not request.argv or not request.argv[0]:
             raise UsageError("there is no program to run", hint="Give at least its name.")
-        if any(len(argument) > _MOST_ARGUMENT_BYTES for argument in arguments):
+        if any(len(argument) > _MOST_ARGUMENT_BYTES for argument in _arguments(request)):
             raise UsageError(
                 f"an argument is longer than {_MOST_ARGUMENT_BYTES:,} bytes",
                 hint="Write it to a file and let the command read that.",
             )
-        return self._done(Kind.RUN, arguments, request, observer)
+        return self._done(request, observer)
 
     def evaluate(
         self, request: PythonRequest, *, observer: OutputObserver | None = None
     ) -> ExecResult:
         """Run Python code as a program of its own, in a warm interpreter; see ``Sandbox``."""
-        code = request.code.encode("utf-8", "surrogatepass")
-        return self._done(Kind.PYTHON, [code], request, observer)
+        return self._done(request, observer)
 
     def close(self) -> None:
         """End the container with everything in it. Once is enough."""
@@ -175,16 +262,12 @@ class PodmanSandbox(Sandbox):
     # One command
 
     def _done(
-        self,
-        kind: Kind,
-        arguments: list[bytes],
-        request: ExecRequest | PythonRequest,
-        observer: OutputObserver | None,
+        self, request: ExecRequest | PythonRequest, observer: OutputObserver | None
     ) -> ExecResult:
-        payload = self._payload(arguments, request)
-        timeout_s = min(request.timeout_s, self.config.longest_timeout_s)
+        env = {**_VARIABLES, **self.config.env, **request.env}
+        self._check(request, env)
         with self._lock:
-            live = self._opened()
+            commands = self._opened()
             capture = Capture(
                 limit_bytes=request.output_bytes,
                 file_bytes=self.config.output_file_bytes,
@@ -192,26 +275,26 @@ class PodmanSandbox(Sandbox):
                 observer=observer,
             )
             disk = DiskWatch(self._place.files, most=self._most)
+            limits = Limits(
+                min(request.timeout_s, self.config.longest_timeout_s), self._watch(capture, disk)
+            )
             with self._ended_if_broken():
                 try:
                     started_s = self._clock.monotonic_s()
-                    ending = live.stream.run(
-                        kind,
-                        payload,
-                        stdin=request.stdin,
-                        limits=Limits(timeout_s, self._watch(capture, disk)),
-                        sink=capture,
-                    )
+                    ending = commands.run(request, env, limits, capture)
                     duration_s = self._clock.monotonic_s() - started_s
                     return self._result(ending, capture, duration_s, request)
                 finally:
                     capture.discard()
 
-    def _payload(self, arguments: list[bytes], request: ExecRequest | PythonRequest) -> bytes:
-        cwd = parse_path(request.cwd)
-        env = {**_VARIABLES, **self.config.env, **request.env}
-        if any("\0" in text or "=" in name for name, text in env.items()) or any(
-            b"\0" in argument for argument in arguments
+    def _check(self, request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> None:
+        """Refuse what no command can be."""
+        payload = _payload(request, env)
+        if any("=" in name for name in env) or b"\0" in b"".join(
+            (
+                *_arguments(request),
+                *(f"{name}{value}".encode("utf-8", "replace") for name, value in env.items()),
+            )
         ):
             raise UsageError("a command cannot hold a NUL", hint="Leave out the '\\0'.")
         if len(request.stdin) > self.config.stdin_bytes:
@@ -219,15 +302,11 @@ class PodmanSandbox(Sandbox):
                 f"the input has {len(request.stdin):,} bytes, {self.config.stdin_bytes:,} allowed",
                 hint="Write it to a file and let the command read that.",
             )
-        payload = request_payload(
-            cwd=str(cwd), env=env, stdin_bytes=len(request.stdin), arguments=arguments
-        )
         if len(payload) > _MOST_REQUEST_BYTES:
             raise UsageError(
                 f"the command has {len(payload):,} bytes, {_MOST_REQUEST_BYTES:,} allowed",
                 hint="Write it to a file and run that.",
             )
-        return payload
 
     @property
     def _most(self) -> Usage:
@@ -289,8 +368,8 @@ class PodmanSandbox(Sandbox):
 
     # The container
 
-    def _opened(self) -> _Live:
-        """The container, started and proven now if there is none.
+    def _opened(self) -> _Commands:
+        """What runs commands, started and proven now if it is not there.
 
         Raises:
             SandboxUnavailableError: If it cannot be started.
@@ -299,11 +378,11 @@ class PodmanSandbox(Sandbox):
         """
         if self._closed:
             raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
-        if self._live is None:
-            self._live = self._started()
-        return self._live
+        if self._commands is None:
+            self._commands = self._started()
+        return self._commands
 
-    def _started(self) -> _Live:
+    def _started(self) -> _Commands:
         if self._service is None:
             environment = self._environment or Environment.from_os()
             self._service = shared_service(environment, clock=self._clock)
@@ -312,13 +391,27 @@ class PodmanSandbox(Sandbox):
         with suppress(SandboxError):  # what others left is no reason not to work
             sweep(service)
         host = Host.of(service)
+        try:
+            commands: _Commands = self._warm(service, host)
+        except _NoPythonError:
+            commands = self._cold(service, host)
+        try:
+            self._report = self._proven(commands, host)
+        except BaseException:
+            commands.end()
+            raise
+        return commands
+
+    def _warm(self, service: PodmanService, host: Host) -> _Warm:
+        """A container whose first process is the runner; ``_NoPythonError`` if there is none."""
         name = new_name()
+        source = _runner_source()
         spec = container_spec(
             self.config,
             host=host,
             name=name,
             workspace=self._place.files,
-            command=("python3", "-I", "-c", _runner_source(), str(self.config.user_id)),
+            command=(*_BOOT, str(self.config.user_id), str(len(source))),
         )
         end = weakref.finalize(self, _end_container, service, name, self._place.notes, os.getpid())
         try:
@@ -327,33 +420,47 @@ class PodmanSandbox(Sandbox):
             container.start()
             if self._place.notes is not None:
                 leftovers.note(self._place.notes, container.live())
-            ready = stream.ready(self.config.start_timeout_s)
-            live = _Live(container, stream, ready, end)
-            live.report = self._proven(live, host)
+            ready = stream.ready(source, self.config.start_timeout_s)
+        except SandboxUnavailableError as error:
+            end()
+            if _lacks_python(error):
+                raise _NoPythonError from error
+            raise
         except BaseException:
             end()
             raise
-        return live
+        return _Warm(stream, ready, end)
 
-    def _proven(self, live: _Live, host: Host) -> WallReport:
-        def run(code: str, variables: Mapping[str, str]) -> str:
+    def _cold(self, service: PodmanService, host: Host) -> _Cold:
+        notes = self._place.notes
+
+        def noted(container: LiveContainer | None) -> None:
+            if notes is not None:
+                leftovers.forget(notes) if container is None else leftovers.note(notes, container)
+
+        return _Cold(
+            DirectRunner(service, self.config, host, self._place.files, noted, self._clock)
+        )
+
+    def _proven(self, commands: _Commands, host: Host) -> WallReport:
+        in_shell = isinstance(commands, _Cold)
+
+        def run(program: str, variables: Mapping[str, str]) -> str:
             printed = bytearray()
 
-            def sink(stream: str, data: bytes) -> None:
+            def sink(stream: StreamName, data: bytes) -> None:
                 if stream == "stdout" and len(printed) < _PROOF_BYTES:
                     printed.extend(data)
 
-            payload = request_payload(
-                cwd=".",
-                env={**_VARIABLES, **variables},
-                stdin_bytes=0,
-                arguments=[code.encode()],
+            request = (
+                ExecRequest(argv=("/bin/sh", "-c", program))
+                if in_shell
+                else PythonRequest(code=program)
             )
-            limits = Limits(_PROOF_TIMEOUT_S)
-            live.stream.run(Kind.PYTHON, payload, stdin=b"", limits=limits, sink=sink)
+            commands.run(request, {**_VARIABLES, **variables}, Limits(_PROOF_TIMEOUT_S), sink)
             return printed.decode("utf-8", "replace")
 
-        report = prove(run, self.config, host)
+        report = prove(run, self.config, host, in_shell=in_shell)
         if report.holes:
             found = "; ".join(f"{hole.name}: {hole.detail}" for hole in report.holes)
             raise WallError(f"the sandbox does not hold, nothing was run in it: {found}")
@@ -372,10 +479,34 @@ class PodmanSandbox(Sandbox):
             _give_all(self._place.files, owner)
 
     def _end(self) -> None:
-        live, self._live = self._live, None
-        if live is not None:
-            live.stream.close()
-            live.end()
+        commands, self._commands = self._commands, None
+        if commands is not None:
+            commands.end()
+
+
+class _NoPythonError(Exception):
+    """The image has no Python."""
+
+
+def _lacks_python(error: SandboxUnavailableError) -> bool:
+    """Whether a container did not start as there is no such program; the runtimes differ."""
+    said = error.message.casefold()
+    return "python3" in said and ("not found" in said or "no such file" in said)
+
+
+def _arguments(request: ExecRequest | PythonRequest) -> list[bytes]:
+    if isinstance(request, PythonRequest):
+        return [request.code.encode("utf-8", "surrogatepass")]
+    return [argument.encode("utf-8", "surrogateescape") for argument in request.argv]
+
+
+def _payload(request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> bytes:
+    return request_payload(
+        cwd=str(parse_path(request.cwd)),
+        env=env,
+        stdin_bytes=len(request.stdin),
+        arguments=_arguments(request),
+    )
 
 
 def _give_all(directory: Path, owner: int) -> None:
@@ -424,5 +555,5 @@ def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
             return SandboxBrokenError(f"the sandbox could not start a command: {reason}")
 
 
-def _runner_source() -> str:
-    return Path(__file__).with_name("runner.py").read_text(encoding="utf-8")
+def _runner_source() -> bytes:
+    return Path(__file__).with_name("runner.py").read_bytes()

@@ -172,7 +172,9 @@ class PodmanService:
                 f"Podman refused {method} {path}: {_reason(response.text)}",
                 status=response.status_code,
             )
-        return response.json() if response.text.startswith(("{", "[")) else None
+        with suppress(ValueError):  # a few answers are words, which say nothing
+            return response.json()
+        return None
 
     @property
     def _api(self) -> APIClient:

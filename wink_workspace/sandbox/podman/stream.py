@@ -33,11 +33,11 @@ from .frames import (
     packed,
 )
 
-__all__ = ["Ending", "Limits", "Ready", "RunnerStream"]
+__all__ = ["WATCH_S", "Ending", "Limits", "Ready", "RunnerStream"]
 
 _GRACE_S: Final = 10.0
 _SEND_TIMEOUT_S: Final = 30.0
-_WATCH_S: Final = 0.02
+WATCH_S: Final = 0.02
 _RECEIVE_BYTES: Final = 262_144
 _MOST_SAID_BYTES: Final = 8_192
 _SIGKILL: Final = 9
@@ -103,12 +103,13 @@ class RunnerStream:
         """What the runner wrote to its standard error last: why it died, perhaps."""
         return self._said.decode("utf-8", "replace").strip()
 
-    def ready(self, timeout_s: float) -> Ready:
-        """Wait for the runner to be there.
+    def ready(self, source: bytes, timeout_s: float) -> Ready:
+        """Send the runner, whose length the container was told, and wait for it to be there.
 
         Raises:
             SandboxBrokenError: If it is not in time, or is another.
         """
+        self._send(source)
         frame = self._next(self._clock.monotonic_s() + timeout_s)
         if frame is None or frame.kind is not Kind.READY:
             raise self._broken("did not report that it is ready")
@@ -149,7 +150,7 @@ class RunnerStream:
         killed: Ending | None = None
         while True:
             now_s = self._clock.monotonic_s()
-            frame = self._next(until_s if killed else min(until_s, now_s + _WATCH_S))
+            frame = self._next(until_s if killed else min(until_s, now_s + WATCH_S))
             if frame is not None:
                 ending = self._taken(frame, number, sink)
                 if ending is not None:
