@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 
 import pytest
@@ -21,6 +22,7 @@ from disk_disturbance import entries_below
 
 from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import DiskFilesystem, DiskTree, parse_path
+from wink_workspace.filesystem.disk.copying import TreeCopy
 from wink_workspace.filesystem.disk.descriptors import TEMPORARY_PREFIX
 from wink_workspace.filesystem.fingerprints import file_fingerprint
 
@@ -68,12 +70,29 @@ TREE_OPERATIONS: dict[str, Callable[[DiskTree], object]] = {
     "put_mode": lambda tree: tree.put_mode(parse_path("dir/secret"), executable=True),
     "remove": lambda tree: tree.remove(parse_path("dir/secret")),
     "remove a directory": lambda tree: tree.remove(parse_path("dir")),
+    "copy": lambda tree: contents_of_copy(tree),
 }
 
 
 def read_and_closed(tree: DiskTree, path: str) -> bytes:
     with tree.open(parse_path(path)) as stream:
         return stream.read()
+
+
+class Contents:
+    """Keeps contents as they are."""
+
+    def keep(self, content: bytes) -> bytes:
+        return content
+
+    def keep_large(self, file: int) -> bytes:
+        return os.read(file, len(SECRET))
+
+
+def contents_of_copy(tree: DiskTree) -> list[object]:
+    with TemporaryDirectory() as place, DiskTree(place) as copy:
+        parts = list(TreeCopy(tree, copy, Contents()).run())
+    return [(entry.name, entry.kept) for part in parts for entry in part.entries]
 
 
 def operations(files: DiskFilesystem, tree: DiskTree) -> dict[str, Callable[[], object]]:

@@ -184,17 +184,6 @@ def test_content_is_written_whole_though_the_system_takes_it_in_parts(
     assert content_of(tree, F) == b"one by one, piece by piece"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_root_makes_belongs_to_the_owner_that_was_named(tmp_path: Path) -> None:
-    (tmp_path / "old").touch()
-    with DiskTree(tmp_path, owner=(NOBODY, NOBODY)) as tree:
-        tree.put_file(path_of("d/new"), [b""])
-        tree.put_file(path_of("old"), [b""])
-    for name in ("d", "d/new", "old"):
-        status = (tmp_path / name).stat()
-        assert (status.st_uid, status.st_gid) == (NOBODY, NOBODY)
-
-
 def test_directory_that_is_moved_away_while_it_is_walked_stops_the_walk(
     tree: DiskTree, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from .kill_points import KillPoint, KillPoints, no_kill_points
 from .ledger import Ledger
 from .merge import Conflict, Merge, SliceMerge, merge_trees
 from .names import is_git_directory_name
-from .objects import LARGE_BYTES, ObjectStore
+from .objects import LARGE_BYTES, ObjectStore, PreparedBlob
 from .pending import PendingMark
 from .records import LoggedEvent, Record
 from .retention import Maintenance, Retention
@@ -32,6 +32,7 @@ from .trees import (
     entry_of,
     file_changes,
     file_state,
+    plant,
     walk,
     with_paths_from,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "NewBranch",
     "ObjectStore",
     "PendingMark",
+    "PreparedBlob",
     "Record",
     "Retention",
     "Reverted",
@@ -79,6 +81,7 @@ __all__ = [
     "is_git_directory_name",
     "merge_trees",
     "no_kill_points",
+    "plant",
     "walk",
     "with_paths_from",
 ]

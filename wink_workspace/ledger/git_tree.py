@@ -68,6 +68,12 @@ class GitTree:
             raise ValueError(f"no entry at byte {end}")
         return cls(keys, rows)
 
+    @classmethod
+    def of(cls, entries: Mapping[bytes, GitEntry]) -> GitTree:
+        """The tree of entries by their stored names."""
+        rows = sorted(_keyed_row(name, entry) for name, entry in entries.items())
+        return cls([key for key, _ in rows], [row for _, row in rows])
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -111,10 +117,15 @@ class GitTree:
         if at is not None:
             del self._keys[at], self._rows[at]
         if entry is not None:
-            key = name + b"/" if entry.is_tree else name
+            key, row = _keyed_row(name, entry)
             at = bisect_left(self._keys, key)
             self._keys.insert(at, key)
-            self._rows.insert(at, b"%s %s\0%s" % (entry.mode, name, bytes.fromhex(entry.id)))
+            self._rows.insert(at, row)
+
+
+def _keyed_row(name: bytes, entry: GitEntry) -> tuple[bytes, bytes]:
+    key = name + b"/" if entry.mode == b"40000" else name
+    return key, b"%s %s\0%s" % (entry.mode, name, bytes.fromhex(entry.id))
 
 
 def _parsed(row: bytes) -> tuple[bytes, GitEntry]:

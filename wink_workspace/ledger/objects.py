@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 
@@ -28,12 +29,15 @@ from .loose import (
     ObjectKind,
     is_worth_compressing,
 )
-from .packs import Packs, PackWriter
+from .packs import PackedObject, Packs, PackWriter, packed
 
 if TYPE_CHECKING:
     from .repository import GitRepository
 
-__all__ = ["LARGE_BYTES", "ObjectStore"]
+__all__ = ["LARGE_BYTES", "ObjectStore", "PreparedBlob"]
+
+PreparedBlob: TypeAlias = PackedObject | bytes
+"""A content ready for a pack or, if it does not belong into one, as it is."""
 
 LARGE_BYTES: Final = 8 * 1_048_576
 """From this size on, contents are never in memory as a whole."""
@@ -78,8 +82,25 @@ class ObjectStore:
         self.n_written += 1
         self.written_bytes += len(content)
         if self._bulk is not None and (kind != "blob" or _is_packable(content)):
-            return self._bulk.write(kind, content)
+            made = packed(kind, content)
+            self._bulk.write(made)
+            return made.id
         return self.loose.write(kind, content)
+
+    def prepare_blob(self, content: bytes) -> PreparedBlob:
+        """What ``write_prepared`` takes, with the work done that any thread can do."""
+        return packed("blob", content) if _is_packable(content) else content
+
+    def write_prepared(self, prepared: PreparedBlob) -> str:
+        """Add what ``prepare_blob`` made, in a ``bulk``; its id. Raises as ``write``."""
+        if isinstance(prepared, bytes):
+            return self.write_blob(prepared)
+        if self._bulk is None:
+            raise LedgerError("an object was made for a pack", hint="Begin a bulk first.")
+        self.n_written += 1
+        self.written_bytes += prepared.size_bytes
+        self._bulk.write(prepared)
+        return prepared.id
 
     def write_blob(self, content: bytes) -> str:
         """Add a content that is in memory; its id. Raises as ``write``."""
@@ -108,26 +129,26 @@ class ObjectStore:
         self._keep_at_hand(tree_id, tree)
         return tree_id
 
-    @contextmanager
-    def bulk(self) -> Generator[None]:
+    def bulk(self) -> AbstractContextManager[None]:
         """Write what the block adds into one pack, for some hundred objects and more.
 
         Much faster than a file for each. None of it can be read before the block has ended; if
         it raises, none of it is there. A block inside a block changes nothing.
         """
+        return _Bulk(self)
+
+    def begin_bulk(self) -> bool:
+        """Begin to write into one pack; ``False`` if that was begun already. For ``bulk``."""
         if self._bulk is not None:
-            yield
-            return
-        self._bulk = writer = PackWriter(self.packs)
-        try:
-            yield
-        except BaseException:
-            writer.abandon()
-            raise
-        else:
-            writer.finish()
-        finally:
-            self._bulk = None
+            return False
+        self._bulk = PackWriter(self.packs)
+        return True
+
+    def end_bulk(self, *, keep: bool) -> None:
+        """Put the pack in place or, without *keep*, forget it. For ``bulk``."""
+        writer, self._bulk = self._bulk, None
+        if writer is not None:
+            (writer.finish if keep else writer.abandon)()
 
     def sync(self) -> None:
         """Have everything added so far in place; if the store is durable, also on the device.
@@ -218,6 +239,30 @@ class ObjectStore:
         while self._n_cached_entries > _MAX_CACHED_ENTRIES:
             _, oldest = self._trees.popitem(last=False)
             self._n_cached_entries -= len(oldest) + 1
+
+
+class _Bulk(AbstractContextManager[None]):
+    """See ``ObjectStore.bulk``.
+
+    No generator: one that Ctrl-C leaves suspended ends when somebody lets go of a traceback,
+    and would then abandon the pack of a later bulk.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._is_outermost = False
+
+    def __enter__(self) -> None:
+        self._is_outermost = self._store.begin_bulk()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._is_outermost:
+            self._store.end_bulk(keep=error is None)
 
 
 def _is_packable(content: bytes) -> bool:

@@ -28,7 +28,7 @@ from wink_workspace.errors import LedgerDamagedError
 from .disk import ledger_failures, sync
 from .loose import CHUNK_BYTES, ObjectKind, compressed, object_header
 
-__all__ = ["Pack", "PackWriter", "Packs"]
+__all__ = ["Pack", "PackWriter", "PackedObject", "Packs", "packed"]
 
 _TYPE_OF_KIND: dict[ObjectKind, int] = {"commit": 1, "tree": 2, "blob": 3}
 _PACK_HEADER = struct.Struct(">4sII")
@@ -46,6 +46,23 @@ class Pack:
 
     path: Path
     disk_bytes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedObject:
+    """An object as it is in a pack; made in any thread."""
+
+    id: str
+    entry: bytes
+    size_bytes: int
+
+
+def packed(kind: ObjectKind, content: bytes) -> PackedObject:
+    """What a pack has of an object."""
+    header = object_header(kind, len(content))
+    object_id = hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
+    entry = _entry_header(kind, len(content)) + compressed(content, worth=True)
+    return PackedObject(object_id, entry, len(content))
 
 
 class Packs:
@@ -108,17 +125,14 @@ class PackWriter:
             self._file.write(_PACK_HEADER.pack(b"PACK", 2, 0))
         self._offset = _PACK_HEADER.size
 
-    def write(self, kind: ObjectKind, content: bytes) -> str:
-        """Add an object, once; its id."""
-        header = object_header(kind, len(content))
-        digest = hashlib.sha1(header + content, usedforsecurity=False)
-        if digest.digest() not in self._entries:
-            entry = _entry_header(kind, len(content)) + compressed(content, worth=True)
-            self._entries[digest.digest()] = (self._offset, zlib.crc32(entry))
+    def write(self, made: PackedObject) -> None:
+        """Add an object, once."""
+        digest = bytes.fromhex(made.id)
+        if digest not in self._entries:
+            self._entries[digest] = (self._offset, zlib.crc32(made.entry))
             with ledger_failures("a pack cannot be written"):
-                self._file.write(entry)
-            self._offset += len(entry)
-        return digest.hexdigest()
+                self._file.write(made.entry)
+            self._offset += len(made.entry)
 
     def finish(self) -> None:
         """Put the pack in place; one without objects vanishes, and so does one that fails."""

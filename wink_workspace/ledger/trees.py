@@ -34,6 +34,7 @@ __all__ = [
     "entry_of",
     "file_changes",
     "file_state",
+    "plant",
     "walk",
     "with_paths_from",
 ]
@@ -146,11 +147,7 @@ def build(store: ObjectStore, base: str, changes: Mapping[WorkspacePath, TreeEnt
     """
     whole = _Change()
     for path, entry in changes.items():
-        if len(path.parts) > MAX_TREE_DEPTH:
-            raise LimitExceededError(
-                f"a path of {len(path.parts)} segments, at most {MAX_TREE_DEPTH} can be kept",
-                hint="Use fewer nested directories.",
-            )
+        _check_depth(len(path.parts))
         change = whole
         for name in path.parts:
             change = change.inside.setdefault(name, _Change())
@@ -159,6 +156,14 @@ def build(store: ObjectStore, base: str, changes: Mapping[WorkspacePath, TreeEnt
     if root is None or not root.is_tree:
         raise UsageError("the root can only be a directory", hint="Change what is below it.")
     return root.id
+
+
+def _check_depth(n_segments: int) -> None:
+    if n_segments > MAX_TREE_DEPTH:
+        raise LimitExceededError(
+            f"a path of {n_segments} segments, at most {MAX_TREE_DEPTH} can be kept",
+            hint="Use fewer nested directories.",
+        )
 
 
 def _changed(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
@@ -192,6 +197,29 @@ def _own_change(before: GitEntry | None, change: _Change) -> GitEntry | None:
     if change.entry == SOME_DIRECTORY:
         return before if _is_tree(before) else GitEntry(_TREE, EMPTY_TREE_ID)
     return GitEntry(_mode(change.entry), change.entry.id)
+
+
+def plant(
+    store: ObjectStore, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
+) -> str:
+    """The root of a tree of whole directories, by their names from the root on.
+
+    Among the entries a directory is ``SOME_DIRECTORY``; one that is not told of is empty.
+
+    Raises:
+        LimitExceededError: As ``build``.
+        LedgerError: If a tree cannot be written.
+    """
+    _check_depth(max(len(names) for names in directories))
+    ids: dict[tuple[str, ...], str] = {}
+    for names in sorted(directories, key=len, reverse=True):
+        entries: dict[bytes, GitEntry] = {}
+        for name, entry in directories[names].items():
+            is_tree = entry.kind is FileKind.DIRECTORY
+            object_id = ids.pop((*names, name), EMPTY_TREE_ID) if is_tree else entry.id
+            entries[stored_name(name)] = GitEntry(_mode(entry), object_id)
+        ids[names] = store.write_tree(GitTree.of(entries))
+    return ids[()]
 
 
 def with_paths_from(

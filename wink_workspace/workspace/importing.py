@@ -1,4 +1,9 @@
-"""How a workspace begins: a copy of a directory, and the first entry of its history."""
+"""How a workspace begins: a copy of a directory, and the first entry of its history.
+
+Each file is read once: what was read is written into the copy, hashed and packed, and the
+index of the copy is what the system said when it was written. That holds for as long as
+nobody else knows of the copy, which is until this has ended.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,28 @@ from pathlib import Path
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, MountError, UsageError
-from wink_workspace.filesystem import FileKind, WorkspacePath
-from wink_workspace.filesystem.changes.scan import open_tracker
-from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
-from wink_workspace.ledger import EMPTY_TREE_ID, Draft, EntryKind, Ledger, SessionStore
+from wink_workspace.filesystem import FileKind
+from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
+from wink_workspace.filesystem.disk.copying import CopiedEntry, CopiedPart, TreeCopy
+from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.ledger import (
+    SOME_DIRECTORY,
+    Draft,
+    EntryKind,
+    Ledger,
+    ObjectStore,
+    PreparedBlob,
+    SessionStore,
+    TreeEntry,
+    plant,
+)
+from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.session import Session
 
 from .forking import IMPORTED_LINE
 from .last_seen import save_last_seen
 from .storage import WorkspaceFolder
-from .tree_history import TreeHistory
 
 __all__ = ["Imported", "import_copy"]
 
@@ -38,32 +55,28 @@ class Imported:
 def import_copy(source: Path, folder: WorkspaceFolder, clock: Clock) -> None:
     """Copy the files and begin the history with them."""
     folder.files.mkdir()
-    copy, original = DiskTree(folder.files), _source_tree(source)
-    try:
-        copied = _Copy(original, copy)
-        copied.add_all()
-        Ledger.create(folder.ledger)
-        with Ledger(folder.ledger, clock=clock) as ledger, ledger.write() as writer:
-            tracker = open_tracker(folder.files, force_scan=True, clock=clock)
-            history = TreeHistory(copy, tracker, ledger.store, root=EMPTY_TREE_ID)
-            root = history.snapshot().root
-            if tracker.index is not None:
-                save_last_seen(folder.index, tracker.index, root)
-            tracker.close()
-            entry = writer.append(
-                Draft(
-                    kind=EntryKind.IMPORT,
-                    subject=f"import of {source}",
-                    files=root,
-                    session=SessionStore(ledger.store).write(Session(clock=clock)),
-                    record=copied.report(str(source)),
-                    at=clock.now(),
-                )
+    give_to_sandbox(folder.files)
+    Ledger.create(folder.ledger)
+    with (
+        _source_tree(source) as original,
+        DiskTree(folder.files) as copy,
+        Ledger(folder.ledger, clock=clock) as ledger,
+        ledger.write() as writer,
+    ):
+        imported = _Import(ledger.store)
+        root = imported.root_of(TreeCopy(original, copy, imported, left_out=(".git",)))
+        entry = writer.append(
+            Draft(
+                kind=EntryKind.IMPORT,
+                subject=f"import of {source}",
+                files=root,
+                session=SessionStore(ledger.store).write(Session(clock=clock)),
+                record=imported.report(str(source)),
+                at=clock.now(),
             )
-            ledger.fork(IMPORTED_LINE, entry)
-    finally:
-        original.close()
-        copy.close()
+        )
+        ledger.fork(IMPORTED_LINE, entry)
+        save_last_seen(folder.index, imported.index(_now_on_disk_ns(folder.own)), root)
 
 
 def _source_tree(source: Path) -> DiskTree:
@@ -76,44 +89,71 @@ def _source_tree(source: Path) -> DiskTree:
         ) from error
 
 
-class _Copy:
-    """Copies one tree into another, entry by entry."""
+def _now_on_disk_ns(directory: Path) -> int:
+    """The change time of what changes now, as coarse as this filesystem counts."""
+    canary = directory / "canary"
+    canary.touch()
+    try:
+        return canary.stat().st_ctime_ns
+    finally:
+        canary.unlink()
 
-    def __init__(self, original: DiskTree, copy: DiskTree) -> None:
-        self._original = original
-        self._copy = copy
+
+class _Import:
+    """What is known of a copy: its objects, its tree and what its entries look like.
+
+    ``keep`` and ``keep_large`` are those of ``Keeping``.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._statuses: dict[Parts, dict[str, Status]] = {(): {}}
+        self._entries: dict[Parts, dict[str, TreeEntry]] = {(): {}}
         self._skipped: list[str] = []
         self._n_files = 0
         self._n_bytes = 0
 
-    def add_all(self) -> None:
-        """Copy everything but the ``.git`` at the top."""
-        for entry in self._original.walk():
-            if entry.path.parts[0] == ".git":
-                continue
-            try:
-                self._add(entry)
-            except FilesystemError:
-                self._skipped.append(str(entry.path))
+    def keep(self, content: bytes) -> PreparedBlob | str:
+        """The object of a small file, made in any thread."""
+        return self._store.prepare_blob(content)
+
+    def keep_large(self, file: int) -> PreparedBlob | str:
+        """The id of a large file's object."""
+        return self._store.write_blob_from(file)
+
+    def root_of(self, copying: TreeCopy[PreparedBlob | str]) -> str:
+        """Have everything copied; the root of its tree."""
+        with self._store.bulk():
+            for part in copying.run():
+                self._add(part)
+            return plant(self._store, self._entries)
+
+    def index(self, now_ns: int) -> FileIndex:
+        """What the copy looks like; whatever changes from *now_ns* on will look otherwise."""
+        index = FileIndex()
+        for directory, statuses in self._statuses.items():
+            index.put(directory, statuses, now_ns)
+        return index
 
     def report(self, source: str) -> Imported:
         """What was copied."""
-        return Imported(source, self._n_files, self._n_bytes, tuple(self._skipped))
+        return Imported(source, self._n_files, self._n_bytes, tuple(sorted(self._skipped)))
 
-    def _add(self, entry: DiskEntry) -> None:
-        match entry.kind:
-            case FileKind.DIRECTORY:
-                self._copy.put_directory(entry.path)
-            case FileKind.SYMLINK:
-                self._copy.put_symlink(entry.path, entry.target or "")
-            case FileKind.FILE:
-                self._add_file(entry.path, executable=entry.executable)
-                self._n_files += 1
-                self._n_bytes += entry.size_bytes
-            case None:
-                self._skipped.append(str(entry.path))
+    def _add(self, part: CopiedPart[PreparedBlob | str]) -> None:
+        self._skipped += part.skipped
+        statuses = self._statuses.setdefault(part.directory, {})
+        entries = self._entries.setdefault(part.directory, {})
+        for entry in part.entries:
+            statuses[entry.name] = status_of(entry.status)
+            entries[entry.name] = self._kept(entry)
 
-    def _add_file(self, path: WorkspacePath, *, executable: bool) -> None:
-        with self._original.open(path) as file:
-            chunks = iter(lambda: file.read(1_048_576), b"")
-            self._copy.put_file(path, chunks, executable=executable)
+    def _kept(self, entry: CopiedEntry[PreparedBlob | str]) -> TreeEntry:
+        if entry.target is not None:
+            target = entry.target.encode("utf-8", "surrogateescape")
+            return TreeEntry(FileKind.SYMLINK, self._store.write_blob(target))
+        if entry.kept is None:
+            return SOME_DIRECTORY
+        self._n_files += 1
+        self._n_bytes += entry.status.st_size
+        blob = entry.kept if isinstance(entry.kept, str) else self._store.write_prepared(entry.kept)
+        return TreeEntry(FileKind.FILE, blob, bool(entry.status.st_mode & 0o100))

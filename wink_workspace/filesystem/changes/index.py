@@ -29,7 +29,7 @@ from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .tracker import Dirty
 
-__all__ = ["FileIndex", "IndexedTree", "Place", "Status", "Watch", "came_or_went"]
+__all__ = ["FileIndex", "IndexedTree", "Place", "Status", "Watch", "came_or_went", "status_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,8 @@ class Status(NamedTuple):
         return stat.S_ISDIR(self.mode)
 
 
-def _status(found: os.stat_result) -> Status:
+def status_of(found: os.stat_result) -> Status:
+    """What of a status tells whether the entry changed."""
     if stat.S_ISDIR(found.st_mode):
         return Status(found.st_mode)
     return Status(
@@ -252,7 +253,7 @@ class IndexedTree:
         self.n_visited += len(wanted)
         for name in wanted:
             before = index.get(directory.parts, name)
-            now = _status(found[name]) if name in found else None
+            now = status_of(found[name]) if name in found else None
             seen[name] = before, now
             if before is None or now is None or not (before.is_directory and now.is_directory):
                 index.forget(directory.parts, name)
@@ -271,6 +272,6 @@ class IndexedTree:
             index.unreadable.add(top.parts + parts)
 
         for listing in self.tree.listings(top, before=before, unreadable=unreadable):
-            entries = {name: _status(status) for name, status in listing.entries}
+            entries = {name: status_of(status) for name, status in listing.entries}
             index.put(top.parts + listing.parts, entries, settled_ns)
             self.n_visited += len(entries)

@@ -43,7 +43,6 @@ __all__ = [
     "TEMPORARY_PREFIX",
     "Descriptor",
     "Listing",
-    "Owner",
     "Parts",
     "adopt",
     "change_mode",
@@ -58,6 +57,7 @@ __all__ = [
     "open_listing",
     "open_regular",
     "open_root",
+    "open_seen",
     "remove",
     "rename_to_free",
     "require_regular",
@@ -69,9 +69,6 @@ __all__ = [
 
 Parts = tuple[str, ...]
 """The names that lead to a directory from where a walk began."""
-
-Owner = tuple[int, int]
-"""A user's and a group's number."""
 
 TEMPORARY_PREFIX = ".wink-tmp-"
 """How the names of unfinished files begin; one is left behind only by a killed process."""
@@ -210,13 +207,23 @@ def open_regular(name: str, dir_fd: int, *, lift: bool = False) -> int:
     if lift and not status.st_mode & stat.S_IRUSR:
         with suppress(PermissionError):
             change_mode(name, dir_fd, _lifted)
+    return open_seen(name, dir_fd)[0]
+
+
+def open_seen(name: str, dir_fd: int) -> tuple[int, os.stat_result]:
+    """What was just seen to be a regular file, open for reading, and its status.
+
+    Raises:
+        OSError: As ``open_regular``, if something else took its place.
+    """
     file = os.open(name, _READ, dir_fd=dir_fd)
     try:
-        require_regular(os.fstat(file))
+        status = os.fstat(file)
+        require_regular(status)
     except OSError:
         os.close(file)
         raise
-    return file
+    return file, status
 
 
 def require_regular(status: os.stat_result) -> None:
@@ -336,12 +343,12 @@ def _set_mode(entry: int, status: os.stat_result, mode: int) -> None:
         Path(f"/proc/self/fd/{entry}").chmod(mode)
 
 
-def adopt(entry: int, owner: Owner) -> None:
-    """Give what root has made to *owner*."""
+def adopt(entry: int, owner: os.stat_result) -> None:
+    """Give what root has made to the owner of what is around it, as if it had been made there."""
     if os.geteuid() == 0:
         made = os.fstat(entry)
-        if (made.st_uid, made.st_gid) != owner:
-            os.fchown(entry, *owner)
+        if (made.st_uid, made.st_gid) != (owner.st_uid, owner.st_gid):
+            os.fchown(entry, owner.st_uid, owner.st_gid)
 
 
 # Naming

@@ -39,7 +39,6 @@ from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 from .descriptors import (
     Descriptor,
     Listing,
-    Owner,
     Parts,
     adopt,
     change_mode,
@@ -60,7 +59,7 @@ from .descriptors import (
     write_all,
 )
 
-__all__ = ["DiskEntry", "DiskTree", "HiddenPaths", "identity_of", "settled_before_ns"]
+__all__ = ["DiskEntry", "DiskTree", "HiddenPaths", "identity_of", "kind_of", "settled_before_ns"]
 
 _CHUNK_BYTES = 1_048_576
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -116,6 +115,11 @@ class HiddenPaths(Protocol):
         ...
 
 
+def kind_of(status: os.stat_result) -> FileKind | None:
+    """See ``DiskEntry.kind``."""
+    return _KINDS.get(stat.S_IFMT(status.st_mode))
+
+
 def identity_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
     """See ``DiskEntry.identity``."""
     return (
@@ -146,12 +150,10 @@ class DiskTree:
             are met; for directories that are ours. Otherwise what is behind them is out of
             reach (``ReadOnlyError``).
         durable: Wait until what is written would survive a loss of power.
-        owner: To whom what root makes belongs; by default to whom its directory does, and a
-            file that takes the place of another to the owner of that one.
         hidden: Paths that are never shown and cannot be changed (``ReadOnlyError``).
 
     Methods raise the errors of ``Filesystem``. Files get the mode 0644 or 0755, directories
-    0755, whatever the umask is.
+    0755, whatever the umask is; what root makes belongs to the owner of the directory.
     """
 
     def __init__(
@@ -161,7 +163,6 @@ class DiskTree:
         tracker: ChangeTracker | None = None,
         lift_modes: bool = False,
         durable: bool = False,
-        owner: Owner | None = None,
         hidden: HiddenPaths | None = None,
     ) -> None:
         self.root = Path(root).absolute()
@@ -169,7 +170,6 @@ class DiskTree:
         self.tracker = tracker
         self._lift_modes = lift_modes
         self._durable = durable
-        self._owner = owner
         with telling(self.root):
             self._root = open_root(self.root)
         self._finalizer = weakref.finalize(self, os.close, self._root)
@@ -189,11 +189,16 @@ class DiskTree:
 
     def entry(self, path: WorkspacePath) -> DiskEntry | None:
         """What is at *path*; ``None`` if nothing is, or if its parent is no directory."""
+        there = self.looked_at(path)
+        return None if there is None else _entry(path, *there)
+
+    def looked_at(self, path: WorkspacePath) -> tuple[os.stat_result, str | None] | None:
+        """The status and a link's target of what is at *path*; ``None`` as for ``entry``."""
         try:
             if not path.parts:
-                return _entry(path, os.fstat(self._root), None)
+                return os.fstat(self._root), None
             with self._parent(path) as directory:
-                return _entry(path, *look(path.parts[-1], directory))
+                return look(path.parts[-1], directory)
         except OSError as error:
             if error.errno in _NOTHING_THERE:
                 return None
@@ -231,6 +236,11 @@ class DiskTree:
         if self.hidden is not None and self.hidden.may_be_in(directory):
             hides = self.hidden.hides
             listing.entries[:] = [at for at in listing.entries if not hides((*directory, at[0]))]
+
+    def entered(self, path: WorkspacePath) -> Descriptor:
+        """A descriptor for entering the directory *path*; for a ``with`` block."""
+        with telling(path):
+            return self._entered(path)
 
     def opened(self, path: WorkspacePath) -> Descriptor:
         """A descriptor of the directory *path*, open for listing; for a ``with`` block."""
@@ -283,7 +293,7 @@ class DiskTree:
                     self._copy(name, directory, file)
                 for piece in content:
                     write_all(file, piece)
-                adopt(file, self._owner or _owner(replaced or os.fstat(directory)))
+                adopt(file, replaced or os.fstat(directory))
                 os.fchmod(file, _file_mode(replaced, executable))
                 self._sync(file)
                 give_name(unfinished, name, directory, replace=mode != "create")
@@ -301,7 +311,7 @@ class DiskTree:
                 Descriptor(open_directory(path.name, directory)) as entered,
                 Descriptor(open_listing(entered)) as made,
             ):
-                adopt(made, self._owner or _owner(os.fstat(directory)))
+                adopt(made, os.fstat(directory))
                 os.fchmod(made, 0o755)
             if self.tracker is not None:
                 self.tracker.made(path)
@@ -500,10 +510,6 @@ class _Unfinished(AbstractContextManager[tuple[str, int]]):
                 os.unlink(self._name, dir_fd=self._directory)
 
 
-def _owner(of: os.stat_result) -> Owner:
-    return of.st_uid, of.st_gid
-
-
 def _file_mode(there: os.stat_result | None, executable: bool | None) -> int:
     if executable is None and there is not None:
         return there.st_mode & 0o777
@@ -520,7 +526,7 @@ def _status(name: str, directory: int) -> os.stat_result | None:
 def _entry(path: WorkspacePath, status: os.stat_result, target: str | None) -> DiskEntry:
     return DiskEntry(
         path=path,
-        kind=_KINDS.get(stat.S_IFMT(status.st_mode)),
+        kind=kind_of(status),
         size_bytes=status.st_size,
         mode=stat.S_IMODE(status.st_mode),
         identity=identity_of(status),
