@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .asteval import AstevalParams, AstevalResult, AstevalSection
 from .commands import CommandOutput, CommandStream
 from .file_params import (
     ApplyPatchParams,
@@ -49,6 +50,9 @@ __all__ = [
     "AddStep",
     "AppliedPatch",
     "ApplyPatchParams",
+    "AstevalParams",
+    "AstevalResult",
+    "AstevalSection",
     "ChangedPath",
     "CommandOutput",
     "CommandStream",

@@ -1,0 +1,72 @@
+"""What the tests of walled Python share: sandboxes, and what is left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from wink_workspace.filesystem import Filesystem, MemoryFilesystem, parse_path
+from wink_workspace.sandbox.asteval import (
+    AstevalConfig,
+    AstevalSandbox,
+    Evaluation,
+    EvaluationRequest,
+)
+
+
+@contextmanager
+def opened(**config: object) -> Iterator[AstevalSandbox]:
+    """A sandbox that is closed in the end."""
+    sandbox = AstevalSandbox(AstevalConfig(**config))
+    try:
+        yield sandbox
+    finally:
+        sandbox.close()
+
+
+def evaluate(
+    sandbox: AstevalSandbox,
+    code: str,
+    files: Filesystem | None = None,
+    *,
+    reads: tuple[str, ...] = (),
+    writes: tuple[str, ...] = (),
+    interpreter: str = "asteval",
+    **names: object,
+) -> Evaluation:
+    """Evaluate *code*, with paths as text and names as keywords."""
+    request = EvaluationRequest(
+        code=code,
+        names=names,
+        reads=tuple(map(parse_path, reads)),
+        writes=tuple(map(parse_path, writes)),
+        interpreter=interpreter,
+    )
+    return sandbox.evaluate(request, MemoryFilesystem() if files is None else files)
+
+
+def n_descriptors() -> int:
+    """How many this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def children_of(pid: int) -> set[int]:
+    """The processes whose parent is *pid*; dead ones that nobody has reaped count, too."""
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue
+            if int(stat.rpartition(")")[2].split()[1]) == pid:
+                found.add(int(entry.name))
+    return found
+
+
+def server_pid(sandbox: AstevalSandbox) -> int:
+    """The sandbox's server, started if need be."""
+    sandbox.report  # noqa: B018 - asking is what starts it
+    assert sandbox._server is not None
+    return sandbox._server.pid

@@ -1,0 +1,300 @@
+"""``AstevalSection``: Python as a tool, whose effects are part of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import Rig, rig
+
+from wink_workspace import serde
+from wink_workspace.errors import UsageError
+from wink_workspace.filesystem import Filesystem, MemoryFilesystem
+from wink_workspace.prompt import Prompt, Tool, ToolExample
+from wink_workspace.resources import Binding
+from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.sandbox.asteval import AstevalConfig, AstevalSandbox
+from wink_workspace.sections import (
+    AstevalParams,
+    AstevalResult,
+    AstevalSection,
+    PlanningToolsSection,
+    VfsToolsSection,
+)
+from wink_workspace.workspace import Workspace
+
+FILES = {"README.md": "", "src/app.py": "def main():\n    print('hello')\n    return 0\n"}
+SECTION = AstevalSection()
+(TOOL,) = SECTION.tools()
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[AstevalSandbox]:
+    made = AstevalSandbox(AstevalConfig(timeout_s=2.0))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def agent(sandbox: AstevalSandbox) -> Iterator[Rig]:
+    with rig(sections=[AstevalSection(sandbox), VfsToolsSection()], files=FILES) as opened:
+        yield opened
+
+
+def value_of(agent: Rig, code: str, **more: object) -> AstevalResult:
+    outcome = agent.call("evaluate_python", code=code, **more)
+    assert outcome.result.success, outcome.text
+    assert isinstance(outcome.result.value, AstevalResult)
+    return outcome.result.value
+
+
+@pytest.mark.parametrize("example", TOOL.examples, ids=lambda example: example.description)
+def test_an_example_gives_just_what_it_says(
+    agent: Rig, example: ToolExample[AstevalParams, AstevalResult]
+) -> None:
+    outcome = agent.call("evaluate_python", serde.dump_json(example.input))
+    assert outcome.result.success, outcome.text
+    assert outcome.result.value == example.output
+
+
+def test_the_tool_describes_its_parameters_and_the_text_its_limits() -> None:
+    assert isinstance(TOOL, Tool)
+    assert all(parameter.description for parameter in TOOL.param_descriptions().values())
+    text = SECTION.body(None)
+    assert "5 seconds" in text
+    assert "256 MiB" in text
+
+
+def test_the_model_reads_the_value_what_was_printed_and_which_files_were_used(agent: Rig) -> None:
+    code = "n = len(read_text('src/app.py'))\nprint('counted')\nwrite_text('n.txt', str(n))\nn"
+    outcome = agent.call("evaluate_python", code=code, reads=["src"], writes=["n.txt"])
+    assert outcome.text.splitlines() == [
+        "value: 44", "printed:", "counted", "n = 44", "read src/app.py", "wrote n.txt",
+    ]  # fmt: skip
+
+
+def test_an_evaluation_without_value_and_output_says_so(agent: Rig) -> None:
+    assert agent.call("evaluate_python", code="pass").text == "no value, and nothing was printed"
+
+
+def test_a_result_tells_how_long_it_took_and_which_layers_were_around_it(agent: Rig) -> None:
+    result = value_of(agent, "1 + 1")
+    assert result.duration_s > 0
+    assert {"seccomp", "limits", "closed-descriptors"} <= set(result.layers)
+    assert not {"seccomp", "limits"} & set(result.missing_layers)
+
+
+def test_effects_are_part_of_the_call_and_can_be_undone_by_the_journal(agent: Rig) -> None:
+    value_of(agent, "write_text('made.txt', 'x')", writes=["made.txt"])
+    assert agent.filesystem.read_text("made.txt").text == "x"
+    assert agent.records[-1].success
+
+
+@pytest.mark.behaviour(22)
+@pytest.mark.parametrize(
+    "ending",
+    ["1 / 0", "while True: pass", "[0] * 10**10", "while True: print('x' * 1000)", "open('no')"],
+)
+def test_an_evaluation_that_fails_after_three_writes_leaves_none_of_them(
+    agent: Rig, ending: str
+) -> None:
+    before = agent.state()
+    writes = "".join(f"write_text('{name}', 'x')\n" for name in ("a", "b", "src/app.py"))
+    code = f"read_text('src/app.py')\n{writes}{ending}"
+    outcome = agent.call(
+        "evaluate_python", code=code, reads=["src/app.py"], writes=["a", "b", "src/app.py"]
+    )
+    assert not outcome.result.success
+    assert "put back" in outcome.text
+    assert agent.state() == before
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("x = = 1", ["error: line 1:", "    x = = 1", "        ^", "SyntaxError: invalid syntax"]),
+        ("y = 0\nz = 1 / y", ["error: line 2:", "    z = 1 / y", "        ^",
+                              "ZeroDivisionError: division by zero"]),
+    ],
+)  # fmt: skip
+def test_an_error_comes_with_its_line_and_a_caret(agent: Rig, code: str, says: list[str]) -> None:
+    outcome = agent.call("evaluate_python", code=code)
+    assert outcome.text.splitlines()[: len(says)] == says
+
+
+@pytest.mark.parametrize(
+    ("code", "word", "advice"),
+    [
+        ("while True: pass", "deadline: ", "Do less"),
+        ("[0] * 10**10", "memory: ", "smaller pieces"),
+        ("while True: print('x' * 1000)", "output: ", "Print less"),
+    ],
+)
+def test_each_excess_is_told_apart_with_what_was_printed_and_what_to_do(
+    agent: Rig, code: str, word: str, advice: str
+) -> None:
+    outcome = agent.call("evaluate_python", code=f"print('begun')\n{code}")
+    assert outcome.text.startswith(word)
+    assert "printed until then:\nbegun" in outcome.text
+    assert advice in outcome.text
+
+
+@pytest.mark.behaviour(55)
+def test_a_file_that_was_not_read_cannot_be_overwritten_by_code(agent: Rig) -> None:
+    code = "write_text('src/app.py', '')"
+    refused = agent.call("evaluate_python", code=code, writes=["src/app.py"])
+    assert "not read yet" in refused.text
+    assert agent.filesystem.read_text("src/app.py").lines
+
+
+def test_code_that_reads_a_file_may_replace_it_in_the_same_call(agent: Rig) -> None:
+    code = "write_text('src/app.py', read_text('src/app.py').replace('hello', 'hi'))"
+    value_of(agent, code, reads=["src/app.py"], writes=["src/app.py"])
+    assert "print('hi')" in agent.filesystem.read_text("src/app.py").text
+
+
+def test_declaring_a_read_without_reading_does_not_allow_to_replace(agent: Rig) -> None:
+    outcome = agent.call(
+        "evaluate_python",
+        code="write_text('src/app.py', '')",
+        reads=["src/app.py"],
+        writes=["src/app.py"],
+    )
+    assert "has not read it" in outcome.text
+    assert not outcome.result.success
+
+
+def test_what_code_has_written_may_be_edited_without_reading_it_first(agent: Rig) -> None:
+    value_of(agent, "write_text('new.txt', 'one')", writes=["new.txt"])
+    edited = agent.call("edit_file", file_path="new.txt", old_string="one", new_string="two")
+    assert edited.result.success, edited.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"code": "1", "reads": ["../secret"]}, "leads outside"),
+        ({"code": "1", "writes": ["/etc/passwd"]}, "leads outside"),
+        ({"code": "1", "globals": {"print": 1, "not a name": 2}}, "cannot be a name"),
+        ({"code": "x" * 50_001}, "50,000"),
+        ({"code": "'\ud800'"}, "valid Unicode"),
+    ],
+)
+def test_what_a_model_gets_wrong_is_answered(
+    agent: Rig, arguments: dict[str, object], says: str
+) -> None:
+    outcome = agent.call("evaluate_python", arguments)
+    assert not outcome.result.success
+    assert says in outcome.text
+
+
+def test_globals_come_and_go_as_json(agent: Rig) -> None:
+    given = {"rows": [{"a": 1, "b": None}, {"a": 2.5, "b": "x"}]}
+    result = value_of(agent, "total = sum(r['a'] for r in rows)\n(total, rows)", globals=given)
+    assert result.value_json == [3.5, given["rows"]]
+    assert result.globals["total"] == "3.5"
+
+
+@pytest.mark.behaviour(13)
+def test_it_stands_beside_other_sections_and_twice_with_prefixes(sandbox: AstevalSandbox) -> None:
+    sections = [
+        AstevalSection(sandbox), AstevalSection(sandbox, prefix="b_"), VfsToolsSection(),
+        PlanningToolsSection(),
+    ]  # fmt: skip
+    with rig(sections=sections) as agent:
+        assert agent.call("b_evaluate_python", code="2 * 3").result.success
+        assert agent.call("evaluate_python", code="2 * 3").result.success
+
+
+def test_it_works_over_files_of_its_own_without_other_sections(sandbox: AstevalSandbox) -> None:
+    files = MemoryFilesystem({"a": "x"})
+    prompt = Prompt(ns="t", key="t", sections=[AstevalSection(sandbox, filesystem=files)])
+    with prompt.resources:
+        assert prompt.resources.get(Filesystem) is files
+
+
+def test_a_sandbox_made_by_the_section_ends_with_the_prompts_resources() -> None:
+    with rig(sections=[AstevalSection()]) as agent:
+        assert agent.call("evaluate_python", code="1 + 1").result.success
+        made = agent.prompt.resources.get(AstevalSandbox)
+    with pytest.raises(Exception, match="closed"):
+        made.report  # noqa: B018 - the access is the test
+
+
+def test_a_sandbox_and_a_configuration_are_one_too_many(sandbox: AstevalSandbox) -> None:
+    with pytest.raises(UsageError):
+        AstevalSection(sandbox, config=AstevalConfig())
+
+
+def test_without_a_filesystem_code_runs_and_files_are_refused(sandbox: AstevalSandbox) -> None:
+    prompt = Prompt(ns="t", key="t", sections=[AstevalSection(sandbox, policies=())])
+    from wink_workspace.adapters import ScriptedAdapter
+    from wink_workspace.session import Session
+
+    session = Session()
+    prompt.install(session)
+    with prompt.resources:
+        executor = ToolExecutor(
+            prompt=prompt,
+            rendered_prompt=prompt.render(session=session),
+            adapter=ScriptedAdapter(()),
+            session=session,
+        )
+        fine = executor.execute(ToolCall("1", "evaluate_python", {"code": "1"}))
+        refused = executor.execute(
+            ToolCall("2", "evaluate_python", {"code": "open('a')", "reads": ["a"]})
+        )
+    assert fine.result.success
+    assert "no filesystem" in refused.text
+
+
+def test_a_wall_that_is_not_up_refuses_the_call_and_says_why() -> None:
+    class Unwalled(AstevalSandbox):
+        def _check(self, layers: tuple[object, ...]) -> None:
+            super()._check(())
+
+    bound = Binding(AstevalSandbox, lambda _: Unwalled())
+    section = AstevalSection(resources={AstevalSandbox: bound})
+    with rig(sections=[section]) as agent:
+        outcome = agent.call("evaluate_python", code="1")
+    assert not outcome.result.success
+    assert "seccomp" in outcome.text
+    assert "stay safe to use" in outcome.text
+
+
+def test_a_workspace_on_disk_keeps_what_code_wrote_and_puts_back_what_failed(
+    tmp_path: Path, sandbox: AstevalSandbox
+) -> None:
+    from wink_workspace.adapters import ModelTurn, ScriptedAdapter
+
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "data.csv").write_text("a,1\nb,2\n")
+    good = "import csv\nt = sum(int(r[1]) for r in csv.reader(open('data.csv')))\n"
+    arguments = {"reads": ["data.csv"], "writes": ["total.txt", "gone.txt"]}
+    turns = [
+        ModelTurn(
+            tool_calls=(
+                ToolCall(
+                    "1",
+                    "evaluate_python",
+                    {"code": good + "write_text('total.txt', str(t))", **arguments},
+                ),
+                ToolCall(
+                    "2",
+                    "evaluate_python",
+                    {"code": "write_text('gone.txt', 'x')\n1 / 0", **arguments},
+                ),
+            )
+        ),
+        ModelTurn("done"),
+    ]
+    with Workspace.temporary(source) as workspace:
+        prompt = Prompt(ns="t", key="t", sections=[AstevalSection(sandbox)])
+        prompt.bind(resources={Filesystem: workspace.files})
+        ScriptedAdapter(turns).evaluate(prompt, session=workspace.session)
+        assert workspace.files.read_text("total.txt").text == "3"
+        assert not workspace.files.exists("gone.txt")
+        workspace.undo()
+        assert not workspace.files.exists("total.txt")

@@ -1,0 +1,56 @@
+"""What an evaluation may cost, and how much of a wall it must have around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from wink_workspace.errors import UsageError
+
+from .layers import LAYERS, REQUIRED_LAYERS
+
+__all__ = ["AstevalConfig"]
+
+_MIB: Final = 1_048_576
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AstevalConfig:
+    """Bounds on one evaluation, and the layers without which none is begun.
+
+    Attributes:
+        timeout_s: When an evaluation is killed, counted from the moment it gets its code.
+        memory_bytes: What it may take beyond the interpreter that it starts with.
+        output_bytes: How much it may print on both streams together; more ends it.
+        value_chars: How much of a value's ``repr`` comes back.
+        code_chars: Longest code.
+        file_calls: How often it may open, read or write a file.
+        file_bytes: Largest file that it may read; what a write may hold is the filesystem's limit.
+        transfer_bytes: How much it may read and write in all.
+        start_timeout_s: How long the server, and the wall of each evaluation, may take to be up.
+        use_numpy: Whether numpy is there, with everything of it that reads and writes files off.
+        required_layers: Names of ``LAYERS``. What is missing of these refuses every evaluation.
+    """
+
+    timeout_s: float = 5.0
+    memory_bytes: int = 256 * _MIB
+    output_bytes: int = 65_536
+    value_chars: int = 10_000
+    code_chars: int = 50_000
+    file_calls: int = 10_000
+    file_bytes: int = 4 * _MIB
+    transfer_bytes: int = 64 * _MIB
+    start_timeout_s: float = 20.0
+    use_numpy: bool = False
+    required_layers: frozenset[str] = field(default=REQUIRED_LAYERS)
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value: object = getattr(self, name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+                raise UsageError(f"{name} is {value}", hint="Use a positive number.")
+        unknown = sorted(self.required_layers - LAYERS.keys())
+        if unknown:
+            raise UsageError(
+                f"{', '.join(unknown)}: no such layer", hint=f"Layers are {', '.join(LAYERS)}."
+            )

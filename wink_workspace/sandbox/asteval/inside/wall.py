@@ -1,0 +1,337 @@
+"""The wall: what a process does to itself so that hostile code in it can do nothing.
+
+Theory: asteval counts as escaped. So the question is what native code in the child could do,
+and the answer must be: compute, within limits, and talk to the host over one socket. The
+filter of system calls gives that answer alone. Nothing in it opens, connects, runs, signals
+or changes its own limits, so everything that the interpreter may need is loaded before. The
+other layers are second locks on the same doors, held by other parts of the kernel.
+
+Rule 1: ``prepare`` does what is slow, once, in the server; ``settle`` confines the server for
+good; ``put_up`` confines a child, in well under a millisecond, before it hears of any code.
+Rule 2: a layer that cannot go up is reported with the reason. Who needs it decides, not we.
+Rule 3: nothing here can be taken down again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import math
+import os
+import resource
+import signal
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from wink_workspace.sandbox.walls import Layer
+
+__all__ = ["ALLOWED_CALLS", "Wall"]
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_SECCOMP_MODE_FILTER: Final = 2
+_BINARY_TREE: Final = 2
+_CAPABILITY_VERSION_3: Final = 0x20080522
+
+_CLONE_NEWUTS: Final = 0x04000000
+_CLONE_NEWIPC: Final = 0x08000000
+_CLONE_NEWUSER: Final = 0x10000000
+_CLONE_NEWNET: Final = 0x40000000
+_EMPTY_NAMESPACES: Final = _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS
+
+_LANDLOCK_NETWORK: Final = 0b11  # bind and connect of TCP, since ABI 4
+_LANDLOCK_SCOPES: Final = 0b11  # abstract sockets and signals, since ABI 6
+
+_NOBODY: Final = 65_534
+_PROT_EXEC: Final = 4
+_LAST_DESCRIPTOR: Final = 2**31 - 2
+
+ALLOWED_CALLS: Final = (
+    *("read", "write", "close"),  # of the one socket there is
+    *("brk", "munmap", "mremap", "madvise"),  # mmap and mprotect too, but nothing executable
+    *("futex", "sched_yield", "getrandom", "restart_syscall"),
+    *("rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack"),
+    *("clock_gettime", "clock_getres", "gettimeofday", "time", "times", "getrusage"),
+    *("clock_nanosleep", "nanosleep"),
+    *("getpid", "gettid", "getuid", "geteuid", "getgid", "getegid"),
+    *("exit", "exit_group"),
+)
+"""All that a child may ask of the kernel; everything else is answered with EPERM."""
+
+
+class _SocketFilter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("program", ctypes.c_void_p))
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Capabilities(ctypes.Structure):
+    _fields_ = (("sets", ctypes.c_uint32 * 6),)
+
+
+class _CannotError(Exception):
+    """A layer cannot go up; the message says why and what would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """Something made ready once, or the reason why there is none."""
+
+    value: Any = None
+    detail: str = ""
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Wall:
+    """The wall as far as it can be built ahead."""
+
+    _filter: _Prepared
+    _ruleset: _Prepared
+    _own_bytes: int
+    _settled: tuple[Layer, ...] = ()
+
+    @classmethod
+    def prepare(cls) -> Wall:
+        """Compile the filter of system calls and make the Landlock ruleset."""
+        return cls(_prepared(_compiled_filter), _prepared(_made_ruleset), _address_space_bytes())
+
+    def settle(self) -> tuple[Layer, ...]:
+        """Confine the server, which its children then are, too; the layers that this gave.
+
+        Call it once, when all that has to be read from files has been.
+        """
+        isolated = _attempt("namespaces", _leave_namespaces)
+        user = _attempt("ordinary-user", _become_ordinary)
+        if not isolated.is_up:
+            isolated = _attempt("namespaces", _leave_namespaces_as_user)
+        os.chdir("/")
+        self._settled = (isolated, user)
+        return self._settled
+
+    def put_up(
+        self, *, channel: int, parent: int, memory_bytes: int, timeout_s: float
+    ) -> tuple[Layer, ...]:
+        """Confine this process, a child that has just been forked; all layers and how they are.
+
+        Args:
+            channel: The one descriptor that stays open.
+            parent: The process that must be our parent, and with which we end.
+            memory_bytes: What may be taken beyond what we have now.
+            timeout_s: How long an evaluation takes at most; processor time is cut above it.
+        """
+        return (
+            *self._settled,
+            _attempt("own-session", _leave_session),
+            _attempt("dies-with-server", lambda: _die_with(parent)),
+            _attempt("empty-environment", _empty_environment),
+            _attempt("no-new-privileges", lambda: _prctl(_PR_SET_NO_NEW_PRIVS, 1)),
+            _attempt("landlock", lambda: _restrict(self._ruleset)),
+            _attempt("closed-descriptors", lambda: _close_all_but(channel)),
+            _attempt("limits", lambda: _limit(self._own_bytes + memory_bytes, timeout_s)),
+            _attempt("no-capabilities", _drop_capabilities),
+            _attempt("not-dumpable", lambda: _prctl(_PR_SET_DUMPABLE, 0)),
+            _attempt("seccomp", lambda: _filter_calls(self._filter)),
+        )
+
+
+def _attempt(name: str, step: Callable[[], str]) -> Layer:
+    try:
+        return Layer(name, is_up=True, detail=step())
+    except _CannotError as error:
+        return Layer(name, is_up=False, detail=str(error))
+    except (OSError, ValueError) as error:
+        return Layer(name, is_up=False, detail=f"{type(error).__name__}: {error}")
+
+
+def _prepared(make: Callable[[], tuple[Any, str]]) -> _Prepared:
+    try:
+        return _Prepared(*make())
+    except _CannotError as error:
+        return _Prepared(reason=str(error))
+    except OSError as error:
+        return _Prepared(reason=f"the kernel refuses: {error}")
+
+
+def _check(result: int, what: str) -> str:
+    """An empty detail, if a call of the C library succeeded."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return ""
+
+
+def _prctl(option: int, value: int) -> str:
+    return _check(_libc.prctl(option, value, 0, 0, 0), f"prctl {option}")
+
+
+# Once, in the server
+
+
+def _leave_namespaces() -> str:
+    """Without a user namespace: that takes a privilege, which is lost with it."""
+    _check(_libc.unshare(_EMPTY_NAMESPACES), "unshare")
+    return "network, IPC, UTS"
+
+
+def _leave_namespaces_as_user() -> str:
+    _check(_libc.unshare(_CLONE_NEWUSER | _EMPTY_NAMESPACES), "unshare")
+    _drop_capabilities()
+    return "user, network, IPC, UTS"
+
+
+def _become_ordinary() -> str:
+    """Root gives up its account: its files would be ours, whatever privileges are dropped."""
+    if os.getuid() != 0 and os.geteuid() != 0:
+        return f"uid {os.getuid()}, the host's own"
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    return f"uid {_NOBODY}"
+
+
+def _address_space_bytes() -> int:
+    """What the interpreter itself takes of the address space; none of it is the code's."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in here
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except (OSError, ValueError):
+        return 256 * 1_048_576  # no /proc: more than it takes
+
+
+def _compiled_filter() -> tuple[_SocketFilter, str]:
+    try:
+        import pyseccomp  # pyright: ignore[reportMissingTypeStubs] - it has none
+    except ImportError as error:
+        raise _CannotError(f"{error}; install pyseccomp") from error
+    except RuntimeError as error:  # it looks for its shared object when it is loaded
+        raise _CannotError(f"{error}; install the package libseccomp2") from error
+    library = cast("Any", pyseccomp)  # it has no types
+    rules = library.SyscallFilter(library.ERRNO(errno.EPERM))
+    rules.set_attr(library.Attr.ACT_BADARCH, library.KILL_PROCESS)
+    rules.set_attr(library.Attr.CTL_OPTIMIZE, _BINARY_TREE)  # the kernel walks it for every number
+    for name in ALLOWED_CALLS:
+        if library.resolve_syscall(library.Arch.NATIVE, name) >= 0:  # some have no such number
+            rules.add_rule(library.ALLOW, name)
+    not_executable = library.Arg(2, library.MASKED_EQ, _PROT_EXEC, 0)
+    for name in ("mmap", "mprotect"):
+        rules.add_rule(library.ALLOW, name, not_executable)
+    with tempfile.TemporaryFile() as file:
+        rules.export_bpf(file)
+        file.seek(0)
+        program = file.read()
+    code = ctypes.create_string_buffer(program, len(program))
+    loaded = _SocketFilter(len(program) // 8, ctypes.cast(code, ctypes.c_void_p))
+    return loaded, f"{len(ALLOWED_CALLS) + 2} calls allowed, all others answered with EPERM"
+
+
+def _made_ruleset() -> tuple[Callable[[], object], str]:
+    """What restricts a process by a ruleset that knows every right and grants none."""
+    try:
+        import landlock  # pyright: ignore[reportMissingTypeStubs] - it has none
+        from landlock import plumbing  # pyright: ignore[reportMissingTypeStubs] - as above
+    except ImportError as error:
+        raise _CannotError(f"{error}; install landlock") from error
+    library = cast("Any", plumbing)  # it has no types
+
+    class Attributes(library.RulesetAttr):
+        _fields_ = (("network", ctypes.c_uint64), ("scopes", ctypes.c_uint64))
+
+    ctypes.set_errno(0)  # the library takes an older error for its own
+    try:
+        version = library.landlock_abi_version()
+        handled = Attributes(
+            library.FSAccess.all(),
+            _LANDLOCK_NETWORK if version >= 4 else 0,
+            _LANDLOCK_SCOPES if version >= 6 else 0,
+        )
+        # An older kernel knows only the first fields
+        size = 24 if version >= 6 else 16 if version >= 4 else 8
+        ruleset: int = library.get_create_ruleset()(ctypes.byref(handled), size, 0)
+        restrict_self = library.get_restrict_self()
+    except landlock.LandlockError as error:
+        raise _CannotError(f"the kernel has none ({' '.join(str(error).split())})") from error
+    scopes = ", TCP" * (version >= 4) + ", abstract sockets, signals" * (version >= 6)
+    return lambda: restrict_self(ruleset, 0), f"ABI {version}: files{scopes}"
+
+
+# In each child
+
+
+def _leave_session() -> str:
+    os.setsid()
+    return ""
+
+
+def _die_with(parent: int) -> str:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it went before we could ask
+        os._exit(1)
+    return ""
+
+
+def _empty_environment() -> str:
+    os.environ.clear()  # noqa: TID251 - this process's own, and only to be rid of it
+    return ""
+
+
+def _restrict(ruleset: _Prepared) -> str:
+    if ruleset.reason:
+        raise _CannotError(ruleset.reason)
+    ctypes.set_errno(0)
+    ruleset.value()
+    return ruleset.detail
+
+
+def _close_all_but(channel: int) -> str:
+    os.closerange(0, channel)
+    os.closerange(channel + 1, _LAST_DESCRIPTOR)
+    return ""
+
+
+def _limit(address_space_bytes: int, timeout_s: float) -> str:
+    cpu_s = math.ceil(timeout_s) + 1
+    for what, value in (
+        (resource.RLIMIT_AS, address_space_bytes),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_NOFILE, 0),
+    ):
+        _, hard = resource.getrlimit(what)
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(what, (most, most))
+    return f"{address_space_bytes:,} bytes of addresses, {cpu_s} s of processor time"
+
+
+def _drop_capabilities() -> str:
+    number = 0
+    while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:  # only those who may; else EPERM
+        number += 1
+    _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    none = _Capabilities()
+    return _check(_libc.capset(ctypes.byref(header), ctypes.byref(none)), "capset")
+
+
+def _filter_calls(program: _Prepared) -> str:
+    if program.reason:
+        raise _CannotError(program.reason)
+    place = ctypes.addressof(program.value)
+    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, place, 0, 0), "seccomp")
+    return program.detail

@@ -1,0 +1,307 @@
+"""The section that lets a model evaluate Python over the workspace's files, behind a wall.
+
+The files that code may read and write are declared with the call, so policies see them before
+it runs. What it wrote is part of the call: an evaluation that does not come to its end fails the
+call, and the files are put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Unpack
+
+from wink_workspace.errors import FilesystemError, SandboxError, UsageError
+from wink_workspace.filesystem import Filesystem, WorkspacePath, parse_path
+from wink_workspace.prompt import (
+    FileUse,
+    MarkdownSection,
+    ReadBeforeWritePolicy,
+    SectionOptions,
+    Tool,
+    ToolContext,
+    ToolExample,
+    ToolHandler,
+    ToolResult,
+)
+from wink_workspace.resources import Binding
+from wink_workspace.sandbox.asteval import (
+    AstevalConfig,
+    AstevalSandbox,
+    Evaluation,
+    EvaluationRequest,
+    Outcome,
+)
+from wink_workspace.serde import JsonValue
+
+__all__ = ["AstevalParams", "AstevalResult", "AstevalSection"]
+
+_MAX_PATHS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class AstevalParams:
+    """Parameters of ``evaluate_python``."""
+
+    code: str = field(
+        metadata={
+            "description": "Python. The value of the last line, if it is an expression, comes back."
+        }
+    )
+    globals: Mapping[str, JsonValue] = field(
+        default_factory=dict[str, JsonValue],
+        metadata={"description": "Names that the code finds, with values as JSON."},
+    )
+    reads: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "description": "Files that the code reads; a directory stands for all below it.",
+            "max_length": _MAX_PATHS,
+        },
+    )
+    writes: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "description": "Files that the code makes or replaces, each by its own path. Name one "
+            "in reads, too, if the code reads it before it replaces it.",
+            "max_length": _MAX_PATHS,
+        },
+    )
+
+    def __post_init__(self) -> None:
+        self.file_use()
+
+    def file_use(self) -> FileUse:
+        """Reads what it declares, and writes it.
+
+        A file that is declared for both is no write here: the sandbox lets it be replaced only by
+        code that has read it in this very call.
+        """
+        reads, writes = self.paths()
+        return FileUse(reads=reads, writes=tuple(path for path in writes if path not in reads))
+
+    def paths(self) -> tuple[tuple[WorkspacePath, ...], tuple[WorkspacePath, ...]]:
+        """The files to read and those to write, parsed."""
+        return tuple(map(parse_path, self.reads)), tuple(map(parse_path, self.writes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AstevalResult:
+    """What an evaluation gave.
+
+    Attributes:
+        value: The ``repr`` of the last expression's value; ``None`` if there was none.
+        value_json: The same as JSON, if it can be: lists for tuples.
+        stdout: What was printed.
+        stderr: What was printed as errors.
+        globals: The names that the code has left, each with its value's ``repr``.
+        reads: Files that it did read.
+        writes: Files that it did write.
+        error: Why it failed; empty if it did not.
+        duration_s: How long it took.
+        layers: The layers of the wall that were up around it.
+        missing_layers: Those that this machine cannot put up, and that are not required.
+    """
+
+    value: str | None = None
+    value_json: JsonValue = None
+    stdout: str = ""
+    stderr: str = ""
+    globals: Mapping[str, str] = field(default_factory=dict[str, str])
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    error: str = ""
+    duration_s: float = field(default=0.0, compare=False)
+    layers: tuple[str, ...] = field(default=(), compare=False)
+    missing_layers: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> AstevalResult:
+        """The result that a program, or the record of the call, keeps of *evaluation*."""
+        value, wall = evaluation.value, evaluation.wall
+        return cls(
+            value=None if value is None else str(value),
+            value_json=None if value is None else value.json,
+            stdout=evaluation.stdout,
+            stderr=evaluation.stderr,
+            globals={name: str(shown) for name, shown in evaluation.names.items()},
+            reads=tuple(map(str, evaluation.reads)),
+            writes=tuple(map(str, evaluation.writes)),
+            error=evaluation.detail if evaluation.error is None else str(evaluation.error),
+            duration_s=evaluation.usage.duration_s,
+            layers=tuple(layer.name for layer in wall.layers if layer.is_up),
+            missing_layers=tuple(layer.name for layer in wall.missing),
+        )
+
+    def render(self) -> str:
+        """The value, what was printed, what is left, and which files were used."""
+        parts = [
+            *([f"value: {self.value}"] if self.value is not None else []),
+            *([f"printed:\n{self.stdout.rstrip()}"] if self.stdout else []),
+            *([f"printed as errors:\n{self.stderr.rstrip()}"] if self.stderr else []),
+            *([f"{name} = {text}" for name, text in self.globals.items()]),
+            *([f"read {', '.join(self.reads)}"] if self.reads else []),
+            *([f"wrote {', '.join(self.writes)}"] if self.writes else []),
+        ]
+        return "\n".join(parts) or "no value, and nothing was printed"
+
+
+class AstevalSection(MarkdownSection[None]):
+    """Python for calculations and for work on many files, without a container.
+
+    Args:
+        sandbox: Where code is evaluated, the caller's to close. When omitted one is made when
+            first needed and closed with the prompt's resources.
+        config: Limits and required layers, for a sandbox that is made here.
+        filesystem: The files, as for ``VfsToolsSection``. When omitted, those of the prompt.
+        title: The heading.
+        prefix: Put before the tool's name and before the default key.
+        options: As for ``Section``. ``key`` is ``python`` when omitted, and ``policies`` a
+            ``ReadBeforeWritePolicy``; give ``policies=()`` for none.
+
+    Raises:
+        UsageError: If both *sandbox* and *config* are given.
+    """
+
+    def __init__(
+        self,
+        sandbox: AstevalSandbox | None = None,
+        *,
+        config: AstevalConfig | None = None,
+        filesystem: Filesystem | Binding[Filesystem] | None = None,
+        title: str = "Python",
+        prefix: str = "",
+        **options: Unpack[SectionOptions[None]],
+    ) -> None:
+        if sandbox is not None and config is not None:
+            raise UsageError("a sandbox has its configuration already", hint="Give one of them.")
+        limits = (config or AstevalConfig()) if sandbox is None else sandbox.config
+        policies = options.get("policies")
+        options["policies"] = (ReadBeforeWritePolicy(),) if policies is None else policies
+        options["key"] = options.get("key") or f"{prefix}python"
+        options["resources"] = {
+            AstevalSandbox: Binding(AstevalSandbox, lambda _: AstevalSandbox(limits))
+            if sandbox is None
+            else sandbox,
+            **({} if filesystem is None else {Filesystem: filesystem}),
+            **(options.get("resources") or {}),
+        }
+        super().__init__(
+            title,
+            _GUIDANCE.format(
+                p=prefix,
+                timeout_s=limits.timeout_s,
+                memory_mib=limits.memory_bytes // 1_048_576,
+                output_bytes=limits.output_bytes,
+                code_chars=limits.code_chars,
+                file_mib=limits.file_bytes / 1_048_576,
+            ),
+            tools=(_tool(prefix),),
+            **options,
+        )
+
+
+def _tool(prefix: str) -> Tool[AstevalParams, AstevalResult]:
+    return Tool[AstevalParams, AstevalResult](
+        name=f"{prefix}evaluate_python",
+        description="Evaluate Python for calculations and work on files; no imports beyond a part "
+        "of the standard library. Declare the files it reads and writes.",
+        handler=_HANDLER,
+        examples=(_CALCULATE, _ANALYSE, _MAKE),
+    )
+
+
+def _evaluate(params: AstevalParams, *, context: ToolContext) -> ToolResult[AstevalResult]:
+    reads, writes = params.paths()
+    request = EvaluationRequest(code=params.code, names=params.globals, reads=reads, writes=writes)
+    sandbox = context.resources.get(AstevalSandbox)
+    context.beat()
+    try:
+        evaluation = sandbox.evaluate(request, context.filesystem, deadline=context.deadline)
+    except (SandboxError, UsageError, FilesystemError) as error:
+        return ToolResult.error(str(error))
+    context.beat()
+    if evaluation.outcome is Outcome.VALUE:
+        return ToolResult.ok(AstevalResult.of(evaluation))
+    if context.deadline is not None:
+        context.deadline.check()
+    return ToolResult(
+        _failure(evaluation),
+        AstevalResult.of(evaluation),
+        success=False,
+        exclude_value_from_context=True,
+    )
+
+
+def _failure(evaluation: Evaluation) -> str:
+    """What went wrong, what was printed until then, and what to do about it."""
+    what = evaluation.detail if evaluation.error is None else str(evaluation.error)
+    printed = [
+        f"printed until then{stream}:\n{text.rstrip()}"
+        for stream, text in (("", evaluation.stdout), (" as errors", evaluation.stderr))
+        if text
+    ]
+    changed = "The files it wrote were put back." if evaluation.writes else "No file was changed."
+    advice = " ".join(part for part in (changed, _ADVICE.get(evaluation.outcome, "")) if part)
+    return "\n".join([f"{evaluation.outcome.value}: {what}", *printed, advice])
+
+
+_HANDLER: Final[ToolHandler[AstevalParams, AstevalResult]] = _evaluate
+
+_ADVICE: Final = {
+    Outcome.DEADLINE: "Do less in one call, or find a way that takes fewer steps.",
+    Outcome.MEMORY: "Work on smaller pieces, and keep no more than you need.",
+    Outcome.OUTPUT: "Print less: a summary, or the first lines. Write the rest to a file.",
+    Outcome.KILLED: "Take another way to the same result; a loop instead of a deep recursion, say.",
+}
+
+_GUIDANCE: Final = """\
+`{p}evaluate_python` evaluates Python: arithmetic, statistics, text, and work on files that is
+easier said in code than with single edits. Each call starts afresh; hand values over in
+`globals`, or keep them in a file.
+
+- The value of the last line comes back if it is an expression; so does what `print` writes.
+- There are `if`, `for`, `while`, `def`, `lambda`, comprehensions, `try`, `with` and f-strings.
+  There are no classes, `yield`, `match` or `async`.
+- `import` knows `math`, `statistics`, `json`, `re`, `datetime`, `collections`, `itertools`,
+  `functools`, `random`, `csv`, `decimal`, `fractions`, `string`, `textwrap`, `hashlib` and a few
+  more, of which it offers the everyday names. There is no network, no process, no other package.
+- Files: `read_text(path)`, `write_text(path, text)` and `open(path, mode)`, with paths relative
+  to the workspace's root. Every file must be declared in `reads` or `writes`. To change one,
+  declare it in both, read it, and write it in the same call.
+
+A call that fails has changed nothing. Limits: {timeout_s:g} seconds, {memory_mib:,} MiB of memory,
+{output_bytes:,} bytes printed, {code_chars:,} characters of code, {file_mib:g} MiB a file read.
+"""
+
+_CALCULATE: Final = ToolExample(
+    description="Calculate with values that are given",
+    input=AstevalParams(
+        "import statistics\nround(statistics.mean(prices) * 1.19, 2)",
+        globals={"prices": [9.5, 12.0, 7.25]},
+    ),
+    output=AstevalResult(value="11.4", value_json=11.4, globals={"prices": "[9.5, 12.0, 7.25]"}),
+)
+_ANALYSE: Final = ToolExample(
+    description="Count something in a file",
+    input=AstevalParams(
+        "text = read_text('src/app.py')\nprint(text.count('print'), 'times')\n"
+        "len(text.splitlines())",
+        reads=("src/app.py",),
+    ),
+    output=AstevalResult(
+        value="3",
+        value_json=3,
+        stdout="1 times\n",
+        globals={"text": "\"def main():\\n    print('hello')\\n    return 0\\n\""},
+        reads=("src/app.py",),
+    ),
+)
+_MAKE: Final = ToolExample(
+    description="Write a file from what was worked out",
+    input=AstevalParams(
+        "import json\nwrite_text('squares.json', json.dumps([n * n for n in range(5)]))",
+        writes=("squares.json",),
+    ),
+    output=AstevalResult(value="16", value_json=16, writes=("squares.json",)),
+)
