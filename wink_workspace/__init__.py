@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ScriptRecorder,
         load_script,
     )
+    from wink_workspace.adapters.model import ModelAdapter
     from wink_workspace.clock import Budget, BudgetTracker, Deadline, Heartbeat, TokenUsage
     from wink_workspace.errors import ToolValidationError, WinkError
     from wink_workspace.filesystem import Filesystem, HostMount, MemoryFilesystem, UrlMount
@@ -55,6 +56,7 @@ _MODULES = {
         "ScriptRecorder",
         "load_script",
     ),
+    "adapters.model": ("ModelAdapter",),
     "clock": (
         "Budget",
         "BudgetTracker",
@@ -116,6 +118,7 @@ __all__ = [
     "HostMount",
     "MarkdownSection",
     "MemoryFilesystem",
+    "ModelAdapter",
     "ModelTurn",
     "PlanningStrategy",
     "PlanningToolsSection",

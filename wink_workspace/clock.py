@@ -27,6 +27,7 @@ __all__ = [
     "ManualClock",
     "SystemClock",
     "TokenUsage",
+    "WaitingClock",
 ]
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,14 @@ class Clock(Protocol):
         ...
 
 
+class WaitingClock(Clock, Protocol):
+    """A source of time that can also let some pass."""
+
+    def wait(self, seconds: float) -> None:
+        """Come back when *seconds* have passed; Ctrl-C ends it early."""
+        ...
+
+
 class SystemClock:
     """The machine's clock."""
 
@@ -54,6 +63,10 @@ class SystemClock:
     def monotonic_s(self) -> float:
         """Seconds since some fixed point, unaffected by changes of the system's time."""
         return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Come back when *seconds* have passed; Ctrl-C ends it early."""
+        time.sleep(seconds)
 
 
 SYSTEM_CLOCK = SystemClock()
@@ -80,6 +93,10 @@ class ManualClock:
             raise UsageError(f"a clock cannot go back {-seconds} s", hint="Advance by 0 or more.")
         self.moment += timedelta(seconds=seconds)
         self._elapsed_s += seconds
+
+    def wait(self, seconds: float) -> None:
+        """Move forward by *seconds* at once."""
+        self.advance(seconds)
 
 
 @dataclass(frozen=True, slots=True)

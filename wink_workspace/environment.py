@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,9 @@ from wink_workspace.errors import UsageError
 __all__ = ["Environment"]
 
 _FOLDER = "wink-workspace"
+
+_SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIALS")
+_LEAST_SECRET_CHARS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,27 @@ class Environment:
     def cache_dir(self) -> Path:
         """Where things live that may be lost (``XDG_CACHE_HOME``); raises as ``state_dir``."""
         return self._folder("XDG_CACHE_HOME", ".cache")
+
+    def redactor(self) -> Callable[[str], str]:
+        """What takes the values of secret variables out of a text.
+
+        Secret is what its name says is one: it ends in ``KEY``, ``TOKEN``, ``SECRET``,
+        ``PASSWORD`` or ``CREDENTIALS``. Values of fewer than 8 characters are switches rather
+        than secrets, and would be found in every second word.
+        """
+        secrets = [
+            (value, f"[{name}]")
+            for name, value in self.variables.items()
+            if len(value) >= _LEAST_SECRET_CHARS and name.upper().endswith(_SECRET_ENDINGS)
+        ]
+        secrets.sort(key=lambda secret: len(secret[0]), reverse=True)  # one may hold another
+
+        def redact(text: str) -> str:
+            for value, name in secrets:
+                text = text.replace(value, name)
+            return text
+
+        return redact
 
     @property
     def is_ci(self) -> bool:

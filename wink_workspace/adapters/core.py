@@ -9,7 +9,7 @@ bounded, as is the number of turns and of attempts at structured output.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
@@ -30,7 +30,7 @@ from wink_workspace.errors import (
     VisibilityExpansionRequired,
 )
 from wink_workspace.prompt import Prompt, RenderedPrompt, SectionVisibility, SetVisibility
-from wink_workspace.runtime import ToolCall, ToolExecutor, transactions_of
+from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
 from wink_workspace.session import PromptExecuted, PromptRendered, Session
 
 from .messages import (
@@ -42,6 +42,7 @@ from .messages import (
     ToolMessage,
     UserMessage,
 )
+from .traces import Traces
 
 __all__ = ["LoopLimits", "PromptResponse", "ProviderAdapter"]
 
@@ -81,7 +82,15 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         limits: Bounds of one evaluation.
         heartbeat: Handed to the executor; beats with every call.
         redact: Applied to what calls leave in session, journal, telemetry and context.
+        traces_content: Whether telemetry gets the arguments and results of calls, too.
+
+    Attributes:
+        provider_name: Who answers, as telemetry calls it.
+        model_name: Which model does.
     """
+
+    provider_name: str = "custom"
+    model_name: str = "custom"
 
     def __init__(
         self,
@@ -89,10 +98,12 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         limits: LoopLimits | None = None,
         heartbeat: Heartbeat | None = None,
         redact: Callable[[str], str] | None = None,
+        traces_content: bool = False,
     ) -> None:
         self.limits = limits or LoopLimits()
         self.heartbeat = heartbeat or Heartbeat()
         self.redact = redact
+        self.traces_content = traces_content
 
     @abstractmethod
     def complete(self, request: ModelRequest) -> ModelTurn:
@@ -110,6 +121,7 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         session: Session,
         deadline: Deadline | None = None,
         budget_tracker: BudgetTracker | None = None,
+        conversation: Sequence[Message] = (),
     ) -> PromptResponse[OutputT]:
         """Run *prompt* to its end.
 
@@ -123,6 +135,8 @@ class ProviderAdapter(ABC, Generic[OutputT]):
             session: Where state and the record of calls are kept.
             deadline: Checked before every turn and every call.
             budget_tracker: Counts tokens; checked before every turn and every call.
+            conversation: What was said in a run that was interrupted, to go on from there.
+                Calls of its last turn that have no answer yet are run first.
 
         Raises:
             PromptEvaluationError: If the provider fails, a limit, deadline or budget is
@@ -132,7 +146,9 @@ class ProviderAdapter(ABC, Generic[OutputT]):
             prompt.bind(*params)
         prompt.install(session)
         with _opened(prompt), transactions_of(session).gate.installed():
-            return _Evaluation(self, prompt, session, deadline, budget_tracker).run()
+            evaluation = _Evaluation(self, prompt, session, deadline, budget_tracker)
+            with evaluation.traces.evaluation():
+                return evaluation.run(conversation)
 
 
 @contextmanager
@@ -160,13 +176,17 @@ class _Evaluation(Generic[OutputT]):
         self._session = session
         self._deadline = deadline
         self._budget_tracker = budget_tracker
+        self.traces = Traces(adapter, prompt.name, session.clock)
         self._messages: list[Message] = []
         self._usage = TokenUsage()
         self._n_expansions = 0
         self._n_output_failures = 0
         self._render()
 
-    def run(self) -> PromptResponse[OutputT]:
+    def run(self, conversation: Sequence[Message]) -> PromptResponse[OutputT]:
+        self._messages += conversation
+        for call in _unanswered(conversation):
+            self._answer(call)
         for _ in range(self._adapter.limits.max_turns):
             turn = self._ask()
             if turn.tool_calls:
@@ -204,11 +224,17 @@ class _Evaluation(Generic[OutputT]):
 
     def _ask(self) -> ModelTurn:
         self._check_limits()
-        turn = self._adapter.complete(self._request())
+        with self.traces.chat() as chat:
+            try:
+                turn = self._adapter.complete(self._request())
+            except PromptEvaluationError as error:
+                error.prompt_name = error.prompt_name or self._rendered.prompt_name
+                raise
+            chat(turn)
         self._usage += turn.usage
         if self._budget_tracker is not None:
             self._budget_tracker.record(turn.usage)
-        self._messages.append(AssistantMessage(turn.text, turn.tool_calls))
+        self._messages.append(AssistantMessage(turn.text, turn.tool_calls, turn.native))
         return turn
 
     def _check_limits(self) -> None:
@@ -232,16 +258,24 @@ class _Evaluation(Generic[OutputT]):
                 for tool in self._rendered.tools
             ),
             output_schema=None if output_type is None else serde.provider_schema(output_type),
+            deadline=self._deadline,
         )
 
     def _answer(self, call: ToolCall) -> None:
         try:
-            outcome = self._executor.execute(self._as_declared(call))
+            outcome = self._execute(call)
         except VisibilityExpansionRequired as request:
             text, success = self._expand(request)
         else:
             text, success = outcome.text, outcome.result.success
         self._messages.append(ToolMessage(call.id, call.name, text, success))
+
+    def _execute(self, call: ToolCall) -> CallOutcome:
+        is_known = self._rendered.tool(call.name) is not None
+        with self.traces.tool_call(call, is_known=is_known) as traced:
+            outcome = self._executor.execute(self._as_declared(call))
+            traced(outcome)
+        return outcome
 
     def _as_declared(self, call: ToolCall) -> ToolCall:
         """The call with its arguments as the tool's own types put them.
@@ -303,6 +337,17 @@ class _Evaluation(Generic[OutputT]):
 
     def _error(self, message: str, *, phase: str) -> PromptEvaluationError:
         return PromptEvaluationError(message, phase=phase, prompt_name=self._rendered.prompt_name)
+
+
+def _unanswered(conversation: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """The calls of the last turn in *conversation* that nothing after it answers."""
+    answered: set[str] = set()
+    for message in reversed(conversation):
+        if isinstance(message, AssistantMessage):
+            return tuple(call for call in message.tool_calls if call.id not in answered)
+        if isinstance(message, ToolMessage):
+            answered.add(message.call_id)
+    return ()
 
 
 def _without_fence(text: str) -> str:

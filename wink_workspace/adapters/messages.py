@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wink_workspace.clock import TokenUsage
+from wink_workspace.clock import Deadline, TokenUsage
 from wink_workspace.runtime import ToolCall
 from wink_workspace.serde import JsonValue
 
@@ -28,10 +28,16 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """What the model said and which tools it asked for."""
+    """What the model said and which tools it asked for.
+
+    ``native`` is the turn as the adapter got it, for that adapter alone to look at: signed or
+    encrypted reasoning must go back to a provider as it came. ``None`` means it is told from
+    the other two.
+    """
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
+    native: object = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +67,24 @@ class ModelRequest:
     """Everything a provider needs for one turn.
 
     ``instructions`` is the rendered prompt; ``output_schema`` is set when the prompt asks
-    for structured output.
+    for structured output. The answer must be there by ``deadline``.
     """
 
     instructions: str
     messages: tuple[Message, ...]
     tools: tuple[ToolDefinition, ...]
     output_schema: dict[str, JsonValue] | None = None
+    deadline: Deadline | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """One answer of a model. Without ``tool_calls`` it is the last one."""
+    """One answer of a model. Without ``tool_calls`` it is the last one.
+
+    ``native`` comes back with the ``AssistantMessage`` that is made of it.
+    """
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     usage: TokenUsage = field(default_factory=TokenUsage)
+    native: object = field(default=None, compare=False, repr=False)

@@ -12,7 +12,7 @@ turns from the same script, in the order in which they happen.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -84,6 +84,8 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
         options: As for ``ProviderAdapter``.
     """
 
+    provider_name = model_name = "scripted"
+
     def __init__(self, turns: Iterable[ModelTurn], **options: Any) -> None:
         super().__init__(**options)
         self._turns = tuple(turns)
@@ -116,18 +118,46 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
 
     The file is created, or emptied, at once; a turn is on disk before its calls run. What the
     adapter redacts is redacted here, too, and is what a replay then calls with.
+
+    Args:
+        adapter: Takes the turns.
+        path: The script.
+        append: Go on with a script that is there, instead of emptying it.
     """
 
-    def __init__(self, adapter: ProviderAdapter[OutputT], path: str | os.PathLike[str]) -> None:
-        super().__init__(limits=adapter.limits, heartbeat=adapter.heartbeat, redact=adapter.redact)
+    def __init__(
+        self,
+        adapter: ProviderAdapter[OutputT],
+        path: str | os.PathLike[str],
+        *,
+        append: bool = False,
+    ) -> None:
+        super().__init__(
+            limits=adapter.limits,
+            heartbeat=adapter.heartbeat,
+            redact=adapter.redact,
+            traces_content=adapter.traces_content,
+        )
+        self.provider_name, self.model_name = adapter.provider_name, adapter.model_name
         self._adapter = adapter
         self._path = Path(path)
-        self._path.write_text("", encoding="utf-8")
+        with self._path.open("a" if append else "w", encoding="utf-8"):
+            pass
 
     def complete(self, request: ModelRequest) -> ModelTurn:
         """The other adapter's turn, recorded."""
         turn = self._adapter.complete(request)
-        kept = turn if self.redact is None else serde.map_strings(turn, self.redact)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(serde.dump_json(kept) + "\n")
+            file.write(_line(turn, self.redact) + "\n")
         return turn
+
+
+def _line(turn: ModelTurn, redact: Callable[[str], str] | None) -> str:
+    """*turn* as ``load_script`` reads it; what only its adapter understands is left out."""
+    calls = tuple(_Call(call.name, _arguments(call), call.id) for call in turn.tool_calls)
+    kept = _Turn(turn.text, calls, turn.usage)
+    return serde.dump_json(kept if redact is None else serde.map_strings(kept, redact))
+
+
+def _arguments(call: ToolCall) -> dict[str, Any] | str:
+    return call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
