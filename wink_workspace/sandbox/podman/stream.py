@@ -38,6 +38,7 @@ __all__ = ["WATCH_S", "Ending", "Limits", "Ready", "RunnerStream"]
 _GRACE_S: Final = 10.0
 _SEND_TIMEOUT_S: Final = 30.0
 WATCH_S: Final = 0.02
+_LONGEST_WAIT_S: Final = 0.05
 _RECEIVE_BYTES: Final = 262_144
 _MOST_SAID_BYTES: Final = 8_192
 _SIGKILL: Final = 9
@@ -220,11 +221,13 @@ class RunnerStream:
 
     def _next(self, until_s: float) -> Frame | None:
         """The next frame; ``None`` if none came in time."""
-        if not self._pending:
-            remaining_s = max(0.0, until_s - self._clock.monotonic_s())
+        while not self._pending:
+            remaining_s = until_s - self._clock.monotonic_s()
             if self._wait(select.POLLIN, remaining_s):
                 self._receive()
-        return self._pending.popleft() if self._pending else None
+            elif remaining_s <= 0:
+                return None
+        return self._pending.popleft()
 
     def _receive(self) -> None:
         try:
@@ -256,15 +259,18 @@ class RunnerStream:
                 left = left[self._connection.send(left) :]
             except BlockingIOError:
                 remaining_s = until_s - self._clock.monotonic_s()
-                if remaining_s <= 0 or not self._wait(select.POLLOUT, remaining_s):
+                if remaining_s <= 0:
                     raise self._broken("does not listen") from None
-            except OSError as error:
-                raise self._broken(f"was cut off: {error}") from error
+                self._wait(select.POLLOUT, remaining_s)
+            except OSError:
+                self._receive()  # raises, unless its last words are still to be had
+                raise self._broken("ended") from None
 
     def _wait(self, event: int, seconds: float) -> bool:
+        """Whether it came, in that time or a shorter one: the clock need not be the system's."""
         poll = select.poll()
         poll.register(self._connection, event)
-        return bool(poll.poll(seconds * 1_000))
+        return bool(poll.poll(1_000 * min(max(0.0, seconds), _LONGEST_WAIT_S)))
 
     def _broken(self, how: str) -> SandboxBrokenError:
         said = f" ({self.said})" if self.said else ""

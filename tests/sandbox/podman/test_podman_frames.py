@@ -1,0 +1,125 @@
+"""The framing between host and container: bounded, and sure of every byte that it takes."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wink_workspace.errors import SandboxError
+from wink_workspace.sandbox.podman import frames, runner
+from wink_workspace.sandbox.podman.frames import (
+    MOST_PAYLOAD_BYTES,
+    EngineParser,
+    Frame,
+    FrameError,
+    FrameParser,
+    Kind,
+    fields,
+    joined_fields,
+    packed,
+)
+
+FROM_CONTAINER = [kind for kind in Kind if kind >= Kind.READY]
+FRAMES = st.builds(
+    Frame, st.sampled_from(FROM_CONTAINER), st.integers(0, 2**32 - 1), st.binary(max_size=300)
+)
+
+
+def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
+    """*data* cut up as a stream may be."""
+    found, at = [], 0
+    while at < len(data):
+        size = sizes[len(found) % len(sizes)]
+        found.append(data[at : at + size])
+        at += size
+    return found
+
+
+@given(st.lists(FRAMES, max_size=10), st.lists(st.integers(1, 50), min_size=1, max_size=8))
+def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(
+    sent: list[Frame], sizes: list[int]
+) -> None:
+    data = b"".join(packed(frame.kind, frame.number, frame.payload) for frame in sent)
+    parser = FrameParser()
+    assert [frame for piece in pieces(data, sizes) for frame in parser.feed(piece)] == sent
+
+
+@given(st.binary(max_size=2_000), st.lists(st.integers(1, 50), min_size=1, max_size=8))
+def test_any_bytes_give_frames_within_the_bounds_or_a_frame_error(
+    data: bytes, sizes: list[int]
+) -> None:
+    parser = FrameParser()
+    try:
+        for piece in pieces(data, sizes):
+            for frame in parser.feed(piece):
+                assert frame.kind in FROM_CONTAINER
+                assert len(frame.payload) <= MOST_PAYLOAD_BYTES
+    except FrameError as error:
+        assert isinstance(error, SandboxError)
+
+
+@pytest.mark.parametrize("kind", [0, *[k for k in Kind if k < Kind.READY], 69, 255])
+def test_a_kind_that_no_container_sends_is_refused(kind: int) -> None:
+    with pytest.raises(FrameError, match="kind"):
+        list(FrameParser().feed(struct.pack("!BII", kind, 1, 0)))
+
+
+def test_a_frame_that_announces_too_much_is_refused_before_any_of_it_has_come() -> None:
+    with pytest.raises(FrameError, match="bytes"):
+        list(FrameParser().feed(struct.pack("!BII", Kind.OUTPUT, 1, MOST_PAYLOAD_BYTES + 1)))
+
+
+def test_an_endless_stream_of_frames_is_never_kept() -> None:
+    parser = FrameParser()
+    for _ in range(100):
+        assert len(list(parser.feed(packed(Kind.OUTPUT, 1, b"x" * 1_000)))) == 1
+    assert not parser._rest
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(min_size=1, max_size=200)), max_size=10),
+    st.lists(st.integers(1, 50), min_size=1, max_size=8),
+)
+def test_the_two_streams_of_an_engine_are_told_apart(
+    sent: list[tuple[int, bytes]], sizes: list[int]
+) -> None:
+    data = b"".join(struct.pack("!BxxxI", stream, len(piece)) + piece for stream, piece in sent)
+    parser = EngineParser()
+    found: dict[int, bytes] = {1: b"", 2: b""}
+    for piece in pieces(data, sizes):
+        for stream, part in parser.feed(piece):
+            found[stream] += part
+    for stream in (1, 2):
+        assert found[stream] == b"".join(piece for which, piece in sent if which == stream)
+
+
+@pytest.mark.parametrize(("stream", "length"), [(0, 1), (3, 1), (1, 2**30)])
+def test_what_no_engine_sends_is_refused(stream: int, length: int) -> None:
+    with pytest.raises(FrameError):
+        list(EngineParser().feed(struct.pack("!BxxxI", stream, length)))
+
+
+@given(st.lists(st.binary(max_size=100), max_size=20))
+def test_fields_come_out_as_they_went_in_on_both_sides(parts: list[bytes]) -> None:
+    assert fields(joined_fields(parts)) == parts
+    assert fields(runner.joined_fields(parts)) == parts
+    assert runner.fields(joined_fields(parts)) == parts
+
+
+@given(st.binary(max_size=100))
+def test_bytes_that_are_no_fields_are_refused_or_are_some(data: bytes) -> None:
+    try:
+        assert joined_fields(fields(data)) == data
+    except FrameError:
+        pass
+
+
+def test_both_sides_agree_on_every_constant() -> None:
+    assert runner.PROTOCOL_VERSION == frames.PROTOCOL_VERSION
+    assert runner.MOST_PAYLOAD_BYTES == MOST_PAYLOAD_BYTES
+    for kind in Kind:
+        assert getattr(runner, kind.name) == kind
+    assert runner.READ_BYTES <= MOST_PAYLOAD_BYTES
