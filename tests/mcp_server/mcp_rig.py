@@ -1,0 +1,171 @@
+"""Servers and clients for the tests: in this process, over streams, and over loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from wink_workspace.mcp_server import HostedWorkspace, Offer
+from wink_workspace.mcp_server.hosting import WorkspaceHome
+from wink_workspace.mcp_server.server import make_server
+from wink_workspace.prompt import Section
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+
+WATCHDOG_S = 60.0
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from wink_workspace.cli import main; sys.exit(main())",
+]
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run an asynchronous test, but not for ever."""
+
+    async def watched() -> None:
+        with anyio.fail_after(WATCHDOG_S):
+            await test()
+
+    anyio.run(watched)
+
+
+def text_of(result: Any) -> str:
+    return result.content[0].text
+
+
+@dataclass
+class Rig:
+    """A directory, a place for workspaces, and servers of them."""
+
+    root: Path
+    files: dict[str, str] = field(default_factory=lambda: {"app.py": "print('helo')\n"})
+
+    def __post_init__(self) -> None:
+        self.source = self.root / "source"
+        self.source.mkdir()
+        for name, text in self.files.items():
+            (self.source / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.source / name).write_text(text)
+        self.storage = WorkspaceStorage(self.root / "state" / "wink-workspace")
+        self.workspace: Workspace | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if k.startswith(("COVERAGE", "PYTHON", "PATH"))}
+        return {**kept, "XDG_STATE_HOME": str(self.root / "state"), "HOME": str(self.root)}
+
+    def workspaces(self) -> list[str]:
+        return [info.id for info in self.storage.all()]
+
+    def source_files(self) -> dict[str, str]:
+        return {
+            str(path.relative_to(self.source)): path.read_text()
+            for path in self.source.rglob("*")
+            if path.is_file()
+        }
+
+    @asynccontextmanager
+    async def client(
+        self,
+        *,
+        sections: Sequence[Section[None]] | None = None,
+        mode: str = "legacy",
+        progress_interval_s: float = 5.0,
+        leave: Callable[[Workspace], None] = Workspace.close,
+    ) -> AsyncIterator[Client]:
+        """A client of a server in this process."""
+
+        def open_workspace() -> Workspace:
+            self.workspace = Workspace.create(self.source, storage=self.storage)
+            return self.workspace
+
+        offer = Offer(sections, operations=True)
+        hosted = HostedWorkspace(WorkspaceHome(open_workspace, leave), offer)
+
+        class One:
+            def of(self, context: object) -> HostedWorkspace:
+                return hosted
+
+        @asynccontextmanager
+        async def lifespan(server: object) -> AsyncIterator[One]:
+            yield One()
+
+        server = make_server(offer, lifespan, progress_interval_s=progress_interval_s)
+        try:
+            async with Client(server, mode=mode) as client:
+                yield client
+        finally:
+            hosted.close().result(WATCHDOG_S)
+
+    def over_stdio(self, *options: str) -> StdioServerParameters:
+        arguments = [*COMMAND[1:], "mcp", "--repo", str(self.source), *options]
+        return StdioServerParameters(command=COMMAND[0], args=arguments, env=self.environment)
+
+    @contextmanager
+    def over_http(self, *options: str, **more: str) -> Iterator[HttpServer]:
+        """The command, serving on a free port until the block ends."""
+        arguments = ["mcp", "--repo", str(self.source), "--http", "127.0.0.1:0", *options]
+        with started([*COMMAND, *arguments], {**self.environment, **more}) as server:
+            yield server
+
+
+@dataclass
+class HttpServer:
+    process: subprocess.Popen[str]
+    url: str
+    said: str = ""
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2].partition("/")[0])
+
+    def end(self) -> int:
+        """Ask it to end as an operator would; its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        _, said = self.process.communicate(timeout=WATCHDOG_S)
+        self.said += said
+        return self.process.returncode
+
+
+@contextmanager
+def started(command: list[str], environment: dict[str, str]) -> Iterator[HttpServer]:
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    server = HttpServer(process, first.split()[-1] if first else "", said=first)
+    try:
+        assert server.url.startswith("http://"), first + process.stderr.read()
+        yield server
+    finally:
+        try:
+            if process.returncode is None:
+                assert server.end() == 0, server.said
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+
+@asynccontextmanager
+async def http_client(
+    url: str, token: str | None = None, mode: str = "auto"
+) -> AsyncIterator[Client]:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=WATCHDOG_S) as http:
+        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+            yield client

@@ -1,0 +1,197 @@
+"""A client does a day's work over each way in: it edits a repository, breaks it, undoes it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+import pytest
+from mcp import Client
+from mcp_rig import COMMAND, WATCHDOG_S, Rig, http_client, run, text_of
+
+from wink_workspace.workspace import WorkspaceReader
+
+TOKEN = "s3cr3t-of-the-tests"
+
+
+async def edit_break_undo_and_apply(client: Client, rig: Rig) -> None:
+    async def call(name: str, **arguments: object) -> str:
+        result = await client.call_tool(name, arguments)
+        assert not result.is_error, text_of(result)
+        return text_of(result)
+
+    unread = await client.call_tool(
+        "edit_file", {"file_path": "app.py", "old_string": "helo", "new_string": "hello"}
+    )
+    assert unread.is_error, "an edit of a file that nobody has read is refused"
+    await call("read_file", file_path="app.py")
+    await call("edit_file", file_path="app.py", old_string="helo", new_string="hello")
+    await call("rm", path="app.py")
+    assert "app.py" not in await call("ls")
+    await call("workspace_undo")
+    assert "print('hello')" in await call("read_file", file_path="app.py")
+    assert "+print('hello')" in await call("workspace_diff")
+    assert rig.source_files() == {"app.py": "print('helo')\n"}
+    await call("workspace_apply")
+    assert rig.source_files() == {"app.py": "print('hello')\n"}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_client_edits_a_repository_breaks_it_and_undoes_it_over_stdio(rig: Rig, mode: str) -> None:
+    async def test() -> None:
+        async with Client(rig.over_stdio("--workspace-tools"), mode=mode) as client:
+            await edit_break_undo_and_apply(client, rig)
+
+    run(test)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_client_edits_a_repository_breaks_it_and_undoes_it_over_http(rig: Rig, mode: str) -> None:
+    async def test(url: str) -> None:
+        async with http_client(url, TOKEN, mode) as client:
+            await edit_break_undo_and_apply(client, rig)
+
+    with rig.over_http("--workspace-tools", WINK_WORKSPACE_TOKEN=TOKEN) as server:
+        run(lambda: test(server.url))
+
+
+def test_workspace_that_was_changed_stays_and_one_that_was_only_read_goes(rig: Rig) -> None:
+    async def test(*, write: bool) -> None:
+        async with Client(rig.over_stdio()) as client:
+            await client.call_tool("ls", {})
+            if write:
+                await client.call_tool("write_file", {"file_path": "new", "content": "x"})
+
+    run(lambda: test(write=False))
+    assert rig.workspaces() == []
+    run(lambda: test(write=True))
+    (stayed,) = rig.workspaces()
+    with WorkspaceReader(rig.storage.folder(stayed)) as reader:
+        assert [str(change.path) for change in reader.changes()] == ["new"]
+
+
+def test_temporary_workspaces_all_go(rig: Rig) -> None:
+    async def test() -> None:
+        async with Client(rig.over_stdio("--temporary")) as client:
+            await client.call_tool("write_file", {"file_path": "new", "content": "x"})
+
+    run(test)
+    assert rig.workspaces() == []
+
+
+def test_a_workspace_can_be_gone_on_with(rig: Rig) -> None:
+    async def first() -> None:
+        async with Client(rig.over_stdio()) as client:
+            await client.call_tool("write_file", {"file_path": "new", "content": "mine\n"})
+
+    async def second(which: str) -> None:
+        server = rig.over_stdio()
+        server.args = [*COMMAND[1:], "mcp", "--workspace", which]
+        async with Client(server) as client:
+            assert "mine" in text_of(await client.call_tool("read_file", {"file_path": "new"}))
+
+    run(first)
+    (which,) = rig.workspaces()
+    run(lambda: second(which))
+    assert rig.workspaces() == [which]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "nothing to work on"),
+        (["--repo", "no-such-directory"], "is no directory"),
+        (["--repo", ".", "--workspace", "abc"], "has its directory"),
+        (["--workspace", "abc", "--http", "127.0.0.1:0"], "for one client"),
+        (["--repo", ".", "--http", "somewhere"], "no HOST:PORT"),
+        (["--repo", ".", "--http", "127.0.0.1:99999"], "no HOST:PORT"),
+        (["--repo", ".", "--http", "0.0.0.0:0"], "needs a token"),
+        (["--repo", ".", "--http", "[::]:0"], "needs a token"),
+        (["--repo", ".", "--http", "127.0.0.1:0", "--token", "a b"], "a space in it"),
+        (["--repo", ".", "--http", "127.0.0.1:0", "--token", "\u00e9"], "a header cannot hold"),
+        (["--repo", ".", "--http", "203.0.113.1:1", "--token", "t"], "cannot listen"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    rig: Rig,
+    options: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from wink_workspace.cli import main
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(rig.root / "state"))
+    monkeypatch.chdir(rig.source)
+    assert main(["mcp", *options]) == 2
+    assert said in capsys.readouterr().err
+    assert rig.workspaces() == []
+
+
+# Ends
+
+
+def stdio_process(rig: Rig, *options: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*COMMAND, "mcp", "--repo", str(rig.source), *options],
+        env=rig.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def said(process: subprocess.Popen[bytes], **message: object) -> dict[str, object]:
+    """The answer to one request."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline()) if "id" in message else {}
+
+
+INITIALIZE = {
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "raw", "version": "0"},
+    },
+}
+
+
+@pytest.mark.parametrize("ending", ["end of input", "SIGTERM", "SIGINT", "client is gone"])
+def test_server_ends_cleanly_and_leaves_nothing_behind(rig: Rig, ending: str) -> None:
+    with stdio_process(rig, "--temporary") as process:
+        try:
+            assert said(process, **INITIALIZE)["result"]["capabilities"]["tools"] is not None
+            match ending:
+                case "end of input":
+                    process.stdin.close()
+                case "client is gone":
+                    process.stdout.close()
+                    process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+                    process.stdin.close()
+                case _:
+                    process.send_signal(getattr(signal, ending))
+            assert process.wait(WATCHDOG_S) == 0, process.stderr.read()
+        finally:
+            process.kill()
+        assert b"Traceback" not in process.stderr.read()
+    assert not list((rig.root / "state").rglob("about.json"))
+
+
+def test_a_line_that_is_no_message_is_answered_and_the_next_one_served(rig: Rig) -> None:
+    with stdio_process(rig, "--temporary") as process:
+        try:
+            said(process, **INITIALIZE)
+            process.stdin.write(b"no json\n\xff\xfe\n" + b"[" * 100_000 + b"\n")
+            process.stdin.flush()
+            answers = [said(process, id=1, method="tools/list")]
+            while answers[-1].get("id") != 1:
+                answers.append(json.loads(process.stdout.readline()))
+            assert answers[-1]["result"]["tools"]
+        finally:
+            process.kill()

@@ -1,0 +1,155 @@
+"""The command that lets a client of the Model Context Protocol work in a workspace: ``mcp``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import UsageError
+
+from .display import consoles
+from .places import open_workspace, storage_of
+
+if TYPE_CHECKING:
+    from wink_workspace.mcp_server import HttpOptions
+    from wink_workspace.workspace import Workspace
+
+__all__ = ["mcp"]
+
+_TOKEN_VARIABLE: Final = "WINK_WORKSPACE_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def mcp(
+    context: typer.Context,
+    repo: Annotated[
+        Path | None, typer.Option(help="The directory to work on a copy of; it is only read.")
+    ] = None,
+    workspace: Annotated[
+        str | None, typer.Option(help="A workspace to go on in, instead of a new one.")
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Serve over HTTP, a workspace for each session; else stdio."
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(help=f"What HTTP clients have to know; or set {_TOKEN_VARIABLE}."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Another name by which HTTP clients call us.")
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="The origin of web pages that may call us.")
+    ] = None,
+    workspace_tools: Annotated[
+        bool,
+        typer.Option(
+            "--workspace-tools",
+            help="Also offer workspace_diff, workspace_log, workspace_undo, workspace_apply.",
+        ),
+    ] = False,
+    temporary: Annotated[
+        bool,
+        typer.Option("--temporary", help="Delete each workspace when its client has gone."),
+    ] = False,
+) -> None:
+    """Serve the tools of a workspace to an MCP client, over stdio or HTTP."""
+    try:
+        from wink_workspace.mcp_server import Offer, serve_http, serve_stdio
+        from wink_workspace.mcp_server.hosting import WorkspaceHome
+    except ImportError as error:
+        raise UsageError(
+            f"the MCP server needs a library that is missing: {error.name}",
+            hint="Install it: pip install 'wink-workspace[mcp]'.",
+        ) from error
+    environment: Environment = context.obj
+    _, err = consoles(environment)
+
+    def tell(line: str) -> None:
+        err.print(line, markup=False)
+
+    home = WorkspaceHome(
+        _opener(environment, repo, workspace, temporary=temporary),
+        _leaver(environment, tell, keep=workspace is not None, temporary=temporary),
+    )
+    offer = Offer(operations=workspace_tools)
+    if http is None:
+        serve_stdio(home, offer)
+        return
+    if workspace is not None:
+        raise UsageError("a workspace is for one client", hint="Give --repo with --http.")
+    options = _http_options(
+        http,
+        token or environment.variables.get(_TOKEN_VARIABLE) or None,
+        allow_host or (),
+        allow_origin or (),
+    )
+    serve_http(home, offer, options, on_ready=lambda url: tell(f"serving on {url}"))
+
+
+def _opener(
+    environment: Environment, repo: Path | None, workspace: str | None, *, temporary: bool
+) -> Callable[[], Workspace]:
+    """What opens a client's workspace; fails now if it is plain that it could not."""
+    from wink_workspace.workspace import Workspace
+
+    if workspace is not None:
+        if repo is not None or temporary:
+            raise UsageError("a workspace has its directory", hint="Give --workspace alone.")
+        return lambda: open_workspace(environment, workspace)
+    if repo is None:
+        raise UsageError("there is nothing to work on", hint="Give --repo or --workspace.")
+    source = repo.absolute()
+    if not source.is_dir():
+        raise UsageError(f"{repo} is no directory", hint="Name one that exists.")
+    if temporary:
+        return lambda: Workspace.temporary(source)
+    storage = storage_of(environment)
+    return lambda: Workspace.create(source, storage=storage)
+
+
+def _leaver(
+    environment: Environment, tell: Callable[[str], None], *, keep: bool, temporary: bool
+) -> Callable[[Workspace], None]:
+    """What becomes of a workspace: it stays if it was changed; its work is nowhere else."""
+    from wink_workspace.workspace import Workspace
+
+    def leave(place: Workspace) -> None:
+        which = place.info.id
+        stays = keep or _was_changed(place)
+        place.close()
+        if temporary or keep:
+            return
+        if stays:
+            tell(f"workspace {which} stays; see wink-workspace diff {which}")
+        else:
+            Workspace.delete(which, storage=storage_of(environment))
+
+    return leave
+
+
+def _was_changed(place: Workspace) -> bool:
+    return len({entry.files for entry in place.log()}) > 1 or bool(place.changes())
+
+
+def _http_options(
+    address: str, token: str | None, hosts: Sequence[str], origins: Sequence[str]
+) -> HttpOptions:
+    from wink_workspace.mcp_server import HttpOptions
+
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise UsageError(f"{address} is no HOST:PORT", hint="Such as 127.0.0.1:8321.")
+    return HttpOptions(
+        host=host.removeprefix("[").removesuffix("]"),
+        port=int(port),
+        token=token,
+        allowed_hosts=tuple(hosts),
+        allowed_origins=tuple(origins),
+    )

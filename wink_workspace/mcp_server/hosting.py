@@ -1,0 +1,210 @@
+"""One workspace with its calls, on a thread of its own.
+
+Rule 1: everything that touches the workspace runs on that one thread, one after the other; a
+handler is synchronous, and what waits for it must not be.
+Rule 2: the workspace is opened when it is first needed, and a failure to do so answers whoever
+needed it. The next one tries again.
+Rule 3: whatever a client asks for, ``call`` answers; it does not raise for what a model did.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from wink_workspace import serde
+from wink_workspace.clock import BudgetTracker, Deadline, Heartbeat
+from wink_workspace.errors import PromptEvaluationError, UsageError, WinkError
+from wink_workspace.prompt import Prompt, ToolResult
+from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.session import Session
+from wink_workspace.workspace import Workspace
+
+from .cancelling import CancelledCalls
+from .offer import Offer
+
+__all__ = ["Answer", "HostedWorkspace", "WorkspaceHome"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceHome:
+    """How workspaces of a server come and go.
+
+    Attributes:
+        open: Opens one, to be used by one client.
+        leave: Closes it when the client has gone, and decides what becomes of it.
+    """
+
+    open: Callable[[], Workspace]
+    leave: Callable[[Workspace], None] = Workspace.close
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client is told of a call; ``value`` is ``None`` unless it succeeded."""
+
+    text: str
+    success: bool
+    value: object = None
+
+
+class HostedWorkspace:
+    """The workspace of one client.
+
+    Args:
+        home: Where it comes from.
+        offer: What can be done in it.
+    """
+
+    def __init__(self, home: WorkspaceHome, offer: Offer) -> None:
+        self._home = home
+        self._offer = offer
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="wink-workspace")
+        self._desk: _Desk | None = None
+        self._closing: Future[None] | None = None
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        *,
+        cancelled: threading.Event,
+        on_beat: Callable[[], None] = lambda: None,
+    ) -> Future[Answer]:
+        """Have a tool called when its turn has come.
+
+        Args:
+            name: The tool; an unknown one is answered.
+            arguments: As the client sent them.
+            cancelled: Set when the client takes the call back.
+            on_beat: Called on the workspace's thread at each sign of life.
+        """
+
+        def run(desk: _Desk) -> Answer:
+            operation = self._offer.operations.get(name)
+            if operation is None:
+                return desk.call(name, arguments, cancelled, on_beat)
+            if cancelled.is_set():
+                return Answer("The client has cancelled the call.", success=False)
+            return _answer(operation.run(desk.workspace, arguments))
+
+        return self._submit(lambda: self._answered(run))
+
+    def ask(self, question: Callable[[Workspace], T]) -> Future[T]:
+        """Have *question* asked when its turn has come; it only reads."""
+        return self._submit(lambda: question(self._opened().workspace))
+
+    def open(self) -> Future[None]:
+        """Open it now; the future raises if it cannot be."""
+
+        def run() -> None:
+            self._opened()
+
+        return self._submit(run)
+
+    def close(self) -> Future[None]:
+        """Let go of it when the calls before are done; what comes later is refused."""
+        if self._closing is None:
+            self._closing = self._pool.submit(self._leave)
+            self._pool.shutdown(wait=False)
+        return self._closing
+
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
+        if self._closing is not None:
+            raise UsageError("the workspace is closed", hint="Begin a new session.")
+        return self._pool.submit(work)
+
+    def _answered(self, run: Callable[[_Desk], Answer]) -> Answer:
+        try:
+            return run(self._opened())
+        except WinkError as error:
+            return Answer(str(error), success=False)
+
+    def _opened(self) -> _Desk:
+        if self._desk is None:
+            self._desk = _Desk(self._home, self._offer)
+        return self._desk
+
+    def _leave(self) -> None:
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            desk.close()
+
+
+class _Desk:
+    """An open workspace with an executor for its calls; all on one thread."""
+
+    def __init__(self, home: WorkspaceHome, offer: Offer) -> None:
+        self._cancelled = CancelledCalls()
+        self._offer = offer
+        with ExitStack() as opened:
+            self.workspace: Final = home.open()
+            opened.callback(home.leave, self.workspace)
+            prompt = offer.prompt([self._cancelled]).bind(resources=self.workspace.resources)
+            prompt.install(self.workspace.session)
+            opened.enter_context(prompt.resources)
+            self._heartbeat = Heartbeat(self.workspace.session.clock)
+            self._executor = ToolExecutor(
+                prompt=prompt,
+                rendered_prompt=prompt.render(session=self.workspace.session),
+                adapter=_NoModel(),
+                session=self.workspace.session,
+                heartbeat=self._heartbeat,
+            )
+            self.close: Final = opened.pop_all().close
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        cancelled: threading.Event,
+        on_beat: Callable[[], None],
+    ) -> Answer:
+        self._cancelled.begin(cancelled)
+        tool = self._offer.tool(name)
+        given = arguments if tool is None else _without_nulls(tool.params_type, arguments)
+        stop = self._heartbeat.observe(on_beat)
+        try:
+            outcome = self._executor.execute(ToolCall(f"mcp-{uuid.uuid4().hex}", name, given))
+        finally:
+            stop()
+        return replace(_answer(outcome.result), text=outcome.text)
+
+
+def _answer(result: ToolResult[Any]) -> Answer:
+    return Answer(result.provider_text(), result.success, result.value if result.success else None)
+
+
+def _without_nulls(params_type: Any, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    """*arguments* as meant: many models send null for what they want to leave out."""
+    if None not in arguments.values():
+        return arguments
+    return serde.without_defaulted_nulls(params_type, arguments)
+
+
+class _NoModel:
+    """What stands for the adapter: the model is the client's, and out of our reach."""
+
+    def evaluate(
+        self,
+        prompt: Prompt[Any],
+        *params: object,
+        session: Session,
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+    ) -> Any:
+        """Refuse."""
+        del params, session, deadline, budget_tracker
+        raise PromptEvaluationError(
+            "a tool asked for a model, and there is none on this side",
+            phase="request",
+            prompt_name=prompt.name,
+            hint="Offer this tool in a run with a model adapter.",
+        )

@@ -1,0 +1,77 @@
+"""What a server offers: sections with their tools and words, and perhaps the extra tools.
+
+An offer is made once and shared by all sessions; each session makes its own prompt of it. All
+that a client is told of the tools is computed here, so that listing them opens no workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+from wink_workspace.prompt import MarkdownSection, Prompt, RenderedPrompt, Section, Tool, ToolPolicy
+from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
+
+from .operations import OPERATIONS, Operation
+
+__all__ = ["Offer"]
+
+
+class Offer:
+    """What every workspace of a server offers.
+
+    Args:
+        sections: The sections; files and plans when omitted. They bind to the workspace's own
+            resources, whatever they declare themselves.
+        operations: Whether to offer ``workspace_diff``, ``_log``, ``_undo`` and ``_apply``.
+    """
+
+    def __init__(
+        self, sections: Sequence[Section[None]] | None = None, *, operations: bool = False
+    ) -> None:
+        self.sections: Final = (
+            (VfsToolsSection(), PlanningToolsSection()) if sections is None else tuple(sections)
+        )
+        self.operations: Final[Mapping[str, Operation]] = {
+            operation.tool.name: operation for operation in (OPERATIONS if operations else ())
+        }
+
+    def prompt(self, policies: Sequence[ToolPolicy] = ()) -> Prompt[None]:
+        """A prompt of its own, of which *policies* guard every tool."""
+        root = MarkdownSection[None](
+            title="Workspace",
+            template=_WITH_OPERATIONS if self.operations else _ALONE,
+            children=self.sections,
+            policies=policies,
+        )
+        return Prompt[None](ns="wink-workspace", key="mcp", sections=[root])
+
+    @cached_property
+    def _rendered(self) -> RenderedPrompt[None]:
+        return self.prompt().render()
+
+    @property
+    def instructions(self) -> str:
+        """The words of all sections, for the model."""
+        return self._rendered.text
+
+    @property
+    def tools(self) -> tuple[Tool[Any, Any], ...]:
+        """All tools: those of the sections, then the extra ones."""
+        return (*self._rendered.tools, *(one.tool for one in self.operations.values()))
+
+    def tool(self, name: str) -> Tool[Any, Any] | None:
+        """The tool called *name*, if there is one."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+
+_ALONE: Final = """\
+These tools work in a workspace of their own, a copy of a directory. Each call happens fully or
+leaves no trace. Use them, and not others you may have, for files of that directory: what is
+done elsewhere is not seen here."""
+
+_WITH_OPERATIONS: Final = f"""\
+{_ALONE} Nothing reaches the directory itself before `workspace_apply`. `workspace_diff` shows
+what differs from it, `workspace_log` what happened, and `workspace_undo` takes the newest change
+back; it can be called again."""

@@ -1,0 +1,235 @@
+"""The extra tools: what was changed and done, take the last thing back, hand the work over.
+
+They look at the history and move in it, so they are no calls *in* it: none of them is an entry,
+but ``workspace_undo`` leaves the entry of the undo itself. Each is all or nothing by what
+``Workspace`` promises, not by a transaction of the executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from wink_workspace.errors import ParseError, WinkError
+from wink_workspace.filesystem import render_diff
+from wink_workspace.ledger import LogEntry
+from wink_workspace.prompt import Tool, ToolResult
+from wink_workspace.workspace import Workspace
+
+__all__ = [
+    "OPERATIONS",
+    "AppliedPaths",
+    "ApplyParams",
+    "DiffParams",
+    "History",
+    "HistoryEntry",
+    "LogParams",
+    "Operation",
+    "UndoParams",
+    "Undone",
+    "WorkspaceDiff",
+]
+
+_MOST_DIFF_CHARS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class DiffParams:
+    """Parameters of ``workspace_diff``."""
+
+    entry: int | None = field(
+        default=None,
+        metadata={
+            "description": "Show what this entry of the history changed; everything that differs "
+            "from the source when omitted.",
+            "ge": 1,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceDiff:
+    """A git-style diff; ``n_more_chars`` of it were cut off."""
+
+    diff: str
+    n_paths: int
+    n_more_chars: int = 0
+
+    def render(self) -> str:
+        """The diff."""
+        cut = f"\n({self.n_more_chars:,} more characters)" if self.n_more_chars else ""
+        return (self.diff or "(no differences)") + cut
+
+
+@dataclass(frozen=True, slots=True)
+class LogParams:
+    """Parameters of ``workspace_log``."""
+
+    limit: int = field(
+        default=20, metadata={"description": "Most entries to list.", "ge": 1, "le": 500}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One entry: its number, when it was made, what made it, and what became of a call."""
+
+    number: int
+    at: str
+    kind: str
+    subject: str
+    outcome: str | None = None
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> HistoryEntry:
+        """What is told of *entry*."""
+        return cls(
+            entry.number,
+            f"{entry.at:%Y-%m-%d %H:%M:%S}Z",
+            entry.kind.value,
+            entry.subject,
+            None if entry.outcome is None else entry.outcome.value,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The newest entries, newest first."""
+
+    entries: tuple[HistoryEntry, ...]
+
+    def render(self) -> str:
+        """One line for each entry."""
+        return "\n".join(
+            f"{entry.number:>5}  {entry.at}  {entry.kind:<9} {entry.subject}"
+            + (f"  ({entry.outcome})" if entry.outcome else "")
+            for entry in self.entries
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UndoParams:
+    """Parameters of ``workspace_undo``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """Which entry was taken back, and the paths that changed by it."""
+
+    entry: int
+    paths: tuple[str, ...]
+
+    def render(self) -> str:
+        """The paths, one on each line."""
+        return "\n".join(self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyParams:
+    """Parameters of ``workspace_apply``."""
+
+    branch: str | None = field(
+        default=None,
+        metadata={
+            "description": "Make this new branch in the source's repository instead of changing "
+            "its files.",
+            "min_length": 1,
+            "max_length": 200,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPaths:
+    """What was brought to the source, and what had to stay behind."""
+
+    paths: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    def render(self) -> str:
+        """The paths, one on each line."""
+        return "\n".join((*self.paths, *(f"{path} (left out)" for path in self.left_out)))
+
+
+def _diff(workspace: Workspace, params: DiffParams) -> ToolResult[Any]:
+    if params.entry is None:
+        changes = workspace.changes()
+    else:
+        changes = workspace.changes_of(workspace.entry(params.entry))
+    text = render_diff(changes)
+    kept = text[:_MOST_DIFF_CHARS]
+    return ToolResult.ok(WorkspaceDiff(kept, len(changes), len(text) - len(kept)))
+
+
+def _log(workspace: Workspace, params: LogParams) -> ToolResult[Any]:
+    entries = tuple(map(HistoryEntry.of, workspace.log(limit=params.limit)))
+    return ToolResult.ok(History(entries))
+
+
+def _undo(workspace: Workspace, params: UndoParams) -> ToolResult[Any]:
+    del params
+    entry = workspace.undo()
+    paths = tuple(str(change.path) for change in workspace.changes_of(entry))
+    return ToolResult.ok(Undone(entry.target or 0, paths), f"Took back entry {entry.target}.")
+
+
+def _apply(workspace: Workspace, params: ApplyParams) -> ToolResult[Any]:
+    if params.branch is None:
+        applied = workspace.apply()
+        where = workspace.info.source
+    else:
+        applied = workspace.apply("branch", branch=params.branch)
+        where = f"branch {params.branch}"
+    said = f"{len(applied.paths)} paths brought to {where}."
+    return ToolResult.ok(AppliedPaths(applied.paths, applied.left_out), said)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A tool without a handler, and what is done when it is called."""
+
+    tool: Tool[Any, Any]
+    perform: Callable[[Workspace, Any], ToolResult[Any]]
+
+    def run(self, workspace: Workspace, arguments: Mapping[str, object]) -> ToolResult[Any]:
+        """Do it; a mistake in the arguments, or what cannot be done, is a failed result."""
+        try:
+            return self.perform(workspace, self.tool.parse(arguments))
+        except ParseError as error:
+            return ToolResult.error(str(error))
+        except WinkError as error:
+            return ToolResult.error(f"{self.tool.name} changed nothing: {error}")
+
+
+OPERATIONS: Final = (
+    Operation(
+        Tool[DiffParams, WorkspaceDiff](
+            name="workspace_diff",
+            description="Show what differs from the source, or what one entry changed, as a diff.",
+        ),
+        _diff,
+    ),
+    Operation(
+        Tool[LogParams, History](
+            name="workspace_log",
+            description="List what happened in the workspace, newest first.",
+        ),
+        _log,
+    ),
+    Operation(
+        Tool[UndoParams, Undone](
+            name="workspace_undo",
+            description="Take back the newest call that changed something; later edits stay.",
+        ),
+        _undo,
+    ),
+    Operation(
+        Tool[ApplyParams, AppliedPaths](
+            name="workspace_apply",
+            description="Bring the changes to the source directory, unless it changed meanwhile.",
+        ),
+        _apply,
+    ),
+)
+"""All of them, in the order in which they are listed."""

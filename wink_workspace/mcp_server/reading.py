@@ -1,0 +1,198 @@
+"""A workspace's files and history as resources.
+
+::
+
+    workspace://files/{path}        a file, percent-encoded
+    workspace://history             the newest entries, as JSON
+    workspace://history/{number}    one entry in full, with its diff, as JSON
+    workspace://diff                what differs from the source
+
+Reading a resource is no call: it leaves no record, and a file read so does not count as read
+for the policies. Links are followed as the file tools follow them, and so never outside.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import mimetypes
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+from mcp_types import (
+    BlobResourceContents,
+    ListResourcesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    TextResourceContents,
+)
+
+from wink_workspace.errors import LimitExceededError, UsageError
+from wink_workspace.filesystem import FileKind, FileStat, parse_path, render_diff
+from wink_workspace.workspace import Workspace
+
+from .operations import HistoryEntry
+from .wire import sayable
+
+__all__ = ["TEMPLATES", "list_resources", "read_resource"]
+
+_SCHEME: Final = "workspace://"
+_FILES: Final = f"{_SCHEME}files/"
+_HISTORY: Final = f"{_SCHEME}history"
+_DIFF: Final = f"{_SCHEME}diff"
+_N_A_PAGE: Final = 500
+_N_ENTRIES: Final = 100
+_MOST_BYTES: Final = 4 * 1_048_576
+
+TEMPLATES: Final = (
+    ResourceTemplate(
+        name="file", uri_template=f"{_FILES}{{+path}}", description="A file of the workspace."
+    ),
+    ResourceTemplate(
+        name="history entry",
+        uri_template=f"{_HISTORY}/{{number}}",
+        description="One entry of the history: what was asked, answered and changed.",
+        mime_type="application/json",
+    ),
+)
+"""What can be asked for without having been listed."""
+
+_FIXED: Final = (
+    Resource(
+        name="history",
+        uri=_HISTORY,
+        description=f"The newest {_N_ENTRIES} entries of the history.",
+        mime_type="application/json",
+    ),
+    Resource(
+        name="diff",
+        uri=_DIFF,
+        description="What differs from the source, as a git-style diff.",
+        mime_type="text/x-diff",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What is at an address."""
+
+    data: str | bytes
+    mime_type: str
+
+
+def list_resources(workspace: Workspace, cursor: str | None) -> ListResourcesResult:
+    """A page of resources: history and diff first, then the files by path.
+
+    Raises:
+        UsageError: If *cursor* is none of ours.
+    """
+    after = None if cursor is None else _path_of(cursor)
+    found = _files_after(workspace, after)
+    page = list(islice(found, _N_A_PAGE))
+    more = next(found, None) is not None
+    return ListResourcesResult(
+        resources=[*(_FIXED if after is None else ()), *map(_listed, page)],
+        next_cursor=_quoted(str(page[-1].path)) if more else None,
+    )
+
+
+def read_resource(workspace: Workspace, uri: str) -> ReadResourceResult | None:
+    """What is at *uri*; ``None`` if it is the address of nothing that there could be.
+
+    Raises:
+        FilesystemError, EntryMissingError: If there is no such file or entry.
+    """
+    content = _content(workspace, uri)
+    if content is None:
+        return None
+    if isinstance(content.data, str):
+        text = TextResourceContents(uri=uri, mime_type=content.mime_type, text=content.data)
+        return ReadResourceResult(contents=[text])
+    blob = base64.b64encode(content.data).decode()
+    return ReadResourceResult(
+        contents=[BlobResourceContents(uri=uri, mime_type=content.mime_type, blob=blob)]
+    )
+
+
+def _content(workspace: Workspace, uri: str) -> _Content | None:
+    if uri.startswith(_FILES):
+        return _file(workspace, _path_of(uri.removeprefix(_FILES)))
+    if uri == _DIFF:
+        return _Content(sayable(render_diff(workspace.changes())), "text/x-diff")
+    if uri == _HISTORY:
+        return _Content(_json([_entry_fields(e) for e in _entries(workspace)]), "application/json")
+    number = uri.removeprefix(f"{_HISTORY}/")
+    if number != uri and number.isascii() and number.isdigit():
+        return _Content(_json(_entry_in_full(workspace, int(number))), "application/json")
+    return None
+
+
+def _file(workspace: Workspace, path: str) -> _Content:
+    stat = workspace.files.stat(path)
+    if stat.size_bytes > _MOST_BYTES:
+        raise LimitExceededError(
+            f"{path} has {stat.size_bytes:,} bytes; a resource may have {_MOST_BYTES:,}",
+            hint="Read a part of it with a tool.",
+        )
+    data = workspace.files.read_bytes(path)
+    guessed, _ = mimetypes.guess_type(path)
+    try:
+        return _Content(data.decode(), guessed or "text/plain")
+    except UnicodeDecodeError:
+        return _Content(data, guessed or "application/octet-stream")
+
+
+def _files_after(workspace: Workspace, after: str | None) -> Iterator[FileStat]:
+    last = () if after is None else parse_path(after).parts
+    for stat in workspace.files.walk():
+        if stat.kind is FileKind.FILE and stat.path.parts > last:
+            yield stat
+
+
+def _listed(stat: FileStat) -> Resource:
+    mime_type, _ = mimetypes.guess_type(str(stat.path))
+    return Resource(
+        name=sayable(str(stat.path)),
+        uri=_FILES + _quoted(str(stat.path)),
+        mime_type=mime_type,
+        size=stat.size_bytes,
+    )
+
+
+def _entries(workspace: Workspace) -> Iterator[HistoryEntry]:
+    return map(HistoryEntry.of, workspace.log(limit=_N_ENTRIES))
+
+
+def _entry_fields(entry: HistoryEntry) -> dict[str, object]:
+    return {**asdict(entry), "uri": f"{_HISTORY}/{entry.number}"}
+
+
+def _entry_in_full(workspace: Workspace, number: int) -> dict[str, object]:
+    entry = workspace.entry(number)
+    # An import changes every file there is; the files themselves say it better.
+    diff = "" if entry.parent is None else render_diff(workspace.changes_of(entry))
+    return {
+        **_entry_fields(HistoryEntry.of(entry)),
+        "record": workspace.record(entry).data,
+        "diff": diff,
+    }
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2)
+
+
+def _quoted(path: str) -> str:
+    return quote(path.encode("utf-8", "surrogateescape"))
+
+
+def _path_of(quoted: str) -> str:
+    try:
+        return unquote_to_bytes(quoted).decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{quoted!r} is not percent-encoded") from error

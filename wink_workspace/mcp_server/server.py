@@ -1,0 +1,216 @@
+"""The protocol's requests, each answered from the workspace of the client that asks.
+
+Nothing here knows how messages come and go; ``stdio`` and ``http`` bring them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+from typing import Any, Final, Protocol
+
+import anyio
+from mcp.server import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+)
+
+from wink_workspace.errors import WinkError
+
+from .hosting import Answer, HostedWorkspace
+from .offer import Offer
+from .reading import TEMPLATES, list_resources, read_resource
+from .strategies import STRATEGIES, strategy_prompt
+from .wire import call_result, offered_tool
+
+__all__ = ["Workspaces", "make_server"]
+
+_RESOURCE_NOT_FOUND: Final = -32002
+_PROGRESS_INTERVAL_S: Final = 5.0
+
+
+class Workspaces(Protocol):
+    """Which workspace a client has."""
+
+    def of(self, context: _Context) -> HostedWorkspace:
+        """That of the client whose request this is."""
+        ...
+
+
+_Context = ServerRequestContext[Workspaces, Any]
+Lifespan = Callable[[Server[Workspaces]], AbstractAsyncContextManager[Workspaces]]
+
+
+def make_server(
+    offer: Offer, lifespan: Lifespan, *, progress_interval_s: float = _PROGRESS_INTERVAL_S
+) -> Server[Workspaces]:
+    """A server of *offer*.
+
+    Args:
+        offer: What can be done.
+        lifespan: Gives the workspaces while the server runs.
+        progress_interval_s: How often a client that asked for progress hears of a call whose
+            handler is silent.
+    """
+    requests = _Requests(offer, progress_interval_s)
+    return Server(
+        "wink-workspace",
+        version=version("wink-workspace"),
+        title="Workspace",
+        instructions=offer.instructions,
+        lifespan=lifespan,
+        on_list_tools=requests.list_tools,
+        on_call_tool=requests.call_tool,
+        on_list_resources=requests.list_resources,
+        on_list_resource_templates=requests.list_resource_templates,
+        on_read_resource=requests.read_resource,
+        on_list_prompts=requests.list_prompts,
+        on_get_prompt=requests.get_prompt,
+    )
+
+
+class _Requests:
+    """One method for each request."""
+
+    def __init__(self, offer: Offer, progress_interval_s: float) -> None:
+        self._offer = offer
+        self._progress_interval_s = progress_interval_s
+        self._tools = [offered_tool(tool) for tool in offer.tools]
+
+    async def list_tools(
+        self, context: _Context, params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        del context, params
+        return ListToolsResult(tools=self._tools)
+
+    async def call_tool(self, context: _Context, params: CallToolRequestParams) -> CallToolResult:
+        """Run a call; a client that takes it back lets it leave no trace."""
+        hosted = context.lifespan_context.of(context)
+        beats = _Beats(asyncio.get_running_loop())
+        cancelled = threading.Event()
+        asked = hosted.call(
+            params.name, params.arguments or {}, cancelled=cancelled, on_beat=beats.beat
+        )
+        async with _progress(context, beats, self._progress_interval_s):
+            try:
+                answer: Answer = await asyncio.wrap_future(asked)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+        return call_result(self._offer.tool(params.name), answer)
+
+    async def list_resources(
+        self, context: _Context, params: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        cursor = None if params is None else params.cursor
+        asked = context.lifespan_context.of(context).ask(lambda w: list_resources(w, cursor))
+        try:
+            return await asyncio.wrap_future(asked)
+        except WinkError as error:
+            raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
+
+    async def list_resource_templates(
+        self, context: _Context, params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        del context, params
+        return ListResourceTemplatesResult(resource_templates=list(TEMPLATES))
+
+    async def read_resource(
+        self, context: _Context, params: ReadResourceRequestParams
+    ) -> ReadResourceResult:
+        uri = params.uri
+        asked = context.lifespan_context.of(context).ask(lambda w: read_resource(w, uri))
+        try:
+            found = await asyncio.wrap_future(asked)
+        except WinkError as error:
+            raise _not_found(uri, str(error)) from error
+        if found is None:
+            raise _not_found(uri, f"there is no resource {uri}")
+        return found
+
+    async def list_prompts(
+        self, context: _Context, params: PaginatedRequestParams | None
+    ) -> ListPromptsResult:
+        del context, params
+        return ListPromptsResult(prompts=list(STRATEGIES))
+
+    async def get_prompt(
+        self, context: _Context, params: GetPromptRequestParams
+    ) -> GetPromptResult:
+        del context
+        found = strategy_prompt(params.name, (params.arguments or {}).get("task", ""))
+        if found is None:
+            raise MCPError(code=INVALID_PARAMS, message=f"there is no prompt {params.name!r}")
+        return found
+
+
+def _not_found(uri: str, message: str) -> MCPError:
+    return MCPError(code=_RESOURCE_NOT_FOUND, message=message, data={"uri": uri})
+
+
+class _Beats:
+    """Signs of life, from the workspace's thread to the loop; those not yet told of are one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._changed = asyncio.Event()
+        self.n = 0
+        self.done = False
+
+    def beat(self) -> None:
+        """From any thread."""
+        self._loop.call_soon_threadsafe(self._count)
+
+    def end(self) -> None:
+        """There will be no more of them."""
+        self.done = True
+        self._changed.set()
+
+    async def next(self, timeout_s: float) -> None:
+        """Wait for the next one, the end, or *timeout_s*."""
+        with anyio.move_on_after(timeout_s):
+            await self._changed.wait()
+        self._changed.clear()
+
+    def _count(self) -> None:
+        self.n += 1
+        self._changed.set()
+
+
+@asynccontextmanager
+async def _progress(context: _Context, beats: _Beats, interval_s: float) -> AsyncGenerator[None]:
+    """Tell a client that asked for it of each sign of life, and of silence."""
+    if context.meta is None or context.meta.get("progress_token") is None:
+        yield
+        return
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_tell, context, beats, interval_s)
+        yield
+        beats.end()
+
+
+async def _tell(context: _Context, beats: _Beats, interval_s: float) -> None:
+    n_silences = n_told = 0
+    while not beats.done:
+        n_before = beats.n
+        await beats.next(interval_s)
+        n_silences += beats.n == n_before and not beats.done
+        if beats.n + n_silences > n_told:
+            n_told = beats.n + n_silences
+            await context.session.report_progress(n_told, message="at work")

@@ -1,0 +1,130 @@
+"""How tools and their answers look to a client of the protocol.
+
+Rule 1: a structured result is always an object, as the protocol's versions with sessions want
+it: a value whose schema is none goes under ``result``.
+Rule 2: hints of what a tool does are given for parameters that we know, and left out for others;
+a client then has to take the tool for the worst.
+Rule 3: what cannot be said in UTF-8, such as odd names of files, goes out as escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, Final, cast
+
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import Tool as OfferedTool
+
+from wink_workspace import serde
+from wink_workspace.prompt import Tool
+from wink_workspace.sections import (
+    AddStep,
+    ApplyPatchParams,
+    EditFileParams,
+    GlobParams,
+    GrepParams,
+    ListParams,
+    MoveParams,
+    ReadFileParams,
+    ReadPlan,
+    RemoveParams,
+    SetupPlan,
+    UpdateStep,
+    WriteFileParams,
+)
+
+from .hosting import Answer
+from .operations import ApplyParams, DiffParams, LogParams, UndoParams
+
+__all__ = ["call_result", "offered_tool", "sayable"]
+
+_READS: Final = (True, False, True)
+_HINTS: Final[Mapping[type, tuple[bool, bool, bool]]] = {
+    # read-only, destructive, idempotent
+    ListParams: _READS,
+    ReadFileParams: _READS,
+    GlobParams: _READS,
+    GrepParams: _READS,
+    ReadPlan: _READS,
+    DiffParams: _READS,
+    LogParams: _READS,
+    WriteFileParams: (False, True, True),
+    EditFileParams: (False, True, False),
+    ApplyPatchParams: (False, True, False),
+    RemoveParams: (False, True, True),
+    MoveParams: (False, False, False),  # it never overwrites
+    SetupPlan: (False, True, True),
+    AddStep: (False, False, False),
+    UpdateStep: (False, True, True),
+    UndoParams: (False, True, False),
+    ApplyParams: (False, True, True),
+}
+
+
+def offered_tool(tool: Tool[Any, Any]) -> OfferedTool:
+    """A tool with its schemas and hints."""
+    wrapped, schema = _output(tool.result_type)
+    del wrapped
+    return OfferedTool(
+        name=tool.name,
+        title=tool.name.replace("_", " ").replace("-", " ").capitalize(),
+        description=tool.description,
+        input_schema=dict(serde.schema(tool.params_type)),
+        output_schema=schema,
+        annotations=_annotations(tool),
+    )
+
+
+def call_result(tool: Tool[Any, Any] | None, answer: Answer) -> CallToolResult:
+    """What a call gave: the text for the model, and its value as JSON if it has a schema."""
+    structured = None
+    if tool is not None and answer.success:
+        wrapped, schema = _output(tool.result_type)
+        if schema is not None:
+            value = sayable(serde.dump(answer.value))
+            structured = {"result": value} if wrapped else value
+    return CallToolResult(
+        content=[TextContent(text=cast("str", sayable(answer.text)))],
+        structured_content=structured,
+        is_error=not answer.success,
+    )
+
+
+def sayable(value: Any) -> Any:
+    """JSON without what UTF-8 cannot say, which is bytes of names that are no UTF-8."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            items = cast("dict[str, Any]", value).items()
+            return {sayable(key): sayable(item) for key, item in items}
+        case list():
+            return [sayable(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _output(result_type: Any) -> tuple[bool, dict[str, Any] | None]:
+    """Whether values are wrapped, and the schema of what goes out; ``None`` for no value."""
+    if result_type is NoneType:
+        return False, None
+    schema = dict(serde.schema(result_type))
+    if schema.get("type") == "object":
+        return False, schema
+    definitions = schema.pop("$defs", None)
+    outer = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+    return True, outer if definitions is None else {**outer, "$defs": definitions}
+
+
+def _annotations(tool: Tool[Any, Any]) -> ToolAnnotations:
+    hints = _HINTS.get(tool.params_type)
+    if hints is None:
+        return ToolAnnotations(open_world_hint=False)
+    read_only, destructive, idempotent = hints
+    return ToolAnnotations(
+        read_only_hint=read_only,
+        destructive_hint=destructive,
+        idempotent_hint=idempotent,
+        open_world_hint=False,
+    )
