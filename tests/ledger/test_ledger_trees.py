@@ -203,7 +203,8 @@ def test_directories_nest_as_deep_as_the_limit_and_no_deeper(store) -> None:
     assert list(walk(store, root))[-1][0] == deep
     assert len(list(diff(store, EMPTY_TREE_ID, root))) == 256
     with pytest.raises(LimitExceededError, match="257 segments"):
-        build(store, EMPTY_TREE_ID, {deep / "d": None})
+        build(store, EMPTY_TREE_ID, {deep / "d": SOME_DIRECTORY})
+    assert build(store, root, {deep / "d": None}) == root, "it was never kept"
 
 
 # Any files, any changes

@@ -147,6 +147,8 @@ def build(store: ObjectStore, base: str, changes: Mapping[WorkspacePath, TreeEnt
     """
     whole = _Change()
     for path, entry in changes.items():
+        if entry is None and len(path.parts) > MAX_TREE_DEPTH:
+            continue  # it was never kept
         _check_depth(len(path.parts))
         change = whole
         for name in path.parts:
