@@ -581,8 +581,10 @@ class RollbackError(WinkError):
     code = "rollback"
     default_hint = "The workspace is poisoned; recover it before the next call."
 
-    def __init__(self, message: str, failures: Sequence[BaseException]) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, failures: Sequence[BaseException], *, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
         self.failures = tuple(failures)
 
 

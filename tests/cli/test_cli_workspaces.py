@@ -265,6 +265,56 @@ def test_recover_says_that_an_apply_was_cut_short_until_another_finishes_it(
     assert "nothing was left behind" in shell("recover", workspace)
 
 
+def test_workspace_in_place_from_its_beginning_to_its_end(shell: Shell) -> None:
+    said = shell("new", shell.source, "--in-place")
+    workspace = said.split(":")[0]
+    assert f": in {shell.source}, 2 files" in said
+    assert json.loads(shell("list", "--json"))[0]["mode"] == "in_place"
+    assert "in place" in shell("list")
+    assert workspace in shell("new", shell.source, "--in-place", fails=2)
+    shell.play(workspace, *MENDING)
+    assert (shell.source / "a.py").read_text() == "print('hello')\n"
+    assert "patch" in shell("apply", workspace, fails=2)
+    shell("undo", workspace)
+    assert (shell.source / "a.py").read_text() == "print('helo')\n"
+    shell("rm", workspace)
+    assert shell("list") == ""
+    assert (shell.source / "b.py").exists()
+
+
+def test_run_in_place_makes_one_workspace_and_finds_it_again(shell: Shell) -> None:
+    script = shell.tmp_path / "s.jsonl"
+    script.write_text("".join(json.dumps(turn) + "\n" for turn in MENDING))
+    assert "Mended." in shell("run", "--script", script, "--in-place", shell.source)
+    assert (shell.source / "a.py").read_text() == "print('hello')\n"
+    script.write_text('{"text": "x"}\n')
+    shell("run", "--script", script, "--in-place", shell.source)
+    (workspace,) = json.loads(shell("list", "--json"))
+    assert workspace["source"] == str(shell.source)
+
+
+def test_recover_in_place_says_what_was_undone_and_what_was_left(shell: Shell) -> None:
+    workspace = shell("new", shell.source, "--in-place").split(":")[0]
+    die = (
+        "import os, sys\n"
+        "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
+        "place = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
+        "place._writer.begin('c1', 'write_file', place._clock.now())\n"
+        "place.files.write_text('half.txt', 'half')\n"
+        "place.files.write_text('a.py', 'half')\n"
+        "place.files.write_text('b.py', 'half')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    state = shell.tmp_path / "state" / "wink-workspace"
+    subprocess.run([sys.executable, "-c", die, str(state), workspace], check=False)
+    (shell.source / "b.py").write_text("by hand\n")
+    said = " ".join(shell("recover", workspace).split())
+    assert "undone (2 paths); left as somebody else changed them: b.py" in said
+    assert sorted(path.name for path in shell.source.iterdir()) == ["a.py", "b.py"]
+    assert (shell.source / "a.py").read_text() == "print('helo')\n"
+    assert (shell.source / "b.py").read_text() == "by hand\n"
+
+
 def test_rm_of_a_workspace_whose_history_is_gone_needs_force(shell: Shell) -> None:
     workspace = shell.new()
     folder = shell.storage.folder(workspace)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +29,7 @@ __all__ = [
     "print_json",
     "read_workspace",
     "storage_of",
+    "workspace_in",
 ]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -63,6 +65,18 @@ def open_workspace(environment: Environment, name: str) -> Workspace:
 
     which, line = line_of(name)
     return Workspace.open(which, storage=storage_of(environment), line=line)
+
+
+def workspace_in(environment: Environment, place: Path) -> str:
+    """The id of the workspace that is in the directory *place*, made if there is none."""
+    from wink_workspace.workspace import Workspace
+
+    storage = storage_of(environment)
+    info = storage.in_place(place)
+    if info is None:
+        with Workspace.create(place, storage=storage, mode="in_place") as made:
+            info = made.info
+    return info.id
 
 
 def read_workspace(environment: Environment, name: str) -> WorkspaceReader:

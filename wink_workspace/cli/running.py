@@ -32,7 +32,7 @@ def file_sections(files: Filesystem) -> list[Section[None]]:
     return [
         MarkdownSection(
             title="Task",
-            template="Work on the files of this workspace. They are a copy; take your time.",
+            template="Work on the files of this workspace. Each call can be undone; take your time.",
         ),
         VfsToolsSection(files),
         PlanningToolsSection(),

@@ -12,7 +12,7 @@ from rich.console import Console
 from wink_workspace.errors import UsageError
 
 from .display import consoles, print_diff, show_calls
-from .places import JsonOption, open_workspace
+from .places import JsonOption, open_workspace, workspace_in
 
 if TYPE_CHECKING:
     from .running import Run, RunReport
@@ -44,6 +44,10 @@ def run(
     workspace: Annotated[
         str | None, typer.Option(help="A workspace to work in; every call joins its history.")
     ] = None,
+    in_place: Annotated[
+        Path | None,
+        typer.Option(help="A directory to work in itself; its workspace is made if need be."),
+    ] = None,
     patch: Annotated[Path | None, typer.Option(help="Write the changes here as a patch.")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -53,10 +57,15 @@ def run(
     from .running import write_patch
 
     out, err = consoles(context.obj)
-    if (source is None) == (workspace is None):
-        raise UsageError("a run is over one place", hint="Give either --source or --workspace.")
+    if [source, workspace, in_place].count(None) != 2:
+        raise UsageError(
+            "a run is over one place", hint="Give one of --source, --workspace and --in-place."
+        )
     adapter = ScriptedAdapter[None](load_script(script))
     with ExitStack() as opened:
+        if in_place is not None:
+            workspace = workspace_in(context.obj, in_place)
+            err.print(f"in workspace {workspace}", markup=False)
         playing = _run(context, source, workspace, opened)
         live = context.obj.shows_progress
         report = playing.evaluate(

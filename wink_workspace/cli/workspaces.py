@@ -30,6 +30,10 @@ __all__ = ["apply", "fork", "gc", "list_all", "new", "recover", "rm"]
 def new(
     context: typer.Context,
     source: Annotated[Path, typer.Argument(help="The directory to copy; it is only read.")],
+    in_place: Annotated[
+        bool,
+        typer.Option("--in-place", help="Copy nothing: work in the directory itself, beside you."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Make a workspace of a directory, uncommitted and ignored files included."""
@@ -37,8 +41,10 @@ def new(
 
     out, _ = consoles(context.obj)
     with (
-        waiting(context.obj, f"copying {source}"),
-        Workspace.create(source, storage=storage_of(context.obj)) as workspace,
+        waiting(context.obj, f"{'reading' if in_place else 'copying'} {source}"),
+        Workspace.create(
+            source, storage=storage_of(context.obj), mode="in_place" if in_place else "copy"
+        ) as workspace,
     ):
         info, record = workspace.info, workspace.record(workspace.entry(1))
     if json:
@@ -47,9 +53,10 @@ def new(
     imported = record.data if isinstance(record.data, dict) else {}
     skipped = imported.get("skipped")
     n_skipped = len(skipped) if isinstance(skipped, list) else 0
+    what = "in" if in_place else "a copy of"
     out.print(
-        f"{info.id}: a copy of {printable(info.source)}, {imported.get('n_files')} files"
-        + (f"; {n_skipped} could not be copied" if n_skipped else ""),
+        f"{info.id}: {what} {printable(info.source)}, {imported.get('n_files')} files"
+        + (f"; {n_skipped} could not be {'read' if in_place else 'copied'}" if n_skipped else ""),
         markup=False,
     )
 
@@ -61,8 +68,11 @@ def list_all(context: typer.Context, json: JsonOption = False) -> None:
     if json:
         print_json([{**asdict(i), "created_at": i.created_at.isoformat()} for i in found])
     elif found:
-        rows = [(i.id, f"{i.created_at:%Y-%m-%d %H:%M}", i.source) for i in found]
-        print_table(out, ("WORKSPACE", "MADE (UTC)", "OF"), rows)
+        rows = [
+            (i.id, f"{i.created_at:%Y-%m-%d %H:%M}", i.mode.replace("_", " "), i.source)
+            for i in found
+        ]
+        print_table(out, ("WORKSPACE", "MADE (UTC)", "MODE", "OF"), rows)
 
 
 def fork(
@@ -124,12 +134,16 @@ def recover(context: typer.Context, workspace: WorkspaceArgument, json: JsonOpti
         last = reader.head.number
     with open_workspace(context.obj, workspace) as place:
         recovered = [entry for entry in place.log(limit=2) if entry.number > last]
+        said = [place.record(entry).data for entry in recovered]
         is_unfinished = place.has_unfinished_apply
     if json:
         print_json([entry_fields(entry) for entry in recovered])
         return
-    for entry in recovered:
-        out.print(f"entry {entry.number}: {printable(entry.subject)}", markup=False)
+    for entry, data in zip(recovered, said, strict=True):
+        # in full, unlike in the list of entries: it says what was undone, and what was not
+        message = data.get("message") if isinstance(data, dict) else None
+        what = f"{entry.tool}: {message}" if message else entry.subject
+        out.print(f"entry {entry.number}: {printable(what)}", markup=False)
     if is_unfinished:
         out.print("an apply to the source was cut short; apply again to finish it")
     elif not recovered:
@@ -162,7 +176,10 @@ def rm(
         bool, typer.Option("--force", help="Also when its history cannot be read.")
     ] = False,
 ) -> None:
-    """Delete a workspace with its files and its history, or a fork."""
+    """Delete a workspace with its files and its history, or a fork.
+
+    Of one in place the history goes; the files are yours, and stay.
+    """
     environment: Environment = context.obj
     from wink_workspace.ledger import MAIN_LINE
     from wink_workspace.workspace import Workspace

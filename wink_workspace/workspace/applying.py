@@ -131,8 +131,11 @@ class SourceUpdate:
         self._imported = imported
         self._wanted = wanted
 
-    def to_directory(self, applied: Path) -> Applied:
+    def to_directory(self, applied: Path, *, held: str | None = None) -> Applied:
         """Write it into the source; *applied* is the file of ``AppliedTrees``.
+
+        *held* is the root of what the source held when its changes began to be others than
+        ours; the import, if omitted.
 
         Raises as ``apply_to_directory``.
         """
@@ -144,7 +147,7 @@ class SourceUpdate:
                 hint="Put the directory back in its place, or write a patch.",
             ) from error
         try:
-            trees = AppliedTrees(applied, imported=self._imported)
+            trees = AppliedTrees(applied, imported=held or self._imported)
             return apply_to_directory(source, self._store, self._wanted, trees)
         finally:
             source.close()
@@ -240,7 +243,9 @@ def _take_back(hand: _Hand, begun: Sequence[_Step], cause: BaseException) -> Non
             failures.append(error)
     if failures:
         raise RollbackError(
-            f"the source could not be put back: {'; '.join(map(str, failures))}", failures
+            f"the source could not be put back: {'; '.join(map(str, failures))}",
+            failures,
+            hint="The workspace is unharmed. Mend what the system complains of, then apply again.",
         ) from cause
 
 

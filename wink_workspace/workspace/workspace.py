@@ -462,6 +462,9 @@ class Workspace(ReadableHistory):
     def apply(self, to: ApplyTarget = "worktree", *, branch: str = "") -> Applied:
         """Bring what changed since the import back to the source.
 
+        In place there is nothing to bring to the files: they are the source's. A fork brings what
+        changed since it began.
+
         Args:
             to: ``"worktree"`` writes the files; ``"patch"`` writes nothing and gives the patch;
                 ``"branch"`` makes a new branch with one commit on top of the source's HEAD.
@@ -470,9 +473,15 @@ class Workspace(ReadableHistory):
         Raises:
             ConflictError: If the source has other changes at one of the paths; nothing was
                 written then.
-            UsageError: If the source is gone, or there cannot be such a branch.
+            UsageError: If the source is gone, if its files are the workspace's own, or if there
+                cannot be such a branch.
             FilesystemError: If a file cannot be written; what was done was taken back.
         """
+        if to == "worktree" and self._is_in_place:
+            raise UsageError(
+                f"the files of workspace {self.info.id} are those of {self.info.source} itself",
+                hint="There is nothing to apply; take the changes as a patch or as a branch.",
+            )
         with self._turn():
             head = self.head
             update = SourceUpdate(
@@ -483,12 +492,19 @@ class Workspace(ReadableHistory):
             )
             match to:
                 case "worktree":
-                    return update.to_directory(self._folder.applied)
+                    return update.to_directory(self._folder.applied, held=self._held_by_source())
                 case "patch":
                     return update.as_patch()
                 case "branch":
                     message = f"Changes of workspace {self.info.id}, entry {head.number}\n"
                     return update.to_branch(branch, message=message, at=self._clock.now())
+
+    def _held_by_source(self) -> str:
+        """What the source held when this line went a way of its own."""
+        if self._folder.in_place is None:
+            return self._imported().files
+        main = {entry.id for entry in self._ledger.line(MAIN_LINE).log()}
+        return next((entry for entry in self.log() if entry.id in main), self._imported()).files
 
     @property
     def has_unfinished_apply(self) -> bool:

@@ -193,7 +193,7 @@ class InPlaceHistory:
         self._finish(unfinished, undo=True)
         changed = {effect.path for effect in self._effects.since(0)}
         left = self._undo(0)
-        message = f"what it did to {len(changed - set(left))} paths was undone"
+        message = f"what it did to files was undone ({len(changed - set(left))} paths)"
         if left:
             message += f"; left as somebody else changed them: {', '.join(map(str, left))}"
         return message
