@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wink_workspace.errors import SandboxError
 from wink_workspace.sandbox.podman import frames, runner
 from wink_workspace.sandbox.podman.frames import (
     MOST_PAYLOAD_BYTES,
@@ -52,13 +52,11 @@ def test_any_bytes_give_frames_within_the_bounds_or_a_frame_error(
     data: bytes, sizes: list[int]
 ) -> None:
     parser = FrameParser()
-    try:
+    with suppress(FrameError):
         for piece in pieces(data, sizes):
             for frame in parser.feed(piece):
                 assert frame.kind in FROM_CONTAINER
                 assert len(frame.payload) <= MOST_PAYLOAD_BYTES
-    except FrameError as error:
-        assert isinstance(error, SandboxError)
 
 
 @pytest.mark.parametrize("kind", [0, *[k for k in Kind if k < Kind.READY], 69, 255])
@@ -111,10 +109,8 @@ def test_fields_come_out_as_they_went_in_on_both_sides(parts: list[bytes]) -> No
 
 @given(st.binary(max_size=100))
 def test_bytes_that_are_no_fields_are_refused_or_are_some(data: bytes) -> None:
-    try:
+    with suppress(FrameError):
         assert joined_fields(fields(data)) == data
-    except FrameError:
-        pass
 
 
 def test_both_sides_agree_on_every_constant() -> None:

@@ -375,7 +375,7 @@ def kill_first_process(container: LiveContainer) -> None:
 
 
 def _cannot_be_made(image: str, error: EngineError) -> SandboxUnavailableError:
-    if error.status == 404:
+    if error.status == 404 or "image not known" in error.message:
         return SandboxUnavailableError(
             f"there is no image {image}",
             hint="Build it with `wink-workspace image build`, or name another in PodmanConfig.",

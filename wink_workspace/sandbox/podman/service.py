@@ -115,12 +115,8 @@ class PodmanService:
             SandboxUnavailableError: If it does not answer.
         """
         with self._lock:
-            try:
-                return self._asked(method, path, params, body, timeout_s)
-            except SandboxUnavailableError:
-                if self._own is None or self._own.is_running:
-                    raise
-            self._restart()
+            if self._own is not None and not self._own.is_running:
+                self._restart()
             return self._asked(method, path, params, body, timeout_s)
 
     def hijack(self, path: str, *, timeout_s: float) -> socket.socket:
@@ -229,6 +225,7 @@ class _OwnService:
         self.socket_path = self._folder / "podman.sock"
         self._log = self._folder / "log"
         variables = dict(environment.variables)
+        variables.pop("CONTAINER_HOST", None)  # even an empty one makes it a client
         if "CONTAINERS_CONF" not in variables:
             settings = EngineSettings.for_this_machine(path=variables.get("PATH", os.defpath))
             variables["CONTAINERS_CONF"] = str(settings.write(self._folder))

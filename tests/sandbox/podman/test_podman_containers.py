@@ -1,0 +1,232 @@
+"""What the engine is asked for, and that no container outlives its owner for long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError, UsageError
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanService, ReadOnlyMount
+from wink_workspace.sandbox.podman.containers import (
+    OWNER_LABEL,
+    Container,
+    Host,
+    container_spec,
+    new_name,
+    sweep,
+)
+from wink_workspace.sandbox.podman.owners import Owner
+from wink_workspace.sandbox.podman.service import EngineError
+
+ROOT = Host(is_root=True, controllers=frozenset({"memory", "pids", "cpu"}))
+ROOTLESS = Host(is_root=False, controllers=frozenset())
+
+
+def spec(config: PodmanConfig | None = None, *, host: Host = ROOT, name: str = "x"):
+    return container_spec(
+        config or PodmanConfig(),
+        host=host,
+        name=name,
+        workspace=Path("/w"),
+        command=("sleep", "100"),
+    )
+
+
+@pytest.mark.behaviour(64)
+@pytest.mark.parametrize("host", [ROOT, ROOTLESS], ids=["root", "rootless"])
+def test_every_container_is_asked_for_with_every_wall(host: Host) -> None:
+    asked = spec(host=host)
+    assert asked["netns"] == {"nsmode": "none"}
+    assert asked["cap_drop"] == ["all"]
+    assert set(asked["cap_add"]) == {"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
+    assert asked["no_new_privileges"] is True
+    assert asked["read_only_filesystem"] is True
+    assert asked["log_configuration"] == {"driver": "none"}, "output would fill the host's disk"
+    limits = {limit["type"]: limit["hard"] for limit in asked["r_limits"]}
+    assert limits["nproc"] <= 256
+    assert limits["core"] == 0
+    assert all("nosuid" in mount["options"] for mount in asked["mounts"])
+
+
+def test_root_gives_containers_ids_that_nobody_has() -> None:
+    mapping = spec(host=ROOT)["idmappings"]["UIDMap"]
+    assert mapping == [{"container_id": 0, "host_id": 200_000, "size": 65_536}]
+    assert spec(host=ROOTLESS)["userns"] == {"nsmode": "keep-id", "value": "uid=1000,gid=1000"}
+
+
+def test_without_cgroups_the_memory_of_each_process_is_bounded() -> None:
+    assert "resource_limits" not in spec(host=ROOTLESS)
+    kinds = {limit["type"] for limit in spec(host=ROOTLESS)["r_limits"]}
+    assert "data" in kinds
+    assert spec(host=ROOT)["resource_limits"]["memory"]["limit"] == 2**30
+
+
+def test_a_command_of_its_own_container_has_no_capability_at_all() -> None:
+    asked = container_spec(
+        PodmanConfig(), host=ROOT, name="x", workspace=Path("/w"), command=("a",), user="1000:1000"
+    )
+    assert asked["cap_add"] == []
+
+
+def test_what_is_mounted_for_reading_can_only_be_read() -> None:
+    config = PodmanConfig(mounts=(ReadOnlyMount("/opt/cache", "/mnt/cache"),))
+    mount = spec(config)["mounts"][-1]
+    assert (mount["source"], mount["destination"]) == ("/opt/cache", "/mnt/cache")
+    assert {"ro", "nosuid", "nodev"} <= set(mount["options"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: PodmanConfig(cpus=0),
+        lambda: PodmanConfig(memory_bytes=-1),
+        lambda: PodmanConfig(user_id=65_536),
+        lambda: PodmanConfig(env={"A=B": "c"}),
+        lambda: PodmanConfig(env={"A": "\0"}),
+        lambda: ReadOnlyMount("relative", "/mnt"),
+        lambda: ReadOnlyMount("/a/../b", "/mnt"),
+        lambda: ReadOnlyMount("/a", "/workspace"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused(wrong) -> None:
+    with pytest.raises(UsageError):
+        wrong()
+
+
+# Owners
+
+
+def test_an_owner_is_told_from_another_with_its_number() -> None:
+    ours = Owner.this_process()
+    assert Owner.parse(str(ours)) == ours
+    assert not ours.is_dead
+    assert replace(ours, started=ours.started + 1).is_dead
+    assert replace(ours, boot="of another day").is_dead
+    assert not replace(ours, namespace="0", started=0).is_dead, "nothing is known of it"
+    assert Owner.parse("somebody") is None
+    assert Owner.parse("a/b/c/d") is None
+
+
+def dead_owner() -> Owner:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return replace(Owner.this_process(), pid=process.pid, started=1)
+
+
+# Real containers
+
+
+def made(service: PodmanService, image: str, owner: Owner | str) -> Container:
+    asked = spec(PodmanConfig(image=image), host=Host.of(service), name=new_name())
+    asked["mounts"] = []
+    asked["labels"][OWNER_LABEL] = str(owner)
+    return Container(service, asked, timeout_s=60)
+
+
+def exists(service: PodmanService, container: Container) -> bool:
+    try:
+        service.request("GET", f"/containers/{container.id}/exists")
+    except EngineError:
+        return False
+    return True
+
+
+@pytest.mark.behaviour(63)
+def test_what_a_dead_owner_left_is_swept_and_what_others_have_is_not(
+    service: PodmanService, minimal_image: str
+) -> None:
+    left, ours, strange = (
+        made(service, minimal_image, owner)
+        for owner in (dead_owner(), Owner.this_process(), "of another version")
+    )
+    try:
+        left.start()
+        assert left.name in sweep(service)
+        assert [exists(service, each) for each in (left, ours, strange)] == [False, True, True]
+    finally:
+        for each in (left, ours, strange):
+            each.end()
+    assert not exists(service, ours)
+
+
+def test_ending_what_is_gone_is_no_error(service: PodmanService, minimal_image: str) -> None:
+    container = made(service, minimal_image, Owner.this_process())
+    container.end()
+    container.end()
+
+
+def test_an_image_that_is_not_there_is_named_with_what_to_do(service: PodmanService) -> None:
+    with pytest.raises(SandboxUnavailableError, match=r"no image localhost/none.*image build"):
+        made(service, "localhost/none:1", Owner.this_process())
+
+
+def test_a_command_that_is_not_in_the_image_does_not_start(
+    service: PodmanService, minimal_image: str
+) -> None:
+    asked = spec(PodmanConfig(image=minimal_image), host=Host.of(service), name=new_name())
+    asked["mounts"], asked["entrypoint"] = [], ["/no/such/program"]
+    container = Container(service, asked, timeout_s=60)
+    try:
+        with pytest.raises(SandboxUnavailableError):
+            container.attached()
+    finally:
+        container.end()
+
+
+# The engine
+
+
+def surroundings(**variables: str) -> Environment:
+    known = Environment.from_os()
+    return replace(known, variables={**known.variables, **variables})
+
+
+def test_our_own_engine_stops_with_us(environment: Environment) -> None:
+    service = PodmanService(surroundings(CONTAINER_HOST=""))
+    folder = service.socket_path.parent
+    assert service.request("GET", "/version")["Version"]
+    service.close()
+    assert not folder.exists()
+    service.close()
+
+
+def test_an_engine_of_ours_that_has_stopped_is_started_again(environment: Environment) -> None:
+    service = PodmanService(surroundings(CONTAINER_HOST=""))
+    try:
+        own = service._own
+        assert own is not None
+        own._process.kill()
+        own._process.wait()
+        assert service.request("GET", "/version")["Version"]
+    finally:
+        service.close()
+
+
+@pytest.mark.parametrize(
+    "host", ["tcp://127.0.0.1:1", "ssh://somebody@example.invalid/run/podman.sock", "unix:///none"]
+)
+def test_an_engine_that_cannot_see_our_files_or_is_not_there_is_refused(host: str) -> None:
+    with pytest.raises(SandboxUnavailableError, match="CONTAINER_HOST"):
+        PodmanService(surroundings(CONTAINER_HOST=host))
+
+
+def test_without_podman_it_says_so(tmp_path: Path) -> None:
+    nowhere = surroundings(CONTAINER_HOST="", PATH=str(tmp_path), XDG_RUNTIME_DIR=str(tmp_path))
+    with pytest.raises(SandboxUnavailableError, match=r"no podman.*doctor"):
+        PodmanService(nowhere)
+
+
+def test_an_engine_that_does_not_start_is_quoted(tmp_path: Path) -> None:
+    program = tmp_path / "podman"
+    program.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
+    program.chmod(0o755)
+    environment = surroundings(
+        CONTAINER_HOST="", PATH=f"{tmp_path}:/usr/bin:/bin", XDG_RUNTIME_DIR=str(tmp_path)
+    )
+    with pytest.raises(SandboxUnavailableError, match="no room"):
+        PodmanService(environment)
