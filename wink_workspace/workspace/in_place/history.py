@@ -132,6 +132,9 @@ class InPlaceHistory:
 
     def snapshot(self) -> _Token:
         """The present state, other people's changes included."""
+        for place in self._git.refresh():
+            if self._tree.tracker is not None:
+                self._tree.tracker.note(WorkspacePath(place), below=True)
         root, effects = self._present.snapshot().root, self._effects
         if not self._token.is_at(root, effects):
             self._token = _Token(self, root, effects.epoch, effects.position, effects.last)
@@ -170,7 +173,6 @@ class InPlaceHistory:
 
     def accept(self) -> None:
         """Begin anew with the state of the last snapshot."""
-        self._git.refresh()
         self._effects.begin(self._token.root)
 
     def after_call(self) -> str:

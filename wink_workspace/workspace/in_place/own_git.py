@@ -10,7 +10,7 @@ Rule 3: a directory that is a git repository's own, or lies in one, is no place 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,12 +32,17 @@ class OwnGit:
         self._inside: frozenset[Parts] = frozenset()
         self.refresh()
 
-    def refresh(self) -> None:
-        """Look again where the repository is; costs one status while ``.git`` stays the same."""
+    def refresh(self) -> Iterable[Parts]:
+        """Look again where the repository is; the places that became hidden or ceased to be.
+
+        Costs one status while ``.git`` stays the same.
+        """
         seen = _identity(self._root / ".git")
-        if seen != self._seen or seen is None:
-            self._seen = seen
-            self._inside = frozenset(self._places_inside())
+        if seen == self._seen and seen is not None:
+            return ()
+        self._seen = seen
+        before, self._inside = self._inside, frozenset(self._places_inside())
+        return before ^ self._inside
 
     def hides(self, parts: Parts) -> bool:
         """Whether a path is the repository, or lies in it."""
