@@ -54,10 +54,8 @@ class Far:
 @pytest.fixture
 def far() -> Iterator[Far]:
     ours, theirs = socket.socketpair()
-    with theirs:
-        stream = RunnerStream(ours, clock=FastClock())
-        yield Far(theirs, stream)
-        stream.close()
+    with ours, theirs:
+        yield Far(theirs, RunnerStream(ours, clock=FastClock()))
 
 
 @pytest.fixture

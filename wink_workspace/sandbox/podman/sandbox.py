@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from socket import socket
 from typing import Final, Protocol
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
@@ -129,7 +130,8 @@ class _Commands(Protocol):
         sink: Callable[[StreamName, bytes], None],
     ) -> Ending: ...
 
-    def end(self) -> None: ...
+    @property
+    def end(self) -> Callable[[], object]: ...
 
 
 class _Warm:
@@ -137,7 +139,7 @@ class _Warm:
 
     def __init__(self, stream: RunnerStream, ready: Ready, end: Callable[[], object]) -> None:
         self._stream = stream
-        self._end = end
+        self.end = end
         self.shell = ready.shell or "/bin/sh"
 
     def run(
@@ -150,10 +152,6 @@ class _Warm:
         kind = Kind.RUN if isinstance(request, ExecRequest) else Kind.PYTHON
         payload = _payload(request, env)
         return self._stream.run(kind, payload, stdin=request.stdin, limits=limits, sink=sink)
-
-    def end(self) -> None:
-        self._end()
-        self._stream.close()  # not before: the engine would remove it by itself, more slowly
 
 
 class _Cold:
@@ -186,7 +184,7 @@ class _Cold:
         )
 
     def end(self) -> None:
-        pass
+        """Nothing: every command has ended its own."""
 
 
 class PodmanSandbox(Sandbox):
@@ -413,10 +411,14 @@ class PodmanSandbox(Sandbox):
             workspace=self._place.files,
             command=(*_BOOT, str(self.config.user_id), str(len(source))),
         )
-        end = weakref.finalize(self, _end_container, service, name, self._place.notes, os.getpid())
+        streams: list[socket] = []
+        end = weakref.finalize(
+            self, _end_container, service, name, streams, self._place.notes, os.getpid()
+        )
         try:
             container = Container(service, spec, timeout_s=self.config.start_timeout_s)
-            stream = RunnerStream(container.attached(), clock=self._clock)
+            streams.append(container.attached())
+            stream = RunnerStream(streams[0], clock=self._clock)
             container.start()
             if self._place.notes is not None:
                 leftovers.note(self._place.notes, container.live())
@@ -524,16 +526,21 @@ def _give_all(directory: Path, owner: int) -> None:
         ) from error
 
 
-def _end_container(service: PodmanService, name: str, notes: Path | None, owner: int) -> None:
-    if os.getpid() != owner:
-        return  # a forked child leaves it to its parent
+def _end_container(
+    service: PodmanService, name: str, streams: list[socket], notes: Path | None, owner: int
+) -> None:
     try:
+        if os.getpid() != owner:
+            return  # a forked child leaves it to its parent
         remove(service, name)
     except SandboxError as error:
         _log.warning("The container %s could not be removed: %s", name, error)
     else:
         if notes is not None:
             leftovers.forget(notes)
+    finally:
+        for stream in streams:  # not before: the engine would remove it by itself, more slowly
+            stream.close()
 
 
 def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:

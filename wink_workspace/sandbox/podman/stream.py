@@ -81,7 +81,8 @@ class RunnerStream:
     """A stream that is attached to a container whose first process is the runner.
 
     Args:
-        connection: The stream, as the engine frames it.
+        connection: The stream, as the engine frames it; the caller closes it, which ends the
+            runner.
         clock: The time.
     """
 
@@ -94,10 +95,6 @@ class RunnerStream:
         self._pending: deque[Frame] = deque()
         self._number = 0
         self._said = bytearray()
-
-    def close(self) -> None:
-        """Close it, which ends the runner."""
-        self._connection.close()
 
     @property
     def said(self) -> str:

@@ -1,0 +1,570 @@
+"""A real container: what commands see, what comes back of them, and that nothing of them stays.
+
+By root and, in ``test_podman_rootless``, by an ordinary user.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import (
+    SandboxBrokenError,
+    SandboxError,
+    SandboxUnavailableError,
+    UsageError,
+    WallError,
+)
+from wink_workspace.sandbox import ExecRequest, ExecResult, PythonRequest
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
+from wink_workspace.sandbox.podman import sandbox as sandbox_module
+from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
+from wink_workspace.sandbox.podman.sandbox import SandboxPlace
+
+pytestmark = pytest.mark.xdist_group("podman")
+
+MIB = 1_048_576
+
+
+def place(folder: Path) -> SandboxPlace:
+    """A directory to work in, with one beside it for notes."""
+    files, notes = folder / "files", folder / "notes"
+    files.mkdir()
+    notes.mkdir(mode=0o700)
+    return SandboxPlace(files=files, notes=notes)
+
+
+@pytest.fixture(scope="module")
+def sandbox(
+    tmp_path_factory: pytest.TempPathFactory, environment: Environment
+) -> Generator[PodmanSandbox]:
+    """One for all tests of this module that do not break it."""
+    sandbox = PodmanSandbox(place(tmp_path_factory.mktemp("sandbox")))
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, environment: Environment) -> Iterator[Callable[..., PodmanSandbox]]:
+    """Makes sandboxes over one new directory, which are closed in the end."""
+    made: list[PodmanSandbox] = []
+    where = place(tmp_path)
+
+    def make(config: PodmanConfig | None = None) -> PodmanSandbox:
+        made.append(PodmanSandbox(where, config=config))
+        return made[-1]
+
+    yield make
+    for sandbox in made:
+        sandbox.close()
+
+
+def shell(sandbox: PodmanSandbox, command: str, **options: object) -> ExecResult:
+    return sandbox.run(ExecRequest(argv=("/bin/sh", "-c", command), **options))
+
+
+def said(result: ExecResult) -> str:
+    return (result.stdout.head + result.stdout.tail).decode()
+
+
+def containers_of(sandbox: PodmanSandbox) -> list[str]:
+    """The containers over the sandbox's directory that the engine knows of."""
+    service = sandbox._service or PodmanService(Environment.from_os())
+    filters = f'{{"label": ["{WORKSPACE_LABEL}={sandbox._place.files}"]}}'
+    listed = service.request("GET", "/containers/json", params={"all": "true", "filters": filters})
+    return [found["Id"] for found in listed]
+
+
+# What a command sees and gives
+
+
+def test_a_command_gives_its_exit_code_and_both_streams(sandbox: PodmanSandbox) -> None:
+    result = shell(sandbox, "echo out; echo err >&2; exit 3")
+    assert (result.exit_code, result.signal, result.timed_out) == (3, None, False)
+    assert (result.stdout.head, result.stderr.head) == (b"out\n", b"err\n")
+    assert result.duration_s > 0
+
+
+@pytest.mark.behaviour(62)
+def test_the_signal_that_ended_a_command_is_told(sandbox: PodmanSandbox) -> None:
+    result = shell(sandbox, "echo before; kill -SEGV $$")
+    assert (result.exit_code, result.signal) == (None, signal.SIGSEGV)
+    assert said(result) == "before\n"
+
+
+@pytest.mark.behaviour(62)
+def test_bytes_that_are_no_text_come_back_as_they_are(sandbox: PodmanSandbox) -> None:
+    result = shell(sandbox, r"printf '\377\376\000\001'; cat", stdin=bytes(range(256)))
+    assert result.stdout.head == b"\xff\xfe\x00\x01" + bytes(range(256))
+
+
+@pytest.mark.behaviour(64)
+def test_a_command_is_an_ordinary_user_without_rights_who_can_write_here(
+    sandbox: PodmanSandbox,
+) -> None:
+    result = shell(
+        sandbox, "id -u; id -G; pwd; grep -E 'Cap(Eff|Prm|Amb)' /proc/self/status; echo x > new"
+    )
+    lines = said(result).splitlines()
+    assert lines[:3] == ["1000", "1000", "/workspace"]
+    assert [int(line.split()[1], 16) for line in lines[3:]] == [0, 0, 0]
+    written = sandbox._place.files / "new"
+    assert written.read_text() == "x\n"
+    assert written.stat().st_uid == (201_000 if os.geteuid() == 0 else os.geteuid())
+
+
+def test_the_environment_is_ours_and_nothing_of_the_host(
+    sandbox: PodmanSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOST_SECRET", "seen")
+    result = shell(sandbox, "env", env={"GIVEN": "a b=c"})
+    names = {line.split("=")[0] for line in said(result).splitlines()}
+    assert "GIVEN=a b=c" in said(result).splitlines()
+    assert names <= {
+        "GIVEN", "HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "PYTHONDONTWRITEBYTECODE",
+        "SHLVL", "TERM", "TMPDIR", "USER", "_",
+    }  # fmt: skip
+
+
+def test_a_command_starts_where_it_is_told(sandbox: PodmanSandbox) -> None:
+    shell(sandbox, "mkdir -p 'a b/c'")
+    assert said(shell(sandbox, "pwd", cwd="a b/c")) == "/workspace/a b/c\n"
+
+
+def test_stdin_of_any_size_is_read_to_its_end(sandbox: PodmanSandbox) -> None:
+    assert said(shell(sandbox, "wc -c", stdin=b"x" * 3_000_000)) == "3000000\n"
+    assert said(shell(sandbox, "wc -c")) == "0\n"
+    assert shell(sandbox, "true", stdin=b"unread" * 100_000).exit_code == 0
+
+
+def test_names_and_arguments_that_are_no_text_survive(sandbox: PodmanSandbox) -> None:
+    name = b"odd \xff\n".decode("utf-8", "surrogateescape")
+    result = sandbox.run(ExecRequest(argv=("touch", name)))
+    assert result.exit_code == 0
+    assert (sandbox._place.files / name).exists()
+
+
+def test_output_is_seen_while_the_command_runs(sandbox: PodmanSandbox) -> None:
+    """The command ends only once the first line has been seen."""
+    seen: list[bytes] = []
+
+    def observer(stream: str, data: bytes) -> None:
+        seen.append(data)
+        if b"first" in data:
+            (sandbox._place.files / "go").touch()
+
+    result = sandbox.run(
+        ExecRequest(
+            argv=("/bin/sh", "-c", "echo first; until [ -e go ]; do sleep 0.01; done; echo second")
+        ),
+        observer=observer,
+    )
+    assert result.exit_code == 0
+    assert b"".join(seen) == b"first\nsecond\n"
+
+
+@pytest.mark.behaviour(62)
+def test_much_output_keeps_its_head_and_its_tail(sandbox: PodmanSandbox) -> None:
+    result = shell(sandbox, "seq 1 200000; echo err >&2", output_bytes=1_000)
+    assert result.stdout.head.startswith(b"1\n2\n")
+    assert result.stdout.tail.endswith(b"200000\n")
+    assert result.stdout.n_bytes == 1_288_895
+    assert result.stdout.n_missing == 1_288_895 - 1_000
+    assert result.stderr.head == b"err\n"
+    assert not list(sandbox._place.notes.glob("std*"))
+
+
+def test_the_best_shell_of_the_image_is_used(sandbox: PodmanSandbox) -> None:
+    assert sandbox.shell == ("/bin/bash", "-c")
+
+
+# Python
+
+
+def python(sandbox: PodmanSandbox, code: str, **options: object) -> ExecResult:
+    return sandbox.evaluate(PythonRequest(code=code, **options))
+
+
+def test_python_prints_and_shows_the_value_of_its_last_line(sandbox: PodmanSandbox) -> None:
+    assert said(python(sandbox, "print('a')\nx = 20\nx + 1")) == "a\n21\n"
+    assert said(python(sandbox, "x = 1")) == ""
+    assert said(python(sandbox, "None")) == ""
+    assert python(sandbox, "").exit_code == 0
+
+
+def test_python_that_fails_gives_a_traceback_of_its_own_lines_only(sandbox: PodmanSandbox) -> None:
+    result = python(sandbox, "def f():\n    raise KeyError('here')\nf()")
+    lines = result.stderr.head.decode().splitlines()
+    assert result.exit_code == 1
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "KeyError: 'here'"
+    assert [line for line in lines if "File" in line] == [
+        '  File "<code>", line 3, in <module>',
+        '  File "<code>", line 2, in f',
+    ]
+
+
+def test_python_that_does_not_parse_points_at_the_place(sandbox: PodmanSandbox) -> None:
+    result = python(sandbox, "def f(:\n  pass")
+    assert result.exit_code == 1
+    assert b"SyntaxError" in result.stderr.head
+    assert b"<runner>" not in result.stderr.head
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"),
+    [
+        ("import sys; sys.exit(7)", 7),
+        ("import sys; sys.exit()", 0),
+        ("raise SystemExit('why')", 1),
+        ("import atexit; atexit.register(print, 'bye')", 0),
+        ("import os; os._exit(4)", 4),
+        ("import threading; threading.Thread(target=print, args=('t',)).start()", 0),
+    ],
+)
+def test_python_ends_as_a_program_does(sandbox: PodmanSandbox, code: str, ends: int) -> None:
+    assert python(sandbox, code).exit_code == ends
+
+
+@pytest.mark.behaviour(61)
+def test_nothing_of_one_evaluation_is_left_for_the_next(sandbox: PodmanSandbox) -> None:
+    python(sandbox, "import builtins, json, sys, os\nx = 1\nbuiltins.len = 2\njson.dumps = 3\n"
+           "sys.path.append('evil')\nos.environ['A'] = 'b'\nos.chdir('/tmp')\nos.umask(0)")  # fmt: skip
+    result = python(
+        sandbox,
+        "import json, sys, os\n"
+        "print('x' in globals(), len([1]), json.dumps([1]), 'evil' in sys.path, 'A' in os.environ)\n"
+        "print(os.getcwd(), oct(os.umask(0)), __name__, sys.argv)",
+    )
+    assert said(result) == "False 1 [1] False False\n/workspace 0o22 __main__ ['']\n"
+
+
+def test_python_finds_the_modules_of_the_workspace(sandbox: PodmanSandbox) -> None:
+    (sandbox._place.files / "own_module.py").write_text("value = 5\n")
+    assert said(python(sandbox, "import own_module; own_module.value")) == "5\n"
+
+
+def test_python_can_fork_and_start_programs(sandbox: PodmanSandbox) -> None:
+    code = "import subprocess\nsubprocess.run(['sh', '-c', 'read a; echo $a'], input=b'in', check=True)"
+    result = python(sandbox, code)
+    assert result.stdout.head.startswith(b"in\n")
+
+
+# Time, and what stays
+
+
+def processes_of(sandbox: PodmanSandbox) -> set[str]:
+    """What runs inside beside the runner and who asks."""
+    result = shell(
+        sandbox, "for p in /proc/[0-9]*; do [ ${p#/proc/} = $$ ] || echo ${p#/proc/}; done"
+    )
+    return set(said(result).split()) - {"1"}
+
+
+LEAVE = {
+    "in the background": "sleep 1000 & echo $!",
+    "daemon": "(setsid sh -c 'sleep 1000 & sleep 1000' >/dev/null 2>&1 &) ; echo",
+    "deaf": "(trap '' TERM INT HUP; sleep 1000) & echo",
+    "stopped": "sleep 1000 & kill -STOP $!; echo",
+    "own namespace": "unshare -Urp --fork --kill-child=TERM sleep 1000 2>/dev/null & echo",
+    "holding the streams": "sleep 1000 & exec sleep 0",
+    "forking": "f() { sleep 0.01 & f & f & }; f 2>/dev/null; echo",
+}
+
+
+@pytest.mark.behaviour(60)
+@pytest.mark.parametrize("command", LEAVE.values(), ids=LEAVE.keys())
+def test_nothing_that_a_command_left_running_outlives_it(
+    sandbox: PodmanSandbox, command: str
+) -> None:
+    result = shell(sandbox, command, timeout_s=20)
+    assert result.timed_out is False
+    assert processes_of(sandbox) == set()
+
+
+@pytest.mark.behaviour(60)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo begun; sleep 1000",
+        "echo begun; trap '' TERM INT HUP; while :; do :; done",
+        "echo begun; kill -STOP $$",
+        "echo begun; setsid sleep 1000 & wait",
+        "echo begun; f() { f & f & sleep 1; }; f 2>/dev/null; while :; do :; done",
+    ],
+    ids=["sleeping", "spinning", "stopped", "waiting", "bomb"],
+)
+def test_a_command_is_ended_at_its_time_with_all_it_started(
+    sandbox: PodmanSandbox, command: str
+) -> None:
+    result = shell(sandbox, command, timeout_s=0.4)
+    assert (result.timed_out, result.signal) == (True, signal.SIGKILL)
+    assert said(result).startswith("begun\n"), "what it wrote until then is kept"
+    assert processes_of(sandbox) == set()
+
+
+@pytest.mark.behaviour(60)
+def test_python_that_spins_is_ended_at_its_time(sandbox: PodmanSandbox) -> None:
+    result = python(sandbox, "print('begun', flush=True)\nwhile True: pass", timeout_s=0.4)
+    assert result.timed_out
+    assert said(result) == "begun\n"
+    assert processes_of(sandbox) == set()
+
+
+def test_a_time_beyond_the_longest_is_the_longest(fresh) -> None:
+    sandbox = fresh(PodmanConfig(longest_timeout_s=0.3))
+    assert shell(sandbox, "sleep 1000", timeout_s=1_000_000).timed_out
+
+
+def test_the_places_that_anybody_may_write_to_are_emptied(sandbox: PodmanSandbox) -> None:
+    deep = (
+        "import os\nos.chdir('/tmp')\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n"
+    )
+    python(sandbox, deep)
+    shell(
+        sandbox,
+        "cd /tmp; mkdir -p a/b; touch a/b/c .hidden; chmod 000 a/b a; ln -s / l; mkfifo p;"
+        "echo x > /dev/shm/y; mkdir /dev/shm/z; chmod 000 /dev/shm/z",
+    )
+    assert said(shell(sandbox, "ls -A /tmp /dev/shm /dev/mqueue")).split() == [
+        "/dev/mqueue:", "/dev/shm:", "/tmp:",
+    ]  # fmt: skip
+
+
+def test_commands_from_two_threads_take_turns(sandbox: PodmanSandbox) -> None:
+    found: list[str] = []
+
+    def work(name: str) -> None:
+        found.extend([said(shell(sandbox, f"echo {name}{number}")) for number in range(5)])
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == sorted(f"{name}{number}\n" for name in "ab" for number in range(5))
+
+
+# What is stopped
+
+
+def test_a_command_that_writes_without_end_is_stopped(fresh) -> None:
+    result = shell(fresh(PodmanConfig(most_output_bytes=2 * MIB)), "yes", timeout_s=60)
+    assert result.stopped == "it wrote more than 2,097,152 bytes of output"
+    assert result.signal == signal.SIGKILL
+
+
+def test_a_command_that_fills_the_disk_is_stopped(fresh) -> None:
+    sandbox = fresh(PodmanConfig(workspace_bytes=50 * MIB))
+    result = shell(
+        sandbox, "i=0; while :; do head -c 1000000 /dev/zero > f$i; i=$((i+1)); done", timeout_s=60
+    )
+    assert result.stopped == "the workspace grew beyond 52,428,800 bytes"
+    assert processes_of(sandbox) == set()
+
+
+def test_a_file_cannot_grow_beyond_its_limit(fresh) -> None:
+    sandbox = fresh(PodmanConfig(file_bytes=MIB))
+    result = shell(sandbox, "head -c 2000000 /dev/zero > f; wc -c < f")
+    assert said(result) == "1048576\n"
+
+
+# Requests that cannot be run
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (ExecRequest(argv=()), "no program"),
+        (ExecRequest(argv=("",)), "no program"),
+        (ExecRequest(argv=("no-such-program",)), "no-such-program"),
+        (ExecRequest(argv=("/etc/passwd",)), "Permission denied"),
+        (ExecRequest(argv=("true",), cwd="missing"), "missing"),
+        (ExecRequest(argv=("true",), cwd="../up"), "outside"),
+        (ExecRequest(argv=("true", "a\0b")), "NUL"),
+        (ExecRequest(argv=("true",), env={"A": "\0"}), "NUL"),
+        (ExecRequest(argv=("true",), env={"A=B": "c"}), "NUL|variable"),
+        (ExecRequest(argv=("true", "x" * 200_000)), "argument"),
+        (ExecRequest(argv=("true",), stdin=b"x" * (17 * MIB)), "input"),
+        (ExecRequest(argv=("true", *["x" * 100_000] * 20)), "bytes"),
+        (PythonRequest(code="1", cwd="missing"), "missing"),
+    ],
+)
+def test_a_request_that_cannot_be_run_is_refused_and_harms_nothing(
+    sandbox: PodmanSandbox, request_: ExecRequest | PythonRequest, said: str
+) -> None:
+    act = sandbox.run if isinstance(request_, ExecRequest) else sandbox.evaluate
+    with pytest.raises(UsageError, match=said):
+        act(request_)
+    live = sandbox._commands
+    assert shell(sandbox, "true").exit_code == 0
+    assert sandbox._commands is live, "the same container goes on"
+
+
+# Life and death
+
+
+@pytest.mark.behaviour(63)
+def test_a_container_is_gone_after_close(fresh) -> None:
+    sandbox = fresh()
+    shell(sandbox, "true")
+    assert len(containers_of(sandbox)) == 1
+    assert (sandbox._place.notes / "container.json").exists()
+    sandbox.close()
+    assert containers_of(sandbox) == []
+    assert list(sandbox._place.notes.iterdir()) == []
+    sandbox.close()
+    with pytest.raises(SandboxError, match="closed"):
+        shell(sandbox, "true")
+
+
+@pytest.mark.behaviour(63)
+def test_a_container_is_gone_with_the_object(tmp_path: Path, environment: Environment) -> None:
+    where = place(tmp_path)
+    sandbox = PodmanSandbox(where)
+    shell(sandbox, "true")
+    witness = PodmanSandbox(where, service=sandbox._service)
+    assert len(containers_of(witness)) == 1
+    del sandbox
+    gc.collect()
+    assert containers_of(witness) == []
+
+
+@pytest.mark.behaviour(63)
+def test_a_container_is_gone_after_a_failed_start(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = fresh(PodmanConfig(start_timeout_s=20))
+    monkeypatch.setattr(sandbox_module, "_runner_source", lambda: b"import os; os._exit(3)")
+    with pytest.raises(SandboxError):
+        shell(sandbox, "true")
+    assert containers_of(sandbox) == []
+    monkeypatch.undo()
+    assert shell(sandbox, "true").exit_code == 0
+
+
+@pytest.mark.behaviour(63)
+def test_a_container_goes_with_the_process_that_owns_it(
+    tmp_path: Path, environment: Environment
+) -> None:
+    """Nobody sweeps here: it is the end of the stream that ends it."""
+    where = place(tmp_path)
+    code = (
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from wink_workspace.sandbox import ExecRequest\n"
+        "from wink_workspace.sandbox.podman import PodmanSandbox\n"
+        "from wink_workspace.sandbox.podman.sandbox import SandboxPlace\n"
+        "s = PodmanSandbox(SandboxPlace(files=Path(sys.argv[1]), notes=Path(sys.argv[2])))\n"
+        "s.run(ExecRequest(argv=('true',)))\n"
+        "print((Path(sys.argv[2]) / 'container.json').read_text(), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(where.files), str(where.notes)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    from wink_workspace.sandbox.podman.leftovers import _ends, _noted
+
+    left = _noted(where.notes)
+    assert left is not None
+    assert _ends(left, 60), "it must end by itself"
+
+
+def test_a_container_that_dies_breaks_the_command_and_the_next_one_gets_another(fresh) -> None:
+    sandbox = fresh()
+    shell(sandbox, "true")
+    (container,) = containers_of(sandbox)
+    killer = threading.Timer(
+        0.3, lambda: sandbox._service.request("POST", f"/containers/{container}/kill")
+    )
+    killer.start()
+    with pytest.raises(SandboxBrokenError):
+        shell(sandbox, "sleep 1000")
+    killer.join()
+    assert shell(sandbox, "true").exit_code == 0
+    assert container not in containers_of(sandbox)
+
+
+def test_an_observer_that_raises_ends_the_command_and_the_container(fresh) -> None:
+    sandbox = fresh()
+
+    def observer(stream: str, data: bytes) -> None:
+        raise RuntimeError("an error of the host's")
+
+    with pytest.raises(RuntimeError):
+        sandbox.run(ExecRequest(argv=("sh", "-c", "echo a; sleep 1000")), observer=observer)
+    assert containers_of(sandbox) == []
+    assert shell(sandbox, "true").exit_code == 0
+
+
+# The proof
+
+
+def test_every_attempt_was_stopped_and_the_report_says_which_walls_are_up(
+    sandbox: PodmanSandbox,
+) -> None:
+    report = sandbox.report
+    assert report.holes == ()
+    assert len(report.probes) >= 20
+    assert {layer.name for layer in report.missing} >= {"disk quota"}
+
+
+@pytest.mark.parametrize(
+    ("hole", "probe"),
+    [
+        ({"no_new_privileges": False}, "gain rights: programs may gain rights"),
+        ({"netns": {"nsmode": "host"}}, "reach what the host planted"),
+        ({"read_only_filesystem": False}, "write outside the workspace"),
+        ({"r_limits": []}, "raise limits"),
+    ],
+    ids=["privileges", "network", "root", "limits"],
+)
+def test_a_wall_that_is_not_up_refuses_to_run_anything(
+    fresh, monkeypatch: pytest.MonkeyPatch, hole: dict[str, object], probe: str
+) -> None:
+    build = sandbox_module.container_spec
+    monkeypatch.setattr(
+        sandbox_module, "container_spec", lambda *a, **k: {**build(*a, **k), **hole}
+    )
+    sandbox = fresh()
+    with pytest.raises(WallError, match=probe):
+        shell(sandbox, "echo ran > ran")
+    assert not (sandbox._place.files / "ran").exists()
+    assert containers_of(sandbox) == []
+
+
+def test_a_network_that_was_asked_for_is_no_hole_and_is_told(fresh) -> None:
+    sandbox = fresh(PodmanConfig(network="slirp4netns"))
+    assert {layer.name for layer in sandbox.report.missing} >= {"no network"}
+
+
+# Images without Python
+
+
+def test_an_image_without_python_runs_commands_one_container_each(
+    fresh, minimal_image: str
+) -> None:
+    sandbox = fresh(PodmanConfig(image=minimal_image))
+    shell(sandbox, "mkdir -p sub")
+    result = shell(sandbox, "cat; pwd; echo e >&2; exit 5", stdin=b"in\n", cwd="sub")
+    assert (result.exit_code, said(result), result.stderr.head) == (
+        5,
+        "in\n/workspace/sub\n",
+        b"e\n",
+    )
+    assert containers_of(sandbox) == []
+    assert len(sandbox.report.probes) >= 10
+    assert shell(sandbox, "echo begun; sleep 1000", timeout_s=0.5).timed_out
+    assert containers_of(sandbox) == []
+    with pytest.raises(SandboxUnavailableError, match="no Python"):
+        python(sandbox, "1")
