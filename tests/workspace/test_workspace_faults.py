@@ -1,3 +1,4 @@
+# ruff: noqa: PTH102, PTH106, PTH108, PTH123, PTH208, PTH211 - pathlib is made to fail, the handler not
 """Every system call on the way of a commit, a rollback and an undo fails in turn.
 
 Afterwards the workspace is as before or as after; if an error was raised, it is once opened again.
@@ -32,47 +33,34 @@ from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.runtime import transactions_of
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 
-FAILING = [
-    "open",
-    "write",
-    "pwrite",
-    "read",
-    "rename",
-    "replace",
-    "unlink",
-    "fsync",
-    "link",
-    "symlink",
-    "mkdir",
-    "rmdir",
-    "ftruncate",
-    "stat",
-    "lstat",
-    "scandir",
-    "listdir",
-    "fstat",
-    "readlink",
-    "fdopen",
-]
-ERRNOS = (errno.ENOSPC, errno.EIO, errno.EACCES)
+CHANGING = (
+    *("open", "write", "pwrite", "rename", "replace", "unlink", "fsync", "link", "symlink"),
+    *("mkdir", "rmdir", "ftruncate", "fchmod"),
+)
+ERRNOS = (errno.EIO, errno.ENOSPC, errno.EACCES)
+NEVER = 1_000_000
+READING = ("read", "stat", "lstat", "scandir", "listdir", "fstat", "readlink", "fdopen")
 OURS = ("wink_workspace.ledger", "wink_workspace.filesystem", "wink_workspace.workspace", "pathlib")
 
 
 class Faults:
     """Makes the n-th system call of our own modules fail and, with *on*, all that follow it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         self.left = -1
         self.on = False
         self.code = errno.EIO
         self.struck = ""
-        for name in FAILING:
+        self.seen: list[str] = []
+        self.kind = ""
+        for name in names:
             monkeypatch.setattr(os, name, self._failing(name, getattr(os, name)))
         monkeypatch.setattr(io, "open", self._failing("io.open", io.open))
 
-    def arm(self, nth: int, code: int, *, on: bool = False) -> None:
-        """Let the *nth* call from now fail."""
-        self.left, self.code, self.on, self.struck = nth, code, on, ""
+    def arm(self, nth: int, code: int, *, on: bool = False, kind: str = "") -> None:
+        """Let the *nth* call from now fail; with a *kind*, the nth of that name."""
+        self.left, self.code, self.on, self.kind = nth, code, on, kind
+        self.struck, self.seen = "", []
 
     def disarm(self) -> None:
         """Let nothing fail."""
@@ -81,7 +69,9 @@ class Faults:
     def _failing(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def function(*args: Any, **kwargs: Any) -> Any:
             if self.left >= 0 and sys._getframe(1).f_globals["__name__"].startswith(OURS):
-                self.left = max(self.left - 1, 0 if self.on else -1)
+                self.seen.append(name)
+                if self.kind in ("", name):
+                    self.left = max(self.left - 1, 0 if self.on else -1)
                 if self.left == 0:
                     self.struck = self.struck or name
                     self.left = 0 if self.on else -1
@@ -92,68 +82,118 @@ class Faults:
 
 
 def furnished(directory: Path, *, durable: bool = False) -> Workspace:
-    files = {"a.txt": b"one\n", "gone.txt": b"x", "sub/b.txt": b"b\n"}
+    files = {"a.txt": b"one\n", "link": b"no link yet", "new/0/x.txt": b"x", "sub/b.txt": b"b\n"}
     return made(directory, files, config=WorkspaceConfig(durable=durable))
 
 
 def act_on(root: Path, n: int) -> None:
-    (root / "a.txt").write_bytes(b"%d\n" % n)
-    (root / f"new-{n % 2}").mkdir(exist_ok=True)
-    (root / f"new-{n % 2}" / f"{n}.txt").write_bytes(b"new\n")
-    gone = root / "gone.txt"
-    gone.unlink() if gone.exists() else gone.symlink_to("a.txt")
+    """Change, delete and make files, directories and links: each time other ones, in one way.
+
+    So the steps are the same ones in every round, and the sweep leaves none of them out. The
+    system calls here are not ours, and do not fail.
+    """
+    for old in os.listdir(root / "new"):
+        os.unlink(root / "new" / old / "x.txt")
+        os.rmdir(root / "new" / old)
+    os.mkdir(root / "new" / str(n))
+    for path in (root / "a.txt", root / "new" / str(n) / "x.txt"):
+        with open(path, "wb") as file:
+            file.write(b"%d\n" % n)
+    os.unlink(root / "link")
+    os.symlink(str(n), root / "link")
+
+
+def some_of_each(names: list[str]) -> list[tuple[str, int]]:
+    """Of each name the first, a middle and the last call, as the name and its number."""
+    chosen: set[tuple[str, int]] = set()
+    for name in set(names):
+        n_calls = names.count(name)
+        chosen |= {(name, 1), (name, (n_calls + 1) // 2), (name, n_calls)}
+    return sorted(chosen)
+
+
+def failing(code: int, *, on: bool, everywhere: bool) -> Any:
+    """One case; the tests have all calls with one error, and calls of each kind with the others."""
+    label = f"{errno.errorcode[code]}-{'from-then-on' if on else 'once'}"
+    marks = pytest.mark.soak if on or everywhere != (code == errno.EIO) else ()
+    where = "everywhere" if everywhere else "at-each-kind"
+    return pytest.param(code, on, everywhere, id=f"{label}-{where}", marks=marks)
 
 
 @pytest.mark.parametrize(
-    "on",
+    ("code", "on", "everywhere"),
     [
-        pytest.param(False, id="once"),
-        pytest.param(True, id="from-then-on", marks=pytest.mark.soak),
+        *(failing(code, on=False, everywhere=code == errno.EIO) for code in ERRNOS),
+        *(failing(code, on=False, everywhere=True) for code in ERRNOS if code != errno.EIO),
+        *(failing(code, on=True, everywhere=True) for code in ERRNOS),
     ],
 )
 @pytest.mark.parametrize("work", ["commit", "rollback", "undo"])
 def test_any_failing_system_call_leaves_all_or_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, on: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    work: str,
+    code: int,
+    on: bool,
+    everywhere: bool,
 ) -> None:
     workspace = furnished(tmp_path, durable=True)
     root = folder(tmp_path).files
-    faults = Faults(monkeypatch)
-    for n in itertools.count(1):
+    for n in range(256):  # made when they are needed, these would make every round another one
+        (folder(tmp_path).ledger / f"objects/{n:02x}").mkdir(exist_ok=True)
+    faults = Faults(monkeypatch, *CHANGING, *(READING if code == errno.EIO else ()))
+    struck: set[str] = set()
+    rounds = itertools.count(1)
+
+    def round_with(nth: int, kind: str = "") -> bool:
+        """Whether the *nth* call was there to fail, and did no harm."""
+        nonlocal workspace
+        n = next(rounds)
         tools = [
-            doing(lambda n=n: act_on(root, n), name="commit"),
-            doing(lambda n=n: act_on(root, n), name="rollback", fails=True),
+            doing(lambda: act_on(root, n), name="commit"),
+            doing(lambda: act_on(root, n), name="rollback", fails=True),
         ]
         with calls(workspace, *tools) as call:
             if work == "undo":
                 before_undone = picture(root)
                 call("commit")
             before = picture(root)
-            faults.arm(n, ERRNOS[n % 3], on=on)
+            faults.arm(nth, code, on=on, kind=kind)
             raised = None
             try:
                 done = workspace.undo() if work == "undo" else call(work)
             except WinkError as error:
                 raised, done = error, None
             faults.disarm()
-        if not faults.struck:
-            break
+        struck.add(faults.struck)
         if raised is not None:
             assert str(raised)
             workspace.close()
             workspace = reopened(tmp_path, config=WorkspaceConfig(durable=True))
         now = picture(root)
         if work == "undo":
-            assert now in (before, before_undone), (n, faults.struck, raised)
+            assert now in (before, before_undone), (nth, faults.struck, raised)
         elif done is not None and done.result.success:
             assert now != before
         elif raised is None or work == "rollback":
-            assert now == before, (n, faults.struck, raised, now.keys() ^ before.keys())
+            assert now == before, (nth, faults.struck, raised, now.keys() ^ before.keys())
+        else:
+            assert now == before or now.keys() >= {b"new/%d" % n}
         with calls(workspace, *tools) as call:  # files and history agree, and work goes on
             n_entries = next(workspace.log()).number
             assert call("ls").result.success
-            assert next(workspace.log()).number == n_entries + 1, (n, faults.struck, raised)
+            assert next(workspace.log()).number == n_entries + 1, (nth, faults.struck, raised)
+        return bool(faults.struck)
+
+    for _ in range(2):  # so that what happens only once is over
+        assert not round_with(NEVER)
+    names = faults.seen
+    failing = [("", n) for n in range(1, len(names) + 1)] if everywhere else some_of_each(names)
+    for kind, nth in failing:
+        if not round_with(nth, kind):  # the first after one that failed may have a call less
+            round_with(nth, kind)
     workspace.close()
-    assert n > 20
+    assert struck >= {"open", "pwrite", "rename", "replace", "unlink", "fsync"}
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
