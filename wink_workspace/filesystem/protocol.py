@@ -28,6 +28,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import (
     DirectoryExpectedError,
     DirectoryNotEmptyError,
+    FileChangedError,
     FileExpectedError,
     FileMissingError,
     FilesystemError,
@@ -691,8 +692,8 @@ class Filesystem(ABC):
         for path, state in reversed(touched):
             try:
                 self._set_state(path, state)
-            except DirectoryNotEmptyError:
-                pass  # made here, but somebody else has put something into it
+            except (DirectoryNotEmptyError, FileChangedError):
+                pass  # made here, but somebody else has changed it or put something into it
             except Exception as error:  # noqa: BLE001 - all places are tried before it is raised
                 failures.append(error)
         if failures:
