@@ -9,9 +9,7 @@ TESTS = Path(__file__).parents[1]
 SUITES = TESTS.parent / "wink_workspace" / "testing"
 MARK = re.compile(r"pytest\.mark\.behaviour\(([\d,\s]+)\)")
 
-WAITING = {
-    "sandboxes": {60, 61, 62, 63, 64},
-}
+WAITING: dict[str, set[int]] = {}
 
 
 def covered() -> set[int]:

@@ -195,6 +195,7 @@ class AstevalSandbox:
             child.send(encode_frame("probe"))
             frame = child.receive(0)
             if frame is None or frame.kind != "probed":
+                child.kill()
                 raise SandboxBrokenError(
                     f"the attempts on the wall were not reported ({child.ending_in_words()})"
                 )
@@ -269,6 +270,7 @@ class _Child:
                 f"the wall was not up after {self._config.start_timeout_s:g} s"
             ) from None
         if frame is None or frame.kind != "ready":
+            self.kill()
             raise SandboxBrokenError(f"the wall was not put up ({self.ending_in_words()})")
         return _layers(frame.fields.get("layers"))
 
@@ -298,6 +300,7 @@ class _Child:
             TimeoutError: At the deadline.
             SandboxBrokenError: If what comes is no frame.
         """
+        self._left_s()  # also when there is always something to read
         try:
             prefix = self._taken(SIZES.size)
             if prefix is None:
@@ -356,9 +359,14 @@ class _Child:
 
     def _wait(self, event: int) -> None:
         self._poll.modify(self._pipe, event)
-        left_s = self._ends_s - self._clock.monotonic_s()
-        if left_s <= 0 or not self._poll.poll(left_s * 1_000):
+        if not self._poll.poll(self._left_s() * 1_000):
             raise TimeoutError
+
+    def _left_s(self) -> float:
+        left_s = self._ends_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            raise TimeoutError
+        return left_s
 
 
 class _Conversation:
@@ -440,6 +448,7 @@ class _Conversation:
         self._child.send(answer)
 
     def _died(self, duration_s: float) -> Evaluation:
+        self._child.kill()  # it may only have closed its pipe; one that is dead stays as it died
         ending = self._child.ending()
         if ending.get("failed"):
             raise SandboxBrokenError(f"the evaluation was lost: {ending['failed']}")

@@ -16,6 +16,7 @@ import subprocess  # noqa: TID251 - a sandbox starts processes
 import sys
 import tempfile
 import weakref
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
@@ -33,6 +34,7 @@ _PACKAGES: Final = ("wink_workspace", "asteval", "landlock", "pyseccomp")
 _NEEDED: Final = frozenset({"wink_workspace", "asteval"})
 _HELLO_BYTES_MAX: Final = 65_536
 _SAID_CHARS: Final = 2_000
+_END_S = 2.0
 # numpy's libraries start threads unless told not to; forking would not be sound then
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -42,14 +44,16 @@ class ServerProcess:
 
     def __init__(self, config: AstevalConfig) -> None:
         use_numpy = config.use_numpy
-        folders = _folders(("numpy",) if use_numpy else ())
+        program, folders = _interpreter(), _folders(("numpy",) if use_numpy else ())
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control: Final = ours
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as we are
-        with theirs:
+        with theirs, ExitStack() as opened:
+            opened.enter_context(ours)
+            opened.enter_context(self._said)
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
                 [
-                    *(_interpreter(), "-I", "-S", "-c", _START, str(len(folders)), *folders),
+                    *(program, "-I", "-S", "-c", _START, str(len(folders)), *folders),
                     *(str(theirs.fileno()), str(os.getpid()), str(config.memory_bytes)),
                     *(str(config.timeout_s), str(config.start_timeout_s)),
                     "numpy" if use_numpy else "",
@@ -62,6 +66,7 @@ class ServerProcess:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
+            opened.pop_all()  # the process has them now, and ends with them
         self.end = weakref.finalize(self, _end, self._process, ours, self._said)
 
     @property
@@ -129,7 +134,7 @@ def _end(process: subprocess.Popen[bytes], control: socket.socket, said: IO[byte
     control.close()
     said.close()
     try:
-        process.wait(2.0)
+        process.wait(_END_S)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -1,0 +1,303 @@
+"""Attempts to get out, each written twice: for asteval, and as plain Python for code that has.
+
+The names ``secret`` (a file of the host that anybody may read), ``target`` (a file that anybody
+may make), ``port`` (where the host listens), ``unix`` (the same, as a path) and ``parent`` (the
+server's process id) are given. ``effect`` is what the Python does where no wall is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from textwrap import dedent
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """One attempt."""
+
+    name: str
+    python: str
+    asteval: str
+    effect: str = ""
+
+
+def _payload(name: str, effect: str, python: str, asteval: str | None = None) -> Payload:
+    own = dedent(python).strip()
+    return Payload(name, own, own if asteval is None else dedent(asteval).strip(), effect)
+
+
+# From asteval's public advisories and issues
+
+PUBLIC = [
+    _payload("mro and subclasses", "read", """
+        wrap = [c for c in ().__class__.__mro__[1].__subclasses__() if c.__name__ == "_wrap_close"]
+        print(wrap[0].__init__.__globals__["popen"]("cat " + secret).read())
+        """, """
+        [c for c in ().__class__.__mro__[1].__subclasses__() if c.__name__ == "_wrap_close"]
+        """),
+    _payload("base and subclasses by mro()", "read", """
+        for c in type.mro(int)[1].__subclasses__():
+            if c.__name__ == "FileLoader":
+                print(c("x", secret).get_data(secret))
+        """, "int.mro()[1].__subclasses__()"),
+    _payload("an equality that lies", "read", """
+        class Liar(str):
+            def __eq__(self, other):
+                return True
+            __hash__ = str.__hash__
+        print(open(secret).read() if Liar("x") == "safe" else "")
+        """),
+    _payload("print.__reduce__", "read", """
+        get, (owner, name) = print.__reduce__() if isinstance(print.__reduce__(), tuple) else (
+            getattr, (__builtins__, "open"))
+        print(open(secret).read())
+        """, "print.__reduce__()"),
+    _payload("print.__reduce_ex__", "", "print.__reduce_ex__(4)"),
+    _payload("format walks attributes", "", "print('{0.__self__.__dict__}'.format(print))"),
+    _payload("format_map walks attributes", "",
+             "print('{p.__self__.__dict__}'.format_map({'p': print}))"),
+    _payload("format by the type", "", "print(str.format('{0.__class__.__mro__}', 1))"),
+    _payload("f-string specification with escaped braces (CVE-2025-24359)", "read",
+             "print(f'''{open(secret).read()!s:{chr(62)}9}''')", r"""
+        f"{'':\x7b__fstring__.__class__.__mro__\x7d}"
+        """),
+    _payload("f-string specification that raises with an object", "", r"""
+        try:
+            f'''{dict:'\x7b__fstring__.__getattribute__.s\x7d'}'''
+        except Exception as error:
+            print(error.obj.__self__)
+        """),
+    _payload("an AttributeError's obj", "", """
+        try:
+            print.nothing
+        except AttributeError as error:
+            print(error.obj.__self__.open(secret).read())
+        """),
+    _payload("a NameError's frames", "", """
+        try:
+            nothing
+        except NameError as error:
+            print(error.__traceback__.tb_frame.f_back.f_globals)
+        """),
+    _payload("a function's body is replaced (GHSA-vp47-9734-prjw)", "read", """
+        def f():
+            return 1
+        f.__code__ = (lambda: open(secret).read()).__code__
+        print(f())
+        """, """
+        def f():
+            return 1
+        f.__body__ = []
+        f.__asteval__.symtable
+        """),
+    _payload("a function's interpreter", "", "def f(): pass\nprint(f._interpreter)"),
+    _payload("a lambda's globals", "", "print((lambda: 1).__globals__)"),
+    _payload("SystemExit", "", "raise SystemExit(0)"),
+    _payload("KeyboardInterrupt", "", "raise KeyboardInterrupt"),
+    _payload("GeneratorExit", "", "raise GeneratorExit"),
+    _payload("BaseException", "", "raise BaseException('out')"),
+    _payload("a dunder is assigned", "write", """
+        import builtins
+        builtins.len = lambda _: 42
+        open(target, "w").write(str(len([])))
+        """, "__builtins__ = {}\nprint.__self__ = 1"),
+    _payload("a class is replaced", "", "x = []\nx.__class__ = dict"),
+    _payload("setattr of a module", "", "import math\nmath.sqrt = print", None),
+    _payload("deleting what is read-only", "", "del print.__self__"),
+    _payload("open by its own name", "read", "print(open(secret).read())"),
+    _payload("open with a path that leads out", "read",
+             "print(open('../../../../../../../../' + secret).read())"),
+    _payload("import of os", "read", "import os\nprint(os.popen('cat ' + secret).read())"),
+    _payload("import by a submodule", "", "import json.os"),
+    _payload("a module that a module uses", "read", """
+        import json
+        print(json.codecs.open(secret).read())
+        """),
+    _payload("random's own os", "read", "import random\nprint(random._os.popen('cat '+secret).read())"),
+    _payload("statistics' own sys", "read", """
+        import statistics
+        print(statistics.sys.modules["os"].popen("cat " + secret).read())
+        """),
+    _payload("re's own enum", "", "import re\nprint(re.enum.sys.modules['os'].environ)"),
+    _payload("namedtuple with code in a name", "write", """
+        import collections
+        collections.namedtuple("A", ["x"], module="m")
+        open(target, "w").write("x")
+        """, """
+        import collections
+        collections.namedtuple("A", ["x=__import__('os')"])
+        """),
+    _payload("the namespaces' insides", "", "import math\nprint(math._names, math.__class__)"),
+]  # fmt: skip
+
+_RAW = """
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    """
+
+
+def _raw(name: str, effect: str, python: str) -> Payload:
+    return _payload(name, effect, dedent(_RAW) + dedent(python))
+
+
+# Our own: what code does that has got out
+
+OWN = [
+    _payload("os.open", "read", "import os\nprint(os.read(os.open(secret, 0), 99))"),
+    _payload("pathlib", "read", "import pathlib\nprint(pathlib.Path(secret).read_text())"),
+    _payload("io.FileIO", "read", "import io\nprint(io.FileIO(secret).read())"),
+    _payload("linecache", "read", "import linecache\nprint(linecache.getline(secret, 1))"),
+    _payload("mmap of a file", "read", """
+        import mmap, os
+        print(mmap.mmap(os.open(secret, 0), 0, access=mmap.ACCESS_READ)[:])
+        """),
+    _payload("fileinput", "read", "import fileinput\nprint(list(fileinput.input([secret])))"),
+    _payload("sqlite", "write", "import sqlite3\nsqlite3.connect(target).execute('create table t(x)')"),
+    _payload("shutil", "write", "import shutil\nshutil.copy(secret, target)"),
+    _payload("logging to a file", "write", """
+        import logging
+        logging.FileHandler(target).emit(logging.LogRecord("a", 1, "b", 1, "c", (), None))
+        """),
+    _payload("a link", "write", "import os\nos.symlink(secret, target)"),
+    _payload("a hard link", "write", "import os\nos.link(secret, target)"),
+    _payload("a directory", "write", "import os\nos.mkdir(target)"),
+    _payload("a pipe with a name", "write", "import os\nos.mkfifo(target)"),
+    _payload("faulthandler", "write", """
+        import faulthandler
+        faulthandler.dump_traceback(open(target, "w"))
+        """),
+    _payload("a pickle", "write", """
+        import pickle
+        pickle.loads(b"cos\\nsystem\\n(S'touch " + target.encode() + b"'\\ntR.")
+        """),
+    _payload("subprocess", "write", "import subprocess\nsubprocess.run(['touch', target])"),
+    _payload("posix_spawn", "write", """
+        import os
+        os.waitpid(os.posix_spawn("/bin/touch", ["touch", target], {}), 0)
+        """),
+    _payload("exec", "write", "import os\nos.execv('/bin/touch', ['touch', target])"),
+    _payload("a fork that outlives", "write", """
+        import os, time
+        if os.fork() == 0:
+            os.setsid()
+            open(target, "w").write("x")
+            os._exit(0)
+        os.wait()
+        """),
+    _payload("a fork bomb", "", """
+        import os
+        for _ in range(100):
+            try:
+                os.fork()
+            except OSError:
+                pass
+        """),
+    _payload("threads", "", """
+        import threading
+        threads = [threading.Thread(target=print) for _ in range(50)]
+        for thread in threads:
+            thread.start()
+        """),
+    _payload("multiprocessing", "", """
+        import multiprocessing
+        multiprocessing.get_context("fork").Process(target=print).start()
+        """),
+    _payload("TCP", "connect", "import socket\nsocket.create_connection(('127.0.0.1', port), 1)"),
+    _payload("a Unix socket", "connect", """
+        import socket
+        socket.socket(socket.AF_UNIX).connect(unix)
+        """),
+    _payload("urllib", "connect", """
+        import urllib.request
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=0.2)
+        except TimeoutError:
+            pass
+        """),
+    _payload("UDP", "", "import socket\nsocket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', port))"),
+    _payload("a server of its own", "", """
+        import socket
+        socket.create_server(("127.0.0.1", 0))
+        """),
+    _payload("every open descriptor is written to", "", """
+        import os
+        n = 0
+        for descriptor in range(3, 2048):
+            try:
+                os.write(descriptor, b"")
+                n += 1
+            except OSError:
+                pass
+        print("descriptors", n)
+        """),
+    _payload("descriptors by their paths", "", "import os\nprint(os.listdir('/proc/self/fd'))"),
+    _payload("the parent's environment", "", """
+        import os
+        print(open(f"/proc/{os.getppid()}/environ").read())
+        """),
+    _payload("its own environment", "", """
+        import os
+        print(dict(os.environ), open("/proc/self/environ").read())
+        """),
+    _payload("the parent's memory", "", "open(f'/proc/{parent}/mem', 'rb+').read(1)"),
+    _payload("killing the parent", "", "import os\nos.kill(parent, 9)"),
+    _payload("killing everybody", "", "import os\nif parent > 1:\n    os.kill(-1, 9)"),
+    _payload("stopping its own group", "", "import os\nos.killpg(0, 19)"),
+    _payload("a handler for the end", "", """
+        import signal, time
+        for number in range(1, 65):
+            try:
+                signal.signal(number, signal.SIG_IGN)
+            except (OSError, ValueError):
+                pass
+        """),
+    _payload("more of everything", "", """
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+        """),
+    _payload("what is left in memory", "", """
+        import gc, sys
+        print([x for x in gc.get_objects() if isinstance(x, str) and "PLANTED" in x][:9])
+        print(sys.argv, sys._getframe().f_back and sys._getframe().f_back.f_globals.keys())
+        """),
+    _payload("the memory of an evaluation before", "", "print(globals().get('left_behind'))"),
+    _payload("the wall is imported and taken down", "read", """
+        import sys
+        sys.modules.pop("os", None)
+        print(__import__("os").popen("cat " + secret).read())
+        """),
+    _raw("C's open", "read", """
+        buffer = ctypes.create_string_buffer(99)
+        libc.read(libc.open(secret.encode(), 0), buffer, 99)
+        print(buffer.value)
+        """),
+    _raw("a raw openat", "read", """
+        buffer = ctypes.create_string_buffer(99)
+        number = {"x86_64": 257}.get(__import__("platform").machine(), 56)
+        libc.read(libc.syscall(number, -100, secret.encode(), 0, 0), buffer, 99)
+        print(buffer.value)
+        """),
+    _raw("C's system", "write", "libc.system(b'touch ' + target.encode())"),
+    _raw("C's socket", "", "assert libc.socket(2, 1, 0) < 0"),
+    _raw("tracing the parent", "", "assert libc.ptrace(0x4206, parent, 0, 0) < 0"),
+    _raw("reading the parent's memory", "", """
+        buffer = ctypes.create_string_buffer(8)
+        vector = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8)
+        assert libc.process_vm_readv(parent, vector, 1, vector, 1, 0) < 0
+        """),
+    _raw("the parent's descriptors", "", "assert libc.syscall(434, parent, 0) < 0"),
+    _raw("a file in memory that is run", "", "assert libc.memfd_create(b'x', 0) < 0"),
+    _raw("a new namespace", "", "assert libc.unshare(0x10000000) < 0"),
+    _raw("an I/O ring", "", """
+        assert libc.syscall(425, 8, ctypes.create_string_buffer(120)) < 0
+        """),
+    _raw("a second filter over the first", "", "assert libc.prctl(22, 2, 0) < 0"),
+    _raw("code in data", "", """
+        page = ctypes.create_string_buffer(8192)
+        assert libc.mprotect(ctypes.c_void_p(ctypes.addressof(page) & ~4095), 4096, 7) < 0
+        """),
+    _raw("a null pointer", "", "ctypes.string_at(0)"),
+    _raw("an abort", "", "libc.abort()"),
+]  # fmt: skip
+
+PAYLOADS = [*PUBLIC, *OWN]

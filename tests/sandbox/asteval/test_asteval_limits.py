@@ -1,0 +1,198 @@
+"""Hangs, floods and bombs end; nothing is left of them; the next evaluation works."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from asteval_support import children_of, evaluate, n_descriptors, opened, server_pid
+
+from wink_workspace.clock import Deadline
+from wink_workspace.filesystem import MemoryFilesystem
+from wink_workspace.sandbox.asteval import (
+    AstevalConfig,
+    AstevalSandbox,
+    EvaluationRequest,
+    Outcome,
+)
+
+TIMEOUT_S = 0.4
+MEMORY_BYTES = 64 * 1_048_576
+BACKTRACKING = "import re\nre.match('(a|a)*$', 'a' * 60 + 'b')"
+NESTED = "x = []\nfor _ in range(100000):\n    x = [x]\nrepr(x)"
+
+EXCESSES = [
+    ("a loop", "while True: pass", Outcome.DEADLINE, Outcome.DEADLINE),
+    ("a huge power", "9 ** 9 ** 9", Outcome.ERROR, Outcome.DEADLINE),
+    ("a long text", "x = 'a' * 10**12", Outcome.ERROR, Outcome.MEMORY),
+    ("a long list", "x = [0] * 10**10", Outcome.MEMORY, Outcome.MEMORY),
+    ("a growing list", "x = [0]\nwhile True:\n    x = x + x", Outcome.MEMORY, Outcome.MEMORY),
+    ("a growing text", "x = 'ab'\nwhile True:\n    x = x.replace('a', 'aa' * 50)", Outcome.MEMORY,
+     Outcome.MEMORY),
+    ("a range made a list", "list(range(10**12))", Outcome.MEMORY, Outcome.MEMORY),
+    ("a sum", "sum(range(10**13))", Outcome.DEADLINE, Outcome.DEADLINE),
+    ("deep recursion", "def f(n): return f(n + 1)\nf(0)", Outcome.ERROR, Outcome.ERROR),
+    ("deep values", NESTED, Outcome.VALUE, None),
+    ("sleep", "import time\ntime.sleep(100)", Outcome.DEADLINE, Outcome.DEADLINE),
+    ("a flood of lines", "while True: print('x' * 100)", Outcome.OUTPUT, Outcome.OUTPUT),
+    ("one long line", "print('x' * 100_000)", Outcome.OUTPUT, Outcome.OUTPUT),
+    ("an expression that backtracks", BACKTRACKING, Outcome.DEADLINE, Outcome.DEADLINE),
+    ("deep brackets", "(" * 5_000 + ")" * 5_000, Outcome.ERROR, Outcome.ERROR),
+    ("many signs", "-" * 40_000 + "1", Outcome.ERROR, Outcome.ERROR),
+    ("itertools for ever", "import itertools\nlist(itertools.count())", Outcome.MEMORY,
+     Outcome.MEMORY),
+    ("a deadlock", "import collections\ncollections.deque(iter(int, 1), maxlen=0)",
+     Outcome.DEADLINE, Outcome.DEADLINE),
+    ("factorials", "import math\nmath.factorial(10**8)", Outcome.DEADLINE, Outcome.DEADLINE),
+]  # fmt: skip
+CASES = [
+    pytest.param(interpreter, code, outcome, id=f"{name}-{interpreter}")
+    for name, code, *outcomes in EXCESSES
+    for interpreter, outcome in zip(("asteval", "python"), outcomes, strict=True)
+]
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[AstevalSandbox]:
+    with opened(timeout_s=TIMEOUT_S, memory_bytes=MEMORY_BYTES) as made:
+        yield made
+
+
+@pytest.mark.behaviour(60)
+@pytest.mark.parametrize(("interpreter", "code", "outcome"), CASES)
+def test_an_excess_is_ended_for_what_it_is_and_nothing_lives_on(
+    interpreter: str, code: str, outcome: Outcome | None, sandbox: AstevalSandbox
+) -> None:
+    server = server_pid(sandbox)
+    evaluation = evaluate(sandbox, f"print('begun')\n{code}", interpreter=interpreter)
+    if outcome is None:
+        assert evaluation.outcome in (Outcome.VALUE, Outcome.ERROR, Outcome.KILLED)
+    else:
+        # A machine under load may take the time before the memory
+        assert evaluation.outcome in (outcome, Outcome.DEADLINE)
+    if evaluation.error is None or evaluation.error.type != "SyntaxError":
+        assert evaluation.stdout.startswith("begun\n")
+    assert len(evaluation.stdout) <= sandbox.config.output_bytes
+    assert len(children_of(server)) == 1
+    assert evaluate(sandbox, "6 * 7", interpreter=interpreter).value.json == 42
+    assert server_pid(sandbox) == server
+
+
+@pytest.mark.behaviour(60)
+def test_what_ran_too_long_says_so_and_used_no_more_time_than_it_had(
+    sandbox: AstevalSandbox,
+) -> None:
+    evaluation = evaluate(sandbox, "print('one')\nprint('two')\nwhile True: pass")
+    assert evaluation.detail.startswith("it was killed after 0.4")
+    assert evaluation.stdout == "one\ntwo\n"
+    assert evaluation.usage.cpu_s < TIMEOUT_S + 2.0, "watchdog: processor time ends with it"
+
+
+def test_memory_of_the_code_is_bounded_in_fact(sandbox: AstevalSandbox) -> None:
+    evaluation = evaluate(sandbox, "x = []\nwhile True: x.append(bytearray(1 << 20))",
+                          interpreter="python")  # fmt: skip
+    assert evaluation.outcome in (Outcome.MEMORY, Outcome.DEADLINE)
+    assert 0 < evaluation.usage.max_rss_bytes < MEMORY_BYTES + 64 * 1_048_576
+
+
+def test_code_that_swallows_the_lack_of_memory_goes_on_within_it(sandbox: AstevalSandbox) -> None:
+    code = "try:\n    x = [0] * 10**10\nexcept MemoryError:\n    x = 'none left'\nx"
+    assert evaluate(sandbox, code).value.json == "none left"
+
+
+def test_a_deadline_of_the_run_ends_an_evaluation_before_its_own_time() -> None:
+    with opened(timeout_s=600.0) as sandbox:
+        request = EvaluationRequest(code="while True: pass")
+        evaluation = sandbox.evaluate(request, deadline=Deadline.after(0.3))
+    assert evaluation.outcome is Outcome.DEADLINE
+
+
+def test_file_calls_are_bounded_in_number_and_bytes() -> None:
+    files = MemoryFilesystem({"a": "x" * 1_000, "big": "x" * 5_000})
+    read = {"reads": (".",), "files": files}
+    with opened(file_calls=5, file_bytes=4_000, transfer_bytes=3_500) as sandbox:
+        calls = evaluate(
+            sandbox,
+            "n = 0\nwhile True:\n    try:\n        n += 1\n        open('none')\n"
+            "    except FileNotFoundError:\n        pass",
+            **read,
+        )
+        assert calls.error.message.startswith("more than 5 file calls")
+        assert calls.error.type == "OSError"
+        large = evaluate(sandbox, "read_text('big')", **read)
+        assert "more than 4,000 bytes" in large.error.message
+        much = evaluate(sandbox, "for _ in range(4): read_text('a')", **read)
+        assert "read and written" in much.error.message
+
+
+def test_results_are_bounded_in_size_and_say_what_is_missing(sandbox: AstevalSandbox) -> None:
+    evaluation = evaluate(sandbox, "a = list(range(50_000))\nb = 'x' * 50_000\nb")
+    most = sandbox.config.value_chars
+    assert len(evaluation.value.text) == most
+    assert evaluation.value.n_missing >= 50_000 - most
+    assert not evaluation.value.is_json
+    assert len(evaluation.names["a"].text) <= most
+    assert f"({evaluation.value.n_missing:,} more)" in str(evaluation.value)
+
+
+def test_a_thousand_evaluations_leave_no_process_descriptor_or_memory() -> None:
+    """Counted: children of the server, descriptors of both, resident memory of the server."""
+    with opened() as sandbox:
+        for _ in range(20):
+            evaluate(sandbox, "1 + 1")
+        server = server_pid(sandbox)
+        before = (n_descriptors(), n_open(server))
+        resident = resident_bytes(server)
+        for n in range(1_000):
+            assert evaluate(sandbox, f"{n} + 1").value.json == n + 1
+        assert server_pid(sandbox) == server
+        assert (n_descriptors(), n_open(server)) == before
+        assert len(children_of(server)) == 1
+        assert resident_bytes(server) - resident < 2 * 1_048_576
+    assert children_of(server) == set()
+
+
+def n_open(pid: int) -> int:
+    """How many descriptors a process has; the least of many looks, as it closes them in passing."""
+    return min(sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()) for _ in range(100))
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4_096
+
+
+def test_eight_threads_evaluate_at_once_and_get_each_their_own() -> None:
+    with opened(timeout_s=30.0) as sandbox:
+        server = server_pid(sandbox)
+        before = n_descriptors()
+        wrong: list[object] = []
+
+        def work(who: int) -> None:
+            for n in range(25):
+                files = MemoryFilesystem({"who": str(who)})
+                code = f"int(read_text('who')) * 1000 + {n}"
+                found = evaluate(sandbox, code, files, reads=("who",))
+                if found.value is None or found.value.json != who * 1_000 + n:
+                    wrong.append(found)
+
+        threads = [threading.Thread(target=work, args=(who,)) for who in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        assert n_descriptors() == before
+        assert len(children_of(server)) == 1
+
+
+@pytest.mark.parametrize("field", ["timeout_s", "memory_bytes", "output_bytes", "file_calls"])
+def test_a_limit_that_is_not_positive_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        AstevalConfig(**{field: 0})
+
+
+def test_a_layer_that_does_not_exist_cannot_be_required() -> None:
+    with pytest.raises(ValueError, match="moat: no such layer"):
+        AstevalConfig(required_layers=frozenset({"moat"}))

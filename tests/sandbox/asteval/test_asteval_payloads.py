@@ -1,0 +1,154 @@
+"""No attempt to get out has an effect: in asteval, and as if asteval were not there.
+
+The files, sockets and process that are attacked are such that only the wall protects them: an
+ordinary user may read, write and reach them. ``test_…_without_a_wall`` shows it of each attempt
+that has an effect there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from asteval_payloads import OWN, PAYLOADS, PUBLIC, Payload
+from asteval_support import children_of, evaluate, server_pid
+
+from wink_workspace.filesystem import MemoryFilesystem
+from wink_workspace.sandbox.asteval import AstevalConfig, AstevalSandbox, Evaluation
+
+PLANTED = "PLANTED" + "-content"  # in two parts: the server must not have it in its memory
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What there is to attack."""
+
+    secret: Path
+    target: Path
+    listeners: tuple[socket.socket, ...]
+    unix: str
+
+    @property
+    def names(self) -> dict[str, object]:
+        return {
+            "secret": str(self.secret),
+            "target": str(self.target),
+            "port": self.listeners[0].getsockname()[1],
+            "unix": self.unix,
+        }
+
+    def effects(self, output: str) -> set[str]:
+        """What has happened since the last time, and puts it back."""
+        found = {"read"} if PLANTED in output else set()
+        if os.path.lexists(self.target):
+            found.add("write")
+            shutil.rmtree(self.target) if self.target.is_dir() else self.target.unlink()
+        for listener in self.listeners:
+            try:
+                listener.accept()[0].close()
+            except BlockingIOError:
+                continue
+            found.add("connect")
+        return found
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="wink-host-")))
+        folder.chmod(0o777)
+        secret = folder / "secret.txt"
+        secret.write_text(PLANTED)
+        secret.chmod(0o644)
+        listeners = (socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX))
+        for listener in listeners:
+            opened.enter_context(listener)
+            listener.setblocking(False)
+        unix = str(folder / "socket")
+        listeners[1].bind(unix)
+        listeners[1].listen()
+        Path(unix).chmod(0o777)
+        yield Host(secret, folder / "target", listeners, unix)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[AstevalSandbox]:
+    made = AstevalSandbox(AstevalConfig(timeout_s=3.0))
+    yield made
+    made.close()
+
+
+def everything_told(evaluation: Evaluation) -> str:
+    return repr((evaluation.stdout, evaluation.stderr, evaluation.value, evaluation.error,
+                 {**evaluation.names}))  # fmt: skip
+
+
+def test_there_are_enough_attempts() -> None:
+    assert len(PUBLIC) >= 15
+    assert len(OWN) >= 40
+    assert len({payload.name for payload in PAYLOADS}) == len(PAYLOADS)
+
+
+@pytest.mark.behaviour(61)
+@pytest.mark.parametrize("interpreter", ["asteval", "python"])
+@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.name)
+def test_an_attempt_has_no_effect_and_the_next_evaluation_works(
+    payload: Payload, interpreter: str, host: Host, sandbox: AstevalSandbox
+) -> None:
+    server = server_pid(sandbox)
+    files = MemoryFilesystem({"a.txt": "inside"})
+    code = getattr(payload, interpreter)
+    evaluation = evaluate(
+        sandbox, code, files, interpreter=interpreter, parent=server, **host.names
+    )
+    assert host.effects(everything_told(evaluation)) == set()
+    assert server_pid(sandbox) == server, "the server lives"
+    assert len(children_of(server)) == 1, "only the one that waits for the next order"
+    assert files.read_text("a.txt").text == "inside"
+    assert len(files.list()) == 1
+    assert evaluate(sandbox, "6 * 7").value.json == 42
+
+
+@pytest.mark.parametrize(
+    "payload", [each for each in PAYLOADS if each.effect], ids=lambda payload: payload.name
+)
+def test_an_attempt_has_its_effect_without_a_wall(payload: Payload, host: Host) -> None:
+    given = "".join(f"{name} = {value!r}\n" for name, value in host.names.items())
+    done = subprocess.run(
+        [sys.executable, "-c", f"{given}{payload.python}"], capture_output=True, text=True,
+        timeout=60, env={"PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert payload.effect in host.effects(done.stdout), done.stderr
+
+
+@pytest.mark.behaviour(61)
+def test_code_sees_neither_the_environment_nor_modules_nor_names_of_the_host(
+    sandbox: AstevalSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WINK_TEST_TOKEN", PLANTED)
+    code = """
+import gc, os, sys
+left_behind = "left-behind"
+sys.modules["textwrap"].dedent = None
+os.environ["X"] = "1"
+print(dict(os.environ), [m for m in sys.modules if "pytest" in m])
+print([x for x in gc.get_objects() if type(x) is dict and "WINK_TEST_TOKEN" in x])
+"""
+    evaluation = evaluate(sandbox, code, interpreter="python")
+    assert evaluation.stdout == "{'X': '1'} []\n[]\n"
+    fresh = evaluate(
+        sandbox,
+        "import os, textwrap\nprint(textwrap.dedent(' a'), dict(os.environ), 'left_behind' in dir())",
+        interpreter="python",
+    )
+    assert fresh.stdout == "a {} False\n"
+    assert os.environ["WINK_TEST_TOKEN"] == PLANTED

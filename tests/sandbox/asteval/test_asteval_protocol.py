@@ -1,0 +1,179 @@
+"""What a child that is hostile sends ends the child, and nothing else.
+
+The code runs as plain Python and writes to the socket that its own machinery talks over.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+
+import pytest
+from asteval_support import children_of, evaluate, opened, server_pid
+
+from wink_workspace.errors import SandboxBrokenError
+from wink_workspace.filesystem import MemoryFilesystem
+from wink_workspace.sandbox.asteval import AstevalSandbox, Evaluation, Outcome
+from wink_workspace.sandbox.asteval.frames import Frame, FrameError, encode_frame, frame_sizes
+
+TALK = """
+import os
+def channel():
+    for descriptor in range(4096):
+        try:
+            os.write(descriptor, b"")
+            return descriptor
+        except OSError:
+            pass
+descriptor = channel()
+"""
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[AstevalSandbox]:
+    with opened(timeout_s=0.7, code_chars=2_000_000) as made:
+        yield made
+
+
+def sent(sandbox: AstevalSandbox, data: bytes, then: str = "os._exit(0)") -> Evaluation:
+    """Let the child send *data*, and then do something."""
+    code = f"{TALK}data = {data!r}\nwhile data: data = data[os.write(descriptor, data):]\n{then}"
+    return evaluate(sandbox, code, MemoryFilesystem(), interpreter="python")
+
+
+def frame(header: object, body: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack(">II", len(text), len(body)) + text + body
+
+
+def done(**fields: object) -> bytes:
+    return frame({"kind": "done", **fields})
+
+
+VALUE = {"repr": "1", "n_missing": 0}
+ERROR = {"type": "E", "message": "m", "line": 1, "column": 1, "text": "t"}
+
+BROKEN = {
+    "no frame": b"hello, this is no frame at all",
+    "a huge header": struct.pack(">II", 2**32 - 1, 0),
+    "a huge body": struct.pack(">II", 2, 2**32 - 1) + b"{}",
+    "no JSON": frame(b"not json"),
+    "no UTF-8": frame(b'{"kind": "\xff\xfe"}'),
+    "no object": frame([1, 2]),
+    "no kind": frame({"a": 1}),
+    "a kind that is no text": frame({"kind": 7}),
+    "an unknown kind": frame({"kind": "exec", "code": "1"}),
+    "another ready": frame({"kind": "ready", "layers": []}),
+    "a wall of its own": frame({"kind": "probed", "probes": []}),
+    "not a number": frame(b'{"kind": "done", "outcome": "value", "value": NaN}'),
+    "deep JSON": frame(b'{"kind": "done", "x": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"),
+    "a giant integer": frame(b'{"kind": "done", "x": ' + b"9" * 100_000 + b"}"),
+    "a read without path": frame({"kind": "read"}),
+    "a read of a number": frame({"kind": "read", "path": 7}),
+    "a read of an endless path": frame({"kind": "read", "path": "a" * 200_000}),
+    "a write of no mode": frame({"kind": "write", "path": "a"}),
+    "a write of another mode": frame({"kind": "write", "path": "a", "mode": "rw"}),
+    "no outcome": done(),
+    "another outcome": done(outcome="victory"),
+    "a value that is none": done(outcome="value", value=7, globals={}),
+    "a value without repr": done(outcome="value", value={"n_missing": 0}, globals={}),
+    "a repr that is none": done(outcome="value", value={**VALUE, "repr": 1}, globals={}),
+    "an endless repr": done(outcome="value", value={**VALUE, "repr": "x" * 200_000}, globals={}),
+    "a length that is none": done(outcome="value", value={**VALUE, "n_missing": "1"}, globals={}),
+    "a negative length": done(outcome="value", value={**VALUE, "n_missing": -1}, globals={}),
+    "no names": done(outcome="value"),
+    "names that are none": done(outcome="value", globals=[1]),
+    "a name without value": done(outcome="value", globals={"x": 1}),
+    "too many names": done(outcome="value", globals={f"x{n}": VALUE for n in range(201)}),
+    "no error": done(outcome="error"),
+    "an error that is none": done(outcome="error", error="oops"),
+    "a line that is none": done(outcome="error", error={**ERROR, "line": True}),
+}
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+def test_what_is_no_message_ends_the_child_alone(data: bytes, sandbox: AstevalSandbox) -> None:
+    server = server_pid(sandbox)
+    with pytest.raises(SandboxBrokenError):
+        sent(sandbox, data, then="while True: pass")
+    assert len(children_of(server)) == 1
+    assert evaluate(sandbox, "6 * 7").value.json == 42
+    assert server_pid(sandbox) == server
+
+
+ENDS = {
+    "half a frame, then nothing": (struct.pack(">II", 100, 0), "while True: pass", "deadline"),
+    "half a frame, then the end": (struct.pack(">II", 100, 0), "os._exit(0)", "killed"),
+    "an end without a word": (b"", "os._exit(3)", "killed"),
+    "a closed channel": (b"", "os.close(descriptor)\nwhile True: pass", "killed"),
+    "empty output for ever": (
+        b"", f"while True: os.write(descriptor, {frame({'kind': 'stdout'})!r})", "deadline",
+    ),
+    "questions whose answers nobody reads": (
+        b"", f"while True: os.write(descriptor, {frame({'kind': 'read', 'path': 'a'})!r})",
+        "deadline",
+    ),
+    "a flood of output": (
+        b"",
+        f"while True: os.write(descriptor, {frame({'kind': 'stderr'}, b'x' * 60_000)!r})",
+        "output",
+    ),
+    "a crash": (b"", "import ctypes\nctypes.string_at(0)", "killed"),
+    "too little memory, it says": (done(outcome="memory"), "while True: pass", "memory"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "then", "outcome"), ENDS.values(), ids=ENDS)
+def test_a_child_that_does_not_end_properly_is_ended(
+    data: bytes, then: str, outcome: str, sandbox: AstevalSandbox
+) -> None:
+    server = server_pid(sandbox)
+    evaluation = sent(sandbox, data, then)
+    assert evaluation.outcome == outcome
+    assert evaluation.detail
+    assert len(children_of(server)) == 1
+    assert evaluate(sandbox, "6 * 7").value.json == 42
+
+
+def test_a_signal_that_killed_the_child_is_named(sandbox: AstevalSandbox) -> None:
+    assert "SIGSEGV" in sent(sandbox, b"", "import ctypes\nctypes.string_at(0)").detail
+
+
+def test_a_forged_answer_is_an_answer_and_what_follows_it_is_not_heard(
+    sandbox: AstevalSandbox,
+) -> None:
+    """A child may lie about its own value; it is the code's to choose anyway."""
+    forged = done(outcome="value", value={**VALUE, "json": {"a": ["\ud800é"]}}, globals={})
+    evaluation = sent(sandbox, forged + b"rubbish", then="while True: pass")
+    assert evaluation.outcome is Outcome.VALUE
+    assert evaluation.value.json == {"a": ["?é"]}
+    assert evaluation.stdout == ""
+
+
+def test_a_forged_write_is_measured_by_what_was_declared(sandbox: AstevalSandbox) -> None:
+    files = MemoryFilesystem()
+    write = frame({"kind": "write", "path": "../../etc/cron.d/x", "mode": "overwrite"}, b"boom")
+    code = f"{TALK}os.write(descriptor, {write!r})\nprint(os.read(descriptor, 4096))"
+    evaluation = evaluate(sandbox, code, files, interpreter="python", writes=("a",))
+    assert "leads outside the workspace" in evaluation.stdout
+    assert not files.list()
+
+
+@pytest.mark.parametrize("fields", [{}, {"a": [1, "é", None]}])
+@pytest.mark.parametrize("body", [b"", b"\x00\xff" * 9])
+def test_a_frame_comes_back_as_it_went(fields: dict[str, object], body: bytes) -> None:
+    data = encode_frame("kind", fields, body)
+    sizes = frame_sizes(data[:8], body_bytes_max=100)
+    header = data[8 : 8 + sizes[0]]
+    assert len(data) == 8 + sum(sizes)
+    assert Frame.parse(header, data[8 + sizes[0] :]) == Frame(
+        "kind", {"kind": "kind", **fields}, body
+    )
+
+
+def test_a_frame_that_nobody_would_read_is_not_made() -> None:
+    with pytest.raises(FrameError):
+        encode_frame("kind", {"a": "x" * 5_000_000})
+    with pytest.raises(ValueError, match="JSON"):
+        encode_frame("kind", {"a": float("nan")})

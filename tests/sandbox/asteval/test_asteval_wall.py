@@ -1,0 +1,340 @@
+"""The wall: its layers, the proof of each, who it refuses, and whose death it outlives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from asteval_support import children_of, evaluate, opened, server_pid
+
+import wink_workspace
+from wink_workspace.errors import SandboxBrokenError, SandboxUnavailableError, WallError
+from wink_workspace.sandbox import Layer, Probe, WallReport
+from wink_workspace.sandbox.asteval import (
+    LAYERS,
+    REQUIRED_LAYERS,
+    AstevalConfig,
+    AstevalSandbox,
+    host,
+    launching,
+)
+
+NOBODY = 65_534
+NEEDED_PACKAGES = (
+    *("annotated_types", "asteval", "immutables", "inotify_simple", "landlock", "pydantic"),
+    *("pyseccomp", "regex", "typing_extensions", "typing_inspection"),
+)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[AstevalSandbox]:
+    with opened() as made:
+        yield made
+
+
+@pytest.mark.behaviour(61)
+def test_every_attempt_on_the_wall_was_stopped_and_every_required_layer_is_up(
+    sandbox: AstevalSandbox,
+) -> None:
+    report = sandbox.report
+    assert not report.holes
+    assert len(report.probes) >= 35
+    assert [layer.name for layer in report.layers] == list(LAYERS)
+    assert {layer.name for layer in report.layers if layer.is_up} >= REQUIRED_LAYERS
+
+
+def test_an_evaluation_reports_the_layers_that_were_around_it(sandbox: AstevalSandbox) -> None:
+    wall = evaluate(sandbox, "1").wall
+    assert {layer.name for layer in wall.layers if layer.is_up} >= REQUIRED_LAYERS
+    assert wall.probes == sandbox.report.probes
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    """As if *packages* were not installed."""
+    find = launching.importlib.util.find_spec
+    monkeypatch.setattr(
+        launching.importlib.util,
+        "find_spec",
+        lambda name: None if name in packages else find(name),
+    )
+    kept = [name for name in launching._PACKAGES if name not in packages]
+    # The same folder holds them all here, so it has to be kept out by hand
+    start = "import sys; sys.modules.update(dict.fromkeys({!r})); {}"
+    monkeypatch.setattr(launching, "_START", start.format(packages, launching._START))
+    monkeypatch.setattr(launching, "_PACKAGES", tuple(kept))
+
+
+def test_without_a_filter_of_system_calls_nothing_runs_and_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without(monkeypatch, "pyseccomp")
+    with opened() as sandbox:
+        with pytest.raises(WallError) as refused:
+            evaluate(sandbox, "1")
+    text = str(refused.value)
+    assert "seccomp" in text
+    assert "install pyseccomp" in text
+    assert "stay safe to use" in text
+
+
+def test_without_landlock_the_layer_is_missing_and_evaluations_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    without(monkeypatch, "landlock")
+    with opened() as sandbox:
+        found = evaluate(sandbox, "1 + 1")
+        (missing,) = [layer for layer in found.wall.missing if layer.name == "landlock"]
+    assert found.value.json == 2
+    assert "install landlock" in missing.detail
+    assert not found.wall.holes
+
+
+def test_a_layer_that_is_asked_for_and_missing_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "landlock")
+    with opened(required_layers=frozenset(LAYERS)) as sandbox:
+        with pytest.raises(WallError, match="lacks landlock"):
+            evaluate(sandbox, "1")
+        report = sandbox.survey()
+    assert "landlock" in {layer.name for layer in report.missing}
+
+
+def test_landlock_alone_leaves_holes_that_the_attempts_find(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The attempts are no formality: without the filter some of them succeed."""
+    without(monkeypatch, "pyseccomp")
+    with opened(required_layers=frozenset()) as sandbox:
+        with pytest.raises(WallError, match="has holes"):
+            evaluate(sandbox, "1")
+        names = {probe.name for probe in sandbox.survey().holes}
+    assert {"look at a path", "map executable memory"} <= names
+    assert not names & {"read a file", "write a file", "start a process", "signal the server"}
+
+
+def test_asteval_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "asteval")
+    monkeypatch.setattr(launching, "_PACKAGES", (*launching._PACKAGES, "asteval"))
+    with opened() as sandbox, pytest.raises(SandboxUnavailableError, match="pip install asteval"):
+        evaluate(sandbox, "1")
+
+
+def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "_START", "raise SystemExit('no such luck')")
+    with opened() as sandbox, pytest.raises(SandboxUnavailableError, match="no such luck"):
+        evaluate(sandbox, "1")
+
+
+def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "_START", "import sys; sys.stdin.read(); input()")
+    monkeypatch.setattr(launching, "_START", "import signal; signal.pause()")
+    monkeypatch.setattr(launching, "_END_S", 0.1)
+    with opened(start_timeout_s=0.5) as sandbox:
+        with pytest.raises(SandboxUnavailableError, match="not ready after"):
+            evaluate(sandbox, "1")
+    assert not [pid for pid in children_of(os.getpid()) if is_server(pid)]
+
+
+def is_server(pid: int) -> bool:
+    return b"signal.pause" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_python_that_does_not_know_its_program_cannot_start_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "")
+    with opened() as sandbox, pytest.raises(SandboxUnavailableError, match="its own program"):
+        evaluate(sandbox, "1")
+
+
+def test_a_server_that_was_killed_is_replaced_and_its_children_are_gone() -> None:
+    with opened() as sandbox:
+        server = server_pid(sandbox)
+        orphans = children_of(server)
+        os.kill(server, signal.SIGKILL)
+        wait_for_death(server)
+        assert evaluate(sandbox, "2 + 2").value.json == 4
+        assert server_pid(sandbox) != server
+        assert all(not Path(f"/proc/{pid}").exists() or is_zombie(pid) for pid in orphans)
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_for_death(pid: int) -> None:
+    """Wait until *pid* no longer runs; its parent may not have asked for it yet."""
+    process = os.pidfd_open(pid)
+    try:
+        import select
+
+        poll = select.poll()
+        poll.register(process, select.POLLIN)
+        assert poll.poll(30_000), "watchdog"
+    finally:
+        os.close(process)
+
+
+def test_a_server_that_dies_during_an_evaluation_loses_it_and_says_so() -> None:
+    with opened(timeout_s=30.0) as sandbox:
+        server = server_pid(sandbox)
+        child = host._Child(sandbox._server, sandbox.config, sandbox._clock, 30.0)
+        with pytest.raises(SandboxBrokenError, match="has died"), child:
+            child.ready_layers()
+            os.kill(server, signal.SIGKILL)
+            child.begin()
+            assert child.receive(0) is None
+            raise SandboxBrokenError(child.ending_in_words())
+
+
+@pytest.mark.parametrize("ending", ["kill -9", "exit"])
+def test_nothing_lives_on_when_the_host_dies(ending: str) -> None:
+    code = """
+import os, signal, sys
+from wink_workspace.sandbox.asteval import AstevalSandbox
+sandbox = AstevalSandbox()
+sandbox.report
+print(sandbox._server.pid, flush=True)
+sys.stdin.readline()
+if sys.argv[1] == "kill -9":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, ending],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={"PYTHONPATH": str(Path(wink_workspace.__file__).parents[1])},
+    )  # fmt: skip
+    with process:
+        server = int(process.stdout.readline())
+        family = [server, *children_of(server)]
+        assert len(family) == 2
+        handles = [os.pidfd_open(pid) for pid in family]
+        process.communicate("\n")
+    import select
+
+    for handle in handles:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        assert poll.poll(30_000), "watchdog: something outlived the host"
+        os.close(handle)
+
+
+def test_the_server_is_no_copy_of_the_host(sandbox: AstevalSandbox) -> None:
+    """It was started by exec, with nothing of ours, and has one thread."""
+    place = Path("/proc") / str(server_pid(sandbox))
+    assert place.joinpath("environ").read_bytes() in (b"", b"LC_CTYPE=C.UTF-8\0")
+    assert len(list(place.joinpath("task").iterdir())) == 1
+    targets = {str(each.readlink()) for each in place.joinpath("fd").iterdir()}
+    ours = {each for each in targets if not each.startswith(("socket:", "anon_inode:", "pipe:"))}
+    assert all(each == "/dev/null" or "deleted" in each for each in ours)
+    assert place.joinpath("cwd").resolve() == Path("/")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_root_gives_up_its_account_and_its_privileges(sandbox: AstevalSandbox) -> None:
+    status = dict(
+        line.split(":\t", 1)
+        for line in Path(f"/proc/{server_pid(sandbox)}/status").read_text().splitlines()
+        if ":\t" in line
+    )
+    assert status["Uid"].split() == [str(NOBODY)] * 4
+    assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
+
+
+AS_ANOTHER = """
+import json, os, sys
+uid = int(sys.argv[1])
+sys.path[:0] = json.loads(sys.argv[2])
+import wink_workspace.sandbox.asteval.host
+from wink_workspace.sandbox.asteval import *
+from wink_workspace.filesystem import MemoryFilesystem, parse_path
+if uid:
+    os.setgroups([]); os.setgid(uid); os.setuid(uid)
+sandbox = AstevalSandbox()
+files = MemoryFilesystem({"a": "x"})
+request = EvaluationRequest(code="write_text('b', read_text('a') * 3)\\n6 * 7",
+                            reads=(parse_path("a"),), writes=(parse_path("b"),))
+found = sandbox.evaluate(request, files)
+hang = AstevalSandbox(AstevalConfig(timeout_s=0.3)).evaluate(EvaluationRequest(code="while 1: 1"))
+print(json.dumps([found.value.json, files.read_text("b").text, len(found.wall.holes),
+                  [layer.name for layer in found.wall.missing], hang.outcome,
+                  [layer.detail for layer in found.wall.layers if layer.name == "ordinary-user"]]))
+sandbox.close()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("prefix", [[], ["unshare", "--user", "--map-root-user", "--pid", "--fork",
+                                         "--mount-proc", "--net"]], ids=["plain", "container"])  # fmt: skip
+@pytest.mark.parametrize("uid", [0, 12_345])
+def test_it_works_as_root_and_as_an_ordinary_user_inside_and_outside_of_a_container(
+    uid: int, prefix: list[str], readable_installation: tuple[str, list[str]]
+) -> None:
+    """The container is made with ``unshare``: root there, and no privilege outside."""
+    python, folders = readable_installation
+    if prefix and uid:
+        pytest.skip("the container has one account mapped")
+    done = subprocess.run(
+        [*prefix, python, "-c", AS_ANOTHER, str(uid), json.dumps(folders)],
+        capture_output=True, text=True, timeout=120, cwd="/", env={"PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    value, text, n_holes, missing, hang, (user,) = json.loads(done.stdout)
+    assert (value, text, n_holes, hang) == (42, "xxx", 0, "deadline")
+    assert not set(missing) & REQUIRED_LAYERS
+    if uid:
+        assert user == f"uid {uid}, the host's own"
+
+
+@pytest.fixture(scope="module")
+def readable_installation(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[str, list[str]]]:
+    """Python and the packages where every user may read them; here they may lie in root's home."""
+    import shutil
+    import sysconfig
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="wink-python-") as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        base = Path(sys.base_prefix)
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        (place / "bin").mkdir()
+        shutil.copy(base / "bin" / version, place / "bin" / "python")
+        skip = shutil.ignore_patterns("site-packages", "test", "tests", "__pycache__", "idlelib",
+                                      "ensurepip", "lib2to3", "turtledemo", "config-*", "tkinter",
+                                      "pydoc_data", "distutils")  # fmt: skip
+        shutil.copytree(base / "lib" / version, place / "lib" / version, ignore=skip)
+        for library in (base / "lib").glob("libpython*"):
+            shutil.copy(library, place / "lib")
+        packages = place / "packages"
+        packages.mkdir()
+        for each in Path(sysconfig.get_paths()["purelib"]).iterdir():
+            if each.name.startswith(NEEDED_PACKAGES):
+                (shutil.copytree if each.is_dir() else shutil.copy)(each, packages / each.name)
+        shutil.copytree(Path(wink_workspace.__file__).parent, packages / "wink_workspace",
+                        ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)  # fmt: skip
+        yield str(place / "bin" / "python"), [str(packages)]
+
+
+def test_a_hole_names_what_code_could_do() -> None:
+    report = WallReport((Layer("seccomp", is_up=True),), (Probe("read a file", False, "opened"),))
+    with pytest.raises(WallError, match="could: read a file"):
+        host._check_holes(report)
+
+
+def test_an_evaluation_after_close_is_refused() -> None:
+    sandbox = AstevalSandbox(AstevalConfig())
+    sandbox.close()
+    sandbox.close()
+    with pytest.raises(SandboxBrokenError, match="closed"):
+        evaluate(sandbox, "1")
