@@ -21,7 +21,7 @@ from wink_workspace.errors import (
 from .model import FileKind, FileStat
 from .paths import ROOT, WorkspacePath, parse_path
 
-__all__ = ["check_target", "physical_path"]
+__all__ = ["check_target", "located", "physical_path"]
 
 _MAX_LINKS = 40
 _MAX_TARGET_BYTES = 4_095
@@ -40,10 +40,28 @@ def physical_path(stat: Stat, path: WorkspacePath, *, follow: bool) -> Workspace
         FileMissingError: If a link leads through something that does not exist.
         DirectoryExpectedError: If a link leads through something that is a file.
     """
-    at_end = stat(path)
-    if at_end is not None and (at_end.kind is not FileKind.SYMLINK or not follow):
-        return path  # it exists, so no component before the last is a link
+    if _is_physical(stat(path), follow=follow):
+        return path
     return _Walk(stat, path).to_end(follow=follow)
+
+
+def located(
+    stat: Stat, path: WorkspacePath, *, follow: bool
+) -> tuple[WorkspacePath, FileStat | None]:
+    """The ``physical_path``, and what is there."""
+    there = stat(path)
+    if _is_physical(there, follow=follow):
+        return path, there
+    place = _Walk(stat, path).to_end(follow=follow)
+    return place, stat(place)
+
+
+def _is_physical(there: FileStat | None, *, follow: bool) -> bool:
+    """Whether what is at a path's end tells that no component of it is to be followed.
+
+    If something exists there, no component before the last is a link.
+    """
+    return there is not None and (there.kind is not FileKind.SYMLINK or not follow)
 
 
 class _Walk:

@@ -43,7 +43,7 @@ from wink_workspace.errors import (
 from .diff import render_diff
 from .edits import replace_text
 from .fingerprints import directory_fingerprint, file_fingerprint, link_fingerprint
-from .links import check_target, physical_path
+from .links import check_target, located
 from .model import (
     EditResult,
     FileChange,
@@ -308,8 +308,7 @@ class Filesystem(ABC):
         self._check_writable()
         given = parse_path(path)
         self._check_size(given, len(data))
-        place = self._physical(given, follow=mode != "create")
-        there = self._stat(place)
+        place, there = self._located(given, follow=mode != "create")
         if there is not None and mode == "create":
             raise PathExistsError(f"{given} exists already")
         if there is not None and there.kind is FileKind.DIRECTORY:
@@ -414,8 +413,7 @@ class Filesystem(ABC):
         """
         self._check_writable()
         given = parse_path(path)
-        place = self._physical(given)
-        there = self._stat(place)
+        place, there = self._located(given)
         if there is not None:
             if exist_ok and there.kind is FileKind.DIRECTORY:
                 return
@@ -444,10 +442,9 @@ class Filesystem(ABC):
         self._check_writable()
         moved = self._existing(self._not_root(source, "move"), follow=False)
         given = parse_path(destination)
-        place = self._physical(given, follow=False)
+        place, there = self._located(given, follow=False)
         if place == moved.path and overwrite:
             return
-        there = self._stat(place)
         if there is not None and not (
             overwrite and FileKind.DIRECTORY not in (there.kind, moved.kind)
         ):
@@ -486,8 +483,8 @@ class Filesystem(ABC):
         """
         self._check_writable()
         given = parse_path(path)
-        place = self._physical(given, follow=False)
-        if self._stat(place) is not None:
+        place, there = self._located(given, follow=False)
+        if there is not None:
             raise PathExistsError(f"{given} exists already")
         check_target(place, target)
         self._check_writable(place)
@@ -573,13 +570,15 @@ class Filesystem(ABC):
 
     # Looking at places
 
-    def _physical(self, path: WorkspacePath, *, follow: bool = True) -> WorkspacePath:
-        return physical_path(self._stat, path, follow=follow)
+    def _located(
+        self, path: WorkspacePath, *, follow: bool = True
+    ) -> tuple[WorkspacePath, FileStat | None]:
+        """The physical path of *path*, and what is there."""
+        return located(self._stat, path, follow=follow)
 
     def _existing(self, path: WorkspacePath, *, follow: bool = True) -> FileStat:
         """What is at *path*, under its physical path."""
-        place = self._physical(path, follow=follow)
-        there = self._stat(place)
+        place, there = self._located(path, follow=follow)
         if there is not None:
             return there
         for ancestor in place.ancestors():
@@ -717,6 +716,9 @@ class Filesystem(ABC):
             self._mkdir(path)
 
     def _make_parents(self, place: WorkspacePath, touched: _Touched) -> None:
+        above = self._stat(place.parent)
+        if above is not None and above.kind is FileKind.DIRECTORY:
+            return
         for ancestor in place.ancestors():
             there = self._stat(ancestor)
             if there is None:

@@ -48,7 +48,9 @@ class Commit:
 
 def one_line(text: str, limit_chars: int = _MAX_VALUE_CHARS) -> str:
     """*text* as one line that prints, cut to *limit_chars*."""
-    shown = "".join(char if char.isprintable() else " " for char in text[: 4 * limit_chars])
+    shown = text[: 4 * limit_chars]
+    if not shown.isprintable():
+        shown = "".join(char if char.isprintable() else " " for char in shown)
     line = " ".join(shown.split())
     return line if len(line) <= limit_chars else line[: limit_chars - 1] + "…"
 

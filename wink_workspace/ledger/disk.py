@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 
 from wink_workspace.errors import LedgerError
 
 __all__ = ["ledger_failures", "sync", "write_whole"]
 
 
-@contextmanager
-def ledger_failures(what: str) -> Generator[None]:
+def ledger_failures(what: str) -> AbstractContextManager[None]:
     """Raise what ``OSError`` the block raises as a ``LedgerError`` that begins with *what*."""
-    try:
-        yield
-    except OSError as error:
-        raise LedgerError(
-            f"{what}: {error.strerror or error}",
-            hint="Make room on the disk or mend the permissions, then try again.",
-        ) from error
+    return _LedgerFailures(what)
+
+
+class _LedgerFailures(AbstractContextManager[None]):
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            raise LedgerError(
+                f"{self._what}: {error.strerror or error}",
+                hint="Make room on the disk or mend the permissions, then try again.",
+            ) from error
 
 
 def sync(path: str | Path) -> None:
@@ -33,15 +48,12 @@ def sync(path: str | Path) -> None:
         os.close(fd)
 
 
-def write_whole(
-    path: Path, data: bytes, *, durable: bool, before_rename: Callable[[], None] = lambda: None
-) -> None:
+def write_whole(path: Path, data: bytes, *, durable: bool) -> None:
     """Give *path* the content *data*; whatever happens, it has either the old or the new one."""
     unfinished = path.with_name(path.name + ".new")
     unfinished.write_bytes(data)
     if durable:
         sync(unfinished)
-    before_rename()
     unfinished.replace(path)
     if durable:
         sync(path.parent)

@@ -19,10 +19,11 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO, Literal, cast
 
 from wink_workspace.errors import LedgerDamagedError, LedgerError
@@ -116,7 +117,7 @@ class LooseObjects:
             worth = kind != "tree" and (
                 len(content) <= _SAMPLE_BYTES or is_worth_compressing(content)
             )
-            with self._temporary() as file:
+            with ledger_failures("an object cannot be written"), self._unfinished() as file:
                 file.write(compressed(header + content, worth=worth))
                 self._put_in_place(file, object_id)
         return object_id
@@ -132,7 +133,7 @@ class LooseObjects:
         piece = os.read(fd, CHUNK_BYTES)
         squeeze = zlib.compressobj(1 if is_worth_compressing(piece) else 0)
         n_bytes = 0
-        with self._temporary() as file:
+        with ledger_failures("an object cannot be written"), self._unfinished() as file:
             file.write(squeeze.compress(header))
             while piece:
                 n_bytes += len(piece)
@@ -189,29 +190,49 @@ class LooseObjects:
     def _place(self, object_id: str) -> str:
         return f"{self._directory}/{object_id[:2]}/{object_id[2:]}"
 
-    @contextmanager
-    def _temporary(self) -> Generator[BinaryIO]:
-        """A new file, which the block puts in place; it is deleted if that fails."""
-        name = self._temporary_name
-        with ledger_failures("an object cannot be written"):
-            file = open(name, "xb")  # noqa: PTH123, SIM115 - as above
-            try:
-                yield file
-            except BaseException:
-                file.close()
-                Path(name).unlink(missing_ok=True)
-                raise
+    def _unfinished(self) -> _Unfinished:
+        return _Unfinished(self._temporary_name)
 
-    def _put_in_place(self, file: BinaryIO, object_id: str) -> None:
+    def _put_in_place(self, file: _Unfinished, object_id: str) -> None:
         file.close()
         place = self._place(object_id)
         try:
             os.rename(file.name, place)  # noqa: PTH104 - as above
         except FileNotFoundError:
-            Path(place).parent.mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                os.mkdir(place[:-39])  # noqa: PTH102 - as above
             os.rename(file.name, place)  # noqa: PTH104 - as above
         if self._durable:
             self._unsynced |= {place, place.rpartition("/")[0], self._directory}
+
+
+class _Unfinished(AbstractContextManager["_Unfinished"]):
+    """A new file, which the block puts in place; it is deleted if that fails."""
+
+    __slots__ = ("_fd", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.close()
+            Path(self.name).unlink(missing_ok=True)
 
 
 def _entries(directory: str, names: re.Pattern[str]) -> Iterator[os.DirEntry[str]]:

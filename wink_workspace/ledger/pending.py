@@ -4,16 +4,22 @@ Whoever opens a workspace and finds one knows that the process died in between. 
 the commit of that very call, made on the parent that the mark names, the call was committed
 and only the mark is left to remove. Otherwise whatever it did to the files is to be undone.
 Every step may be repeated, so dying in the middle of the recovery changes nothing.
+
+The file is made once and then changes its name for each call, there and back: a system that
+makes and deletes files all the time has to look for free ones longer and longer.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .disk import ledger_failures, write_whole
+from .disk import ledger_failures, sync
 from .kill_points import KillPoint, KillPoints, no_kill_points
 
 __all__ = ["PendingMark", "PendingMarks"]
@@ -44,7 +50,8 @@ class PendingMarks:
     def __init__(
         self, path: Path, *, durable: bool = False, kill_points: KillPoints = no_kill_points
     ) -> None:
-        self._path = path
+        self._path = str(path)
+        self._unused = f"{path}.new"
         self._durable = durable
         self._kill_points = kill_points
 
@@ -61,13 +68,25 @@ class PendingMarks:
             "started_at": mark.started_at.isoformat(),
         }
         with ledger_failures("the pending mark cannot be written"):
-            write_whole(
-                self._path,
-                json.dumps(fields).encode(),
-                durable=self._durable,
-                before_rename=lambda: self._kill_points(KillPoint.MARK_WRITTEN),
-            )
+            self._overwrite(json.dumps(fields).encode())
+            self._kill_points(KillPoint.MARK_WRITTEN)
+            os.rename(self._unused, self._path)  # noqa: PTH104 - hot, and a Path costs more
+            if self._durable:
+                sync(os.path.dirname(self._path))  # noqa: PTH120 - as above
         self._kill_points(KillPoint.MARK_IN_PLACE)
+
+    def _overwrite(self, text: bytes) -> None:
+        """Give the file that is no mark now this content, in the room that it has already."""
+        file = os.open(self._unused, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            n_bytes = os.write(file, text)
+            if n_bytes != len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.ftruncate(file, n_bytes)
+            if self._durable:
+                os.fsync(file)
+        finally:
+            os.close(file)
 
     def read(self) -> PendingMark | None:
         """The mark, ``None`` if no call is under way.
@@ -77,7 +96,7 @@ class PendingMarks:
         """
         with ledger_failures("the pending mark cannot be read"):
             try:
-                text = self._path.read_bytes()
+                text = Path(self._path).read_bytes()
             except FileNotFoundError:
                 return None
         try:
@@ -93,6 +112,7 @@ class PendingMarks:
         Raises:
             LedgerError: If it cannot be removed.
         """
-        with ledger_failures("the pending mark cannot be removed"):
-            self._path.unlink(missing_ok=True)  # not synced: one that comes back is settled
+        with ledger_failures("the pending mark cannot be removed"), suppress(FileNotFoundError):
+            # Not synced: one that comes back is settled.
+            os.rename(self._path, self._unused)  # noqa: PTH104 - as above
         self._kill_points(KillPoint.MARK_REMOVED)

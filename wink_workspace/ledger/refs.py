@@ -8,6 +8,8 @@ the ref is overwritten and linked as the lock, nothing is allocated and nothing 
 0.1 ms are enough.
 """
 
+# ruff: noqa: PTH105, PTH112, PTH119, PTH120, PTH121 - done after every call, and a Path costs more than what is asked of it
+
 from __future__ import annotations
 
 import logging
@@ -64,57 +66,57 @@ class RefMover:
             LedgerMovedError: If it stands for something else.
             LedgerError: If another program has it locked, or it cannot be written.
         """
-        path = self._repository.directory / name
-        lock = path.with_name(path.name + ".lock")
+        path = f"{self._repository.directory}/{name}"
+        lock = f"{path}.lock"
         with ledger_failures(f"ref {name} cannot be moved"):
-            self._lock(path, lock, target.encode() + b"\n", spares)
+            self._lock(path, lock, target.encode() + b"\n", spares and str(spares))
             try:
                 if (found := self._repository.ref(name)) != expected:
                     raise LedgerMovedError(f"{name} is at {found}, not at {expected}")
                 self._kill_points(KillPoint.REF_LOCKED)
-                os.replace(lock, path)  # noqa: PTH105 - hot, and a Path costs more
+                os.replace(lock, path)
             except BaseException:
-                lock.unlink(missing_ok=True)
+                Path(lock).unlink(missing_ok=True)
                 raise
         self._kill_points(KillPoint.REF_MOVED)
         if self._durable:
             self._sync_names(path)
 
-    def _lock(self, path: Path, lock: Path, line: bytes, spares: Path | None) -> None:
-        lock.parent.mkdir(parents=True, exist_ok=True)
+    def _lock(self, path: str, lock: str, line: bytes, spares: str | None) -> None:
+        _make_directory(os.path.dirname(lock))
         try:
             if spares is None or not self._linked(path, lock, line, spares):
                 self._create(lock, line)
         except FileExistsError as error:
             raise LedgerError(
-                f"{lock.name} is there, so another program is moving this ref",
+                f"{os.path.basename(lock)} is there, so another program is moving this ref",
                 hint="End that program; if there is none, delete the lock.",
             ) from error
 
-    def _linked(self, path: Path, lock: Path, line: bytes, spares: Path) -> bool:
+    def _linked(self, path: str, lock: str, line: bytes, spares: str) -> bool:
         """Whether a spare file became the lock; not every filesystem has hard links."""
         try:
             spare = _spare(spares, path)
             self._write(spare, line, 0)
             if not _is_same(lock, spare):  # else it is ours, left by a move that failed
-                lock.hardlink_to(spare)
+                os.link(spare, lock)
         except FileExistsError:
             raise
         except OSError:
             return False
         return True
 
-    def _create(self, lock: Path, line: bytes) -> None:
+    def _create(self, lock: str, line: bytes) -> None:
         """Make the lock a new file, or nothing."""
         try:
             self._write(lock, line, os.O_EXCL)
         except FileExistsError:
             raise
         except BaseException:
-            lock.unlink(missing_ok=True)
+            Path(lock).unlink(missing_ok=True)
             raise
 
-    def _write(self, file: Path, line: bytes, flags: int) -> None:
+    def _write(self, file: str, line: bytes, flags: int) -> None:
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
         try:
             os.pwrite(fd, line, 0)
@@ -123,26 +125,28 @@ class RefMover:
         finally:
             os.close(fd)
 
-    def _sync_names(self, path: Path) -> None:
+    def _sync_names(self, path: str) -> None:
         try:
-            sync(path.parent)
+            sync(os.path.dirname(path))
         except OSError:  # past the point of no return, where nothing may be called a failure
-            _log.exception("A loss of power may take back the last move of %s", path.name)
+            _log.exception("A loss of power may take back the last move of %s", path)
 
 
-def _spare(directory: Path, path: Path) -> Path:
+def _make_directory(path: str) -> None:
+    if not os.path.isdir(path):
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+
+def _spare(directory: str, path: str) -> str:
     """The spare file that is not the ref at this moment."""
-    directory.mkdir(parents=True, exist_ok=True)
-    one, other = directory / "spare-1", directory / "spare-2"
-    try:
-        return other if one.samefile(path) else one
-    except FileNotFoundError:
-        return one
+    _make_directory(directory)
+    one, other = f"{directory}/spare-1", f"{directory}/spare-2"
+    return other if _is_same(one, path) else one
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(one: str, other: str) -> bool:
     try:
-        return one.samefile(other)
+        return os.path.samefile(one, other)
     except FileNotFoundError:
         return False
 

@@ -13,8 +13,7 @@ Rule 4: what the ledger keeps less of than there is (pipes, modes other than 064
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from wink_workspace.errors import FilesystemError, LedgerError, SnapshotError, WinkError
@@ -90,9 +89,10 @@ class TreeHistory:
             LedgerError: If it cannot be written; what moved is looked at again next time.
             FilesystemError: If a file cannot be read, likewise.
         """
-        with self._moved() as dirty:
-            if dirty and (root := self._written(dirty)) != self._token.root:
-                self._token = FilesToken(self, root)
+        dirty = self._moved()
+        if dirty and (root := self._written(dirty)) != self._token.root:
+            self._token = FilesToken(self, root)
+        self._owed = Dirty()
         return self._token
 
     def restore(self, token: object) -> None:
@@ -106,8 +106,8 @@ class TreeHistory:
 
     def move_to(self, token: FilesToken, *, kept: str | None = None) -> None:
         """As ``restore``; what is replaced need not be kept if it is the tree *kept*."""
-        with self._moved() as dirty:
-            failures = self._put(self._steps(dirty, token.root, kept))
+        failures = self._put(self._steps(self._moved(), token.root, kept))
+        self._owed = Dirty()
         self._token = token
         self._odd.clear()
         if failures:
@@ -140,12 +140,10 @@ class TreeHistory:
             raise SnapshotError("the files were asked for a snapshot that they did not make")
         return token
 
-    @contextmanager
-    def _moved(self) -> Generator[Dirty]:
-        """What may have moved; whatever of it the block does not deal with, it gets again."""
+    def _moved(self) -> Dirty:
+        """What may have moved; it stays owed until the caller has dealt with all of it."""
         self._owed |= self._tracker.drain()
-        yield self._owed
-        self._owed = Dirty()
+        return self._owed
 
     def _tell_discarding(self, root: str) -> None:
         if self.discarding is None:
@@ -169,7 +167,7 @@ class TreeHistory:
                 changes[prefix] = EMPTY_DIRECTORY
                 changes.update(self._below(prefix))
         for path in sorted(dirty.paths):
-            if not any(path.is_below(prefix) for prefix in dirty.prefixes):
+            if not _is_inside(path, dirty.prefixes):
                 changes[path] = self._entry(path)
         return build(self._store, self._token.root, changes)
 
@@ -239,12 +237,16 @@ class TreeHistory:
         failures: dict[WorkspacePath, WinkError] = {}
         gone = [path for step in reversed(steps) if step.after is None for path in self._each(step)]
         for path in gone:
-            with _collecting(failures, path):
+            try:
                 self._tree.remove(path)
+            except WinkError as error:
+                failures[path] = error
         for step in steps:
             if step.after is not None:
-                with _collecting(failures, step.path):
+                try:
                     self._make(step.path, step.after, is_there=step.before == step.after)
+                except WinkError as error:
+                    failures[step.path] = error
         return failures
 
     def _each(self, step: TreeChange) -> Sequence[WorkspacePath]:
@@ -267,9 +269,6 @@ class TreeHistory:
                 self._tree.put_file(path, content, executable=entry.executable)
 
 
-@contextmanager
-def _collecting(failures: dict[WorkspacePath, WinkError], path: WorkspacePath) -> Generator[None]:
-    try:
-        yield
-    except WinkError as error:
-        failures[path] = error
+def _is_inside(path: WorkspacePath, prefixes: Set[WorkspacePath]) -> bool:
+    """Whether *path* is or lies below one of many; what it costs is its depth."""
+    return path in prefixes or any(above in prefixes for above in path.ancestors())

@@ -357,6 +357,8 @@ class InotifyTracker:
 
     def _followed(self, index: FileIndex, told: Dirty, written: set[Place]) -> Dirty:
         """What of the things told did change; *index* is brought up to date."""
+        if not told and not index.linked:
+            return told
         tops = {path.parts for path in told.prefixes}
         places = {
             (path.parent.parts, path.name) for path in told.paths if not _is_below(path.parts, tops)

@@ -55,6 +55,10 @@ class Dirty:
         return bool(self.paths or self.prefixes)
 
     def __or__(self, other: Dirty) -> Dirty:
+        if not other and other.reason is None:
+            return self
+        if not self and self.reason is None:
+            return other
         reasons = [each.reason for each in (self, other) if each.reason is not None]
         return Dirty(
             self.paths | other.paths, self.prefixes | other.prefixes, "; ".join(reasons) or None
@@ -65,6 +69,9 @@ class Dirty:
         if path in self.paths or path in self.prefixes:
             return True
         return any(ancestor in self.prefixes for ancestor in path.ancestors())
+
+
+_NOTHING = Dirty()
 
 
 class Noted:
@@ -80,6 +87,8 @@ class Noted:
 
     def take(self) -> Dirty:
         """All that was noted, which is forgotten here."""
+        if not self._paths and not self._prefixes:
+            return _NOTHING
         taken = Dirty(frozenset(self._paths), frozenset(self._prefixes))
         self._paths.clear()
         self._prefixes.clear()

@@ -16,6 +16,7 @@ that it is given. Where it differs from a filesystem in memory:
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from typing import BinaryIO, Protocol, Self
 
@@ -32,7 +33,7 @@ from wink_workspace.filesystem.paths import MAX_PATH_DEPTH, WorkspacePath
 from wink_workspace.filesystem.protocol import Filesystem
 
 from .fingerprints import DiskFingerprints
-from .tree import DiskEntry, DiskTree
+from .tree import DiskEntry, DiskTree, kind_of
 
 __all__ = ["DiskFilesystem", "DiskHistory"]
 
@@ -115,8 +116,15 @@ class DiskFilesystem(Filesystem):
     # Primitives
 
     def _stat(self, path: WorkspacePath) -> FileStat | None:
-        there = self.tree.entry(path)
-        return None if there is None else _stat_of(there)
+        there = self.tree.looked_at(path)
+        if there is None:
+            return None
+        status, target = there
+        kind = kind_of(status)
+        if kind is FileKind.DIRECTORY:
+            return FileStat(path, kind)
+        executable = kind is FileKind.FILE and bool(status.st_mode & stat.S_IXUSR)
+        return FileStat(path, kind or FileKind.FILE, status.st_size, executable, target)
 
     def _children(self, path: WorkspacePath) -> Iterable[FileStat]:
         return [_stat_of(entry) for entry in self.tree.entries(path)]

@@ -1,0 +1,181 @@
+"""What a call on disk costs, and opening, counted rather than timed, so that it is exact."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from workspace_rig import Call, calls, made, reopened, storage
+
+from wink_workspace.clock import ManualClock
+from wink_workspace.errors import WinkError
+from wink_workspace.filesystem import DiskTree
+from wink_workspace.workspace import Workspace
+
+BUDGETS = tomllib.loads(
+    (Path(__file__).parents[2] / "benchmarks" / "budgets.toml").read_text(encoding="utf-8")
+)
+# What the system is asked for without a function of Python's own, by our function's name.
+BY_CTYPES = frozenset(("openat2", "rename"))
+NO_CALLS = frozenset(("fspath", "geteuid", "getegid", "getpid"))
+
+
+@dataclass
+class Count:
+    """What was done inside a block."""
+
+    system_calls: int = 0
+    new_files: int = 0
+    functions: int = 0
+
+
+@contextmanager
+def counting() -> Iterator[Count]:
+    """Count the system calls of this thread, the files that they make, and all functions."""
+    count = Count()
+
+    def profile(frame: FrameType, event: str, function: object) -> None:
+        if event == "call":
+            count.functions += 1
+            count.system_calls += frame.f_code.co_name in BY_CTYPES and "system" in (
+                frame.f_code.co_freevars
+            )
+        elif event == "c_call":
+            count.functions += 1
+            name = getattr(function, "__name__", "")
+            if getattr(function, "__module__", None) in ("posix", "io", "_io"):
+                count.system_calls += name not in NO_CALLS
+
+    opened = os.open
+
+    def opening(path: object, flags: int, *args: int, **options: int) -> int:
+        count.new_files += bool(flags & os.O_EXCL)
+        return opened(path, flags, *args, **options)
+
+    os.open = opening
+    sys.setprofile(profile)
+    try:
+        yield count
+    finally:
+        sys.setprofile(None)
+        os.open = opened
+
+
+def later() -> ManualClock:
+    """A clock by which everything on disk is old, so that no content is read twice."""
+    return ManualClock(datetime.now(UTC) + timedelta(hours=1))
+
+
+def workspace_of(directory: Path, n_files: int) -> Workspace:
+    files = {f"d{n // 500}/f{n % 500}.txt": b"file %d\n" % n for n in range(n_files)}
+    return made(directory, files, clock=later())
+
+
+def one(call: Call, kind: str, text: str) -> None:
+    path = "d0/f0.txt"
+    match kind:
+        case "write_and_commit":
+            assert call("write_file", file_path=path, content=text).result.success
+        case "failed_call":
+            edit = {"old_string": "no such text", "new_string": "x"}
+            assert not call("edit_file", file_path=path, **edit).result.success
+        case "read_only_call":
+            assert call("read_file", file_path=path).result.success
+        case _:
+            assert not call("no_such_tool").result.success
+
+
+def cost(directory: Path, kind: str, n_files: int) -> dict[str, int]:
+    directory.mkdir()
+    with workspace_of(directory, n_files) as workspace, calls(workspace) as call:
+        for prefix in range(256):  # else the first object with a new prefix costs one call more
+            made = workspace._folder.ledger / "objects" / f"{prefix:02x}"
+            made.mkdir(exist_ok=True)
+        one(call, "read_only_call", "")
+        for n in (1, 2):
+            one(call, kind, f"{n} before\n")
+        store = workspace._ledger.store
+        n_objects = store.n_written
+        with counting() as count:
+            one(call, kind, "now\n")
+        return {
+            "objects": store.n_written - n_objects,
+            "new_files": count.new_files,
+            "system_calls": count.system_calls,
+            "functions": count.functions,
+        }
+
+
+@pytest.mark.behaviour(38)
+@pytest.mark.parametrize("kind", BUDGETS)
+def test_call_costs_its_budget_with_a_hundred_and_with_three_thousand_files(
+    tmp_path: Path, kind: str
+) -> None:
+    few, many = (cost(tmp_path / f"{n}", kind, n) for n in (100, 3_000))
+    assert few == many
+    budget = BUDGETS[kind]
+    assert (few["objects"], few["new_files"]) == (budget["objects"], budget["new_files"])
+    assert few["system_calls"] <= budget["system_calls"]  # pathlib asks for more in some Pythons
+
+
+def test_read_only_call_writes_what_a_refused_one_does(tmp_path: Path) -> None:
+    read, refused = BUDGETS["read_only_call"], BUDGETS["record_alone"]
+    assert (read["objects"], read["new_files"]) == (refused["objects"], refused["new_files"])
+
+
+@pytest.fixture
+def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    opened: list[str] = []
+    real = DiskTree.open
+
+    def opening(tree: DiskTree, path: object) -> object:
+        opened.append(str(path))
+        return real(tree, path)
+
+    monkeypatch.setattr(DiskTree, "open", opening)
+    return opened
+
+
+def test_workspace_is_made_with_one_pack_and_opened_without_reading_a_file(
+    tmp_path: Path, opened_files: list[str]
+) -> None:
+    n_files = 1_000
+    with workspace_of(tmp_path, n_files) as workspace:
+        assert workspace._ledger.store.n_written == 0
+        assert workspace.changes() == ()
+    assert workspace._ledger.store.n_written == 0
+    packs = workspace._folder.ledger / "objects" / "pack"
+    assert sorted(path.suffix for path in packs.iterdir()) == [".idx", ".pack"]
+    with reopened(tmp_path, clock=later()) as workspace:
+        assert workspace.changes() == ()
+    assert opened_files == []
+
+
+def test_change_between_import_and_opening_is_seen(tmp_path: Path) -> None:
+    with workspace_of(tmp_path, 3) as workspace:
+        pass
+    (workspace._folder.files / "d0" / "f1.txt").write_bytes(b"else!!\n")
+    with reopened(tmp_path) as workspace:
+        (change,) = workspace.changes()
+    assert str(change.path) == "d0/f1.txt"
+
+
+def test_import_that_cannot_be_written_leaves_no_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched, pytest.raises(WinkError, match="No space left"):
+        patched.setattr(os, "write", full)
+        workspace_of(tmp_path, 3)
+    assert list(storage(tmp_path).all()) == []
