@@ -10,7 +10,7 @@ from typer.exceptions import TyperException
 from wink_workspace.environment import Environment
 from wink_workspace.errors import MountError, ScriptError, UsageError, WinkError
 
-from . import history, images, runs, serving, workspaces
+from . import evaluating, history, images, runs, serving, workspaces
 from .display import consoles
 
 __all__ = ["run_command"]
@@ -22,7 +22,7 @@ EXIT_INTERRUPTED = 130
 _EPILOG = "Exit codes: 0 done, 1 it could not be done, 2 wrong usage, 130 interrupted."
 
 _COMMANDS = {
-    "Runs": (runs.demo, runs.run, runs.tools, serving.mcp),
+    "Runs": (runs.demo, runs.run, runs.tools, evaluating.eval_code, serving.mcp),
     "Workspaces": (
         workspaces.new,
         workspaces.list_all,

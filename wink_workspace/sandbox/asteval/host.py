@@ -22,7 +22,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -52,7 +52,7 @@ from .frames import SIZES, Frame, FrameError, encode_frame, frame_sizes
 from .launching import ServerProcess
 from .layers import LAYERS
 
-__all__ = ["AstevalSandbox"]
+__all__ = ["AstevalSandbox", "survey_wall"]
 
 _READ_BYTES: Final = 262_144
 _TOLD_BYTES_MAX: Final = 65_536
@@ -214,6 +214,16 @@ class AstevalSandbox:
             hint="Nothing was run. File tools and plans stay safe to use, and so does Python in a"
             " container. `wink-workspace doctor` shows what this machine can put up.",
         )
+
+
+def survey_wall(config: AstevalConfig | None = None) -> WallReport:
+    """What wall this machine can put up, and what was tried against it; nothing stays running.
+
+    Raises:
+        SandboxUnavailableError: If no server can be started at all.
+    """
+    with closing(AstevalSandbox(config)) as sandbox:
+        return sandbox.survey()
 
 
 def _check_holes(report: WallReport) -> None:
