@@ -3,8 +3,9 @@
 Rule 1: a snapshot writes what moved since the last one, and nothing else; when nothing did, it
 is the same token.
 Rule 2: a restore first writes down what it is about to replace, so that nothing is lost, and
-tells ``discarding``. When that cannot be done (a full disk, a tree too deep to keep), it
-restores all the same: the promise to the caller is the older one.
+tells ``discarding``. When that cannot be done (a full disk, a tree too deep to keep), or is more
+than ``MOST_DISCARDED_BYTES`` (what fills the disk is not to fill it twice), it restores all the
+same: the promise to the caller is the older one.
 Rule 3: a restore removes before it writes, and touches only paths that differ.
 Rule 4: what the ledger keeps less of than there is (pipes, modes other than 0644 and 0755) is
 *odd*. A restore removes or resets what became odd since ``accept``, and nothing older.
@@ -16,7 +17,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from wink_workspace.errors import FilesystemError, LedgerError, SnapshotError, WinkError
+from wink_workspace.errors import (
+    FilesystemError,
+    LedgerError,
+    LimitExceededError,
+    SnapshotError,
+    WinkError,
+)
 from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker, Dirty
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
@@ -34,9 +41,12 @@ from wink_workspace.ledger import (
     walk,
 )
 
-__all__ = ["FilesToken", "TreeHistory"]
+__all__ = ["MOST_DISCARDED_BYTES", "FilesToken", "TreeHistory"]
 
 _log = logging.getLogger(__name__)
+
+MOST_DISCARDED_BYTES = 268_435_456
+"""How much of what a restore replaces is written down first."""
 
 _Changes = dict[WorkspacePath, TreeEntry | None]
 
@@ -80,6 +90,7 @@ class TreeHistory:
         self._token = FilesToken(self, root)
         self._odd: set[WorkspacePath] = set()
         self._owed = Dirty()
+        self._room_bytes: int | None = None
         self.discarding: Callable[[str], None] | None = None
 
     def snapshot(self) -> FilesToken:
@@ -89,7 +100,7 @@ class TreeHistory:
             LedgerError: If it cannot be written; what moved is looked at again next time.
             FilesystemError: If a file cannot be read, likewise.
         """
-        dirty = self._moved()
+        dirty = self.moved()
         if dirty and (root := self._written(dirty)) != self._token.root:
             self._token = FilesToken(self, root)
         self._owed = Dirty()
@@ -106,7 +117,7 @@ class TreeHistory:
 
     def move_to(self, token: FilesToken, *, kept: str | None = None) -> None:
         """As ``restore``; what is replaced need not be kept if it is the tree *kept*."""
-        failures = self._put(self._steps(self._moved(), token.root, kept))
+        failures = self._put(self._steps(self.moved(), token.root, kept))
         self._owed = Dirty()
         self._token = token
         self._odd.clear()
@@ -140,7 +151,7 @@ class TreeHistory:
             raise SnapshotError("the files were asked for a snapshot that they did not make")
         return token
 
-    def _moved(self) -> Dirty:
+    def moved(self) -> Dirty:
         """What may have moved; it stays owed until the caller has dealt with all of it."""
         self._owed |= self._tracker.drain()
         return self._owed
@@ -198,6 +209,10 @@ class TreeHistory:
                 return TreeEntry(FileKind.FILE, self._blob(entry), entry.executable)
 
     def _blob(self, entry: DiskEntry) -> str:
+        if self._room_bytes is not None:
+            self._room_bytes -= entry.size_bytes
+            if self._room_bytes < 0:
+                raise LimitExceededError(f"it is more than {MOST_DISCARDED_BYTES:,} bytes")
         with self._tree.open(entry.path) as file:
             return self._store.write_blob_from(file.fileno())
 
@@ -205,11 +220,14 @@ class TreeHistory:
 
     def _steps(self, dirty: Dirty, wanted: str, kept: str | None) -> list[TreeChange]:
         """What is to be done; everything is read that must be read before a path is touched."""
+        self._room_bytes = MOST_DISCARDED_BYTES
         try:
             present = self._written(dirty)
         except (LedgerError, FilesystemError) as error:
             _log.warning("What a restore replaces could not be kept: %s", error)
             return list(self._forced(dirty, wanted))
+        finally:
+            self._room_bytes = None
         if present not in (wanted, kept):
             self._tell_discarding(present)
         differing = list(diff(self._store, present, wanted))
