@@ -36,6 +36,7 @@ _ADDED_BUILTINS: Final = (
     *("FileExistsError", "FileNotFoundError", "IsADirectoryError", "ModuleNotFoundError"),
     *("NotADirectoryError", "PermissionError", "RecursionError", "StopIteration", "TimeoutError"),
     *("ascii", "callable", "issubclass", "iter", "next", "object"),
+    "pow",  # asteval has that of math, which knows no modulus and no large integers
 )
 _FILES_OF_NUMPY: Final = frozenset(
     {

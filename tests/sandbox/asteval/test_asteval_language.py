@@ -1,0 +1,289 @@
+"""Plain Python that models write gives what Python gives; what is refused says what it is.
+
+The interpreter runs in this process here: it is no wall, and these snippets are ours.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter, builtin_names
+from wink_workspace.sandbox.asteval.inside.modules import MODULES, Namespace, namespaces
+
+SPACES = namespaces()
+BUILTINS = builtin_names(use_numpy=False)
+
+
+def interpreter() -> Interpreter:
+    made = Interpreter(BUILTINS, SPACES)
+    made.outermost.names["print"] = print
+    return made
+
+
+def in_asteval(code: str) -> Any:
+    value, is_expression = interpreter().evaluate(ast.parse(code))
+    assert is_expression
+    return value
+
+
+def in_python(code: str) -> Any:
+    tree = ast.parse(code)
+    names: dict[str, Any] = {}
+    last = tree.body.pop()
+    exec(compile(tree, "<code>", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "<code>", "eval"), names)
+
+
+SNIPPETS = [
+    "1 + 2 * 3 - 4 / 5 // 1 % 7",
+    "2 ** 10, 7 << 3, 255 >> 2, 6 & 3, 6 | 1, 6 ^ 3, ~5, -3, +3, not 0",
+    "x = 1\n1 < 2 < 3, 1 < 3 < 2, 1 == 1.0, 'a' in 'abc', 3 not in [1], x is None, x is not None",
+    "0 or 'x', 1 and 2, '' and 1, [] or {} or 5, 1 if 0 else 2",
+    "[1, 2, *range(3)], (*'ab', 1), {1, *[2, 2]}, {**{'a': 1}, 'b': 2}",
+    "x = [1, 2, 3]\nx[0], x[-1], x[1:], x[::-1], x[:1]",
+    "x = y = 3\nx, y",
+    "a, (b, *c), d = 1, (2, 3, 4), 5\na, b, c, d",
+    "*a, b = 'xyz'\na, b",
+    "d = {}\nd['a'] = [1]\nd['a'] += [2]\nd['b'] = d.get('b', 0) + 1\nd",
+    "x = [1]\ny = x\nx += [2]\ny",
+    "x = (1,)\ny = x\nx += (2,)\nx, y",
+    "s = {1}\nt = s\ns |= {2}\nt",
+    "x = 5\nx -= 1\nx *= 3\nx //= 2\nx **= 2\nx %= 7\nx",
+    "x: int = 3\ny: 'list[int]'\nx",
+    "if (n := len('abc')) > 2:\n    r = n\nelse:\n    r = 0\nr",
+    "r = []\nfor i in range(5):\n    if i == 1:\n        continue\n    if i == 4:\n        break\n    r.append(i)\nr",
+    "for i in range(3):\n    pass\nelse:\n    i = 'done'\ni",
+    "for i in range(3):\n    break\nelse:\n    i = 'done'\ni",
+    "n = 0\nwhile n < 5:\n    n += 1\n    if n == 3:\n        continue\nelse:\n    n = -n\nn",
+    "n = 0\nwhile True:\n    n += 1\n    if n > 7:\n        break\nn",
+    "r = []\nfor i in range(3):\n    for j in range(3):\n        if j == 2:\n            break\n        r.append((i, j))\nr",
+    "[x * y for x in range(3) for y in range(3) if x != y if y]",
+    "{x: x ** 2 for x in range(4)}, {x % 3 for x in range(9)}",
+    "x = 'outer'\ny = [x for x in range(3)]\nx, y",
+    "sum(x for x in range(10) if x % 2), max((len(w), w) for w in ['a', 'bcd', 'ef'])",
+    "g = (x for x in range(3))\nnext(g), next(g), list(g)",
+    "import itertools\nnext(x for x in itertools.count() if x * x > 50)",
+    "[(i, w) for i, w in enumerate('abc')], list(zip([1, 2], 'ab'))",
+    "[[y for y in range(x)] for x in range(3)]",
+    "any(c.isdigit() for c in 'ab1'), all(c for c in [1, 0])",
+    "def f(a, b=2, *args, c, d=4, **kw):\n    return a, b, args, c, d, kw\nf(1, c=3), f(1, 2, 3, c=4, e=5)",
+    "def f(a, /, b):\n    return a - b\nf(3, b=1)",
+    "def f(*a, **k): return a, k\nf(*[1, 2], 3, **{'x': 1}, y=2)",
+    "def fact(n):\n    return 1 if n < 2 else n * fact(n - 1)\nfact(30)",
+    "def fib(n):\n    if n < 2:\n        return n\n    return fib(n - 1) + fib(n - 2)\nfib(12)",
+    "def outer():\n    n = 0\n    def inner():\n        nonlocal n\n        n += 1\n        return n\n    inner()\n    return inner()\nouter()",
+    "def adder(n):\n    return lambda x: x + n\nadder(3)(4), [f(1) for f in [adder(1), adder(2)]]",
+    "c = 0\ndef bump():\n    global c\n    c += 1\nbump()\nbump()\nc",
+    "x = 1\ndef f():\n    x = 2\n    return x\nf(), x",
+    "def f():\n    pass\nf()",
+    "def f():\n    'words'\n    return f.__name__\nf()",
+    "def twice(f):\n    return lambda *a: f(f(*a))\n@twice\ndef inc(n):\n    return n + 1\ninc(1)",
+    "def f(xs):\n    for x in xs:\n        if x > 1:\n            return x\nf([1, 2, 3]), f([])",
+    "def f():\n    for i in range(3):\n        try:\n            return i\n        finally:\n            r.append(i)\nr = []\nf(), r",
+    "sorted([(2, 'b'), (1, 'c')], key=lambda p: p[1]), sorted('cab', reverse=True)",
+    "list(map(lambda x: x * 2, [1, 2])), list(filter(None, [0, 1, 2]))",
+    "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    r = str(e)\nr",
+    "try:\n    {}['x']\nexcept (ValueError, KeyError) as e:\n    r = type(e).__name__\nr",
+    "try:\n    int('x')\nexcept:\n    r = 'caught'\nelse:\n    r = 'not'\nr",
+    "try:\n    r = 1\nexcept ValueError:\n    r = 2\nelse:\n    r += 10\nfinally:\n    r += 100\nr",
+    "r = []\ntry:\n    try:\n        raise ValueError('a')\n    finally:\n        r.append('f')\nexcept ValueError as e:\n    r.append(e.args)\nr",
+    "def f():\n    try:\n        raise KeyError('k')\n    except KeyError:\n        raise\ntry:\n    f()\nexcept LookupError as e:\n    r = repr(e)\nr",
+    "try:\n    try:\n        1 / 0\n    except ZeroDivisionError as e:\n        raise ValueError('v') from e\nexcept ValueError as e:\n    r = repr(e.__cause__) if 0 else e.args\nr",
+    "try:\n    raise ValueError\nexcept Exception as e:\n    r = e.args\nr",
+    "for i in range(3):\n    try:\n        if i == 1:\n            continue\n        if i == 2:\n            break\n    finally:\n        last = i\nlast",
+    "try:\n    assert 1 == 2, f'no {1 + 1}'\nexcept AssertionError as e:\n    r = str(e)\nr",
+    "try:\n    assert 0\nexcept AssertionError as e:\n    r = e.args\nr",
+    "x = 3\nf'{x} {x!r:>4} {x:03d} {3.14159:.2f} {\"a\"!s} {x + 1=}'",
+    "w = 6\nf'{\"ab\":>{w}}|{1234567:,}|{0.25:.0%}|{{}}'",
+    "'{} {0}'.replace('{0}', 'x'), '{0}-{1}'.format(1, 'b'), '{a:>4}'.format(a=1), '%s=%d' % ('a', 1)",
+    "'{x[0]}'.format(x=[7]), '{x}'.format_map({'x': 1})",
+    "' a b '.strip().split(), '-'.join(['a', 'b']), 'abc'.upper()[::-1], 'a,b'.partition(',')",
+    "x = [3, 1, 2]\nx.sort()\nx.insert(0, 9)\nx.pop(), x, len(x), x.index(1)",
+    "x = [1, 2, 3, 4]\ndel x[0], x[1:]\nx",
+    "d = {'a': 1, 'b': 2}\ndel d['a']\nlist(d.items()), 'a' in d",
+    "x = 1\ndel x\ntry:\n    x\nexcept NameError as e:\n    r = str(e)\nr",
+    "isinstance(1, int), isinstance('a', (int, str)), type(1) is int, type('a').__name__",
+    "round(2.675, 2), abs(-3), divmod(17, 5), pow(2, 5, 7), min(3, 1), max([1, 5]), sum([1, 2], 10)",
+    "bool([]), int('42'), float('1.5'), str(3.0), list('ab'), tuple([1]), set('aa'), dict(a=1)",
+    "chr(97), ord('a'), hex(255), bin(5), oct(8), repr('a'), ascii('é'), hash(1), callable(len)",
+    "b'abc'[0], bytes([1, 2]), bytearray(b'x'), b'a'.hex(), 'é'.encode(), b'\\xc3\\xa9'.decode()",
+    "1_000, 0xff, 0b11, 1e3, 2j * 2j, True + True",
+    "import math\nmath.sqrt(16), math.pi, math.floor(2.7), math.gcd(12, 18), math.inf > 1",
+    "from math import sqrt as root, pi\nroot(4), pi",
+    "import statistics as s\ns.mean([1, 2, 3]), s.median([1, 3, 2]), s.stdev([1, 2, 3, 4])",
+    "import json\njson.loads('{\"a\": [1, null]}'), json.dumps({'b': 1, 'a': [True]}, sort_keys=True)",
+    "import json\ntry:\n    json.loads('{')\nexcept json.JSONDecodeError as e:\n    r = e.pos\nr",
+    "import re\nre.findall(r'\\d+', 'a1b22'), re.sub(r'(\\w)', r'<\\1>', 'ab'), re.match('a', 'ba')",
+    "import re\nm = re.search(r'(?P<k>\\w+)=(\\d+)', 'x a=1')\nm.group('k'), m.groups(), m.start()",
+    "from datetime import datetime, timedelta, date\n(datetime(2024, 2, 28) + timedelta(days=2)).isoformat(), (date(2024, 3, 1) - date(2024, 2, 1)).days",
+    "import datetime\ndatetime.datetime.strptime('2024-01-02', '%Y-%m-%d').strftime('%A %d %B')",
+    "from collections import Counter, defaultdict, deque\nd = defaultdict(list)\nd['a'].append(1)\nCounter('hello').most_common(1), dict(d), deque([1, 2], maxlen=1)",
+    "import collections\nP = collections.namedtuple('P', 'x y')\np = P(1, 2)\np.x, p._replace(x=5) if 0 else p.y",
+    "import itertools as it\nlist(it.chain([1], [2])), list(it.combinations('abc', 2)), list(it.accumulate([1, 2, 3]))",
+    "import functools\nfunctools.reduce(lambda a, b: a * b, [1, 2, 3, 4]), functools.partial(pow, 2)(3)",
+    "from decimal import Decimal\nfrom fractions import Fraction\nDecimal('0.1') + Decimal('0.2'), Fraction(1, 3) * 3",
+    "import random\nrandom.seed(1)\na = random.random()\nrandom.seed(1)\na == random.random()",
+    "import string, textwrap\nstring.ascii_lowercase[:3], textwrap.dedent('  a'), textwrap.fill('a b c', 3)",
+    "import csv, io\nlist(csv.DictReader(io.StringIO('a,b\\n1,2\\n')))",
+    "import hashlib, base64\nhashlib.sha256(b'x').hexdigest()[:6], base64.b64encode(b'hi')",
+    "import heapq, bisect, operator, copy\nheapq.nlargest(2, [3, 1, 2]), bisect.bisect([1, 3], 2), operator.itemgetter(1)('ab'), copy.deepcopy([[1]])",
+    "from typing import List, Optional\ndef f(x: Optional[int]) -> List[int]:\n    return [x]\nf(1)",
+    "import io\nwith io.StringIO() as a, io.StringIO('z') as b:\n    a.write(b.read())\n    r = a.getvalue()\nr, a.closed",
+    "def f():\n    import io\n    with io.StringIO('q') as s:\n        return s.read()\nf()",
+    "x = 5\nif x > 3:\n    r = 'big'\nelif x > 1:\n    r = 'mid'\nelse:\n    r = 'small'\nr",
+    "matrix = [[1, 2], [3, 4]]\n[[row[i] for row in matrix] for i in range(2)], [sum(r) for r in matrix]",
+    "words = 'the cat the dog'.split()\ncounts = {}\nfor w in words:\n    counts[w] = counts.get(w, 0) + 1\nsorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))",
+    "def primes(n):\n    sieve = [True] * (n + 1)\n    for i in range(2, int(n ** 0.5) + 1):\n        if sieve[i]:\n            sieve[i * i::i] = [False] * len(sieve[i * i::i])\n    return [i for i in range(2, n + 1) if sieve[i]]\nprimes(50)",
+    "x = [0]\ndef i():\n    x[0] += 1\n    return 0\ny = [10]\ny[i()] += 1\nx, y",
+    "lambda: 0\n(lambda *a, k=1, **kw: (a, k, kw))(1, 2, k=3, z=4)",
+    "print\n... is Ellipsis if 0 else 1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", SNIPPETS)
+def test_a_snippet_gives_what_python_gives(code: str) -> None:
+    assert in_asteval(code) == in_python(code)
+
+
+ERRORS = [
+    ("x = 1\ny = nope", "NameError", 2),
+    ("1 / 0", "ZeroDivisionError", 1),
+    ("[][3]", "IndexError", 1),
+    ("a, b = [1]", "ValueError", 1),
+    ("a, b = 1, 2, 3", "ValueError", 1),
+    ("a, *b, c = [1]", "ValueError", 1),
+    ("int('x')", "ValueError", 1),
+    ("'a' + 1", "TypeError", 1),
+    ("(3).nothing", "AttributeError", 1),
+    ("len(1, 2)", "TypeError", 1),
+    ("def f(a): pass\nf()", "TypeError", 2),
+    ("def f(): pass\nf(**{'a': 1}, **{'a': 2})", "TypeError", 2),
+    ("def f():\n    return 1 + g()\ndef g():\n    return undefined\nf()", "NameError", 4),
+    ("raise ValueError('x')", "ValueError", 1),
+    ("raise 3", "TypeError", 1),
+    ("raise", "RuntimeError", 1),
+    ("del nothing", "NameError", 1),
+    ("for x in 3: pass", "TypeError", 1),
+    ("with 3: pass", None, 1),
+    ("from math import nothing", "ImportError", 1),
+    ("[x for x in range(2)]\nx", "NameError", 2),
+    ("try:\n    1 / 0\nexcept ZeroDivisionError as err:\n    pass\nerr", "NameError", 5),
+    ("assert False", "AssertionError", 1),
+    ("try:\n    1 / 0\nexcept ValueError:\n    pass", "ZeroDivisionError", 2),
+]
+
+
+@pytest.mark.parametrize(("code", "kind", "line"), ERRORS)
+def test_an_error_is_pythons_and_is_found_where_python_finds_it(
+    code: str, kind: str | None, line: int
+) -> None:
+    made = interpreter()
+    with pytest.raises(Exception) as raised:
+        made.evaluate(ast.parse(code))
+    assert made.failed_at.lineno == line
+    with pytest.raises(Exception) as real:
+        exec(compile(code, "<code>", "exec"), {})
+    expected = type(real.value).__name__
+    assert kind in (None, expected)
+    if kind is not None:
+        assert type(raised.value).__name__ == expected
+
+
+REFUSED = [
+    ("class A: pass", "class definitions"),
+    ("def f(): yield 1", "yield"),
+    ("def f():\n    if 1:\n        yield from []", "yield"),
+    ("match 1:\n    case 1: pass", "match statements"),
+    ("async def f(): pass", "async"),
+    ("import os", "no module 'os'"),
+    ("import os.path", "no module 'os.path'"),
+    ("from . import x", "no module"),
+    ("from subprocess import run", "no module 'subprocess'"),
+    ("__import__('os')", "not defined"),
+    ("eval('1')", "not defined"),
+    ("exec('1')", "not defined"),
+    ("getattr(1, 'real')", "not defined"),
+    ("globals()", "not defined"),
+    ("__x = 1", "cannot be used here"),
+    ("().__class__", "cannot be used here"),
+    ("print.__self__", "cannot be used here"),
+    ("def f(): pass\nf._signature", "cannot be used here"),
+    ("x = 1\nx.__class__ = 2", "unsafe attribute"),
+    ("import math\nmath.sin = 1", "cannot be changed"),
+    ("import math\nmath._names", "no attribute"),
+    ("import math\nmath.nothing", "no attribute"),
+    ("import math\ndel math.pi", "cannot be used here"),
+    ("'{0.__class__}'.format(1)", "no safe attribute"),
+    ("return 1", "outside function"),
+    ("def f():\n    nonlocal z\nf()", "no binding for nonlocal"),
+    ("f = *[1]", "starred"),
+    ("9 ** 9 ** 9", "exponent"),
+    ("'x' * 10 ** 9", "length"),
+    ("print(*[1], **{'sep': 1, 'sep ': 2}) if 0 else 1 << 10000", "shift"),
+]
+
+
+@pytest.mark.parametrize(("code", "says"), REFUSED)
+def test_what_cannot_be_used_says_what_it_is(code: str, says: str) -> None:
+    with pytest.raises(Exception, match=says):
+        interpreter().evaluate(ast.parse(code))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_offers_what_it_says_and_leads_nowhere(name: str) -> None:
+    space = SPACES[name]
+    assert isinstance(space, Namespace)
+    assert dir(space)
+    assert repr(space) == f"<module {name!r}>"
+    for offered in dir(space):
+        assert type(getattr(space, offered)).__name__ != "module"
+    missing = set(MODULES[name]) - set(dir(space)) - {"*", "batched"}  # batched is of 3.12
+    assert not missing
+    star = interpreter()
+    star.evaluate(ast.parse(f"from {name} import *"))
+    assert set(dir(space)) <= set(star.whole.names)
+
+
+NUMBERS = st.integers(-1000, 1000)
+
+
+@given(NUMBERS, NUMBERS, st.sampled_from(["+", "-", "*", "//", "%", "<", "==", "and", "or", "&"]))
+def test_operators_agree_with_python(left: int, right: int, op: str) -> None:
+    code = f"({left}) {op} ({right})"
+    try:
+        expected = in_python(code)
+    except ZeroDivisionError:
+        with pytest.raises(ZeroDivisionError):
+            in_asteval(code)
+    else:
+        assert in_asteval(code) == expected
+
+
+@given(st.lists(NUMBERS), st.integers(-5, 5), st.integers(-5, 5))
+def test_slices_and_loops_agree_with_python(values: list[int], start: int, stop: int) -> None:
+    code = (
+        f"r = []\nfor x in {values}[{start}:{stop}]:\n    if x % 2:\n        continue\n"
+        "    r.append(x)\nr, sum(r), [y for y in r if y > 0]"
+    )
+    assert in_asteval(code) == in_python(code)
+
+
+def test_a_generator_that_is_left_alone_disturbs_no_scope() -> None:
+    code = "def f():\n    x = 'inner'\n    return (x + str(i) for i in range(3))\nx = 'outer'\ng = f()\n"
+    assert in_asteval(code + "next(g), x, list(g), x") == (
+        "inner0", "outer", ["inner1", "inner2"], "outer",
+    )  # fmt: skip
+
+
+def test_nothing_of_one_interpreter_is_left_for_another() -> None:
+    interpreter().evaluate(ast.parse("len = 3\nx = 1"))
+    assert in_asteval("len('ab')") == 2
+    with pytest.raises(NameError):
+        in_asteval("x")
+    assert list(itertools.islice(BUILTINS, 1))
