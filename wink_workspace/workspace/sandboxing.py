@@ -12,13 +12,14 @@ of that folder.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from wink_workspace.clock import Clock
 from wink_workspace.environment import Environment
 from wink_workspace.filesystem import FileKind, WorkspacePath
-from wink_workspace.filesystem.changes import ChangeTracker
+from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.filesystem.disk import DiskEntry, DiskTree
 from wink_workspace.ledger import ObjectStore, with_paths_from
 from wink_workspace.resources import Binding
@@ -40,16 +41,20 @@ class WorkspaceSandbox:
     Args:
         folder: The workspace.
         tree: Its files.
-        tracker: Knows what moved in them.
+        moved: Tells what may have moved in them since their last snapshot.
         clock: The time.
     """
 
     def __init__(
-        self, folder: WorkspaceFolder, tree: DiskTree, tracker: ChangeTracker, clock: Clock
+        self,
+        folder: WorkspaceFolder,
+        tree: DiskTree,
+        moved: Callable[[], Dirty],
+        clock: Clock,
     ) -> None:
         self._folder = folder
         self._tree = tree
-        self._tracker = tracker
+        self._moved = moved
         self._clock = clock
         self._sandbox: Sandbox | None = None
         self._config: PodmanConfig | None = None
@@ -94,14 +99,12 @@ class WorkspaceSandbox:
 
     def _changed(self) -> tuple[int, int]:
         """How many bytes and entries there are where something may have moved."""
-        dirty = self._tracker.drain()
+        dirty = self._moved()
         n_bytes = n_entries = 0
         for path in dirty.paths:
-            self._tracker.note(path)
             n_bytes += _size(self._tree.entry(path))
             n_entries += 1
         for prefix in dirty.prefixes:
-            self._tracker.note(prefix, below=True)
             there = self._tree.entry(prefix)
             n_bytes += _size(there)
             n_entries += 1

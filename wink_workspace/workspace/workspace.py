@@ -29,6 +29,7 @@ from wink_workspace.errors import (
     UsageError,
 )
 from wink_workspace.filesystem import FileChange, Filesystem, parse_path, render_diff
+from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.ledger import (
     MAIN_LINE,
     Draft,
@@ -52,6 +53,7 @@ from wink_workspace.session import Session, SliceKind, WorkspaceRestored
 from .applying import Applied, AppliedTrees, ApplyTarget, SourceUpdate
 from .config import WorkspaceConfig
 from .forking import check_out
+from .histories import CopyHistory
 from .importing import import_copy
 from .in_place.importing import import_in_place
 from .last_seen import save_last_seen
@@ -144,7 +146,9 @@ class Workspace(ReadableHistory):
         else:
             files = open_copy(self._folder, self._writer, config=self.config, clock=self._clock)
         opened.callback(files.close)
-        self._sandbox = WorkspaceSandbox(self._folder, files.tree, files.tracker, self._clock)
+        # In place nothing is ever run, so nothing has moved that a sandbox would have to weigh.
+        moved = files.history.moved if isinstance(files.history, CopyHistory) else Dirty
+        self._sandbox = WorkspaceSandbox(self._folder, files.tree, moved, self._clock)
         opened.callback(self._sandbox.close)
         return files
 
