@@ -10,7 +10,7 @@ from typer.exceptions import TyperException
 from wink_workspace.environment import Environment
 from wink_workspace.errors import MountError, ScriptError, UsageError, WinkError
 
-from . import evaluating, history, images, runs, serving, workspaces
+from . import evaluating, history, images, runs, sandboxes, serving, workspaces
 from .display import consoles
 
 __all__ = ["run_command"]
@@ -40,6 +40,7 @@ _COMMANDS = {
         history.redo,
         history.restore,
     ),
+    "Sandboxes": (sandboxes.doctor, sandboxes.exec_command),
 }
 _GROUPS = {
     "image": ("Build and list the images of sandboxes.", (images.build, images.list_all)),

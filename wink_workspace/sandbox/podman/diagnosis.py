@@ -1,0 +1,266 @@
+"""Whether this machine can run Podman sandboxes, and what it lacks: one finding for each thing.
+
+Nothing is changed. The last finding is the proof itself: a container is started as for a
+workspace, and every attempt to get out of it is made.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, cast
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxError, WinkError
+from wink_workspace.sandbox.findings import Finding, State
+from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS, give_to_sandbox
+
+from .config import PodmanConfig
+from .containers import Host
+from .images import RECIPES, ImageStore, recipe
+from .sandbox import PodmanSandbox, SandboxPlace
+from .service import PodmanService
+from .system_calls import installed_list
+
+__all__ = ["examine"]
+
+_OLDEST_PODMAN: Final = 4
+_SUBORDINATE: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
+_MOST_NAMESPACES: Final = Path("/proc/sys/user/max_user_namespaces")
+_INSTALL: Final = "Install it: `apt-get install {}` on Debian and Ubuntu, or run `make test`."
+
+
+def examine(environment: Environment, *, config: PodmanConfig | None = None) -> tuple[Finding, ...]:
+    """All findings, in the order in which they matter.
+
+    Args:
+        environment: Where the engine is known from.
+        config: The sandbox that is wanted.
+    """
+    config = config or PodmanConfig()
+    path = environment.variables.get("PATH")
+    if shutil.which("podman", path=path) is None:
+        return (_missing("podman", "not on the PATH", _INSTALL.format("podman")),)
+    return tuple(_findings(environment, config))
+
+
+def _findings(environment: Environment, config: PodmanConfig) -> Iterator[Finding]:
+    yield from _kernel()
+    yield from _ids()
+    try:
+        with closing(PodmanService(environment)) as service:
+            host = Host.of(service)
+            yield from _engine(service)
+            yield from _limits(config, host)
+    except WinkError as error:
+        yield _missing("engine", error.message, error.hint)
+        return
+    yield from _images(environment)
+    yield from _building(environment)
+    yield from _walls(environment, config)
+
+
+def _good(name: str, detail: str) -> Finding:
+    return Finding("podman", name, "good", detail)
+
+
+def _limited(name: str, detail: str, fix: str) -> Finding:
+    return Finding("podman", name, "limited", detail, fix)
+
+
+def _missing(name: str, detail: str, fix: str) -> Finding:
+    return Finding("podman", name, "missing", detail, fix)
+
+
+# The machine
+
+
+def _kernel() -> Iterator[Finding]:
+    try:
+        most = int(_MOST_NAMESPACES.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        most = 0
+    if most == 0:
+        yield _missing(
+            "user namespaces",
+            "the kernel allows none",
+            "Allow them: `sysctl user.max_user_namespaces=15000`.",
+        )
+    else:
+        yield _good("user namespaces", f"{most:,} allowed")
+    filters = Path("/proc/sys/kernel/seccomp/actions_avail").exists()
+    if not filters:
+        yield _missing("seccomp", "the kernel has none", "Use a kernel with CONFIG_SECCOMP_FILTER.")
+    elif installed_list() is None:
+        yield _limited(
+            "seccomp",
+            "the engine's own list of system calls is used as it is",
+            _INSTALL.format("golang-github-containers-common"),
+        )
+    else:
+        yield _good("seccomp", f"{installed_list()}, narrowed")
+
+
+def _ids() -> Iterator[Finding]:
+    """Rootless, ids to map; by root, ids that nobody else maps."""
+    if os.geteuid():
+        name = pwd.getpwuid(os.geteuid()).pw_name
+        lacking = [str(file) for file in _SUBORDINATE if not any(_ranges(file, name))]
+        if lacking:
+            yield _missing(
+                "subordinate ids",
+                f"{name} has none in {' and '.join(lacking)}",
+                "As root: `usermod --add-subuids 300000-365535 --add-subgids 300000-365535 "
+                f"{name}`.",
+            )
+        else:
+            yield _good("subordinate ids", f"{name} has some")
+        if shutil.which("newuidmap") is None:
+            yield _missing("newuidmap", "not installed", _INSTALL.format("uidmap"))
+        return
+    others = sorted({who for file in _SUBORDINATE for who in _overlapping(file)})
+    if others:
+        yield _limited(
+            "ids of containers",
+            f"{FIRST_HOST_ID} and up are also given to {', '.join(others)}, who could touch the "
+            "files of workspaces",
+            "Give them other ranges with `usermod --del-subuids` and `--add-subuids`.",
+        )
+    else:
+        yield _good("ids of containers", f"{FIRST_HOST_ID} and up are nobody else's")
+
+
+def _lines(file: Path) -> Iterator[tuple[str, int, int]]:
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        found = re.fullmatch(r"([^:#]+):(\d+):(\d+)", line.strip())
+        if found:
+            yield found[1], int(found[2]), int(found[3])
+
+
+def _ranges(file: Path, name: str) -> Iterator[int]:
+    return (count for who, _, count in _lines(file) if who == name and count)
+
+
+def _overlapping(file: Path) -> Iterator[str]:
+    last = FIRST_HOST_ID + N_HOST_IDS
+    return (who for who, first, n in _lines(file) if first < last and first + n > FIRST_HOST_ID)
+
+
+# The engine
+
+
+def _engine(service: PodmanService) -> Iterator[Finding]:
+    info = cast("dict[str, Any]", service.request("GET", "/info"))  # Any: the engine's JSON
+    version = str(info["version"]["Version"])
+    whose = "root's" if service.is_root else "rootless"
+    where = "our own, started when needed" if service.is_own else f"at {service.socket_path}"
+    if int(version.partition(".")[0]) < _OLDEST_PODMAN:
+        yield _missing("podman", version, f"Install version {_OLDEST_PODMAN} or newer.")
+    else:
+        yield _good("podman", f"{version}, {whose}, {where}")
+    host = info["host"]
+    runtime = Host.of(service).runtime or host["ociRuntime"]["name"]
+    yield _good("runtime", str(runtime))
+    yield _good("storage", f"{info['store']['graphDriverName']} in {info['store']['graphRoot']}")
+
+
+def _limits(config: PodmanConfig, host: Host) -> Iterator[Finding]:
+    instead: dict[str, str] = {
+        "memory": "each process is limited by itself, all together are not",
+        "pids": "the limit is one of all processes of the same user",
+        "cpu": "a command may use every processor",
+    }
+    for controller, effect in instead.items():
+        if controller in host.controllers:
+            yield _good(f"{controller} limit", "kept by a cgroup")
+        else:
+            yield _limited(
+                f"{controller} limit",
+                f"no {controller} cgroup: {effect}",
+                "Run as root, or where systemd delegates the controllers of cgroups v2 to users.",
+            )
+    for name, kind, wanted in (
+        ("open files", resource.RLIMIT_NOFILE, config.n_open_files),
+        ("processes", resource.RLIMIT_NPROC, config.n_processes),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            yield _limited(
+                name,
+                f"{hard:,} at most here, {wanted:,} wanted",
+                "Raise the hard limit of the user, or ask for less.",
+            )
+    yield _limited(
+        "workspace size",
+        f"no quota: the tree is watched, and a command that grows it beyond "
+        f"{config.workspace_bytes // 1_048_576:,} MiB is ended and undone, best effort",
+        "Keep workspaces on a filesystem of their own, if the disk must never fill up.",
+    )
+
+
+# Images
+
+
+def _images(environment: Environment) -> Iterator[Finding]:
+    store = ImageStore(environment)
+    for name in RECIPES:
+        wanted = recipe(name)
+        fix = f"Run `wink-workspace image build {name}`."
+        try:
+            found = store.find(wanted.reference)
+        except SandboxError as error:
+            yield _missing(f"image {name}", error.message, error.hint)
+            continue
+        if found is None:
+            yield _missing(f"image {name}", f"{wanted.reference} is not there", fix)
+        elif found.recipe_digest != wanted.digest:
+            yield _limited(f"image {name}", f"{wanted.reference} is of an older recipe", fix)
+        else:
+            yield _good(f"image {name}", wanted.reference)
+
+
+def _building(environment: Environment) -> Iterable[Finding]:
+    path = environment.variables.get("PATH")
+    lacking = [name for name in ("mmdebstrap", "busybox") if shutil.which(name, path=path) is None]
+    if lacking:
+        yield _limited(
+            "building images",
+            f"without {' and '.join(lacking)}, images start from a registry's",
+            _INSTALL.format(" ".join(lacking).replace("busybox", "busybox-static")),
+        )
+    else:
+        yield _good("building images", "root filesystems can be made here")
+
+
+# The proof
+
+
+def _walls(environment: Environment, config: PodmanConfig) -> Iterator[Finding]:
+    """A container as for a workspace; an attempt that succeeds is the only thing of interest."""
+    with tempfile.TemporaryDirectory(prefix="wink-workspace-") as folder:
+        files = Path(folder) / "files"
+        files.mkdir()
+        give_to_sandbox(files)
+        sandbox = PodmanSandbox(SandboxPlace(files=files), config=config, environment=environment)
+        with closing(sandbox):
+            yield _proof(lambda: len(sandbox.report.probes))
+
+
+def _proof(prove: Callable[[], int]) -> Finding:
+    try:
+        n_attempts = prove()
+    except WinkError as error:
+        return _missing("walls", error.message, error.hint)
+    state: State = "good"
+    return Finding("podman", "walls", state, f"{n_attempts} attempts to get out, all stopped")
