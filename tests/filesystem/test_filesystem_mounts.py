@@ -127,7 +127,7 @@ def test_file_swapped_for_a_link_or_a_pipe_is_not_opened(host: Path) -> None:
     (host / "link").symlink_to("run.sh")
     os.mkfifo(host / "pipe")
     for name in ("link", "pipe", "empty"):
-        with pytest.raises(OSError, match=r"link|regular|directory|symbolic"):
+        with pytest.raises(OSError, match=r"No such device|directory|symbolic"):
             tree.open(WorkspacePath((name,)))
 
 

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Generator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import BinaryIO
 
+from .disk.descriptors import (
+    Descriptor,
+    Parts,
+    enter,
+    look,
+    open_listing,
+    open_regular,
+    open_root,
+)
 from .model import FileKind, FileStat
 from .paths import WorkspacePath
 
 __all__ = ["HostTree"]
-
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Opening must not wait for the other end of a pipe that took a file's place.
-_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class HostTree:
@@ -35,16 +39,15 @@ class HostTree:
 
     def names(self, directory: WorkspacePath) -> list[str]:
         """The names in a directory, in order; bytes that are not UTF-8 as surrogates."""
-        with self._opened(directory) as descriptor:
-            return sorted(os.listdir(descriptor))  # noqa: PTH208 - pathlib takes no descriptor
+        with self._entered(directory.parts) as entered, Descriptor(open_listing(entered)) as listed:
+            return sorted(os.listdir(listed))  # noqa: PTH208 - pathlib takes no descriptor
 
     def stat(self, path: WorkspacePath) -> FileStat | None:
         """What is at *path* below the directory; ``None`` for pipes, devices and the like."""
-        with self._opened(path.parent) as descriptor:
-            status = os.stat(path.name, dir_fd=descriptor, follow_symlinks=False)
-            if stat.S_ISLNK(status.st_mode):
-                target = os.readlink(path.name, dir_fd=descriptor)
-                return FileStat(path, FileKind.SYMLINK, status.st_size, target=target)
+        with self._entered(path.parts[:-1]) as directory:
+            status, target = look(path.name, directory)
+        if target is not None:
+            return FileStat(path, FileKind.SYMLINK, status.st_size, target=target)
         if stat.S_ISDIR(status.st_mode):
             return FileStat(path, FileKind.DIRECTORY)
         if stat.S_ISREG(status.st_mode):
@@ -54,21 +57,10 @@ class HostTree:
 
     def open(self, path: WorkspacePath) -> BinaryIO:
         """The regular file at *path*, for reading."""
-        with self._opened(path.parent) as descriptor:
-            file = os.fdopen(os.open(path.name, _FILE_FLAGS, dir_fd=descriptor), "rb")
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.close()
-            raise OSError(f"{path} is no regular file")
-        return file
+        with self._entered(path.parts[:-1]) as directory:
+            return os.fdopen(open_regular(path.name, directory), "rb")
 
-    @contextmanager
-    def _opened(self, directory: WorkspacePath) -> Generator[int]:
-        names = [name for name in self.path.split("/") if name]
-        descriptor = os.open("/", _DIRECTORY_FLAGS)
-        try:
-            for name in (*names, *directory.parts):
-                above, descriptor = descriptor, os.open(name, _DIRECTORY_FLAGS, dir_fd=descriptor)
-                os.close(above)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    def _entered(self, parts: Parts) -> Descriptor:
+        with Descriptor(open_root(Path("/"))) as top:
+            names = tuple(name for name in self.path.split("/") if name)
+            return Descriptor(enter(top, (*names, *parts)))
