@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from disk_fixtures import as_ordinary_user, later, path_of
 from inotify_simple import INotify
 
+from wink_workspace.clock import ManualClock
 from wink_workspace.filesystem import ROOT, Dirty, DiskFilesystem, DiskTree, FileIndex, ScanTracker
 from wink_workspace.filesystem.changes.inotify import InotifyTracker, remote_filesystem
 
@@ -51,6 +53,30 @@ def visits(tracker: InotifyTracker) -> tuple[Dirty, int]:
 
 
 # What it costs
+
+
+def test_file_that_has_just_changed_is_settled_when_time_has_passed_and_nothing_was_told(
+    root: Path,
+) -> None:
+    """Else a workspace that is opened again would read every file that was young before."""
+    clock = ManualClock(datetime.now(UTC))
+    told, deaf = (InotifyTracker(root, clock=clock, max_watches=most) for most in (None, 1))
+    for tracker in (told, deaf):
+        tracker.drain()
+        assert tracker.index is not None
+        assert len(tracker.index.unsettled) == 4
+    clock.advance(1)
+    told.drain()
+    assert told.index is not None
+    assert len(told.index.unsettled) == 4
+    clock.advance(10)
+    (root / "g").write_text("changed")
+    assert told.drain() == dirty("g")
+    assert told.index.unsettled == set()
+    assert deaf.drain().reason is not None
+    assert len(deaf.index.unsettled) == 0  # it was looked at again, ten seconds later
+    for tracker in (told, deaf):
+        tracker.close()
 
 
 @pytest.mark.behaviour(38)

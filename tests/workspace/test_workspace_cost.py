@@ -160,6 +160,20 @@ def test_workspace_is_made_with_one_pack_and_opened_without_reading_a_file(
     assert opened_files == []
 
 
+def test_workspace_that_was_closed_young_is_opened_without_reading_a_file(
+    tmp_path: Path, opened_files: list[str]
+) -> None:
+    clock = ManualClock(datetime.now(UTC))
+    with made(tmp_path, {"a": b"1", "b": b"2"}, clock=clock) as workspace:
+        with calls(workspace) as call:
+            call("write_file", file_path="c", content="3")
+        clock.advance(10)
+    opened_files.clear()
+    with reopened(tmp_path) as workspace:
+        assert len(workspace.changes()) == 1
+    assert opened_files == []
+
+
 def test_change_between_import_and_opening_is_seen(tmp_path: Path) -> None:
     with workspace_of(tmp_path, 3) as workspace:
         pass

@@ -102,6 +102,18 @@ class FileIndex:
             [(directory, name) for name, at in entries.items() if at.changed_ns >= settled_ns]
         )
 
+    def settle(self, settled_ns: int) -> None:
+        """Count entries that changed before *settled_ns* as settled.
+
+        To be used by who knows of every change that came after the entries were looked at and
+        before that moment, with the tick of the clock in which it was.
+        """
+        self.unsettled = {
+            (directory, name)
+            for directory, name in self.unsettled
+            if self.directories[directory][name].changed_ns >= settled_ns
+        }
+
     def forget(self, directory: Parts, name: str) -> None:
         """Forget an entry and everything below it."""
         self.directories.get(directory, {}).pop(name, None)

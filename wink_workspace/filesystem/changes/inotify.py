@@ -43,7 +43,7 @@ from inotify_simple import INotify, flags  # pyright: ignore[reportMissingTypeSt
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, settled_before_ns
 from wink_workspace.filesystem.paths import WorkspacePath
 
 from .index import FileIndex, IndexedTree, Place, Status, came_or_went
@@ -271,11 +271,13 @@ class InotifyTracker:
     ) -> None:
         self._tree = DiskTree(root, lift_modes=lift_modes, hidden=hidden)
         self._seen = IndexedTree(self._tree, index, clock)
+        self._clock = clock
         self._max_watches = max_watches
         self._noted = Noted()
         self._made: set[Parts] = set()
         self._expected: set[str] = set()
         self._said: set[str] = set()
+        self._told_before_ns: int | None = None
         self._lock = threading.RLock()
         self._queue: _Queue | None = None
         self._deaf: str | None = _reason_not_to_listen(self._tree.root)
@@ -291,6 +293,8 @@ class InotifyTracker:
     @property
     def index(self) -> FileIndex | None:
         """What everything looked like in the last drain, if all could be looked at."""
+        if self._seen.index is not None and self._told_before_ns is not None:
+            self._seen.index.settle(self._told_before_ns)
         return self._seen.index
 
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
@@ -328,6 +332,8 @@ class InotifyTracker:
 
     def _drained(self) -> Dirty:
         owed, self._owed = self._owed, Dirty()
+        self._told_before_ns = None
+        settled_ns = settled_before_ns(self._clock)
         noted, story = self._noted.take(), self._story()
         told = noted | story.told()
         index = self._seen.index
@@ -339,7 +345,7 @@ class InotifyTracker:
         elif index.unreadable:
             reason = _UNREADABLE
         elif reason is None:
-            return owed | self._followed(index, told, story.written())
+            return owed | self._followed(index, told, story.written(), settled_ns)
         return owed | told | self._scanned(reason)
 
     def _story(self) -> _Story:
@@ -355,9 +361,12 @@ class InotifyTracker:
         self._expected.clear()
         return story
 
-    def _followed(self, index: FileIndex, told: Dirty, written: set[Place]) -> Dirty:
+    def _followed(
+        self, index: FileIndex, told: Dirty, written: set[Place], settled_ns: int
+    ) -> Dirty:
         """What of the things told did change; *index* is brought up to date."""
         if not told and not index.linked:
+            self._told_before_ns = settled_ns
             return told
         tops = {path.parts for path in told.prefixes}
         places = {
@@ -370,7 +379,10 @@ class InotifyTracker:
         except FilesystemError as error:
             reason = f"files change while they are looked at: {error.message}"
         found = Dirty(prefixes=told.prefixes) | changed.take()
-        return found if reason is None else found | told | self._scanned(reason)
+        if reason is not None:
+            return found | told | self._scanned(reason)
+        self._told_before_ns = settled_ns
+        return found
 
     def _look_below(self, index: FileIndex, tops: set[Parts]) -> str | None:
         """Look at all that is below *tops*; the reason, if that may not be all."""
