@@ -1,0 +1,206 @@
+"""A process that is killed while a command runs: the next one finds everything in order.
+
+By root and, in ``test_podman_rootless``, by an ordinary user.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from workspace.workspace_rig import assert_fsck_clean, assert_same, picture
+
+from wink_workspace import PodmanSandboxSection, Prompt, ToolExecutor, Workspace, WorkspaceStorage
+from wink_workspace.adapters import ScriptedAdapter
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxError
+from wink_workspace.runtime import ToolCall
+from wink_workspace.sandbox.podman import PodmanService
+from wink_workspace.sandbox.podman.config import PodmanConfig
+from wink_workspace.sandbox.podman.containers import (
+    WORKSPACE_LABEL,
+    Container,
+    Host,
+    LiveContainer,
+    container_spec,
+    new_name,
+    remove,
+)
+from wink_workspace.sandbox.podman.leftovers import end_leftover, note
+from wink_workspace.session import Outcome
+
+pytestmark = pytest.mark.xdist_group("podman")
+
+VICTIM = """
+import sys
+from wink_workspace import *
+from wink_workspace.clock import Heartbeat
+
+workspace = Workspace.open(sys.argv[1], storage=WorkspaceStorage(sys.argv[2]))
+prompt = Prompt(ns="t", key="p", sections=[PodmanSandboxSection()])
+prompt.bind(resources=workspace.resources)
+heartbeat = Heartbeat()
+with prompt.resources:
+    prompt.install(workspace.session)
+    executor = ToolExecutor(
+        prompt=prompt, rendered_prompt=prompt.render(session=workspace.session),
+        adapter=ScriptedAdapter(()), session=workspace.session, heartbeat=heartbeat,
+    )
+    executor.execute(ToolCall("first", "shell_execute", {"command": "echo 1 > committed"}))
+    workspace.sandbox().shell
+    heartbeat.observe(lambda: print("beat", flush=True))
+    executor.execute(ToolCall("second", "shell_execute", {"command": sys.argv[3]}))
+"""
+
+BUSY = (
+    "echo half > half; rm -r src; chmod 000 empty; echo nearly there;"
+    "(setsid sh -c 'while :; do echo x >> late; done' &); sleep 1000"
+)
+
+
+@pytest.fixture
+def storage(tmp_path: Path, environment: Environment) -> WorkspaceStorage:
+    source = tmp_path / "source"
+    (source / "src").mkdir(parents=True)
+    (source / "src" / "app.py").write_text("x = 1\n")
+    (source / "empty").mkdir()
+    storage = WorkspaceStorage(tmp_path / "state")
+    Workspace.create(source, storage=storage).close()
+    return storage
+
+
+def kill_in_a_command(storage: WorkspaceStorage, command: str) -> None:
+    """Kill a process once the command that it runs has said something."""
+    (info,) = storage.all()
+    with subprocess.Popen(
+        [sys.executable, "-c", VICTIM, info.id, str(storage._root.parent), command],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as victim:
+        assert victim.stdout is not None
+        beats = [victim.stdout.readline() for _ in range(2)]  # before the call, and in it
+        assert beats == ["beat\n", "beat\n"]
+        victim.send_signal(signal.SIGKILL)
+
+
+def containers_over(files: Path) -> list[str]:
+    service = PodmanService(Environment.from_os())
+    try:
+        filters = json.dumps({"label": [f"{WORKSPACE_LABEL}={files}"], "status": ["running"]})
+        listed = service.request(
+            "GET", "/containers/json", params={"all": "true", "filters": filters}
+        )
+        return [found["Id"] for found in listed]
+    finally:
+        service.close()
+
+
+@pytest.mark.behaviour(63)
+def test_a_workspace_whose_process_was_killed_in_a_command_is_recovered(
+    storage: WorkspaceStorage,
+) -> None:
+    (info,) = storage.all()
+    kill_in_a_command(storage, BUSY)
+    with Workspace.open(info.id, storage=storage) as workspace:
+        files = workspace._folder.files
+        assert containers_over(files) == []
+        assert (files / "committed").read_text() == "1\n"
+        assert (files / "src" / "app.py").exists()
+        assert not (files / "half").exists()
+        entry = next(iter(workspace.log(limit=1)))
+        assert entry.outcome is Outcome.UNKNOWN
+        event = workspace.record(entry).event
+        assert event is not None
+        assert "stdout: nearly there" in event.text
+        before = picture(files)
+        prompt = Prompt(ns="t", key="p", sections=[PodmanSandboxSection()])
+        prompt.bind(resources=workspace.resources)
+        with prompt.resources:
+            prompt.install(workspace.session)
+            executor = ToolExecutor(
+                prompt=prompt,
+                rendered_prompt=prompt.render(session=workspace.session),
+                adapter=ScriptedAdapter(()),
+                session=workspace.session,
+            )
+            outcome = executor.execute(
+                ToolCall("third", "shell_execute", {"command": "cat committed; ls"})
+            )
+            assert outcome.text == "Exit code 0\n\ncommitted\nempty\nsrc\n".replace(
+                "\n\n", "\n\n1\n"
+            )
+        assert_same(before, picture(files))
+        assert_fsck_clean(workspace._folder.ledger)
+    assert not (workspace._folder.sandbox / "container.json").exists()
+
+
+# A container that does not end by itself
+
+
+def stubborn(service: PodmanService, image: str, files: Path) -> Container:
+    """One that does not notice that its owner has gone."""
+    spec = container_spec(
+        PodmanConfig(image=image),
+        host=Host.of(service),
+        name=new_name(),
+        workspace=files,
+        command=("/bin/sh", "-c", "while :; do sleep 1; done"),
+    )
+    container = Container(service, spec, timeout_s=60)
+    container.start()
+    return container
+
+
+def test_a_container_that_still_runs_is_ended_before_the_files_are_looked_at(
+    storage: WorkspaceStorage, service: PodmanService, minimal_image: str
+) -> None:
+    (info,) = storage.all()
+    with Workspace.open(info.id, storage=storage) as workspace:
+        folder = workspace._folder
+    folder.sandbox.mkdir(exist_ok=True)
+    container = stubborn(service, minimal_image, folder.files)
+    note(folder.sandbox, container.live())
+    (folder.sandbox / "stdout").write_text("what it said last")
+    with Workspace.open(info.id, storage=storage):
+        assert containers_over(folder.files) == []
+    assert list(folder.sandbox.iterdir()) == []
+
+
+def test_a_container_that_only_its_engine_can_end_is_ended_by_it(
+    tmp_path: Path, service: PodmanService, minimal_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As to an ordinary user, to whom its processes are somebody else's."""
+    import wink_workspace.sandbox.podman.leftovers as leftovers
+
+    monkeypatch.setattr(leftovers, "kill_first_process", lambda container: None)
+    monkeypatch.setattr(leftovers, "_PATIENCE_S", 0.2)
+    (tmp_path / "files").mkdir()
+    container = stubborn(service, minimal_image, tmp_path / "files")
+    note(tmp_path, container.live())
+    with pytest.raises(SandboxError, match=f"podman rm --force {container.name}"):
+        end_leftover(tmp_path, lambda name: None)
+    monkeypatch.setattr(leftovers, "_PATIENCE_S", 3.0)
+    assert end_leftover(tmp_path, lambda name: remove(service, name)) == ""
+    assert not (tmp_path / "container.json").exists()
+
+
+def test_a_note_of_what_has_ended_needs_no_engine(tmp_path: Path) -> None:
+    note(tmp_path, LiveContainer("gone", 2**22 + 1, 1))
+    (tmp_path / "stderr").write_text("last\n")
+
+    def never(name: str) -> None:
+        raise AssertionError(name)
+
+    assert end_leftover(tmp_path, never) == "stderr: last"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"name": "a", "pid": "x", "started": 1}', "\0"])
+def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+    """It is replaced as a whole, so one cut short was never the last."""
+    (tmp_path / "container.json").write_text(text)
+    assert end_leftover(tmp_path, lambda name: None) == ""
