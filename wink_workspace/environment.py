@@ -31,12 +31,14 @@ class Environment:
     Args:
         variables: The environment variables; never shown in the ``repr``, as they hold secrets.
         home: The user's home, ``None`` if there is none to be found.
+        stdin_is_terminal: Whether someone can be asked.
         stdout_is_terminal: Whether someone reads the output as it comes.
         stderr_is_terminal: The same for errors and progress.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     home: Path | None = None
+    stdin_is_terminal: bool = False
     stdout_is_terminal: bool = False
     stderr_is_terminal: bool = False
 
@@ -46,6 +48,7 @@ class Environment:
         return cls(
             variables=MappingProxyType(dict(os.environ)),
             home=_home(),
+            stdin_is_terminal=_is_terminal(sys.stdin),
             stdout_is_terminal=_is_terminal(sys.stdout),
             stderr_is_terminal=_is_terminal(sys.stderr),
         )

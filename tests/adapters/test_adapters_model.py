@@ -30,7 +30,7 @@ from wink_workspace.prompt import (
     ToolContext,
     ToolResult,
 )
-from wink_workspace.session import Session, ToolInvoked
+from wink_workspace.session import PromptExecuted, Session, ToolInvoked
 
 ANTHROPIC = "anthropic:claude-sonnet-5"
 WIRES = [ANTHROPIC, "openai:gpt-5", "openai-chat:gpt-5"]
@@ -451,6 +451,12 @@ def test_a_model_that_cannot_be_used_is_wrong_usage_at_once(
 ) -> None:
     with pytest.raises(UsageError, match=says):
         ModelAdapter[Any](name, environment=Environment(variables=variables))
+
+
+def test_the_record_of_the_end_is_redacted(bench: Benches) -> None:
+    one = bench(ANTHROPIC, Says("It is secret."), redact=lambda text: text.replace("secret", "…"))
+    assert one.run() == "It is secret."
+    assert [event.text for event in one.session[PromptExecuted].all()] == ["It is …."]
 
 
 # Odds and ends

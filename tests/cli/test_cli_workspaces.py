@@ -285,10 +285,10 @@ def test_workspace_in_place_from_its_beginning_to_its_end(shell: Shell) -> None:
 def test_run_in_place_makes_one_workspace_and_finds_it_again(shell: Shell) -> None:
     script = shell.tmp_path / "s.jsonl"
     script.write_text("".join(json.dumps(turn) + "\n" for turn in MENDING))
-    assert "Mended." in shell("run", "--script", script, "--in-place", shell.source)
+    assert "Mended." in shell("run", "--script", script, "--repo", shell.source, "--in-place")
     assert (shell.source / "a.py").read_text() == "print('hello')\n"
     script.write_text('{"text": "x"}\n')
-    shell("run", "--script", script, "--in-place", shell.source)
+    shell("run", "--script", script, "--repo", shell.source, "--in-place")
     (workspace,) = json.loads(shell("list", "--json"))
     assert workspace["source"] == str(shell.source)
 

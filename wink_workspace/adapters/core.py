@@ -318,15 +318,15 @@ class _Evaluation(Generic[OutputT]):
             if output_type is None
             else serde.parse_json(output_type, _without_fence(text), what="The answer")
         )
-        self._session.dispatch(
-            PromptExecuted(
-                prompt=self._rendered.prompt_name,
-                text=text,
-                output=output,
-                usage=self._usage,
-                at=self._session.clock.now(),
-            )
+        executed = PromptExecuted(
+            prompt=self._rendered.prompt_name,
+            text=text,
+            output=output,
+            usage=self._usage,
+            at=self._session.clock.now(),
         )
+        redact = self._adapter.redact
+        self._session.dispatch(executed if redact is None else serde.map_strings(executed, redact))
         return PromptResponse(self._rendered.prompt_name, text, output)
 
     def _ask_again(self, error: ParseError) -> None:

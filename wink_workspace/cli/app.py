@@ -12,6 +12,7 @@ from wink_workspace.errors import MountError, ScriptError, UsageError, WinkError
 
 from . import evaluating, history, images, runs, sandboxes, serving, workspaces
 from .display import consoles
+from .run import run
 
 __all__ = ["run_command"]
 
@@ -19,10 +20,12 @@ EXIT_RUN_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
+_INTERRUPTED = "interrupted; nothing is half done"
+
 _EPILOG = "Exit codes: 0 done, 1 it could not be done, 2 wrong usage, 130 interrupted."
 
 _COMMANDS = {
-    "Runs": (runs.demo, runs.run, runs.tools, evaluating.eval_code, serving.mcp),
+    "Runs": (runs.demo, run, runs.script, runs.tools, evaluating.eval_code, serving.mcp),
     "Workspaces": (
         workspaces.new,
         workspaces.list_all,
@@ -85,7 +88,9 @@ def run_command(arguments: list[str] | None = None) -> int:
     except WinkError as error:
         return _end(environment, str(error), EXIT_RUN_FAILED)
     except KeyboardInterrupt:
-        return _end(environment, "interrupted; nothing is half done", EXIT_INTERRUPTED)
+        return _end(environment, _INTERRUPTED, EXIT_INTERRUPTED)
+    if code == EXIT_INTERRUPTED:  # typer's answer to Ctrl-C, which it does not let through
+        return _end(environment, _INTERRUPTED, EXIT_INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

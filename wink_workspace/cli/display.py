@@ -12,20 +12,19 @@ from contextlib import contextmanager
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from wink_workspace.environment import Environment
-from wink_workspace.session import Outcome, Session, ToolInvoked
+from wink_workspace.session import Outcome, ToolInvoked
 
 __all__ = [
     "called",
     "consoles",
+    "diff_line",
     "print_diff",
     "print_table",
     "printable",
-    "show_calls",
     "waiting",
 ]
 
@@ -91,7 +90,12 @@ def print_diff(console: Console, diff: str) -> None:
         sys.stdout.buffer.flush()
         return
     for line in diff.splitlines():
-        console.print(printable(line), style=_DIFF_STYLES.get(line[:1]), markup=False)
+        console.print(diff_line(line))
+
+
+def diff_line(line: str) -> Text:
+    """A line of a diff, in its colour."""
+    return Text(printable(line), style=_DIFF_STYLES.get(line[:1], ""))
 
 
 def called(event: ToolInvoked) -> Text:
@@ -104,25 +108,6 @@ def called(event: ToolInvoked) -> Text:
     line.append(f"{event.duration_s * 1e3:8.1f} ms  ", style="dim")
     line.append(_short(event.text.partition("\n")[0] if event.success else event.text))
     return line
-
-
-@contextmanager
-def show_calls(session: Session, console: Console, *, live: bool) -> Generator[None]:
-    """Print a line for each call of *session* inside the block; with *live*, a spinner too."""
-    if not live:
-        yield
-        return
-    with console.status("asking the model") as status:
-
-        def show(event: ToolInvoked) -> None:
-            console.print(called(event))
-            status.update(f"after {escape(event.tool)}: asking the model")
-
-        stop = session.dispatcher.subscribe(ToolInvoked, show)
-        try:
-            yield
-        finally:
-            stop()
 
 
 def _short(text: str) -> str:

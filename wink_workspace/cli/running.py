@@ -2,19 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from wink_workspace.adapters import ProviderAdapter
+from wink_workspace.adapters import Message, ProviderAdapter
+from wink_workspace.clock import BudgetTracker, Deadline
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem import Filesystem, HostMount, MemoryFilesystem, render_diff
+from wink_workspace.filesystem import (
+    FileChange,
+    Filesystem,
+    HostMount,
+    MemoryFilesystem,
+    render_diff,
+)
 from wink_workspace.prompt import MarkdownSection, Prompt, Section
-from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
+from wink_workspace.sections import (
+    AstevalSection,
+    PlanningToolsSection,
+    PodmanSandboxSection,
+    VfsToolsSection,
+)
 from wink_workspace.session import Session, ToolInvoked
 
-__all__ = ["Run", "RunReport", "file_sections", "write_patch"]
+__all__ = ["Run", "RunReport", "SandboxChoice", "file_sections", "write_patch"]
+
+_ANY_TASK = "Work on the files of this workspace. Each call can be undone; take your time."
+
+_WAY_OF_WORKING = """
+    You work alone and cannot ask. Find out what is there before you change it, make the change
+    that the task asks for and no other, and check it as far as your tools allow. A call that
+    fails has changed nothing. When you are done, answer without calling a tool: say in a few
+    sentences what you changed and what you could not check.
+"""
+
+
+class SandboxChoice(StrEnum):
+    """Where a run may execute code."""
+
+    NONE = "none"
+    ASTEVAL = "asteval"
+    PODMAN = "podman"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskText:
+    """What a person asked for."""
+
+    task: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +66,28 @@ class RunReport:
 
 
 def file_sections(files: Filesystem) -> list[Section[None]]:
-    """The sections that every run has: its task, its files, its plan."""
+    """What a run is offered when nothing else is said: a task, files, a plan."""
     return [
-        MarkdownSection(
-            title="Task",
-            template="Work on the files of this workspace. Each call can be undone; take your time.",
-        ),
+        MarkdownSection(title="Task", template=_ANY_TASK),
         VfsToolsSection(files),
         PlanningToolsSection(),
     ]
+
+
+def _sections(task: str, sandbox: SandboxChoice) -> list[Section[Any]]:
+    """The sections of a run; the files are bound to its prompt."""
+    about: list[Section[Any]] = [
+        MarkdownSection[TaskText](title="Task", template="${task}"),
+        *([MarkdownSection(title="Way of working", template=_WAY_OF_WORKING)] if task else []),
+    ]
+    match sandbox:
+        case SandboxChoice.NONE:
+            place: list[Section[Any]] = [VfsToolsSection()]
+        case SandboxChoice.ASTEVAL:
+            place = [VfsToolsSection(), AstevalSection()]
+        case SandboxChoice.PODMAN:
+            place = [PodmanSandboxSection()]
+    return [*about, *place, PlanningToolsSection()]
 
 
 class Run:
@@ -45,7 +96,11 @@ class Run:
     Args:
         files: What the run works on.
         session: Where it leaves its state; a new one when left out.
-        more_sections: Beside the files and the plan.
+        task: What is to be done.
+        sandbox: Where code may run.
+        resources: Bound to the prompt; the files alone when left out.
+        changes: What the run is to be judged by; what it changed itself when left out.
+        more_sections: Beside all that.
     """
 
     def __init__(
@@ -53,37 +108,58 @@ class Run:
         files: Filesystem,
         *,
         session: Session | None = None,
+        task: str = "",
+        sandbox: SandboxChoice = SandboxChoice.NONE,
+        resources: Mapping[type[Any], object] | None = None,
+        changes: Callable[[], Sequence[FileChange]] | None = None,
         more_sections: tuple[Section[None], ...] = (),
     ) -> None:
         self.files = files
         self.session = session or Session()
-        self._before = self.files.snapshot()
-        self._prompt = Prompt(
+        before = self.files.snapshot()
+        self._changes = changes or (lambda: self.files.changes(before))
+        self._prompt = Prompt[None](
             ns="wink-workspace",
             key="run",
             name="run",
-            sections=[*file_sections(self.files), *more_sections],
+            sections=[*_sections(task, sandbox), *more_sections],
         )
+        self._prompt.bind(TaskText(task or _ANY_TASK), resources=resources or {Filesystem: files})
 
     @classmethod
-    def over_copy(cls, source: Path, *, more_sections: tuple[Section[None], ...] = ()) -> Run:
+    def over_copy(
+        cls, source: Path, *, task: str = "", more_sections: tuple[Section[None], ...] = ()
+    ) -> Run:
         """A run over a copy in memory of the directory *source*, which is never written.
 
         Raises:
             MountError: If *source* cannot be copied.
         """
-        return cls(MemoryFilesystem(mounts=[HostMount(source)]), more_sections=more_sections)
+        files = MemoryFilesystem(mounts=[HostMount(source)])
+        return cls(files, task=task, more_sections=more_sections)
 
     def evaluate(
-        self, adapter: ProviderAdapter[None], *, display: Callable[[], AbstractContextManager[None]]
+        self,
+        adapter: ProviderAdapter[None],
+        *,
+        display: Callable[[], AbstractContextManager[None]],
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        conversation: Sequence[Message] = (),
     ) -> RunReport:
-        """Run *adapter* to its end inside *display*; raises what ``evaluate`` raises."""
+        """Run *adapter* to its end inside *display*; takes and raises what ``evaluate`` does."""
         n_earlier = len(self.session[ToolInvoked])
         with display():
-            response = adapter.evaluate(self._prompt, session=self.session)
-        changes = self.files.changes(self._before)
+            response = adapter.evaluate(
+                self._prompt,
+                session=self.session,
+                deadline=deadline,
+                budget_tracker=budget_tracker,
+                conversation=conversation,
+            )
+        changes = self._changes()
         return RunReport(
-            answer=response.text,
+            answer=response.text if adapter.redact is None else adapter.redact(response.text),
             calls=self.session[ToolInvoked].all()[n_earlier:],
             changed_paths=tuple(str(change.path) for change in changes),
             patch=render_diff(changes),

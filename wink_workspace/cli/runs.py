@@ -1,23 +1,18 @@
-"""The commands that let an agent work: ``demo``, ``run``, ``tools``."""
+"""The commands that show what an agent does, did and can do: ``demo``, ``script``, ``tools``."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from wink_workspace.errors import UsageError
 
-from .display import consoles, print_diff, show_calls
-from .places import JsonOption, open_workspace, workspace_in
+from .display import consoles
+from .places import WorkspaceArgument, line_of, storage_of
 
-if TYPE_CHECKING:
-    from .running import Run, RunReport
-
-__all__ = ["demo", "run", "tools"]
+__all__ = ["demo", "script", "tools"]
 
 # What runs need is imported inside the commands: it takes longer than most other commands do.
 
@@ -35,61 +30,15 @@ def demo(
     play_demo(out, patch)
 
 
-def run(
-    context: typer.Context,
-    script: Annotated[Path, typer.Option(help="The turns to play, as JSON lines.")],
-    source: Annotated[
-        Path | None, typer.Option(help="A directory to work on a copy of, in memory.")
-    ] = None,
-    workspace: Annotated[
-        str | None, typer.Option(help="A workspace to work in; every call joins its history.")
-    ] = None,
-    in_place: Annotated[
-        Path | None,
-        typer.Option(help="A directory to work in itself; its workspace is made if need be."),
-    ] = None,
-    patch: Annotated[Path | None, typer.Option(help="Write the changes here as a patch.")] = None,
-    json: JsonOption = False,
-) -> None:
-    """Play a script of a model's turns, over a copy of a directory or in a workspace."""
-    from wink_workspace.adapters import ScriptedAdapter, load_script
+def script(context: typer.Context, workspace: WorkspaceArgument) -> None:
+    """Print the turns of the last run, for ``run --script``, which plays them again."""
+    from wink_workspace.workspace import RecordedRun
 
-    from .running import write_patch
-
-    out, err = consoles(context.obj)
-    if [source, workspace, in_place].count(None) != 2:
-        raise UsageError(
-            "a run is over one place", hint="Give one of --source, --workspace and --in-place."
-        )
-    adapter = ScriptedAdapter[None](load_script(script))
-    with ExitStack() as opened:
-        if in_place is not None:
-            workspace = workspace_in(context.obj, in_place)
-            err.print(f"in workspace {workspace}", markup=False)
-        playing = _run(context, source, workspace, opened)
-        live = context.obj.shows_progress
-        report = playing.evaluate(
-            adapter, display=lambda: show_calls(playing.session, err, live=live)
-        )
-    if patch is not None:
-        write_patch(patch, report.patch)
-    if json:
-        from wink_workspace import serde
-
-        out.print_json(serde.dump_json(_summary(report, patch)))
-    else:
-        _print_report(out, report, patch)
-
-
-def _run(
-    context: typer.Context, source: Path | None, workspace: str | None, opened: ExitStack
-) -> Run:
-    from .running import Run
-
-    if workspace is None:
-        return Run.over_copy(source or Path())
-    place = opened.enter_context(open_workspace(context.obj, workspace))
-    return Run(place.files, session=place.session)
+    which, line = line_of(workspace)
+    run = RecordedRun.newest(storage_of(context.obj).folder(which).of_line(line))
+    if run is None:
+        raise UsageError(f"{workspace} has had no run", hint="Begin one with a task.")
+    typer.echo(run.script.read_text(encoding="utf-8"), nl=False)
 
 
 def tools(context: typer.Context) -> None:
@@ -115,34 +64,3 @@ def tools(context: typer.Context) -> None:
         for tool in rendered.tools
     ]
     out.print_json(serde.dump_json(listed))
-
-
-def _summary(report: RunReport, patch: Path | None) -> dict[str, object]:
-    return {
-        "answer": report.answer,
-        "calls": [
-            {
-                "id": call.call_id,
-                "tool": call.tool,
-                "success": call.success,
-                "outcome": call.outcome,
-                "duration_s": call.duration_s,
-                "text": call.text,
-            }
-            for call in report.calls
-        ],
-        "changed_paths": list(report.changed_paths),
-        "patch": report.patch if patch is None else str(patch),
-    }
-
-
-def _print_report(out: Console, report: RunReport, patch: Path | None) -> None:
-    if patch is None:
-        print_diff(out, report.patch)
-    n_failed = sum(not call.success for call in report.calls)
-    out.print(
-        f"{len(report.calls)} calls, {n_failed} undone; {len(report.changed_paths)} paths changed"
-        + ("" if patch is None else f"; patch written to {patch}"),
-        markup=False,
-    )
-    out.print(report.answer, markup=False)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .config import WorkspaceConfig
     from .importing import Imported
     from .reading import WorkspaceReader
+    from .recorded_runs import RecordedRun, RunAbout
     from .storage import WorkspaceFolder, WorkspaceInfo, WorkspaceMode, WorkspaceStorage
     from .workspace import Workspace
 
@@ -21,6 +22,8 @@ __all__ = [
     "Applied",
     "ApplyTarget",
     "Imported",
+    "RecordedRun",
+    "RunAbout",
     "Workspace",
     "WorkspaceConfig",
     "WorkspaceFolder",
@@ -35,6 +38,7 @@ _MODULES = {
     "config": ("WorkspaceConfig",),
     "importing": ("Imported",),
     "reading": ("WorkspaceReader",),
+    "recorded_runs": ("RecordedRun", "RunAbout"),
     "storage": ("WorkspaceFolder", "WorkspaceInfo", "WorkspaceMode", "WorkspaceStorage"),
     "workspace": ("Workspace",),
 }

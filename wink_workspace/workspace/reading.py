@@ -67,6 +67,10 @@ class ReadableHistory:
         """What differs between the source, as it was imported, and the newest entry."""
         return self._between(self._imported().files, self.head.files)
 
+    def changes_since(self, entry: LogEntry) -> tuple[FileChange, ...]:
+        """What differs between the files after *entry* and after the newest one."""
+        return self._between(entry.files, self.head.files)
+
     @property
     def head(self) -> LogEntry:
         """The newest entry; ``EntryMissingError`` if there is none."""

@@ -9,7 +9,8 @@
         index           what the files looked like when it was last closed; only a hint
         applied         which trees the source may hold, once something was applied to it
         sandbox/        which container runs, and what its present command has written
-        forks/<name>/   files/, index and sandbox/ of a fork, made when it is first opened
+        runs/<number>/  what each run was asked, and the turns of its model
+        forks/<name>/   files/, index, sandbox/ and runs/ of a fork, made when it is first opened
 """
 
 from __future__ import annotations
@@ -99,6 +100,11 @@ class WorkspaceFolder:
     def sandbox(self) -> Path:
         """What has to be known of a container after a crash."""
         return self.own / "sandbox"
+
+    @property
+    def runs(self) -> Path:
+        """What its runs were asked, and the turns of their models."""
+        return self.own / "runs"
 
     @property
     def ledger(self) -> Path:

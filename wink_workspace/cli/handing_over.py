@@ -1,0 +1,63 @@
+"""What becomes of the changes of a run: applied, made a branch, or left for later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from wink_workspace.environment import Environment
+
+from .display import consoles, printable
+
+if TYPE_CHECKING:
+    from wink_workspace.workspace import Workspace
+
+    from .running import RunReport
+
+__all__ = ["hand_over"]
+
+
+def hand_over(
+    place: Workspace,
+    report: RunReport,
+    environment: Environment,
+    name: str,
+    *,
+    to_source: bool,
+    branch: str | None,
+    asks: bool,
+) -> None:
+    """Bring the changes back, if that is wanted, and say where they are.
+
+    Args:
+        place: The workspace.
+        report: What came of the run.
+        environment: Whether anybody can be asked, and where to print.
+        name: What to call the workspace.
+        to_source: Whether to change the source's files.
+        branch: A branch to make instead.
+        asks: Whether to ask first, or to offer it when nothing was said.
+
+    Raises:
+        ConflictError: If the source was changed meanwhile; the changes stay in the workspace.
+    """
+    _, err = consoles(environment)
+    if not report.changed_paths:
+        return
+    wanted = to_source or branch is not None
+    if asks and environment.stdin_is_terminal:
+        where = f"as branch {branch}" if branch is not None else f"to {place.info.source}"
+        wanted = typer.confirm(f"Apply {printable(where)}?", err=True)
+    if not wanted:
+        err.print(f"to apply: wink-workspace apply {name}", markup=False)
+        return
+    if branch is None:
+        applied = place.apply()
+        done = f"{len(applied.paths)} paths applied to {place.info.source}"
+    else:
+        applied = place.apply("branch", branch=branch)
+        done = f"{len(applied.paths)} paths on branch {branch}, commit {applied.commit[:12]}"
+    err.print(printable(done), markup=False)
+    if applied.left_out:
+        err.print(f"left out: {printable(', '.join(applied.left_out))}", markup=False)

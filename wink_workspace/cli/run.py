@@ -1,0 +1,451 @@
+"""The command ``run``: a task for a model, or a script of turns, over a place with files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from wink_workspace.clock import Budget, BudgetTracker, Deadline, TokenUsage
+from wink_workspace.environment import Environment
+from wink_workspace.errors import PromptEvaluationError, UsageError
+
+from .display import consoles, print_diff, printable, waiting
+from .places import JsonOption, line_of, open_workspace, storage_of, workspace_in
+
+if TYPE_CHECKING:
+    from wink_workspace.adapters import Message, ProviderAdapter
+    from wink_workspace.adapters.model import ModelEvent
+    from wink_workspace.workspace import RecordedRun, Workspace
+
+    from .running import Run, RunReport
+
+__all__ = ["run"]
+
+# What runs need is imported inside the functions: it takes longer than most other commands do.
+
+MODEL_VARIABLE: Final = "WINK_WORKSPACE_MODEL"
+CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+_NO_SANDBOX: Final = "Leave out --sandbox."
+_SANDBOXES: Final = ("none", "asteval", "podman")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """What the command was given, checked against itself."""
+
+    task: str
+    repo: Path | None
+    workspace: str | None
+    source: Path | None
+    in_place: bool
+    model: str | None
+    script: Path | None
+    sandbox: str | None
+    apply: bool
+    patch: Path | None
+    branch: str | None
+    budget: Budget
+    deadline_s: float | None
+    yes: bool
+    resume: bool
+    record: Path | None
+
+    def check(self, environment: Environment) -> None:
+        """Refuse what cannot be meant."""
+        if not (self.resume or self.task or self.script):
+            raise UsageError("there is nothing to do", hint="Give a TASK, or a --script.")
+        if [self.repo, self.workspace, self.source].count(None) != 2:
+            raise UsageError(
+                "a run is over one place", hint="Give one of --repo, --workspace and --source."
+            )
+        if self.in_place and self.repo is None:
+            raise UsageError("--in-place needs a directory", hint="Name it with --repo.")
+        if self.model is not None and self.script is not None:
+            raise UsageError("a run has one model", hint="Give either --model or --script.")
+        if [self.apply, self.patch is not None, self.branch is not None].count(True) > 1:
+            raise UsageError("one way at a time", hint="Give one of --apply, --patch and --branch.")
+        if self.source is not None and (self.apply or self.branch or self.resume or self.yes):
+            raise UsageError(
+                "a copy in memory is gone with its run", hint="Use --repo, or take a --patch."
+            )
+        if self.in_place and self.apply:
+            raise UsageError("in place there is nothing to apply", hint="Leave out --apply.")
+        if self.resume and (self.task or self.script):
+            raise UsageError("a resumed run has its task", hint="Give --resume without one.")
+        if self.sandbox is not None and self.sandbox not in _SANDBOXES:
+            raise UsageError(
+                f"there is no sandbox {self.sandbox!r}", hint="Use podman, asteval or none."
+            )
+        if self.has_sandbox and (self.in_place or self.source is not None):
+            raise UsageError("code runs over a workspace's own copy alone", hint=_NO_SANDBOX)
+        if (self.apply or self.branch) and not self.yes and not environment.stdin_is_terminal:
+            raise UsageError("nobody is there to be asked", hint="Add --yes to apply unasked.")
+
+    @property
+    def has_sandbox(self) -> bool:
+        return self.sandbox not in (None, "none")
+
+
+def run(
+    context: typer.Context,
+    task: Annotated[str, typer.Argument(help="What is to be done, in your words.")] = "",
+    repo: Annotated[
+        Path | None, typer.Option(help="The directory to work on a copy of, as a new workspace.")
+    ] = None,
+    workspace: Annotated[
+        str | None, typer.Option(help="A workspace to work in; every call joins its history.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="A directory to work on a copy of, in memory.")
+    ] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Work in the directory of --repo itself.")
+    ] = False,
+    model: Annotated[
+        str | None, typer.Option(help=f"PROVIDER:NAME of the model; or set {MODEL_VARIABLE}.")
+    ] = None,
+    script: Annotated[
+        Path | None, typer.Option(help="Play these turns, JSON lines, instead of a model's.")
+    ] = None,
+    sandbox: Annotated[
+        str | None, typer.Option(help="Where code may run: podman, asteval, or none (default).")
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Bring the changes back to the directory.")
+    ] = False,
+    patch: Annotated[Path | None, typer.Option(help="Write the changes here as a patch.")] = None,
+    branch: Annotated[
+        str | None, typer.Option(help="Make this new branch in the directory's repository.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="End the run when it has taken so many tokens.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="End the run after this time: 90s, 30m, 1h30m.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the last run, which was interrupted.")
+    ] = False,
+    record: Annotated[Path | None, typer.Option(help="Write the turns here, for --script.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Let a model work on a task, or play a script; then look at what changed, and apply it.
+
+    Every call is a transaction and one entry of the workspace's history. Nothing leaves the
+    workspace before you say so.
+    """
+    environment: Environment = context.obj
+    options = _Options(
+        task=task,
+        repo=repo,
+        workspace=workspace,
+        source=source,
+        in_place=in_place,
+        model=model,
+        script=script,
+        sandbox=sandbox,
+        apply=apply,
+        patch=patch,
+        branch=branch,
+        budget=Budget(max_total_tokens=max_tokens),
+        deadline_s=None if deadline is None else _seconds(deadline),
+        yes=yes,
+        resume=resume,
+        record=record,
+    )
+    options.check(environment)
+    from wink_workspace.telemetry import export_spans
+
+    with ExitStack() as opened:
+        opened.callback(export_spans(environment.variables))
+        _work(environment, options, opened, json=json)
+
+
+def _seconds(text: str) -> float:
+    """A time such as ``1h30m``, in seconds."""
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
+    seconds = 0
+    if match is not None:
+        hours, minutes, rest = (int(part or 0) for part in match.groups())
+        seconds = hours * 3600 + minutes * 60 + rest
+    if not seconds:
+        raise UsageError(f"{text!r} is no length of time", hint="Such as 90s, 30m or 1h30m.")
+    return seconds
+
+
+def _work(environment: Environment, options: _Options, opened: ExitStack, *, json: bool) -> None:
+    """The run from its beginning to what becomes of its changes."""
+    from .following import Follower
+    from .handing_over import hand_over
+
+    out, err = consoles(environment)
+    follower = Follower(
+        err,
+        live=environment.shows_progress and not json,
+        redact=environment.redactor(),
+    )
+    begun, adapter = _begin(environment, options, opened, follower.tell)
+    tracker = BudgetTracker(options.budget)
+    tracker.record(begun.usage)
+    place = begun.place
+    if place is not None:
+        _introduce(err, place, begun.name)
+    newest_changes = None if place is None else (lambda: place.changes_of(place.head))
+    try:
+        report = begun.run.evaluate(
+            adapter,
+            display=lambda: follower.following(begun.run.session, newest_changes),
+            deadline=None if options.deadline_s is None else Deadline.after(options.deadline_s),
+            budget_tracker=tracker,
+            conversation=begun.conversation,
+        )
+    except (PromptEvaluationError, KeyboardInterrupt):
+        if place is not None:
+            err.print(
+                f"go on with: wink-workspace run --workspace {begun.name} --resume", markup=False
+            )
+        raise
+    finally:
+        _tell_tokens(err, tracker.used)
+    if options.patch is not None:
+        from .running import write_patch
+
+        write_patch(options.patch, report.patch)
+    if json:
+        from wink_workspace import serde
+
+        summary = _summary(report, options.patch, tracker.used)
+        out.print_json(serde.dump_json({**summary, "workspace": begun.name or None}))
+    else:
+        _print_report(out, report, options.patch)
+    if place is not None and not options.in_place:
+        hand_over(
+            place,
+            report,
+            environment,
+            begun.name,
+            to_source=options.apply or (options.yes and not (options.patch or options.branch)),
+            branch=options.branch,
+            asks=not options.yes and options.patch is None and not json,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """A run that is ready; ``place`` is ``None`` for one in memory."""
+
+    run: Run
+    place: Workspace | None = None
+    name: str = ""
+    record: RecordedRun | None = None
+    conversation: tuple[Message, ...] = ()
+    usage: TokenUsage = TokenUsage()  # noqa: RUF009 - frozen, so it may be shared
+
+
+def _begin(
+    environment: Environment,
+    options: _Options,
+    opened: ExitStack,
+    tell: Callable[[ModelEvent], None],
+) -> tuple[_Begun, ProviderAdapter[None]]:
+    """The run, and what takes its turns; nothing is copied before it is known who does."""
+
+    def adapter(recorded_model: str = "") -> ProviderAdapter[None]:
+        return _adapter(environment, options, recorded_model, opened, tell)
+
+    if options.resume:
+        begun = _over_workspace(environment, options, opened)
+        model = "" if begun.record is None else begun.record.about.model
+        return begun, _recorded_adapter(adapter(model), options, begun)
+    taking_turns = adapter()
+    if options.source is not None:
+        from .running import Run
+
+        begun = _Begun(run=Run.over_copy(options.source, task=options.task))
+    else:
+        begun = _over_workspace(environment, options, opened)
+    return begun, _recorded_adapter(taking_turns, options, begun)
+
+
+def _over_workspace(environment: Environment, options: _Options, opened: ExitStack) -> _Begun:
+    from .running import Run, SandboxChoice
+
+    place, name = _place(environment, options, opened)
+    if options.has_sandbox and place.info.mode == "in_place":
+        raise UsageError("code runs over a workspace's own copy alone", hint=_NO_SANDBOX)
+    record, conversation = _recorded(environment, options, place, name)
+    began = place.entry(record.about.after_entry)
+    run = Run(
+        place.files,
+        session=place.session,
+        task=record.about.task,
+        sandbox=SandboxChoice(record.about.sandbox),
+        resources=place.resources,
+        # In place, what others changed before is not the run's to show.
+        changes=place.changes if place.info.mode == "copy" else lambda: place.changes_since(began),
+    )
+    return _Begun(
+        run=run,
+        place=place,
+        name=name,
+        record=record,
+        conversation=conversation,
+        usage=record.usage,
+    )
+
+
+def _place(environment: Environment, options: _Options, opened: ExitStack) -> tuple[Workspace, str]:
+    """The workspace to work in, and what to call it."""
+    from wink_workspace.workspace import Workspace
+
+    if options.workspace is not None:
+        place = opened.enter_context(open_workspace(environment, options.workspace))
+        _, slash, fork = options.workspace.partition("/")
+        return place, place.info.id + slash + fork
+    repo = (options.repo or Path()).absolute()
+    if options.in_place:
+        name = workspace_in(environment, repo)
+        return opened.enter_context(open_workspace(environment, name)), name
+    if options.resume:
+        name = _interrupted_in(environment, repo)
+        return opened.enter_context(open_workspace(environment, name)), name
+    with waiting(environment, f"copying {repo}"):
+        place = opened.enter_context(Workspace.create(repo, storage=storage_of(environment)))
+    return place, place.info.id
+
+
+def _interrupted_in(environment: Environment, repo: Path) -> str:
+    """The newest workspace that is a copy of *repo* and whose last run did not end."""
+    from wink_workspace.workspace import RecordedRun
+
+    storage = storage_of(environment)
+    for info in storage.all():
+        if info.mode == "copy" and Path(info.source) == repo:
+            newest = RecordedRun.newest(storage.folder(info.id))
+            if newest is not None and not newest.is_finished:
+                return info.id
+    raise UsageError(
+        f"no run over {repo} was interrupted", hint="Name the workspace with --workspace."
+    )
+
+
+def _recorded(
+    environment: Environment, options: _Options, place: Workspace, name: str
+) -> tuple[RecordedRun, tuple[Message, ...]]:
+    """The record of the run, and what was said in it already."""
+    from wink_workspace.workspace import RecordedRun, RunAbout
+
+    which, line = line_of(name)
+    folder = storage_of(environment).folder(which).of_line(line)
+    if not options.resume:
+        about = RunAbout(
+            task=environment.redactor()(options.task),
+            model=_model_name(environment, options.model) if options.script is None else "",
+            sandbox=options.sandbox or "none",
+            after_entry=place.head.number,
+        )
+        return RecordedRun.begin(folder, about), ()
+    record = RecordedRun.newest(folder)
+    if record is None:
+        raise UsageError(f"{name} has no run to go on with", hint="Begin one with a task.")
+    record.drop_half_turn()
+    return record, record.conversation(place)
+
+
+def _model_name(environment: Environment, given: str | None) -> str:
+    name = given or environment.variables.get(MODEL_VARIABLE)
+    if not name:
+        raise UsageError(
+            "no model is named",
+            hint=f"Give --model PROVIDER:NAME, such as anthropic:NAME, or set {MODEL_VARIABLE}.",
+        )
+    return name
+
+
+def _adapter(
+    environment: Environment,
+    options: _Options,
+    recorded_model: str,
+    opened: ExitStack,
+    tell: Callable[[ModelEvent], None],
+) -> ProviderAdapter[None]:
+    """What takes the turns."""
+    settings: dict[str, Any] = {
+        "redact": environment.redactor(),
+        "traces_content": environment.variables.get(CONTENT_VARIABLE, "").lower() == "true",
+    }
+    if options.script is not None:
+        from wink_workspace.adapters import ScriptedAdapter, load_script
+
+        return ScriptedAdapter[None](load_script(options.script), **settings)
+    from wink_workspace.adapters.model import ModelAdapter
+
+    name = _model_name(environment, options.model or recorded_model)
+    return opened.enter_context(
+        ModelAdapter[None](name, environment=environment, on_event=tell, **settings)
+    )
+
+
+def _recorded_adapter(
+    adapter: ProviderAdapter[None], options: _Options, begun: _Begun
+) -> ProviderAdapter[None]:
+    """*adapter* with every turn written down."""
+    from wink_workspace.adapters import ScriptRecorder
+
+    if begun.record is not None:
+        adapter = ScriptRecorder(adapter, begun.record.script, append=True)
+    if options.record is not None:
+        adapter = ScriptRecorder(adapter, options.record)
+    return adapter
+
+
+def _introduce(err: Console, place: Workspace, name: str) -> None:
+    mode = place.info.mode.replace("_", " ")
+    err.print(f"workspace {name}: {mode} of {printable(place.info.source)}", markup=False)
+
+
+def _tell_tokens(err: Console, used: TokenUsage) -> None:
+    if used.total_tokens:
+        cached = f" ({used.cached_tokens:,} cached)" if used.cached_tokens else ""
+        err.print(f"tokens: {used.input_tokens:,} in{cached}, {used.output_tokens:,} out")
+
+
+def _summary(report: RunReport, patch: Path | None, used: TokenUsage) -> dict[str, object]:
+    return {
+        "answer": report.answer,
+        "calls": [
+            {
+                "id": call.call_id,
+                "tool": call.tool,
+                "success": call.success,
+                "outcome": call.outcome,
+                "duration_s": call.duration_s,
+                "text": call.text,
+            }
+            for call in report.calls
+        ],
+        "changed_paths": list(report.changed_paths),
+        "patch": report.patch if patch is None else str(patch),
+        "usage": used,
+    }
+
+
+def _print_report(out: Console, report: RunReport, patch: Path | None) -> None:
+    if patch is None:
+        print_diff(out, report.patch)
+    n_failed = sum(not call.success for call in report.calls)
+    out.print(
+        f"{len(report.calls)} calls, {n_failed} undone; {len(report.changed_paths)} paths changed"
+        + ("" if patch is None else f"; patch written to {patch}"),
+        markup=False,
+    )
+    out.print(printable(report.answer), markup=False)

@@ -1,0 +1,180 @@
+"""The runs of a workspace: what each was asked, and the turns of its model.
+
+::
+
+    runs/<number>/
+        about.json      the task, the model, the sandbox, the entry after which it began
+        turns.jsonl     a script: every turn, on disk before its calls run
+
+Turns are here and answers in the ledger: a call and its answer belong to one commit, and only
+what was committed counts. The conversation of an interrupted run is put together from both.
+A turn that was half written when the process died was never acted on, so it is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from wink_workspace.adapters import (
+    AssistantMessage,
+    Message,
+    ModelTurn,
+    ToolMessage,
+    UserMessage,
+    load_script,
+)
+from wink_workspace.clock import TokenUsage
+from wink_workspace.errors import UsageError
+from wink_workspace.ledger import EntryKind
+from wink_workspace.runtime import ToolCall
+from wink_workspace.session import Outcome, ToolInvoked
+
+from .reading import ReadableHistory
+from .storage import WorkspaceFolder
+
+__all__ = ["RecordedRun", "RunAbout"]
+
+_VERSION: Final = 1
+
+_RESUMED: Final = (
+    "The run was interrupted here and goes on now. Files may have changed meanwhile: read again "
+    "what you rely on."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunAbout:
+    """What a run was begun with; ``after_entry`` is the newest entry there was then."""
+
+    task: str
+    model: str
+    sandbox: str
+    after_entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """One run in its folder."""
+
+    folder: Path
+    about: RunAbout
+
+    @classmethod
+    def begin(cls, place: WorkspaceFolder, about: RunAbout) -> Self:
+        """A new run of a workspace, or of a fork."""
+        number = max((int(path.name) for path in _folders(place)), default=0) + 1
+        folder = place.runs / str(number)
+        folder.mkdir(parents=True, mode=0o700)
+        run = cls(folder, about)
+        run.script.touch()
+        fields = {**asdict(about), "version": _VERSION}
+        temporary = folder / "about.json.new"
+        temporary.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+        temporary.rename(folder / "about.json")  # without it this is no run
+        return run
+
+    @classmethod
+    def newest(cls, place: WorkspaceFolder) -> Self | None:
+        """The last run that was begun; ``None`` if there is none."""
+        for folder in _folders(place):
+            try:
+                fields: dict[str, Any] = json.loads((folder / "about.json").read_bytes())
+                if fields.pop("version") == _VERSION:
+                    return cls(folder, RunAbout(**fields))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue  # its making was interrupted
+        return None
+
+    @property
+    def script(self) -> Path:
+        """Its turns; ``ScriptRecorder`` writes it."""
+        return self.folder / "turns.jsonl"
+
+    def turns(self) -> tuple[ModelTurn, ...]:
+        """The turns taken so far.
+
+        Raises:
+            ScriptError: If they cannot be read.
+        """
+        return load_script(self.script)
+
+    def drop_half_turn(self) -> None:
+        """Cut off what was being written when the process died."""
+        content = self.script.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            self.script.write_bytes(whole)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the model has given its last answer."""
+        turns = self.turns()
+        return bool(turns) and not turns[-1].tool_calls
+
+    @property
+    def usage(self) -> TokenUsage:
+        """The tokens spent so far."""
+        return sum((turn.usage for turn in self.turns()), TokenUsage())
+
+    def conversation(self, history: ReadableHistory) -> tuple[Message, ...]:
+        """What was said so far, to go on from there.
+
+        A call of the last turn that has no answer, or whose answer is that it was interrupted,
+        is left open: all that it did was undone, so it can be made again.
+
+        Raises:
+            UsageError: If the run is finished.
+            ScriptError: If its turns cannot be read.
+        """
+        if self.is_finished:
+            raise UsageError("the run is finished", hint="Begin another one with a task.")
+        answers, turns = self._answers(history), self.turns()
+        said: list[Message] = []
+        is_open = False
+        for number, turn in enumerate(turns, start=1):
+            said.append(AssistantMessage(turn.text, turn.tool_calls))
+            for call in turn.tool_calls:
+                answer = answers[call.id].popleft() if answers[call.id] else None
+                is_open = answer is None and number == len(turns)
+                if is_open:
+                    break
+                said.append(_answer(call, answer))
+        if said and not is_open:
+            said.append(UserMessage(_RESUMED))
+        return tuple(said)
+
+    def _answers(self, history: ReadableHistory) -> dict[str, deque[ToolInvoked]]:
+        """The records of calls that were not interrupted, in order; an id may come twice."""
+        answers: defaultdict[str, deque[ToolInvoked]] = defaultdict(deque)
+        for entry in history.log():
+            if entry.number <= self.about.after_entry:
+                break
+            if entry.kind is EntryKind.CALL:
+                event = history.record(entry).event
+                if isinstance(event, ToolInvoked) and not _was_interrupted(event):
+                    answers[event.call_id].appendleft(event)
+        return answers
+
+
+def _answer(call: ToolCall, event: ToolInvoked | None) -> ToolMessage:
+    if event is None:  # the retention's doing: later calls were answered, so this one was, too
+        return ToolMessage(call.id, call.name, "(The answer is no longer kept.)", success=True)
+    return ToolMessage(call.id, call.name, event.text, event.success)
+
+
+def _was_interrupted(event: ToolInvoked) -> bool:
+    """Whether the call ended with its process, or by Ctrl-C."""
+    last_line = (event.error or "").rstrip().rpartition("\n")[2]
+    return event.outcome is Outcome.UNKNOWN or last_line.startswith("KeyboardInterrupt")
+
+
+def _folders(place: WorkspaceFolder) -> Iterator[Path]:
+    """The folders of all runs, newest first."""
+    found = place.runs.iterdir() if place.runs.is_dir() else ()
+    numbered = [path for path in found if path.name.isdecimal()]
+    return iter(sorted(numbered, key=lambda path: int(path.name), reverse=True))
