@@ -19,11 +19,11 @@ from wink_workspace.session import Outcome
 
 
 class Server:
-    """The process that runs and kills."""
+    """The process that runs and kills; *script* is one beside this file."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: str = "kill_server.py") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("kill_server.py"))],
+            [sys.executable, str(Path(__file__).with_name(script))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -167,14 +167,14 @@ def work_branch(directory: Path, killer: Killer) -> None:
         workspace.apply("branch", branch="made")
 
 
-def serve(request: dict[str, Any]) -> int:
+def serve(request: dict[str, Any], works: dict[str, Any]) -> int:
     kill = request["kill"]
     killer = Killer(*kill) if isinstance(kill, list) else Killer()
     child = os.fork()
     if child == 0:
         try:
             let_see_system_calls(killer)
-            globals()[f"work_{request['work']}"](Path(request["directory"]), killer)
+            works[f"work_{request['work']}"](Path(request["directory"]), killer)
         except BaseException:  # noqa: BLE001 - a forked child must not go on with its parent's work
             traceback.print_exc()
             os._exit(1)
@@ -198,4 +198,4 @@ if __name__ == "__main__":
     os.umask(0o022)  # a directory that is just made has no other mode before it has its own
     warm_up()
     for line in sys.stdin:
-        print(serve(json.loads(line)), flush=True)
+        print(serve(json.loads(line), globals()), flush=True)

@@ -1,0 +1,264 @@
+"""``kill -9`` in place: what the call did is gone, and what people did before the next opening stays.
+
+A run that is not killed writes down every file after each call, once. After each kill somebody
+edits two files, one that calls write and one that they do not. Once opened, every other file must
+be as it was after the last call that was written down or after the next, the two as they were
+edited, the repository untouched, and nothing left unfinished.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_place_kill_server import FILES, state_of
+from in_place_rig import begun, files_of, fingerprint_of, repository, source_of, unfinished_in
+from kill_rig import Server
+from workspace_rig import assert_fsck_clean, calls, folder, reopened, storage
+
+from wink_workspace.ledger import EntryKind, Ledger
+from wink_workspace.session import ExternalChange, Outcome
+
+POINTS = (
+    "mark-written",
+    "mark-in-place",
+    "effect-planned",
+    "effect-under-way",
+    "effect-done",
+    "trees-written",
+    "commit-written",
+    "ref-locked",
+    "ref-moved",
+    "mark-removed",
+)
+EDITED = {"a.txt": b"by hand\n", "mine.txt": b"by hand, too\n"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A workspace to copy, what to do in it, and its states by entry number."""
+
+    template: Path
+    work: str
+    states: dict[int, dict[str, Any]]
+    passed: dict[str, int]
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server("in_place_kill_server.py")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def mixed(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    template = tmp_path_factory.mktemp("mixed")
+    repository(template, FILES)
+    begun(template).close()
+    return staged(server, template, "calls")
+
+
+@pytest.fixture(scope="module")
+def undoing(server: Server, mixed: Stage, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    template = copied(mixed.template, tmp_path_factory.mktemp("undo") / "template")
+    assert server.run(template, "calls") == 0
+    (template / "oracle").unlink()
+    return staged(server, template, "undo")
+
+
+def staged(server: Server, template: Path, work: str) -> Stage:
+    """Do the work once without a kill."""
+    reference = copied(template, template.with_name(template.name + "-reference"))
+    with reopened(reference) as workspace, calls(workspace):
+        first = {next(workspace.log()).number: state_of(workspace, reference)}
+    started = time.perf_counter()
+    assert server.run(reference, work) == 0
+    seconds = time.perf_counter() - started
+    passed = json.loads((reference / "passed").read_text())
+    return Stage(template, work, first | oracle(reference), passed, seconds)
+
+
+def oracle(directory: Path) -> dict[int, dict[str, Any]]:
+    """The states that were written down, by entry number."""
+    path = directory / "oracle"
+    noted = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {state.pop("number"): state for state in noted}
+
+
+def copied(template: Path, target: Path) -> Path:
+    """A copy of a workspace and the directory that it is in."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(template, target, symlinks=True)
+    about = next((target / "state").glob("workspaces/*/about.json"))
+    fields = json.loads(about.read_bytes())
+    fields |= {"source": str(source_of(target)), "inode": source_of(target).stat().st_ino}
+    about.write_text(json.dumps(fields))
+    return target
+
+
+def but_edited(state: dict[str, Any]) -> dict[str, Any]:
+    files = {path: at for path, at in state["files"].items() if path not in EDITED}
+    return {**state, "files": files}
+
+
+def assert_recovers(directory: Path, stage: Stage) -> None:
+    """See the module."""
+    source = source_of(directory)
+    own = fingerprint_of(source / ".git")
+    for name, content in EDITED.items():
+        (source / name).write_bytes(content)
+    interrupted = files_of(directory)
+    last = max(oracle(directory), default=min(stage.states))
+    with reopened(directory) as workspace, calls(workspace) as call:
+        (head,) = workspace.log(limit=1)
+        state = state_of(workspace, directory)
+        if head.outcome is Outcome.UNKNOWN:
+            expected = stage.states[head.number - 1]
+            assert head.number in (last + 1, last + 2)
+        else:
+            expected = stage.states[head.number]
+            assert head.number in (last, last + 1)
+        assert but_edited(state) == but_edited(expected)
+        recovered = files_of(directory)
+        for name, content in EDITED.items():
+            assert recovered[name.encode()][2] == content
+        call("ls")
+        external = workspace.session[ExternalChange].latest()
+        assert external is not None
+        assert external.paths == tuple(EDITED)
+        assert [entry.kind for entry in workspace.log(limit=2)][1] is EntryKind.EXTERNAL
+    if recovered != interrupted:
+        with Ledger(folder(directory).ledger) as ledger:
+            assert "interrupted" in [kept.reason for kept in ledger.discarded()]
+    assert unfinished_in(source) == []
+    assert files_of(directory) == recovered
+    assert fingerprint_of(source / ".git") == own
+    assert_fsck_clean(folder(directory).ledger)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_calls_killed_at_a_step_leave_a_completed_state_and_the_edits(
+    server: Server, mixed: Stage, tmp_path: Path, point: str
+) -> None:
+    passed = mixed.passed[point]
+    for nth in {1, passed // 2, passed}:
+        directory = copied(mixed.template, tmp_path / "killed")
+        assert server.run(directory, "calls", [point, nth]) == signal.SIGKILL
+        assert_recovers(directory, mixed)
+
+
+def test_call_killed_between_its_changes_is_undone_and_its_record_says_what_was(
+    server: Server, mixed: Stage, tmp_path: Path
+) -> None:
+    for nth in (1, 2, 3):
+        directory = copied(mixed.template, tmp_path / "killed")
+        assert server.run(directory, "calls", ["spoil", nth]) == signal.SIGKILL
+        assert_recovers(directory, mixed)
+        with reopened(directory) as workspace:
+            entry = next(entry for entry in workspace.log() if entry.tool == "spoil")
+            message = workspace.record(entry).event.message
+        assert "was undone" in message
+        assert "left as somebody else changed them: a.txt" in message
+
+
+@pytest.mark.parametrize("work", ["calls", "undo"])
+def test_work_killed_before_a_system_call_leaves_a_completed_state_and_the_edits(
+    server: Server, mixed: Stage, undoing: Stage, tmp_path: Path, work: str
+) -> None:
+    stage = mixed if work == "calls" else undoing
+    chosen = random.Random(3)
+    for nth in sorted(chosen.sample(range(1, stage.passed["system-call"]), 5)):
+        directory = copied(stage.template, tmp_path / "killed")
+        assert server.run(directory, work, ["system-call", nth]) == signal.SIGKILL
+        assert_recovers(directory, stage)
+
+
+def killed_at_random(
+    server: Server, stage: Stage, directory: Path, *, times: int, seed: int
+) -> None:
+    chosen = random.Random(seed)
+    for _ in range(times):
+        copied(stage.template, directory)
+        server.run(directory, stage.work, chosen.uniform(0.0, stage.seconds))
+        assert_recovers(directory, stage)
+
+
+def test_calls_killed_at_random_leave_a_completed_state_and_the_edits(
+    server: Server, mixed: Stage, tmp_path: Path
+) -> None:
+    killed_at_random(server, mixed, tmp_path / "killed", times=6, seed=1)
+
+
+@pytest.mark.soak
+def test_calls_killed_at_1000_instants_leave_a_completed_state_and_the_edits(
+    server: Server, mixed: Stage, tmp_path: Path
+) -> None:
+    killed_at_random(server, mixed, tmp_path / "killed", times=1_000, seed=2)
+
+
+def test_undo_killed_at_any_step_leaves_a_completed_state_and_the_edits(
+    server: Server, undoing: Stage, tmp_path: Path
+) -> None:
+    for point in (each for each in POINTS if each.startswith(("effect", "ref"))):
+        for nth in {undoing.passed[point] // 2, undoing.passed[point]}:
+            directory = copied(undoing.template, tmp_path / "killed")
+            assert server.run(directory, "undo", [point, nth]) == signal.SIGKILL
+            assert_recovers(directory, undoing)
+
+
+def test_recovery_that_is_killed_too_is_repeated_and_ends_the_same(
+    server: Server, mixed: Stage, tmp_path: Path
+) -> None:
+    interrupted = copied(mixed.template, tmp_path / "interrupted")
+    assert server.run(interrupted, "calls", ["spoil", 2]) == signal.SIGKILL
+    complete = copied(interrupted, tmp_path / "complete")
+    assert server.run(complete, "open") == 0
+    passed = json.loads((complete / "passed").read_text())
+    assert passed["effect-done"] > 5
+    for point in POINTS:
+        for nth in {passed.get(point, 0) // 2, passed.get(point, 0)} - {0}:
+            directory = copied(interrupted, tmp_path / "killed")
+            assert server.run(directory, "open", [point, nth]) in (signal.SIGKILL, 0)
+            assert_recovers(directory, mixed)
+
+
+def test_unfinished_file_of_a_write_outside_of_any_call_goes_at_the_next_opening(
+    server: Server, mixed: Stage, tmp_path: Path
+) -> None:
+    """There is no mark then; what was written stays or was not written."""
+    directory = copied(mixed.template, tmp_path / "killed")
+    source = source_of(directory)
+    code = (
+        "import os, sys\n"
+        "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
+        "from pathlib import Path\n"
+        "storage = WorkspaceStorage(sys.argv[1])\n"
+        "(info,) = storage.all()\n"
+        "def kill(point):\n"
+        "    if point == 'effect-under-way': os.kill(os.getpid(), 9)\n"
+        "place = Workspace(storage.folder(info.id), kill_points=kill)\n"
+        "place.files.write_text('mine.txt', 'whole')\n"
+    )
+    import subprocess
+    import sys
+
+    subprocess.run([sys.executable, "-c", code, str(directory / "state")], check=False)
+    assert len(unfinished_in(source)) == 1
+    assert list(storage(directory).all())
+    with reopened(directory) as workspace, calls(workspace) as call:
+        assert unfinished_in(source) == []
+        assert (source / "mine.txt").read_bytes() == b"whole"
+        call("ls")
+        external = workspace.session[ExternalChange].latest()
+        assert external is not None
+        assert external.paths == ("mine.txt",)
