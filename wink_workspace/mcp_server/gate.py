@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -57,7 +57,7 @@ class GateRules:
 
     Attributes:
         token: What ``Authorization: Bearer`` has to carry; ``None`` lets everybody in.
-        hosts: The names that ``Host`` may hold, without a port.
+        hosts: The names that ``Host`` may hold, in lower case and without a port.
         origins: What ``Origin`` may hold, where there is one; of a name in *hosts* any port may
             be the origin, as a page of the same machine is.
         body_bytes: The most that a body may have.
@@ -257,8 +257,3 @@ def _name_of(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0].removeprefix("[").lower()
     return host.rpartition(":")[0].lower() if ":" in host else host.lower()
-
-
-def names_of(host: str, more: Sequence[str]) -> frozenset[str]:
-    """The names by which a server on *host* may be called: its own, and *more*."""
-    return frozenset(_name_of(name) for name in (host, *more))

@@ -27,7 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wink_workspace.errors import UsageError, WinkError
 
-from .gate import PATH, Gate, GateRules, names_of
+from .gate import PATH, Gate, GateRules
 from .hosting import HostedWorkspace, WorkspaceHome
 from .offer import Offer
 from .server import Workspaces, make_server
@@ -93,7 +93,9 @@ class HttpOptions:
         own = _LOOPBACK_NAMES if self.is_loopback else ()
         return GateRules(
             token=self.token,
-            hosts=names_of(self.host, (*own, *self.allowed_hosts)),
+            hosts=frozenset(
+                name.strip("[]").lower() for name in (self.host, *own, *self.allowed_hosts)
+            ),
             origins=frozenset(self.allowed_origins),
             body_bytes=self.body_bytes,
             body_timeout_s=self.body_timeout_s,

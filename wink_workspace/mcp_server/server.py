@@ -195,10 +195,7 @@ class _Beats:
 
 @asynccontextmanager
 async def _progress(context: _Context, beats: _Beats, interval_s: float) -> AsyncGenerator[None]:
-    """Tell a client that asked for it of each sign of life, and of silence."""
-    if context.meta is None or context.meta.get("progress_token") is None:
-        yield
-        return
+    """Tell the client of each sign of life, and of silence; nobody hears who did not ask."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_tell, context, beats, interval_s)
         yield

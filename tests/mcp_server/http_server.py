@@ -1,0 +1,26 @@
+"""A server with options that the command does not have: ``python http_server.py SOURCE STATE JSON``."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from wink_workspace.mcp_server import HttpOptions, Offer, serve_http
+from wink_workspace.mcp_server.hosting import WorkspaceHome
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+
+
+def main() -> None:
+    source, state, options = sys.argv[1:]
+    storage = WorkspaceStorage(state)
+    home = WorkspaceHome(lambda: Workspace.create(source, storage=storage))
+    serve_http(
+        home,
+        Offer(operations=True),
+        HttpOptions(**json.loads(options)),
+        on_ready=lambda url: print("serving on", url, file=sys.stderr, flush=True),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""What a server on HTTP refuses, with which status, and that nothing has changed then."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mcp_rig import HttpServer, Rig, started
+from raw_http import INITIALIZE, RawClient, received
+
+TOKEN = "t0ken-that-must-not-show"
+BODY_BYTES = 200_000
+OPTIONS = {"token": TOKEN, "body_bytes": BODY_BYTES, "body_timeout_s": 0.4, "max_sessions": 2}
+
+pytestmark = pytest.mark.xdist_group("mcp refusals")  # they share one server
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Rig, HttpServer]]:
+    rig = Rig(tmp_path_factory.mktemp("refusals"))
+    script = Path(__file__).parent / "http_server.py"
+    state = rig.root / "state" / "wink-workspace"
+    command = [sys.executable, str(script), str(rig.source), str(state), json.dumps(OPTIONS)]
+    with started(command, rig.environment) as server:
+        yield rig, server
+        assert server.end() == 0
+    assert TOKEN not in server.said
+    assert "Traceback" not in server.said
+
+
+@pytest.fixture
+def client(shared: tuple[Rig, HttpServer]) -> Iterator[RawClient]:
+    """A client of a server at which nothing is to change."""
+    rig, server = shared
+    yield RawClient(server.port, TOKEN)
+    assert rig.workspaces() == []
+    assert rig.source_files() == rig.files
+
+
+def call(name: str, **arguments: object) -> dict[str, object]:
+    params = {"name": name, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
+
+
+WRITE = call("write_file", file_path="new", content="x")
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, "", "Bearer", "Bearer wrong", f"Bearer {TOKEN}x", f"Bearer x{TOKEN}", f"Basic {TOKEN}",
+     TOKEN, f"Bearer {TOKEN[:-1]}", "Bearer \u00e9"],
+)  # fmt: skip
+def test_request_without_the_token_is_unauthorized(
+    client: RawClient, authorization: str | None
+) -> None:
+    for body in (INITIALIZE, WRITE, b"no json"):
+        response = client.send(body, Authorization=authorization)
+        assert response.status == 401
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert TOKEN.encode() not in response.body
+    for method in ("GET", "DELETE", "PUT"):
+        assert client.send(method=method, Authorization=authorization).status == 401
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "https://127.0.0.1.evil.example", "null", "http://127.0.0.1@evil.example",
+     "file://", "", "http://evil.example:80/127.0.0.1", "http://[::2]"],
+)  # fmt: skip
+def test_request_of_a_foreign_page_is_forbidden(client: RawClient, origin: str) -> None:
+    assert client.send(INITIALIZE, Origin=origin).status == 403
+    assert client.send(WRITE, Origin=origin).status == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example"])
+def test_request_for_another_name_is_misdirected(client: RawClient, host: str) -> None:
+    assert client.send(INITIALIZE, Host=host).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "[::1]:99", "127.0.0.1"])
+def test_names_and_pages_of_this_machine_are_let_in(client: RawClient, host: str) -> None:
+    response = client.send(INITIALIZE, Host=host, Origin=f"http://{host}")
+    assert response.status == 200
+    gone = client.send(method="DELETE", Mcp_Session_Id=response.headers["mcp-session-id"])
+    assert gone.status in (200, 204)
+
+
+@pytest.mark.parametrize("name", ["Host", "Authorization", "Origin", "Mcp-Session-Id"])
+def test_header_that_comes_twice_is_refused(client: RawClient, name: str) -> None:
+    value = client.headers().get(name, "http://localhost")
+    twice = ((name, value), (name, value))
+    changes = {name.replace("-", "_"): None}
+    assert client.send(INITIALIZE, more_headers=twice, **changes).status == 400
+
+
+def test_other_paths_methods_and_content_are_refused(client: RawClient) -> None:
+    assert client.send(INITIALIZE, path="/").status == 404
+    assert client.send(INITIALIZE, path="/mcp/../x").status == 404
+    put = client.send(INITIALIZE, method="PUT")
+    assert (put.status, put.headers["allow"]) == (405, "POST, GET, DELETE")
+    assert client.send(method="OPTIONS").status == 405
+    assert client.send(INITIALIZE, Content_Type="text/plain").status == 415
+    assert client.send(INITIALIZE, Content_Type=None).status == 415
+    assert client.send(INITIALIZE, Accept="text/html").status == 406
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"no json", b"\xff\xfe", b"[" * 50_000, b"1" * 20_000, b'"text"', b"[]", b"{}",
+     b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', b'{"jsonrpc": "2.0", "id": {}, "method": "x"}',
+     b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": "\\ud800"}',
+     b'{"a":' * 20_000],
+)  # fmt: skip
+def test_malformed_message_is_a_bad_request(client: RawClient, body: bytes) -> None:
+    assert client.send(body).status == 400
+
+
+def test_request_outside_of_a_session_is_refused(client: RawClient) -> None:
+    assert client.send(WRITE).status == 400
+    assert client.send(WRITE, Mcp_Session_Id="0" * 32).status == 404
+    assert client.send(WRITE, Mcp_Session_Id="../../etc").status == 404
+    assert client.send(method="GET", Mcp_Session_Id="0" * 32).status == 404
+    assert client.send(method="DELETE", Mcp_Session_Id="0" * 32).status == 404
+
+
+@pytest.mark.parametrize("version", ["2026-07-28", "1999-01-01", "x"])
+def test_version_without_sessions_is_refused_with_those_that_have_them(
+    client: RawClient, version: str
+) -> None:
+    response = client.send(WRITE, MCP_Protocol_Version=version)
+    assert response.status == 400
+    message = response.message()
+    assert message["id"] == 7
+    assert message["error"]["code"] == -32022
+    assert "2025-11-25" in message["error"]["data"]["supported"]
+    assert client.send(b"{", MCP_Protocol_Version=version).message()["id"] is None
+    assert client.send(b"[1]", MCP_Protocol_Version=version).message()["id"] is None
+
+
+def test_oversized_request_is_refused_before_and_after_it_was_sent(client: RawClient) -> None:
+    assert client.send(b"", Content_Length=str(BODY_BYTES + 1)).status == 413
+    assert client.send(b"", Content_Length="9" * 400).status in (400, 413)
+    assert client.send(b"x" * (BODY_BYTES + 1)).status == 413
+    chunk = b"%x\r\n%s\r\n" % (50_000, b"x" * 50_000)  # so its size is not known before
+    response = client.send(chunk * 5, Content_Length=None, Transfer_Encoding="chunked")
+    assert response.status == 413
+
+
+def test_oversized_headers_are_refused(client: RawClient) -> None:
+    assert client.send(INITIALIZE, X_Long="x" * 200_000).status in (0, 400, 431)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [b"\0\1\2\3\r\n\r\n", b"POST\r\n\r\n", b"GET /mcp\r\n\r\n",
+     b"POST /mcp HTTP/1.1\r\n\r\n", b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+     b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+     b"POST /mcp HTTP/1.1\r\nHost : a\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"],
+)  # fmt: skip
+def test_malformed_request_is_a_bad_request(client: RawClient, request_bytes: bytes) -> None:
+    assert client.send_bytes(request_bytes).status == 400
+
+
+def test_body_that_comes_too_slowly_is_given_up(client: RawClient) -> None:
+    """Half of it, and then nothing; the connection is closed, too."""
+    assert client.send(b"{", Content_Length="1000", Connection="keep-alive").status == 408
+
+
+def test_body_that_trickles_is_given_up_though_bytes_keep_coming(client: RawClient) -> None:
+    head = "\r\n".join(f"{n}: {v}" for n, v in client.headers(Content_Length="100000").items())
+    with socket.create_connection(("127.0.0.1", client.port), 30.0) as connection:
+        connection.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n\r\n".encode())
+        connection.settimeout(0.05)
+        data = b""
+        while not data:
+            try:
+                connection.sendall(b"{")
+                data = connection.recv(65_536)
+            except TimeoutError:
+                continue
+        assert b" 408 " in data.split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-"])
+def test_headers_that_never_end_are_given_up(client: RawClient, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", client.port), 30.0) as connection:
+        connection.sendall(sent)
+        assert received(connection).status == 0
+
+
+def test_headers_of_a_second_request_that_never_end_are_given_up(client: RawClient) -> None:
+    head = "\r\n".join(f"{n}: {v}" for n, v in client.headers(Connection="keep-alive").items())
+    with socket.create_connection(("127.0.0.1", client.port), 30.0) as connection:
+        connection.sendall(f"GET /x HTTP/1.1\r\n{head}\r\n\r\n".encode())
+        assert b" 404 " in connection.recv(65_536)
+        connection.sendall(b"GET /x HTT")
+        assert received(connection).status == 0
+
+
+def test_truncated_body_reaches_nobody(client: RawClient) -> None:
+    request = json.dumps(INITIALIZE).encode()
+    lines = [f"{n}: {v}" for n, v in client.headers(Content_Length=str(len(request))).items()]
+    head = "\r\n".join(["POST /mcp HTTP/1.1", *lines]).encode() + b"\r\n\r\n"
+    response = client.send_bytes(head + request[:-5], then_end=True)
+    assert response.status in (0, 400, 408)
+    chunked = head.replace(b"Content-Length: %d" % len(request), b"Transfer-Encoding: chunked")
+    response = client.send_bytes(chunked + b"ffff\r\n" + request, then_end=True)
+    assert response.status in (0, 400, 408)
+
+
+def test_one_session_too_many_is_refused_and_there_is_room_when_one_has_gone(
+    client: RawClient,
+) -> None:
+    begun = [client.send(INITIALIZE) for _ in range(2)]
+    assert [response.status for response in begun] == [200, 200]
+    assert client.send(INITIALIZE).status == 503
+    sessions = [response.headers["mcp-session-id"] for response in begun]
+    assert client.send(method="DELETE", Mcp_Session_Id=sessions[0]).status in (200, 204)
+    begun.append(client.send(INITIALIZE))
+    assert begun[-1].status == 200
+    for session in (sessions[1], begun[-1].headers["mcp-session-id"]):
+        assert client.send(method="DELETE", Mcp_Session_Id=session).status in (200, 204)
+
+
+def test_token_is_in_no_log_no_answer_and_no_history(shared: tuple[Rig, HttpServer]) -> None:
+    rig, server = shared
+    client = RawClient(server.port, TOKEN)
+    begun = client.send(INITIALIZE)
+    session = {"Mcp_Session_Id": begun.headers["mcp-session-id"]}
+    assert client.send(WRITE, **session).message()["result"]["isError"] is False
+    client.send(call("write_file", file_path="../x", content="x"), **session)
+    (which,) = rig.workspaces()
+    folder = rig.storage.folder(which).path
+    assert all(
+        TOKEN.encode() not in path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    )
+    assert TOKEN not in repr(HttpServer) + begun.body.decode()
+    client.send(method="DELETE", **session)
+    from wink_workspace.workspace import Workspace, WorkspaceReader
+
+    with WorkspaceReader(rig.storage.folder(which)) as reader:
+        told = [str(reader.record(entry).data) for entry in reader.log()]
+        assert len(told) == 3
+        assert TOKEN not in "".join(told)
+    Workspace.delete(which, storage=rig.storage)

@@ -1,0 +1,392 @@
+"""Tools as a client sees them: what is listed, what a call gives, what it leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import jsonschema
+import pytest
+from mcp import Client
+from mcp_rig import WATCHDOG_S, Rig, run, text_of
+
+from wink_workspace.errors import UsageError
+from wink_workspace.filesystem import Filesystem
+from wink_workspace.mcp_server.hosting import HostedWorkspace, WorkspaceHome
+from wink_workspace.mcp_server.offer import Offer
+from wink_workspace.prompt import MarkdownSection, Tool, ToolContext, ToolResult
+from wink_workspace.session import Outcome, ToolInvoked
+
+FILES = {"app.py": "print('helo')\n", "lib/deep.py": "x = 1\n", "old.txt": "old\n"}
+
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("ls", {}),
+    ("read_file", {"file_path": "app.py"}),
+    ("read_file", {"file_path": "old.txt", "offset": None, "limit": None}),
+    ("grep", {"pattern": "x"}),
+    ("glob", {"pattern": "**/*.py"}),
+    ("edit_file", {"file_path": "app.py", "old_string": "helo", "new_string": "hello"}),
+    ("write_file", {"file_path": "new.txt", "content": "new\n"}),
+    ("apply_patch", {"patch": "*** Begin Patch\n*** Add File: p.txt\n+p\n*** End Patch\n"}),
+    ("mv", {"source": "old.txt", "destination": "moved.txt"}),
+    ("rm", {"path": "moved.txt"}),
+    ("planning_setup_plan", {"objective": "all", "initial_steps": ["one"]}),
+    ("planning_add_step", {"steps": ["two"]}),
+    ("planning_update_step", {"step_id": 1, "status": "done"}),
+    ("planning_read_plan", {}),
+    ("workspace_diff", {}),
+    ("workspace_diff", {"entry": 2}),
+    ("workspace_log", {"limit": 3}),
+    ("workspace_undo", {}),
+    ("workspace_apply", {}),
+]
+
+
+@pytest.fixture
+def rig(tmp_path: Any) -> Rig:
+    return Rig(tmp_path, dict(FILES))
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No parameters."""
+
+
+def section(handler: Any, result_type: Any = None, name: str = "act") -> MarkdownSection[None]:
+    def handle(params: Nothing, *, context: ToolContext) -> ToolResult[Any]:
+        return handler(context)
+
+    handle.__annotations__["return"] = ToolResult[result_type]
+    tool = Tool[Nothing, result_type](name=name, description="A test.", handler=handle)
+    return MarkdownSection[None](title=name, template="", tools=[tool])
+
+
+def write(context: ToolContext) -> None:
+    context.resources.get(Filesystem).write_text("trace", "left")
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_every_tool_gives_what_its_schemas_say(rig: Rig, mode: str) -> None:
+    async def test() -> None:
+        async with rig.client(mode=mode) as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            for name, arguments in CALLS:
+                tool = tools[name]
+                given = {key: value for key, value in arguments.items() if value is not None}
+                jsonschema.validate(given, tool.input_schema)
+                result = await client.call_tool(name, arguments)
+                assert not result.is_error, text_of(result)
+                jsonschema.validate(result.structured_content, tool.output_schema)
+            assert {name for name, _ in CALLS} == tools.keys()
+            for tool in tools.values():
+                jsonschema.Draft202012Validator.check_schema(tool.input_schema)
+                assert tool.input_schema["additionalProperties"] is False
+                assert tool.description
+                assert tool.title
+
+    run(test)
+
+
+def test_tools_that_say_they_only_read_change_no_file_and_the_others_do(rig: Rig) -> None:
+    async def test() -> None:
+        async with rig.client() as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+            for name, arguments in CALLS:
+                before = None if rig.workspace is None else rig.workspace.head
+                await client.call_tool(name, arguments)
+                hints = tools[name].annotations
+                assert hints is not None
+                assert hints.open_world_hint is False
+                if before is not None and hints.read_only_hint:
+                    assert hints.destructive_hint is False
+                    assert rig.workspace.head.files == before.files, name
+                    if not name.startswith("workspace_"):
+                        assert rig.workspace.head.outcome is Outcome.COMMITTED
+            only_read = {name for name, tool in tools.items() if tool.annotations.read_only_hint}
+            assert only_read == {
+                "ls", "read_file", "glob", "grep", "planning_read_plan", "workspace_diff",
+                "workspace_log",
+            }  # fmt: skip
+
+    run(test)
+
+
+def test_tool_of_unknown_parameters_gives_no_hint_but_that_its_world_is_closed(rig: Rig) -> None:
+    async def test() -> None:
+        async with rig.client(sections=[section(lambda _: ToolResult.ok(None))]) as client:
+            tool = (await client.list_tools()).tools[0]
+            assert tool.annotations.read_only_hint is None
+            assert tool.annotations.destructive_hint is None
+            assert tool.output_schema is None
+            result = await client.call_tool("act", {})
+            assert (result.structured_content, result.is_error) == (None, False)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("result_type", "value", "sent"),
+    [
+        (str, "text", {"result": "text"}),
+        (tuple[int, ...], (1, 2), {"result": [1, 2]}),
+        (dict[str, int], {"a": 1}, {"a": 1}),
+        (str, "odd \udcff name", {"result": "odd \\udcff name"}),
+        (dict[str, str], {"\udcfe": "\udcff"}, {"\\udcfe": "\\udcff"}),
+    ],
+)
+def test_values_that_are_no_objects_go_under_result(
+    rig: Rig, result_type: Any, value: Any, sent: Any
+) -> None:
+    async def test() -> None:
+        offered = section(lambda _: ToolResult.ok(value, "said"), result_type)
+        async with rig.client(sections=[offered]) as client:
+            result = await client.call_tool("act", {})
+            assert result.structured_content == sent
+            assert text_of(result).startswith("said")
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (lambda context: (write(context), ToolResult.error("it broke"))[1], "it broke"),
+        (lambda context: (write(context), 1 / 0)[1], "ZeroDivisionError"),
+        (lambda context: (write(context), context.adapter.evaluate(context.prompt,
+          session=context.session))[1], "there is none on this side"),
+    ],
+)  # fmt: skip
+def test_failed_call_is_an_error_result_and_leaves_no_trace(
+    rig: Rig, result: Any, said: str
+) -> None:
+    async def test() -> None:
+        async with rig.client(sections=[section(result)]) as client:
+            answer = await client.call_tool("act", {})
+            assert answer.is_error
+            assert said in text_of(answer)
+            assert answer.structured_content is None
+            assert not rig.workspace.files.exists("trace")
+            assert rig.workspace.head.outcome is Outcome.ROLLED_BACK
+
+    run(test)
+
+
+@pytest.mark.behaviour(15)
+def test_b15_unknown_tool_and_wrong_arguments_answer_the_model(rig: Rig) -> None:
+    async def test() -> None:
+        async with rig.client() as client:
+            unknown = await client.call_tool("raed_file", {"file_path": "app.py"})
+            assert unknown.is_error
+            assert "read_file" in text_of(unknown)
+            wrong = await client.call_tool("read_file", {"file_path": 3, "more": 1})
+            assert wrong.is_error
+            assert "file_path" in text_of(wrong)
+            assert "more" in text_of(wrong)
+            wrong = await client.call_tool("workspace_log", {"limit": "x"})
+            assert wrong.is_error
+            assert "limit" in text_of(wrong)
+            wrong = await client.call_tool("workspace_diff", {"entry": 99})
+            assert wrong.is_error
+            assert "changed nothing" in text_of(wrong)
+
+    run(test)
+
+
+def test_undo_with_nothing_to_undo_says_so(rig: Rig) -> None:
+    async def test() -> None:
+        async with rig.client() as client:
+            result = await client.call_tool("workspace_undo", {})
+            assert result.is_error
+            assert "nothing to undo" in text_of(result)
+
+    run(test)
+
+
+def test_apply_to_a_source_that_was_changed_meanwhile_changes_nothing(rig: Rig) -> None:
+    async def test() -> None:
+        async with rig.client() as client:
+            await client.call_tool("read_file", {"file_path": "app.py"})
+            await client.call_tool("write_file", {"file_path": "app.py", "content": "mine"})
+            (rig.source / "app.py").write_text("theirs")
+            result = await client.call_tool("workspace_apply", {})
+            assert result.is_error
+            assert (rig.source / "app.py").read_text() == "theirs"
+
+    run(test)
+
+
+def test_apply_can_make_a_branch(rig: Rig) -> None:
+    import subprocess
+
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run(
+            ["git", "-c", "user.name=t", "-c", "user.email=t@t", *command],
+            cwd=rig.source,
+            check=True,
+        )
+
+    async def test() -> None:
+        async with rig.client() as client:
+            await client.call_tool("write_file", {"file_path": "new", "content": "x"})
+            result = await client.call_tool("workspace_apply", {"branch": "work"})
+            assert "branch work" in text_of(result)
+            assert not (rig.source / "new").exists()
+
+    run(test)
+
+
+def test_workspace_that_cannot_be_opened_answers_and_the_next_call_tries_again(rig: Rig) -> None:
+    async def test() -> None:
+        async with rig.client() as client:
+            away = rig.source.rename(rig.root / "away")
+            result = await client.call_tool("ls", {})
+            assert result.is_error
+            assert "source" in text_of(result)
+            away.rename(rig.source)
+            assert not (await client.call_tool("ls", {})).is_error
+
+    run(test)
+
+
+# Time
+
+
+@contextmanager
+def released(*events: threading.Event) -> Iterator[None]:
+    """Let handlers go however the test ends."""
+    try:
+        yield
+    finally:
+        for event in events:
+            event.set()
+
+
+async def happens(event: threading.Event) -> None:
+    assert await anyio.to_thread.run_sync(event.wait, WATCHDOG_S)
+
+
+def test_call_that_is_cancelled_while_it_runs_leaves_no_trace(rig: Rig) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(context: ToolContext) -> ToolResult[None]:
+        write(context)
+        begun.set()
+        go_on.wait(WATCHDOG_S)
+        return ToolResult.ok(None)
+
+    async def test() -> None:
+        async with rig.client(sections=[section(slow)]) as client:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(client.call_tool, "act", {})
+                await happens(begun)
+                tasks.cancel_scope.cancel()
+            await client.list_tools()  # so the server has heard of it
+            go_on.set()
+            log = text_of(await client.call_tool("workspace_log", {}))
+            assert "rolled_back" in log, log
+            assert not rig.workspace.files.exists("trace")
+            assert not (await client.call_tool("act", {})).is_error, "the next one is not affected"
+            assert rig.workspace.files.exists("trace")
+
+    with released(go_on):
+        run(test)
+
+
+def test_call_that_is_cancelled_before_its_turn_never_begins(rig: Rig) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(context: ToolContext) -> ToolResult[None]:
+        begun.set()
+        go_on.wait(WATCHDOG_S)
+        return ToolResult.ok(None)
+
+    async def test() -> None:
+        never = section(lambda context: (write(context), ToolResult.ok(None))[1], name="never")
+        async with rig.client(sections=[section(slow), never]) as client:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(client.call_tool, "act", {})
+                await happens(begun)
+                async with anyio.create_task_group() as waiting:
+                    waiting.start_soon(client.call_tool, "never", {})
+                    waiting.start_soon(client.call_tool, "workspace_undo", {})
+                    await client.list_tools()
+                    waiting.cancel_scope.cancel()
+                await client.list_tools()
+                go_on.set()
+            listed = text_of(await client.call_tool("workspace_log", {}))
+            assert "never" not in listed
+            assert "act" in listed
+
+    with released(go_on):
+        run(test)
+
+
+def test_calls_of_one_client_run_one_after_the_other_in_their_order(rig: Rig) -> None:
+    async def test() -> None:
+        async with rig.client() as client:
+            async with anyio.create_task_group() as tasks:
+                for n in range(20):
+                    arguments = {"file_path": f"{n}.txt", "content": str(n)}
+                    tasks.start_soon(client.call_tool, "write_file", arguments)
+            entries = [entry for entry in rig.workspace.log() if entry.tool == "write_file"]
+            assert len(entries) == 20
+            records = rig.workspace.session[ToolInvoked].all()
+            assert [r.outcome for r in records] == [Outcome.COMMITTED] * 20
+
+    run(test)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_client_hears_of_signs_of_life_and_of_silence(rig: Rig, mode: str) -> None:
+    heard: list[float] = []
+    go_on = threading.Event()
+
+    def slow(context: ToolContext) -> ToolResult[None]:
+        context.beat()
+        go_on.wait(WATCHDOG_S)
+        return ToolResult.ok(None)
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(progress)
+        if len(heard) > 5:
+            go_on.set()
+
+    async def test() -> None:
+        tools = [section(slow)]
+        async with rig.client(sections=tools, mode=mode, progress_interval_s=0.01) as client:
+            await client.call_tool("act", {}, progress_callback=hear)
+            assert heard == sorted(set(heard)), "it only grows"
+            n = len(heard)
+            await client.call_tool("act", {})
+            assert len(heard) == n, "nobody asked for it"
+
+    with released(go_on):
+        run(test)
+
+
+def test_closed_workspace_refuses_and_closing_twice_is_one(rig: Rig) -> None:
+    offer = Offer()
+    hosted = HostedWorkspace(WorkspaceHome(lambda: pytest.fail("not needed")), offer)
+    first = hosted.close()
+    assert hosted.close() is first
+    first.result(WATCHDOG_S)
+    with pytest.raises(UsageError, match="is closed"):
+        hosted.call("ls", {}, cancelled=threading.Event())
+
+
+def test_instructions_are_the_words_of_the_sections(rig: Rig) -> None:
+    async def test() -> None:
+        async with rig.client() as client:
+            said = await instructions_of(client)
+            for words in ("workspace_apply", "read_file", "planning_setup_plan"):
+                assert words in said
+
+    run(test)
+
+
+async def instructions_of(client: Client) -> str:
+    return client.instructions or ""
