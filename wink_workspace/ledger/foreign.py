@@ -8,6 +8,7 @@ where HEAD has something else than what was imported (uncommitted work was impor
 HEAD moved), the two are merged three-way, and a path that cannot be is a ``ConflictError``.
 Rule 3: what git would not take from its user is left out, and said so: paths inside a
 ``.git`` or a submodule, names that git refuses, and ignored files that HEAD does not have.
+Which are ignored the repository alone says: the user's global ignore file has no influence.
 """
 
 from __future__ import annotations
