@@ -77,11 +77,14 @@ def ordinary_user(environment: Environment) -> OrdinaryUser:
 
 
 @pytest.fixture(scope="session")
-def published_server(service: PodmanService, python_image: str) -> Generator[PublishedServer]:
+def published_server(
+    engine_environment: Environment, python_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[PublishedServer]:
     """An HTTP server in a container, published on the loopback of this machine."""
     given = os.environ.get(PublishedServer.VARIABLE)
     if given:
         yield PublishedServer.parse(given)
         return
-    with published_server_in(python_image, service.socket_path) as server:
+    folder = tmp_path_factory.mktemp("server")
+    with published_server_in(python_image, engine_environment, folder) as server:
         yield server

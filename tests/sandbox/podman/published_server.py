@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import urllib.request
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+
+from wink_workspace.environment import Environment
 
 SECRET = "the server's answer"
 
@@ -38,9 +41,14 @@ class PublishedServer:
 
 
 @contextmanager
-def published_server_in(image: str, engine: Path) -> Generator[PublishedServer]:
+def published_server_in(
+    image: str, environment: Environment, folder: Path
+) -> Generator[PublishedServer]:
     """Serve from a container of *image* until the block ends."""
-    with pytest.MonkeyPatch.context() as patch:
+    with (
+        _engine(environment, folder / "engine.sock") as engine,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setenv("DOCKER_HOST", f"unix://{engine}")
         patch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
         patch.setenv("TESTCONTAINERS_CONNECTION_MODE", "docker_host")
@@ -61,6 +69,21 @@ def published_server_in(image: str, engine: Path) -> Generator[PublishedServer]:
         container.ports = {"8080/tcp": ("127.0.0.1", port)}
         with container:
             yield PublishedServer(port)
+
+
+@contextmanager
+def _engine(environment: Environment, path: Path) -> Generator[Path]:
+    """A service that stays until the block ends, however long nobody asks it anything."""
+    command = ["podman", "system", "service", "--time=0", f"unix://{path}"]
+    with subprocess.Popen(command, env=dict(environment.variables)) as process:
+        try:
+            while not path.exists():
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.02)
+                assert process.poll() is None, "the engine's service did not start"
+            yield path
+        finally:
+            process.terminate()
 
 
 def _free_port() -> int:

@@ -1,0 +1,209 @@
+"""Every known way out of the sandbox is tried, and leaves no trace on the host or in the files.
+
+The same attempts are made by root and, in ``test_podman_rootless``, by an ordinary user.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from escapes import ATTEMPTS, Attempt
+from published_server import SECRET, PublishedServer
+from support import tool
+from workspace.workspace_rig import assert_same, calls, picture
+
+from wink_workspace.errors import SandboxBrokenError
+from wink_workspace.sandbox import ExecRequest, ExecResult
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanService
+from wink_workspace.workspace import Workspace
+
+pytestmark = pytest.mark.xdist_group("podman-escapes")
+
+MIB = 1_048_576
+SMALL = PodmanConfig(
+    memory_bytes=192 * MIB,
+    n_processes=64,
+    tmp_bytes=16 * MIB,
+    file_bytes=64 * MIB,
+    workspace_bytes=128 * MIB,
+    workspace_entries=20_000,
+    most_output_bytes=4 * MIB,
+)
+
+
+class Cell:
+    """A workspace with a sandbox, and all around it that must stay as it is."""
+
+    def __init__(
+        self, folder: Path, server: PublishedServer, engine: Path, stack: ExitStack
+    ) -> None:
+        self.outside = folder / "outside"
+        self.outside.mkdir()
+        self.secret = self.outside / "secret"
+        self.secret.write_text("nobody inside reads this")
+        self.server = server
+        self.workspace = stack.enter_context(Workspace.temporary(_source(folder)))
+        self.files = self.workspace._folder.files
+        self.bystander = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+            )
+        )
+        self.datagrams = stack.enter_context(closing(_listener(socket.AF_INET, ("127.0.0.1", 0))))
+        name = f"wink-tests-{os.getpid()}"
+        stack.enter_context(closing(_listener(socket.AF_UNIX, f"\0{name}")))
+        self.variables = {
+            "SECRET": str(self.secret),
+            "SERVER": server.text,
+            "ABSTRACT": name,
+            "ENGINE": str(engine),
+            "HOST_PROCESS": str(self.bystander.pid),
+            "UDP": str(self.datagrams.getsockname()[1]),
+        }
+        self.call = stack.enter_context(calls(self.workspace, tool(self._try, name="attempt")))
+        self.attempt: Attempt
+        self.result: ExecResult | SandboxBrokenError | None = None
+
+    def _try(self, params: object, *, context: object) -> object:
+        """A call that fails whatever the attempt came to, so that its files are undone."""
+        request = ExecRequest(
+            argv=("python3", "-c", self.attempt.program),
+            env=self.variables,
+            timeout_s=self.attempt.timeout_s,
+        )
+        try:
+            self.result = self.workspace.sandbox(SMALL).run(request)
+        except SandboxBrokenError as error:
+            self.result = error
+        raise RuntimeError("to be undone")
+
+    @property
+    def bounds_memory(self) -> bool:
+        layers = self.workspace.sandbox(SMALL).report.layers
+        return next(layer.is_up for layer in layers if layer.name == "memory limit")
+
+    def make(self, attempt: Attempt) -> ExecResult | SandboxBrokenError:
+        self.attempt, self.result = attempt, None
+        outcome = self.call("attempt")
+        assert self.result is not None, outcome
+        return self.result
+
+    def processes(self) -> list[str]:
+        """What runs in the container beside its first process."""
+        note = self.workspace._folder.sandbox / "container.json"
+        first = re.search(r'"pid": (\d+)', note.read_text()) if note.exists() else None
+        return [] if first is None else _children(first[1])
+
+
+def _children(of: str) -> list[str]:
+    parents: dict[str, str] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text(errors="replace")
+            except OSError:
+                continue
+            parents[folder.name] = stat.rpartition(")")[2].split()[1]
+    return [pid for pid, parent in parents.items() if parent == of]
+
+
+def _source(folder: Path) -> Path:
+    source = folder / "source"
+    (source / "src").mkdir(parents=True)
+    (source / "src" / "app.py").write_text("print('hello')\n")
+    (source / "run.sh").write_text("#!/bin/sh\n")
+    (source / "run.sh").chmod(0o755)
+    (source / "ignored.log").write_text("x\n")
+    (source / ".gitignore").write_text("*.log\n")
+    subprocess.run(["git", "init", "-q", source], check=True)
+    return source
+
+
+def _listener(family: int, address: object) -> socket.socket:
+    listener = socket.socket(
+        family, socket.SOCK_DGRAM if family == socket.AF_INET else socket.SOCK_STREAM
+    )
+    listener.bind(address)
+    if family == socket.AF_UNIX:
+        listener.listen()
+    listener.setblocking(False)
+    return listener
+
+
+@pytest.fixture(scope="module")
+def cell(
+    tmp_path_factory: pytest.TempPathFactory,
+    published_server: PublishedServer,
+    service: PodmanService,
+) -> Generator[Cell]:
+    with ExitStack() as stack:
+        yield Cell(tmp_path_factory.mktemp("cell"), published_server, service.socket_path, stack)
+
+
+@pytest.mark.behaviour(60, 61, 64)
+@pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS.keys())
+def test_an_attempt_to_get_out_fails_and_leaves_no_trace(attempt: Attempt, cell: Cell) -> None:
+    if attempt.fills_memory and not cell.bounds_memory:
+        pytest.skip("no cgroup for memory here: the time limit alone ends it")
+    files, outside = picture(cell.files), picture(cell.outside)
+
+    result = cell.make(attempt)
+
+    _assert_stopped(attempt, result)
+    assert cell.processes() == []
+    assert_same(files, picture(cell.files))
+    assert cell.workspace.diff() == ""
+    assert_same(outside, picture(cell.outside))
+    assert cell.bystander.poll() is None
+    with pytest.raises(BlockingIOError):
+        cell.datagrams.recv(1)
+
+
+def _assert_stopped(attempt: Attempt, result: ExecResult | SandboxBrokenError) -> None:
+    if isinstance(result, SandboxBrokenError):
+        assert "broken" in attempt.ends, result
+        return
+    said = (result.stdout.head + result.stdout.tail).decode(errors="replace")
+    complained = (result.stderr.head + result.stderr.tail).decode(errors="replace")[-2_000:]
+    told = f"{result.exit_code=} {result.signal=} {result.stopped=} {result.timed_out=} {said[-2_000:]} {complained}"
+    assert "ESCAPED" not in said + complained, told
+    if result.timed_out:
+        assert "timed out" in attempt.ends, told
+    elif result.stopped:
+        assert "stopped" in attempt.ends, told
+    elif result.signal:
+        assert "killed" in attempt.ends, told
+    else:
+        assert "refused" in attempt.ends, told
+        assert re.search(rf"STOPPED ({attempt.by})\b", said), told
+
+
+def test_what_must_work_works_inside(cell: Cell) -> None:
+    """Attempts that are refused show something only where others are not."""
+    works = """
+        write("made", b"x", os.O_WRONLY | os.O_CREAT)
+        assert read("made") == b"x" and os.getuid() == 1000
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            connect(socket.AF_INET, server.getsockname())
+        child = os.fork() or os._exit(0)
+        os.waitpid(child, 0)
+        import threading
+        threads = [threading.Thread(target=time.sleep, args=(0.01,)) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        subprocess.run(["git", "init", "/tmp/repository"], check=True, capture_output=True)
+        raise Stopped("nothing")
+    """
+    _assert_stopped(Attempt("work", works, by="Stopped"), cell.make(Attempt("work", works)))
+
+
+def test_the_server_is_there_for_those_who_may_reach_it(published_server: PublishedServer) -> None:
+    assert published_server.answer().strip() == SECRET

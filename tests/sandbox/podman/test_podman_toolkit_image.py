@@ -1,0 +1,87 @@
+"""The image of the toolkit itself: built without network from wheels, and its command works in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from podman_machine import TREE, WATCHDOG_S
+
+from wink_workspace.environment import Environment
+
+pytestmark = pytest.mark.xdist_group("podman-toolkit")
+
+NAME = "localhost/wink-workspace/tests-toolkit:latest"
+
+
+def podman(environment: Environment, *arguments: str) -> str:
+    done = subprocess.run(
+        ["podman", *arguments],
+        env=dict(environment.variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG_S,
+    )
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
+    return done.stdout
+
+
+def wheels(folder: Path, python: str) -> None:
+    """What the toolkit needs for that Python, from wherever this machine's pip gets it."""
+    project = tomllib.loads((TREE / "pyproject.toml").read_text())
+    needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "--only-binary=:all:", f"--python-version={python}", f"--dest={folder}", *needed],
+        check=True,
+        timeout=WATCHDOG_S,
+    )
+
+
+@pytest.fixture(scope="module")
+def toolkit(
+    engine_environment: Environment, python_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[str]:
+    folder = tmp_path_factory.mktemp("wheels")
+    asked = "import sys; print('%d.%d' % sys.version_info[:2])"
+    run = ("run", "--rm", "--network=none", python_image, "python3", "-c", asked)
+    wheels(folder, podman(engine_environment, *run).strip())
+    podman(
+        engine_environment,
+        *("build", "--quiet", "--network=none", "--pull=never", "--layers=false"),
+        *(f"--build-arg=BASE={python_image}", f"--volume={folder}:/wheels:ro", f"--tag={NAME}"),
+        str(TREE),
+    )
+    yield NAME
+    podman(engine_environment, "rmi", "--force", NAME)
+
+
+def test_the_command_says_in_the_image_what_it_can_do(
+    toolkit: str, engine_environment: Environment
+) -> None:
+    said = podman(engine_environment, "run", "--rm", "--network=none", toolkit, "--help")
+    assert "doctor" in said
+    assert "demo" in said
+
+
+def test_the_demonstration_runs_in_the_image_and_says_that_there_is_no_engine(
+    toolkit: str, engine_environment: Environment
+) -> None:
+    said = podman(engine_environment, "run", "--rm", "--network=none", toolkit, "demo")
+    assert "applies to a fresh copy" in said
+    assert "Podman" in said
+
+
+def test_recipes_of_images_are_part_of_what_is_installed(
+    toolkit: str, engine_environment: Environment
+) -> None:
+    code = (
+        "from wink_workspace.sandbox.podman.images import recipe; print(recipe('python').packages)"
+    )
+    run = ("run", "--rm", "--network=none", "--entrypoint=python", toolkit, "-c", code)
+    assert "ripgrep" in podman(engine_environment, *run)
