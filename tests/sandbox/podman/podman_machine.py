@@ -85,6 +85,7 @@ class OrdinaryUser:
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "XDG_RUNTIME_DIR": str(self.runtime_dir),
             "LANG": "C.UTF-8",
+            "STORAGE_DRIVER": "overlay",  # some would take vfs, which copies the image each time
             "CI": os.environ.get("CI", ""),
         }
         return Environment(variables=variables, home=HOME)
