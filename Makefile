@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test images check bench soak matrix clean
 
 demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back, and recovers
-	$(BIN)/wink-workspace demo
+	$(BIN)/wink-workspace demo --build
 
 test: $(READY)  ## the test suite, with branch coverage
 	$(BIN)/coverage erase
@@ -34,7 +34,7 @@ soak: $(READY)  ## the long versions of the tests
 matrix:  ## the suite on every supported Python that is installed
 	scripts/matrix
 
-$(READY): pyproject.toml scripts/setup
+$(READY): pyproject.toml scripts/setup tests/mcp_server/node/package-lock.json
 	scripts/setup $(PYTHON) $(VENV)
 	touch $@
 
