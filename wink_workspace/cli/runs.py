@@ -22,12 +22,17 @@ def demo(
     patch: Annotated[Path, typer.Option(help="Where to write the resulting patch.")] = Path(
         "wink-demo.patch"
     ),
+    build: Annotated[
+        bool, typer.Option("--build", help="Build the sandbox's image if it is missing.")
+    ] = False,
 ) -> None:
     """Watch a scripted agent edit a real package, fail, be rolled back, and recover."""
     from .demo import play_demo
+    from .demo_sandbox import play_sandbox_demo
 
     out, _ = consoles(context.obj)
     play_demo(out, patch)
+    play_sandbox_demo(out, context.obj, build=build)
 
 
 def script(context: typer.Context, workspace: WorkspaceArgument) -> None:

@@ -120,6 +120,7 @@ class OrdinaryUser:
             env={
                 **self.environment().variables,
                 "PYTHONPATH": "/mnt/packages:/mnt/tree:/mnt/tree/tests",
+                "LD_LIBRARY_PATH": "/mnt/python/lib",  # an interpreter may be half a library
                 **(more or {}),
             },
             stdin=subprocess.DEVNULL,
