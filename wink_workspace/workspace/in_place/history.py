@@ -132,6 +132,7 @@ class InPlaceHistory:
 
     def snapshot(self) -> _Token:
         """The present state, other people's changes included."""
+        self._tree.remove_leftovers()
         for place in self._git.refresh():
             if self._tree.tracker is not None:
                 self._tree.tracker.note(WorkspacePath(place), below=True)
@@ -174,6 +175,8 @@ class InPlaceHistory:
     def accept(self) -> None:
         """Begin anew with the state of the last snapshot."""
         self._effects.begin(self._token.root)
+        for path in self._tree.leftovers:
+            self._effects.begin_file(path)
 
     def after_call(self) -> str:
         """What was there before the call, and what it did."""

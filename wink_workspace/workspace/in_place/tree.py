@@ -81,6 +81,7 @@ class InPlaceTree(DiskTree):
 
     Attributes:
         before_change: Called before anything else is done to change something.
+        leftovers: Temporary files that could not be removed, and the effects they are of.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class InPlaceTree(DiskTree):
     ) -> None:
         super().__init__(root, tracker=tracker, durable=durable, hidden=git)
         self.before_change: Callable[[], None] = lambda: None
+        self.leftovers: dict[WorkspacePath, Effect | None] = {}
         self._effects = effects
         self._store = store
         self._git = git
@@ -254,7 +256,11 @@ class InPlaceTree(DiskTree):
                     raise
                 self._kill_points(KillPoint.EFFECT_UNDER_WAY)
                 if aside:
-                    os.unlink(aside, dir_fd=new)
+                    self._let_go(
+                        comes[0],
+                        new,
+                        lambda: rename_to_free(destination.name, new, source.name, old),
+                    )
             self._sync_directory(new)
             self._sync_directory(old)
 
@@ -264,6 +270,13 @@ class InPlaceTree(DiskTree):
         """Give a file or a directory of ours its former permissions."""
         with telling(path), self._changing(path), self._parent(path) as directory:
             change_mode(path.name, directory, lambda _: mode)
+
+    def remove_leftovers(self) -> None:
+        """Try once more to remove what could not be removed; if it cannot, it is noted anew."""
+        for path, effect in [*self.leftovers.items()]:
+            with suppress(FilesystemError):
+                self.finish(path, effect, undo=False)
+                del self.leftovers[path]
 
     def finish(self, path: WorkspacePath, effect: Effect | None, *, undo: bool) -> None:
         """Settle a file that a dead process left unfinished, or set aside for *effect*.
@@ -349,7 +362,7 @@ class InPlaceTree(DiskTree):
             else:
                 self._set_aside(effect, directory)
                 self._kill_points(KillPoint.EFFECT_UNDER_WAY)
-                os.unlink(effect.temporary, dir_fd=directory)
+                self._let_go(effect, directory)
             self._sync_directory(directory)
 
     def _remove_directory(self, path: WorkspacePath, directory: int) -> None:
@@ -373,6 +386,18 @@ class InPlaceTree(DiskTree):
             rename_to_free(temporary, directory, name, directory)
             raise
 
+    def _let_go(
+        self, effect: Effect, directory: int, before_back: Callable[[], None] = lambda: None
+    ) -> None:
+        """Remove what was set aside; if that fails, it gets its name back, after *before_back*."""
+        try:
+            os.unlink(effect.temporary, dir_fd=directory)
+        except OSError:
+            self.leftovers[effect.path.parent / effect.temporary] = effect
+            before_back()
+            rename_to_free(effect.temporary, directory, effect.path.name, directory)
+            raise
+
     def _check_aside(self, effect: Effect) -> None:
         found = self.content(effect.path.parent / effect.temporary)
         if not same_content(found, effect.before):
@@ -391,6 +416,15 @@ class InPlaceTree(DiskTree):
     def begin_staging(self, path: WorkspacePath) -> str:
         """The name of a new file beside *path*."""
         return self._begin_file(path.parent)
+
+    def discard_staged(self, path: WorkspacePath, directory: int) -> None:
+        """Remove a file that is not to be finished, now or later."""
+        try:
+            os.unlink(path.name, dir_fd=directory)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            self.leftovers[path] = None
 
     def plan(self, effects: Sequence[Effect]) -> None:
         """Note what is about to be done."""
@@ -436,6 +470,8 @@ class _Staged(AbstractContextManager[tuple[str, int]]):
     """A new file beside a path, closed in the end and removed if the block raises."""
 
     def __init__(self, tree: InPlaceTree, path: WorkspacePath, directory: int) -> None:
+        self._tree = tree
+        self._beside = path
         self._directory = directory
         self._name = tree.begin_staging(path)
         self._file = os.open(self._name, _NEW, 0o600, dir_fd=directory)
@@ -451,8 +487,7 @@ class _Staged(AbstractContextManager[tuple[str, int]]):
     ) -> None:
         os.close(self._file)
         if error is not None:
-            with suppress(OSError):
-                os.unlink(self._name, dir_fd=self._directory)
+            self._tree.discard_staged(self._beside.parent / self._name, self._directory)
 
 
 class _Doing(AbstractContextManager[None]):
