@@ -118,11 +118,10 @@ class AstevalSandbox:
             SandboxBrokenError: If the child or the server broke the protocol.
         """
         message = self._message(request)
-        server = self._running()
         timeout_s = self.config.timeout_s
         if deadline is not None:
             timeout_s = min(timeout_s, deadline.remaining_s())
-        with _Child(server, self.config, self._clock, timeout_s) as child:
+        with self._child(timeout_s) as child:
             layers = child.ready_layers()
             self._check(layers)
             return _Conversation(
@@ -164,6 +163,18 @@ class AstevalSandbox:
             raise UsageError(
                 f"the code or the names cannot be sent: {error}", hint="Use what JSON can hold."
             ) from error
+
+    def _child(self, timeout_s: float) -> _Child:
+        """A child, of a second server if the first has died since it was last looked at."""
+        server = self._running()
+        try:
+            return _Child(server, self.config, self._clock, timeout_s)
+        except _ServerGoneError:
+            with self._lock:
+                if self._server is server:
+                    server.end()
+                    self._server = None
+        return _Child(self._running(), self.config, self._clock, timeout_s)
 
     def _running(self) -> ServerProcess:
         """The server, started and proved if there is none."""
@@ -514,6 +525,10 @@ class _Conversation:
         )
 
 
+class _ServerGoneError(SandboxBrokenError):
+    """The server died before it had handed out a child: no code was sent."""
+
+
 class _TooMuchOutput(Exception):  # noqa: N818 - an outcome, not a fault
     """The code printed more than it may."""
 
@@ -522,7 +537,7 @@ def _order(control: socket.socket, watch: socket.socket) -> None:
     try:
         socket.send_fds(control, [b"o"], [watch.fileno()])
     except OSError as error:
-        raise SandboxBrokenError(f"the asteval server has gone ({error})") from error
+        raise _ServerGoneError(f"the asteval server has gone ({error})") from error
 
 
 def _handed_out(watch: socket.socket) -> tuple[int, int]:
@@ -537,7 +552,9 @@ def _handed_out(watch: socket.socket) -> tuple[int, int]:
         return descriptors[0], descriptors[1]
     for descriptor in descriptors:  # there was no room for both
         os.close(descriptor)
-    reason = _object(data).get("failed") if data else "it has died, or descriptors have run out"
+    if not data:
+        raise _ServerGoneError("the asteval server has died, or has no room for descriptors")
+    reason = _object(data).get("failed", "descriptors have run out")
     raise SandboxBrokenError(f"the asteval server could not start a child: {reason}")
 
 

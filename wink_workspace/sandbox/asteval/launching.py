@@ -26,8 +26,10 @@ from .config import AstevalConfig
 
 __all__ = ["ServerProcess"]
 
+# asteval loads numpy where it finds it, so it must not find one that nobody has asked for
 _START: Final = (
     "import sys; n = int(sys.argv[1]); sys.path[:0] = sys.argv[2:2 + n];"
+    " sys.argv[-1] == 'numpy' or sys.modules.update(numpy=None, numpy_financial=None);"
     " from wink_workspace.sandbox.asteval.inside.server import main; main(sys.argv[2 + n:])"
 )
 _PACKAGES: Final = ("wink_workspace", "asteval", "landlock", "pyseccomp")

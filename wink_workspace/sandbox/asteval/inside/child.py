@@ -93,6 +93,7 @@ class _Output(io.TextIOBase):
 def answer_host(channel: Channel, layers: Sequence[Layer], interpreter: Interpreter) -> None:
     """Report the wall, and do what the host asks for: an evaluation, or a proof of the wall."""
     channel.send("ready", {"layers": [[layer.name, layer.is_up, layer.detail] for layer in layers]})
+    _rehearse(interpreter)
     request = channel.receive()
     if request.kind == "probe":
         probes = [[probe.name, probe.was_stopped, probe.detail] for probe in tried()]
@@ -105,6 +106,20 @@ def answer_host(channel: Channel, layers: Sequence[Layer], interpreter: Interpre
         reserve.close()
         fields = {"outcome": "memory"}
     channel.send("done", fields)
+
+
+def _rehearse(interpreter: Interpreter) -> None:
+    """Evaluate something small while nobody waits.
+
+    A forked process copies each page when it first writes to it, and counting references is
+    writing. That is most of what a short evaluation takes.
+    """
+    sys.setrecursionlimit(_RECURSION)
+    random.seed()  # all children begin with the server's state
+    tree = ast.parse("def f(x, y=1):\n    return [x + y for x in range(x)]\nf(2), f'{len([])}'")
+    value, _ = interpreter.evaluate(tree)
+    interpreter.whole.names.clear()
+    Frame.parse(encode_frame("done", as_fields(value, most_chars=100))[SIZES.size :], b"")
 
 
 class _Evaluation:
@@ -121,8 +136,6 @@ class _Evaluation:
         self._files = WorkspaceFiles(channel.ask)
         self._stdout = sys.stdout = _Output(channel, "stdout")
         sys.stderr = _Output(channel, "stderr")
-        sys.setrecursionlimit(_RECURSION)
-        random.seed()  # all children begin with the server's state
 
     def outcome(self) -> dict[str, object]:
         """The fields of the last frame."""

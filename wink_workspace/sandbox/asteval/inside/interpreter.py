@@ -26,7 +26,7 @@ import asteval.astutils  # pyright: ignore[reportMissingTypeStubs] - as above
 
 from .modules import Namespace
 
-__all__ = ["Interpreter", "Scope", "builtin_names"]
+__all__ = ["Function", "Interpreter", "Scope", "builtin_names", "numpy_names"]
 
 _Node = Any  # asteval's handlers take any node of ``ast``; a union of them all says no more
 _asteval: Any = asteval.Interpreter  # neither it nor its parts have types
@@ -134,6 +134,7 @@ class Function:
         self._closure = closure
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Bind the arguments as Python does, and run the body in a scope of its own."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -151,8 +152,15 @@ def builtin_names(*, use_numpy: bool) -> dict[str, Any]:
     kept = {name: value for name, value in table.items() if name not in _FILES_OF_NUMPY}
     python = cast("Mapping[str, Any]", _astutils.builtins)
     kept |= {name: python[name] for name in _ADDED_BUILTINS}
-    kept["type"] = _type_of
+    kept["type"] = _type_of  # asteval's gives a text, which no type is equal to
     return kept
+
+
+def numpy_names() -> Namespace:
+    """What there is of numpy as a module: what asteval offers of it, without files."""
+    table = cast("dict[str, Any]", _astutils.NUMPY_TABLE)
+    kept = {name: value for name, value in table.items() if name not in _FILES_OF_NUMPY}
+    return Namespace("numpy", kept)
 
 
 def _type_of(value: object, /) -> type:

@@ -35,7 +35,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.sandbox.walls import Layer
 
 from .child import Channel, answer_host, run_child
-from .interpreter import Interpreter, builtin_names
+from .interpreter import Interpreter, builtin_names, numpy_names
 from .modules import namespaces
 from .wall import Wall
 
@@ -243,7 +243,10 @@ def loaded_interpreter(*, use_numpy: bool) -> Interpreter:
     for name in _ENCODINGS:
         codecs.lookup(name)
     warnings.simplefilter("ignore")
-    return Interpreter(builtin_names(use_numpy=use_numpy), namespaces())
+    modules = namespaces()
+    if use_numpy:
+        modules["numpy"] = numpy_names()
+    return Interpreter(builtin_names(use_numpy=use_numpy), modules)
 
 
 def _n_threads() -> int:

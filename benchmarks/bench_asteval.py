@@ -1,0 +1,120 @@
+"""What walled Python costs, beside the same without a wall.
+
+Run by ``make bench``. Compare variants within one run only.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from wink_workspace.filesystem import MemoryFilesystem, parse_path
+from wink_workspace.sandbox.asteval import AstevalConfig, AstevalSandbox, EvaluationRequest
+
+ROUNDS = 200
+SIMPLE = EvaluationRequest(code="1+1")
+DEADLINE_S = 0.3
+HANGS = {
+    "loop": ("while True: pass", "asteval"),
+    "power": ("9 ** 9 ** 9", "python"),
+    "backtracking": ("import re\nre.match('(a|a)*$', 'a' * 60 + 'b')", "asteval"),
+    "sleep": ("import time\ntime.sleep(60)", "asteval"),
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[AstevalSandbox]:
+    made = AstevalSandbox()
+    assert made.report.layers
+    yield made
+    made.close()
+
+
+def bench_asteval_walled(benchmark, sandbox: AstevalSandbox) -> None:
+    """``1+1`` in a child of its own, one after the other."""
+    found = benchmark.pedantic(sandbox.evaluate, args=(SIMPLE,), rounds=ROUNDS, warmup_rounds=20)
+    benchmark.extra_info["n_processes_started_per_evaluation"] = 1
+    benchmark.extra_info["n_layers"] = sum(layer.is_up for layer in found.wall.layers)
+
+
+def bench_asteval_walled_python(benchmark, sandbox: AstevalSandbox) -> None:
+    """The same by Python itself behind the same wall."""
+    request = EvaluationRequest(code="1+1", interpreter="python")
+    benchmark.pedantic(sandbox.evaluate, args=(request,), rounds=ROUNDS, warmup_rounds=20)
+
+
+def bench_asteval_in_process(benchmark) -> None:
+    """asteval as it comes, in this process, with no wall at all."""
+    import asteval
+
+    interpreter = asteval.Interpreter(use_numpy=False)
+    benchmark.pedantic(interpreter, args=("1+1",), rounds=ROUNDS, warmup_rounds=20)
+
+
+def bench_asteval_in_process_new_each_time(benchmark) -> None:
+    """The same with an interpreter for each evaluation, so that none sees another's names."""
+    import asteval
+
+    benchmark.pedantic(
+        lambda: asteval.Interpreter(use_numpy=False)("1+1"), rounds=ROUNDS, warmup_rounds=20
+    )
+
+
+def bench_asteval_fresh_python(benchmark) -> None:
+    """``python -I -S -c 1+1``: a process, and no wall."""
+    command = [sys.executable, "-I", "-S", "-c", "print(1+1)"]
+    benchmark.pedantic(
+        lambda: subprocess.run(command, check=True, capture_output=True, env={}),
+        rounds=50,
+        warmup_rounds=3,
+    )
+
+
+def bench_asteval_monty(benchmark) -> None:
+    """pydantic-monty, if installed: a worker from its pool for each evaluation."""
+    monty = pytest.importorskip("pydantic_monty")
+    with monty.Monty() as pool:
+
+        def evaluate() -> None:
+            with pool.checkout() as session:
+                session.feed_run("1+1")
+
+        benchmark.pedantic(evaluate, rounds=ROUNDS, warmup_rounds=20)
+
+
+def bench_asteval_server_start(benchmark) -> None:
+    """From nothing to a proved wall: start, imports, every attempt on the wall, and the end."""
+
+    def start() -> None:
+        made = AstevalSandbox()
+        assert not made.report.holes
+        made.close()
+
+    benchmark.pedantic(start, rounds=10, warmup_rounds=1)
+
+
+def bench_asteval_thousand_file_reads(benchmark, sandbox: AstevalSandbox) -> None:
+    """1,000 reads of a small file through the pipe, in one evaluation."""
+    files = MemoryFilesystem({"a.txt": "hello\n" * 10})
+    request = EvaluationRequest(
+        code="n = 0\nfor _ in range(1000):\n    n += len(read_text('a.txt'))\nn",
+        reads=(parse_path("a.txt"),),
+    )
+    found = benchmark.pedantic(sandbox.evaluate, args=(request, files), rounds=10, warmup_rounds=1)
+    assert found.value.json == 60_000
+    benchmark.extra_info["n_file_calls"] = 1_000
+
+
+@pytest.mark.parametrize("hang", HANGS)
+def bench_asteval_killed(benchmark, hang: str) -> None:
+    """How long a hang takes from its beginning to being gone; its time is 300 ms."""
+    code, interpreter = HANGS[hang]
+    request = EvaluationRequest(code=code, interpreter=interpreter)
+    made = AstevalSandbox(AstevalConfig(timeout_s=DEADLINE_S))
+    found = benchmark.pedantic(made.evaluate, args=(request,), rounds=5, warmup_rounds=1)
+    assert found.outcome == "deadline"
+    benchmark.extra_info["deadline_us"] = DEADLINE_S * 1e6
+    made.close()
