@@ -8,6 +8,7 @@ which closes its connection.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -15,6 +16,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 __all__ = ["Connection"]
+
+_log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
@@ -34,15 +37,14 @@ class Connection:
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     def submit(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
-        """Run *work* on the thread."""
+        """Run *work* on the thread; raises what entering the resource raised."""
         with self._lock:
-            if self._thread is None:
-                self._started = Future()
-                self._thread = threading.Thread(
-                    target=self._run, name="wink-workspace-model", daemon=True
-                )
-                self._thread.start()
-            loop, _ = self._started.result()
+            try:
+                loop, _ = self._running()
+            except BaseException:
+                self._thread = None
+                work.close()
+                raise
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     def close(self) -> None:
@@ -55,14 +57,24 @@ class Connection:
             loop.call_soon_threadsafe(stop.set)
             thread.join()
 
+    def _running(self) -> tuple[asyncio.AbstractEventLoop, asyncio.Event]:
+        """The thread's loop, started if need be, and what ends it."""
+        if self._thread is None:
+            self._started = Future()
+            self._thread = threading.Thread(
+                target=self._run, name="wink-workspace-model", daemon=True
+            )
+            self._thread.start()
+        return self._started.result()
+
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:
-            if not self._started.done():
+        except Exception as error:  # noqa: BLE001 - told to whoever asked for the thread
+            if self._started.done():
+                _log.exception("The connection to a model did not close")
+            else:
                 self._started.set_exception(error)
-                return
-            raise
 
     async def _serve(self) -> None:
         async with self._resource:

@@ -1,0 +1,131 @@
+"""Runs as they are kept: numbered, told from half-made ones, and put together with their answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.adapters import (
+    AssistantMessage,
+    ModelTurn,
+    ScriptedAdapter,
+    ScriptRecorder,
+    ToolMessage,
+    UserMessage,
+)
+from wink_workspace.clock import TokenUsage
+from wink_workspace.errors import PromptEvaluationError, UsageError
+from wink_workspace.filesystem import Filesystem
+from wink_workspace.prompt import Prompt
+from wink_workspace.runtime import ToolCall
+from wink_workspace.sections import VfsToolsSection
+from wink_workspace.workspace import RecordedRun, RunAbout, Workspace, WorkspaceStorage
+
+LS = ToolCall("a", "ls", {})
+WRITE = ToolCall("b", "write_file", {"file_path": "n", "content": "n"})
+
+
+def place_in(tmp_path: Path) -> tuple[Workspace, WorkspaceStorage]:
+    source = tmp_path / "source"
+    source.mkdir()
+    storage = WorkspaceStorage(tmp_path / "state")
+    return Workspace.create(source, storage=storage), storage
+
+
+def play(place: Workspace, run: RecordedRun, *turns: ModelTurn) -> None:
+    """Take *turns*; a script that is over is an interruption like any other."""
+    prompt = Prompt[None](ns="t", key="k", sections=[VfsToolsSection()])
+    prompt.bind(resources={Filesystem: place.files})
+    adapter = ScriptRecorder(ScriptedAdapter[None](turns), run.script, append=True)
+    with pytest.raises(PromptEvaluationError, match="script is over"):
+        adapter.evaluate(prompt, session=place.session)
+
+
+def test_runs_are_numbered_and_the_newest_is_found(tmp_path: Path) -> None:
+    place, storage = place_in(tmp_path)
+    folder = storage.folder(place.info.id)
+    with place:
+        assert RecordedRun.newest(folder) is None
+        for n in range(11):
+            RecordedRun.begin(folder, RunAbout(f"task {n}", "m", "none", 1))
+        (folder.runs / "12").mkdir()  # its making was interrupted
+        newest = RecordedRun.newest(folder)
+        assert newest is not None
+        assert (newest.folder.name, newest.about.task) == ("11", "task 10")
+        assert not newest.is_finished
+        assert newest.conversation(place) == (), "nothing was said, so there is nothing to add"
+
+
+def test_a_fork_has_runs_of_its_own(tmp_path: Path) -> None:
+    place, storage = place_in(tmp_path)
+    folder = storage.folder(place.info.id)
+    with place:
+        RecordedRun.begin(folder, RunAbout("main", "m", "none", 1))
+        place.fork("side")
+        assert RecordedRun.newest(folder.of_line("side")) is None
+
+
+def test_a_conversation_has_the_turns_and_the_answers_of_the_ledger(tmp_path: Path) -> None:
+    place, storage = place_in(tmp_path)
+    with place:
+        run = RecordedRun.begin(storage.folder(place.info.id), RunAbout("t", "m", "none", 1))
+        turns = (
+            ModelTurn("One.", (LS, WRITE), TokenUsage(3, 1)),
+            ModelTurn("Two.", (LS,), TokenUsage(4, 1)),
+        )
+        play(place, run, *turns)
+        first, ls, write, second, again, note = run.conversation(place)
+        assert first == AssistantMessage("One.", (LS, WRITE))
+        assert second == AssistantMessage("Two.", (LS,))
+        assert isinstance(ls, ToolMessage)
+        assert isinstance(write, ToolMessage)
+        assert isinstance(again, ToolMessage)
+        assert (ls.call_id, write.call_id, again.call_id) == ("a", "b", "a")
+        assert "n" in again.text, "the second answer of an id goes to its second call"
+        assert ls.text != again.text
+        assert isinstance(note, UserMessage)
+        assert run.usage == TokenUsage(7, 2)
+
+
+def test_calls_of_the_last_turn_without_an_answer_stay_open(tmp_path: Path) -> None:
+    place, storage = place_in(tmp_path)
+    with place:
+        run = RecordedRun.begin(storage.folder(place.info.id), RunAbout("t", "m", "none", 1))
+        play(place, run, ModelTurn("One.", (LS,)))
+        with run.script.open("a") as script:
+            script.write('{"tool_calls": [{"name": "ls", "id": "c"}, {"name": "ls", "id": "d"}]}\n')
+        *_, last = run.conversation(place)
+        assert isinstance(last, AssistantMessage), "no word stands between a call and its answer"
+
+
+def test_an_answer_that_the_history_let_go_of_is_said_to_be_gone(tmp_path: Path) -> None:
+    place, storage = place_in(tmp_path)
+    with place:
+        folder = storage.folder(place.info.id)
+        earlier = RecordedRun.begin(folder, RunAbout("t", "m", "none", 1))
+        play(place, earlier, ModelTurn("One.", (LS,)), ModelTurn("Two.", (WRITE,)))
+        late = RecordedRun(earlier.folder, RunAbout("t", "m", "none", 2))
+        answer = late.conversation(place)[1]
+        assert isinstance(answer, ToolMessage)
+        assert "no longer kept" in answer.text
+
+
+def test_a_half_written_turn_is_dropped_and_a_whole_one_stays(tmp_path: Path) -> None:
+    place, storage = place_in(tmp_path)
+    with place:
+        run = RecordedRun.begin(storage.folder(place.info.id), RunAbout("t", "m", "none", 1))
+    for whole in ("", '{"text": "a", "tool_calls": [{"name": "ls"}]}\n'):
+        for half in ("", '{"te'):
+            run.script.write_text(whole + half)
+            run.drop_half_turn()
+            assert run.script.read_text() == whole
+
+
+def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:
+    place, storage = place_in(tmp_path)
+    with place:
+        run = RecordedRun.begin(storage.folder(place.info.id), RunAbout("t", "m", "none", 1))
+        run.script.write_text('{"text": "Done."}\n')
+        with pytest.raises(UsageError, match="finished"):
+            run.conversation(place)
