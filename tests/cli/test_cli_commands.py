@@ -132,8 +132,10 @@ def test_a_script_that_ends_too_early_is_a_failed_run(
 
 
 def test_demo_shows_failures_undone_and_a_patch_that_git_accepts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without Podman, which it says; with it, ``test_podman_commands`` plays it to its end."""
+    monkeypatch.setenv("PATH", str(tmp_path))
     patch = tmp_path / "demo.patch"
     assert main(["demo", "--patch", str(patch)]) == 0
     out = capsys.readouterr().out
@@ -143,6 +145,7 @@ def test_demo_shows_failures_undone_and_a_patch_that_git_accepts(
     assert all(words[2].rstrip(",") == words[4] for words in hashes)
     assert "applies to a fresh copy" in out
     assert "completed" in out
+    assert "Podman is not used here: there is no podman on this machine" in out
     assert f"-def {OLD_NAME}(" in patch.read_text()
     assert f"+def {NEW_NAME}(" in patch.read_text()
     original = Path(__import__(PACKAGE).__file__).parent

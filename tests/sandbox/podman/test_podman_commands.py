@@ -1,0 +1,143 @@
+"""The commands that need an engine: ``doctor``, ``exec``, ``image``, and the demonstration."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.cli import main
+from wink_workspace.environment import Environment
+from wink_workspace.sandbox.podman import DEFAULT_IMAGE
+
+pytestmark = pytest.mark.xdist_group("podman-commands")
+
+Shell = Callable[..., str]
+
+
+@pytest.fixture
+def shell(
+    environment: Environment,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Shell:
+    """Runs a command that must end with ``code``, and gives what it printed on both streams."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def run(*arguments: object, code: int = 0) -> str:
+        ended = main([str(argument) for argument in arguments])
+        captured = capfdbinary.readouterr()
+        said = (captured.out + captured.err).decode()
+        assert ended == code, said
+        return said
+
+    return run
+
+
+@pytest.fixture
+def workspace(shell: Shell, tmp_path: Path) -> str:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.txt").write_text("a\n")
+    return shell("new", tmp_path / "source").partition(":")[0]
+
+
+def entries(shell: Shell, workspace: str) -> list[tuple[str, str]]:
+    return [
+        (entry["subject"], entry["outcome"])
+        for entry in json.loads(shell("log", workspace, "--json"))
+        if entry["kind"] == "call"
+    ]
+
+
+def test_doctor_finds_what_sandboxes_need_on_this_machine(shell: Shell) -> None:
+    found = {finding["name"]: finding for finding in json.loads(shell("doctor", "--json"))}
+    assert found["walls"]["state"] == "good"
+    assert found["image python"]["state"] == "good"
+    assert found["workspace size"]["state"] == "limited", "there is no quota"
+    assert all(finding["fix"] for finding in found.values() if finding["state"] != "good")
+
+
+def test_doctor_says_for_people_what_is_missing_and_what_to_do(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = shell("doctor", code=1)
+    assert "not on the PATH" in said
+    assert "apt-get install podman" in said
+
+
+def test_images_are_listed_and_not_built_again(shell: Shell) -> None:
+    assert DEFAULT_IMAGE in shell("image", "list")
+    listed = json.loads(shell("image", "list", "--json"))
+    assert {image["state"] for image in listed if image["size_bytes"]} == {"current"}
+    assert DEFAULT_IMAGE in shell("image", "build")
+    assert json.loads(shell("image", "build", "minimal", "--json"))[0]["recipe_digest"]
+
+
+def test_an_unknown_image_and_one_base_for_two_are_wrong_usage(shell: Shell) -> None:
+    assert "no image is called" in shell("image", "build", "huge", code=2)
+    assert "a base is for one image" in shell("image", "build", "--base", "debian", code=2)
+
+
+def test_exec_passes_output_and_exit_code_on_and_keeps_what_was_done(
+    shell: Shell, workspace: str
+) -> None:
+    script = "echo out; echo err >&2; echo b > b.txt; exit 7"
+    said = shell("exec", workspace, "--", "sh", "-c", script, code=7)
+    assert "out\n" in said
+    assert "err\n" in said
+    assert "+b" in shell("diff", workspace)
+    assert entries(shell, workspace) == [("exec: Exit code 7", "committed")]
+
+
+def test_exec_with_rollback_undoes_what_ends_with_another_code(
+    shell: Shell, workspace: str
+) -> None:
+    script = "echo b > b.txt; exit 7"
+    said = shell("exec", workspace, "--rollback", "--", "sh", "-c", script, code=7)
+    assert "undone" in said
+    assert shell("diff", workspace) == ""
+
+
+def test_exec_that_runs_too_long_is_ended_and_undone(shell: Shell, workspace: str) -> None:
+    script = "echo b > b.txt; sleep 600"
+    said = shell("exec", workspace, "--timeout", "0.5", "--", "sh", "-c", script, code=124)
+    assert "undone" in said
+    assert shell("diff", workspace) == ""
+    assert entries(shell, workspace)[0][1] == "rolled_back"
+
+
+def test_exec_tells_by_which_signal_a_command_ended(shell: Shell, workspace: str) -> None:
+    shell("exec", workspace, "--", "sh", "-c", "kill -SEGV $$", code=128 + 11)
+
+
+def test_exec_of_a_program_that_is_not_there_is_wrong_usage(shell: Shell, workspace: str) -> None:
+    assert "no-such-program" in shell("exec", workspace, "--", "no-such-program", code=2)
+
+
+def test_exec_in_an_image_that_is_not_there_says_how_to_get_it(
+    shell: Shell, workspace: str
+) -> None:
+    said = shell("exec", workspace, "--image", "localhost/none:1", "--", "true", code=1)
+    assert "image build" in said
+
+
+def test_exec_reads_what_the_command_line_is_given(
+    shell: Shell, workspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = io.TextIOWrapper(io.BytesIO(b"given\n"))
+    monkeypatch.setattr(sys, "stdin", given)
+    assert "given" in shell("exec", workspace, "--stdin", "--", "cat")
+
+
+def test_the_demonstration_runs_a_packages_own_tests_and_undoes_what_broke_them(
+    shell: Shell, tmp_path: Path
+) -> None:
+    said = shell("demo", "--build", "--patch", tmp_path / "demo.patch")
+    assert "undo of entry" in said
+    assert "the tests pass again, and every file is as it was" in said
