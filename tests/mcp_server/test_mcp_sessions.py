@@ -1,0 +1,111 @@
+"""Many clients at once: each in a workspace of its own, and nothing is left when they have gone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+from mcp_rig import HttpServer, Rig, http_client, run, text_of
+
+
+async def work(client: Client, me: str, n_rounds: int) -> None:
+    """Write, read and undo, and see nobody else's files meanwhile."""
+    mine = f"{me}.txt"
+    for n in range(n_rounds):
+        written = await client.call_tool(
+            "write_file", {"file_path": mine, "content": f"{me} {n}\n"}
+        )
+        assert not written.is_error, text_of(written)
+        listed = await client.call_tool("ls", {})
+        names = {entry["name"] for entry in listed.structured_content["entries"]}
+        assert names == {"app.py", mine}
+        read = await client.call_tool("read_file", {"file_path": mine})
+        assert read.structured_content["lines"] == [f"{me} {n}"]
+        resource = await client.read_resource(f"workspace://files/{mine}")
+        assert resource.contents[0].text == f"{me} {n}\n"
+        assert not (await client.call_tool("workspace_undo", {})).is_error
+        if n:
+            read = await client.call_tool("read_file", {"file_path": mine})
+            assert read.structured_content["lines"] == [f"{me} {n - 1}"]
+        again = await client.call_tool("write_file", {"file_path": mine, "content": f"{me} {n}\n"})
+        assert not again.is_error, text_of(again)
+
+
+async def sessions(server: HttpServer, n_sessions: int, n_rounds: int) -> None:
+    async def one(me: str) -> None:
+        async with http_client(server.url, mode="legacy") as client:
+            await work(client, me, n_rounds)
+
+    async with anyio.create_task_group() as tasks:
+        for n in range(n_sessions):
+            tasks.start_soon(one, f"session-{n}")
+
+
+def memory_bytes(server: HttpServer) -> int:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+def temporary_folders(rig: Rig) -> list[str]:
+    return [path.name for path in (rig.root / "tmp").iterdir()]
+
+
+def test_ten_clients_at_once_do_not_meet_and_nothing_is_left_of_them(rig: Rig) -> None:
+    (rig.root / "tmp").mkdir()
+    environment = {"TMPDIR": str(rig.root / "tmp")}
+    with rig.over_http("--workspace-tools", "--temporary", **environment) as server:
+        run(lambda: sessions(server, n_sessions=10, n_rounds=2))
+        assert server.end() == 0
+    assert temporary_folders(rig) == []
+    assert rig.workspaces() == []
+    assert rig.source_files() == rig.files
+    assert "Traceback" not in server.said
+
+
+def test_clients_that_are_still_there_when_the_server_ends_leave_nothing_either(rig: Rig) -> None:
+    (rig.root / "tmp").mkdir()
+
+    async def test(server: HttpServer) -> None:
+        async with http_client(server.url, mode="legacy") as client:
+            await client.call_tool("write_file", {"file_path": "new", "content": "x"})
+            assert await anyio.to_thread.run_sync(server.end) == 0
+
+    environment = {"TMPDIR": str(rig.root / "tmp")}
+    with rig.over_http("--temporary", **environment) as server:
+        run(lambda: test(server))
+    assert temporary_folders(rig) == []
+    assert "Traceback" not in server.said
+
+
+@pytest.mark.soak
+def test_a_hundred_clients_for_a_minute_do_not_meet_and_memory_stays_bounded(rig: Rig) -> None:
+    (rig.root / "tmp").mkdir()
+    ends_at = time.monotonic() + 60
+
+    async def one(url: str, me: str) -> None:
+        while time.monotonic() < ends_at:
+            async with http_client(url, mode="legacy") as client:
+                await work(client, me, n_rounds=3)
+
+    async def test(url: str) -> None:
+        with anyio.fail_after(240):
+            async with anyio.create_task_group() as tasks:
+                for n in range(100):
+                    tasks.start_soon(one, url, f"session-{n}")
+
+    environment = {"TMPDIR": str(rig.root / "tmp")}
+    with rig.over_http("--workspace-tools", "--temporary", **environment) as server:
+        anyio.run(sessions, server, 100, 1)
+        before = memory_bytes(server)
+        anyio.run(test, server.url)
+        after = memory_bytes(server)
+        print(
+            f"memory {before / 1e6:.0f} MB after a hundred sessions, {after / 1e6:.0f} MB at the end"
+        )
+        assert after < before * 1.5 + 50_000_000
+        assert server.end() == 0
+    assert temporary_folders(rig) == []
+    assert "Traceback" not in server.said
