@@ -218,16 +218,18 @@ class Ledger:
             return disk_bytes(self.store)
 
     def is_due(self, retention: Retention) -> bool:
-        """Whether ``maintain`` has something to do; cheap, for asking after every call.
+        """Whether ``maintain`` has something to do; cheap.
 
         It is, when the budget is used up, and when thousands of objects were added one by one.
         """
+        n_objects = self.store.n_written - self._maintained_at[0]
+        return n_objects > _DUE_AFTER_OBJECTS or self.is_over_budget(retention)
+
+    def is_over_budget(self, retention: Retention) -> bool:
+        """Whether old history has to go; cheap, for asking after every call."""
         if self._room_bytes is None:
             self._room_bytes = self.disk_bytes() - self.store.written_bytes
-        n_objects = self.store.n_written - self._maintained_at[0]
         n_bytes = self.store.written_bytes - self._maintained_at[1]
-        if n_objects > _DUE_AFTER_OBJECTS:
-            return True
         return (
             self._room_bytes + n_bytes > retention.budget_bytes
             # The heads alone may be above the budget, which is no reason to do it every time.

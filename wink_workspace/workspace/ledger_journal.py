@@ -9,7 +9,7 @@ the workspace next finds that the head is the marked call's own entry.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from wink_workspace.errors import LedgerError
 from wink_workspace.ledger import Draft, EntryKind, LineWriter, SessionStore, diff
@@ -32,15 +32,23 @@ class LedgerJournal:
         history: The files.
         sessions: Writes the session's STATE.
         session: The session.
+        tidy: Called between calls, when nothing is kept that the line does not lead to.
     """
 
     def __init__(
-        self, writer: LineWriter, history: FilesHistory, sessions: SessionStore, session: Session
+        self,
+        writer: LineWriter,
+        history: FilesHistory,
+        sessions: SessionStore,
+        session: Session,
+        *,
+        tidy: Callable[[], None],
     ) -> None:
         self._writer = writer
         self._history = history
         self._sessions = sessions
         self._session = session
+        self._tidy = tidy
         self._call_id = ""
         self._settled = True
         history.discarding = self._discard
@@ -51,23 +59,8 @@ class LedgerJournal:
         self._adopt_slices()
         if not self._settled:
             self.settle()
-        root = self._history.snapshot().root
-        self._history.accept()
-        head = self._writer.head
-        if head is None or root == head.files:
-            return ()
-        paths = tuple(str(change.path) for change in diff(self._writer.store, head.files, root))
-        at = self._session.clock.now()
-        self._writer.append(
-            Draft(
-                kind=EntryKind.EXTERNAL,
-                subject=f"{len(paths)} paths changed outside of any call",
-                files=root,
-                session=head.session,
-                record=ExternalChange(paths=paths, at=at),
-                at=at,
-            )
-        )
+        paths = self._absorbed()
+        self._tidy()
         return paths
 
     def begin(self, call: PendingCall) -> None:
@@ -98,6 +91,26 @@ class LedgerJournal:
             _log.warning("The mark of the finished call %s stays: %s", self._call_id, error)
         else:
             self._settled = True
+
+    def _absorbed(self) -> tuple[str, ...]:
+        root = self._history.snapshot().root
+        self._history.accept()
+        head = self._writer.head
+        if head is None or root == head.files:
+            return ()
+        paths = tuple(str(change.path) for change in diff(self._writer.store, head.files, root))
+        at = self._session.clock.now()
+        self._writer.append(
+            Draft(
+                kind=EntryKind.EXTERNAL,
+                subject=f"{len(paths)} paths changed outside of any call",
+                files=root,
+                session=head.session,
+                record=ExternalChange(paths=paths, at=at),
+                at=at,
+            )
+        )
+        return paths
 
     def _append(self, event: ToolInvoked) -> None:
         self._writer.append(

@@ -38,6 +38,7 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     Maintenance,
+    Retention,
     SessionStore,
     diff,
     no_kill_points,
@@ -103,7 +104,8 @@ class Workspace(ReadableHistory):
         kill_points: KillPoints = no_kill_points,
     ) -> None:
         self.config = config or WorkspaceConfig()
-        self._leave: Callable[[], None] = lambda: None
+        self._leave: Callable[[], None] | None = None
+        self._is_kept_tidy = True
         self._folder = folder.of_line(line)
         self._clock = clock
         with ExitStack() as opened:
@@ -124,7 +126,13 @@ class Workspace(ReadableHistory):
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.session = self._new_session(slices)
             self._sessions = SessionStore(ledger.store)
-            self._journal = LedgerJournal(self._writer, self._history, self._sessions, self.session)
+            self._journal = LedgerJournal(
+                self._writer,
+                self._history,
+                self._sessions,
+                self.session,
+                tidy=self._keep_within_budget,
+            )
             transactions_of(self.session).journal = self._journal
             recover(self._writer, self._history, clock, said=said)
             self._opened.take_in(lambda: self._journal.absorb_external(()))
@@ -273,8 +281,11 @@ class Workspace(ReadableHistory):
         """Let go of everything; what is not temporary stays on the disk. Once is enough."""
         self._sandbox.close()  # before the last look at the files
         self._keep_index()
+        if self._writer.is_held and self._leave is None:
+            self._keep_house(self._ledger.is_due)
         self._close()
-        self._leave()
+        if self._leave is not None:
+            self._leave()
 
     @property
     def resources(self) -> dict[type[Any], object]:
@@ -521,8 +532,26 @@ class Workspace(ReadableHistory):
     # Keeping house
 
     def maintain(self) -> Maintenance:
-        """Forget what the retention does not keep, and pack the rest."""
-        return self._ledger.maintain(self.config.retention)
+        """Forget what the retention does not keep, and pack the rest.
+
+        Done without being asked between calls when the history is above its budget, and at the
+        end of a session that wrote much.
+        """
+        with self._turn():
+            return self._ledger.maintain(self.config.retention)
+
+    def _keep_within_budget(self) -> None:
+        """Forget old history if there is too much of it; that fails no call."""
+        self._keep_house(self._ledger.is_over_budget)
+
+    def _keep_house(self, is_due: Callable[[Retention], bool]) -> None:
+        """Maintain the ledger if that is due; what stands in the way is said once."""
+        try:
+            if self._is_kept_tidy and is_due(self.config.retention):
+                self._ledger.maintain(self.config.retention)
+        except LedgerError as error:
+            self._is_kept_tidy = False  # else it would fail again before every call
+            _log.warning("Old history cannot be deleted: %s", error)
 
     def _keep_index(self) -> None:
         """Keep what is known of the files, if that is what the history knows of them too."""

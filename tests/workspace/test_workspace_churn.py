@@ -1,0 +1,117 @@
+"""A history stays within its budget without anybody asking for that, and what is kept is whole."""
+
+from __future__ import annotations
+
+import logging
+import random
+from pathlib import Path
+
+import pytest
+from workspace_rig import assert_fsck_clean, calls, doing, folder, made, picture, reopened
+
+from wink_workspace.errors import LedgerError
+from wink_workspace.ledger import Ledger, Retention, file_state, walk
+from wink_workspace.workspace import Workspace, WorkspaceConfig
+
+MIB = 1_048_576
+
+
+def churn(directory: Path, *, n_calls: int, budget_bytes: int) -> None:
+    """Rewrite files of 1 MiB that do not compress, one in each call, and look at what is left."""
+    noise = random.Random(0).randbytes(4 * MIB)
+    config = WorkspaceConfig(retention=Retention(budget_bytes=budget_bytes))
+    contents: dict[int, bytes] = {}
+    most_bytes = 0
+    with made(directory, {"other": b"never touched"}, config=config) as workspace:
+        root = folder(directory).files
+        number = 1
+
+        def rewrite() -> None:
+            (root / f"{number % 3}.bin").write_bytes(contents[number])
+
+        with calls(workspace, doing(rewrite)) as call:
+            for number in range(2, n_calls + 2):
+                at = number * 3_001 % (3 * MIB)
+                contents[number] = number.to_bytes(8, "big") + noise[at : at + MIB - 8]
+                assert call("act").result.success
+                contents.pop(number - 200, None)  # nobody can hold ten thousand of them
+                most_bytes = max(most_bytes, workspace._ledger.disk_bytes())
+        assert_kept(workspace, contents)
+    assert most_bytes <= budget_bytes * 9 / 8 + 2 * MIB
+    assert_fsck_clean(folder(directory).ledger)
+
+
+def assert_kept(workspace: Workspace, contents: dict[int, bytes]) -> None:
+    """What is still in the history has its content, and can be restored."""
+    entries = list(workspace.log())
+    assert [entry.number for entry in entries] == list(
+        range(entries[0].number, entries[0].number - len(entries), -1)
+    )
+    assert len(entries) > 6
+    store = workspace._ledger.store
+    for entry in entries[:-3]:
+        kept = {str(path): file_state(store, found) for path, found in walk(store, entry.files)}
+        for number in range(entry.number - 2, entry.number + 1):
+            file = kept[f"{number % 3}.bin"]
+            assert file is not None
+            assert file.data == contents[number]
+    oldest = entries[-3]
+    workspace.restore(oldest.number)
+    restored = picture(workspace._folder.files)[b"%d.bin" % (oldest.number % 3)]
+    assert restored[2] == contents[oldest.number]
+
+
+@pytest.mark.behaviour(37)
+def test_calls_that_rewrite_large_files_keep_the_ledger_within_its_budget(tmp_path: Path) -> None:
+    churn(tmp_path, n_calls=120, budget_bytes=24 * MIB)
+
+
+@pytest.mark.soak
+def test_10000_calls_that_rewrite_large_files_keep_the_ledger_within_its_budget(
+    tmp_path: Path,
+) -> None:
+    churn(tmp_path, n_calls=10_000, budget_bytes=100 * MIB)
+
+
+def test_what_was_looked_at_but_is_in_no_entry_yet_is_not_lost_to_the_cleaning(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
+        (folder(tmp_path).files / "a.txt").write_bytes(b"by hand\n")
+        assert "by hand" in workspace.diff()
+        workspace.maintain()
+        with calls(workspace) as call:
+            call("write_file", file_path="b.txt", content="b")
+        workspace.undo()
+        assert (folder(tmp_path).files / "a.txt").read_bytes() == b"by hand\n"
+    with reopened(tmp_path) as workspace:
+        assert "by hand" in workspace.diff()
+    assert_fsck_clean(folder(tmp_path).ledger)
+
+
+def test_old_history_that_cannot_be_deleted_fails_no_call_and_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = WorkspaceConfig(retention=Retention(budget_bytes=1))
+
+    def fail(self: Ledger, retention: Retention) -> None:
+        raise LedgerError("the device is broken")
+
+    with made(tmp_path, config=config) as workspace, calls(workspace) as call:
+        monkeypatch.setattr(Ledger, "maintain", fail)
+        with caplog.at_level(logging.WARNING):
+            for n in range(3):
+                assert call("write_file", file_path=f"{n}.txt", content="x").result.success
+    assert caplog.text.count("Old history cannot be deleted") == 1
+
+
+def test_much_that_was_written_one_by_one_is_packed_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wink_workspace.ledger.ledger._DUE_AFTER_OBJECTS", 100)
+    with made(tmp_path) as workspace, calls(workspace) as call:
+        for n in range(30):
+            call("write_file", file_path=f"{n}/{n}.txt", content=f"{n}")
+    with Ledger(folder(tmp_path).ledger) as ledger:
+        assert len(list(ledger.store.loose.listed())) < 100
+        assert len(ledger.store.packs.listed()) >= 1
