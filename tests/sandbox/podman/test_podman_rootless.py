@@ -19,13 +19,13 @@ HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 
 
 @pytest.mark.behaviour(64)
-@pytest.mark.parametrize("suite", ["test_podman_escapes.py", "test_podman_sandbox.py"])
+@pytest.mark.parametrize("suite", ["escapes", "sandbox", "calls", "crash"])
 def test_what_holds_for_root_holds_for_an_ordinary_user(
     suite: str, ordinary_user: OrdinaryUser, published_server: PublishedServer
 ) -> None:
     done = ordinary_user.python(
         *("-m", "pytest", "-q", "-p", "no:benchmark", "-p", "no:cacheprovider"),
-        *("-o", "addopts=--strict-markers", "-rs", str(HERE / suite)),
+        *("-o", "addopts=--strict-markers", "-rs", str(HERE / f"test_podman_{suite}.py")),
         more={PublishedServer.VARIABLE: published_server.text},
     )
     told = done.stdout[-8_000:] + done.stderr[-2_000:]

@@ -544,7 +544,7 @@ def test_a_wall_that_is_not_up_refuses_to_run_anything(
 
 
 def test_a_network_that_was_asked_for_is_no_hole_and_is_told(fresh) -> None:
-    sandbox = fresh(PodmanConfig(network="slirp4netns"))
+    sandbox = fresh(PodmanConfig(network="host"))
     assert {layer.name for layer in sandbox.report.missing} >= {"no network"}
 
 
