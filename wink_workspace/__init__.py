@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from wink_workspace.resources import Binding, ResourceRegistry, Scope
     from wink_workspace.runtime import ToolCall, ToolExecutor
     from wink_workspace.sandbox import Sandbox
+    from wink_workspace.sandbox.asteval import AstevalConfig
     from wink_workspace.sandbox.podman import PodmanConfig
     from wink_workspace.sections import (
+        AstevalSection,
         PlanningStrategy,
         PlanningToolsSection,
         PodmanSandboxSection,
@@ -96,8 +98,10 @@ _MODULES = {
         "ToolExecutor",
     ),
     "sandbox": ("Sandbox",),
+    "sandbox.asteval": ("AstevalConfig",),
     "sandbox.podman": ("PodmanConfig",),
     "sections": (
+        "AstevalSection",
         "PlanningStrategy",
         "PlanningToolsSection",
         "PodmanSandboxSection",
@@ -109,6 +113,8 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AstevalConfig",
+    "AstevalSection",
     "Binding",
     "Budget",
     "BudgetTracker",

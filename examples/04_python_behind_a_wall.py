@@ -1,0 +1,47 @@
+"""A model's Python over a workspace's files: a calculation, a failure undone, an escape refused."""
+
+from wink_workspace import (
+    AstevalSection,
+    MemoryFilesystem,
+    ModelTurn,
+    Prompt,
+    ScriptedAdapter,
+    Session,
+    ToolCall,
+    VfsToolsSection,
+)
+from wink_workspace.session import ToolInvoked
+
+files = MemoryFilesystem({"sales.csv": "north,10\nsouth,32\n"})
+prompt = Prompt(ns="examples", key="python", sections=[AstevalSection(), VfsToolsSection(files)])
+total = """
+import csv
+rows = list(csv.reader(open("sales.csv")))
+total = sum(int(amount) for _, amount in rows)
+write_text("total.txt", f"{total}\\n")
+total
+"""
+half_done = """
+write_text("half.txt", "written, and then")
+1 / 0
+"""
+escape = """
+print.__self__.open("/etc/passwd").read()
+"""
+calls = [
+    {"code": total, "reads": ["sales.csv"], "writes": ["total.txt"]},
+    {"code": half_done, "writes": ["half.txt"]},
+    {"code": escape},
+]
+turns = [
+    ModelTurn(tool_calls=(ToolCall(str(n), "evaluate_python", arguments),))
+    for n, arguments in enumerate(calls)
+]
+session = Session()
+ScriptedAdapter([*turns, ModelTurn("Done.")]).evaluate(prompt, session=session)
+
+for record in session[ToolInvoked].all():
+    print(record.text, end="\n\n")
+assert files.read_text("total.txt").text == "42"
+assert not files.exists("half.txt"), "a call that fails leaves no trace"
+assert [record.success for record in session[ToolInvoked].all()] == [True, False, False]
