@@ -44,6 +44,8 @@ class Says:
     output_tokens: int = 5
     ending: str = ""
     """``"refusal"`` or ``"length"``; else as the turn has it."""
+    thinking: str = ""
+    """Said first, and signed, on Anthropic's wire."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,15 @@ class _Anthropic(_Wire):
         }  # fmt: skip
         yield _typed("message_start", message=message)
         index = 0
+        if turn.thinking:
+            block = {"type": "thinking", "thinking": "", "signature": ""}
+            yield _typed("content_block_start", index=index, content_block=block)
+            thought = {"type": "thinking_delta", "thinking": turn.thinking}
+            yield _typed("content_block_delta", index=index, delta=thought)
+            signed = {"type": "signature_delta", "signature": f"signed-{number}"}
+            yield _typed("content_block_delta", index=index, delta=signed)
+            yield _typed("content_block_stop", index=index)
+            index += 1
         if turn.text:
             yield _typed(
                 "content_block_start", index=index, content_block={"type": "text", "text": ""}

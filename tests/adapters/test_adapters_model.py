@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from model_server import KEY, Call, Drops, Fails, Hangs, ModelServer, Says, Step
+from pydantic_ai import exceptions
 from support import Note, Text
 
 from wink_workspace.adapters import ModelRequest, UserMessage
@@ -19,6 +20,7 @@ from wink_workspace.adapters.model import (
     RetryLimits,
     TextDelta,
 )
+from wink_workspace.adapters.model.failures import failure_of
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, ManualClock, TokenUsage
 from wink_workspace.environment import Environment
 from wink_workspace.errors import PromptEvaluationError, UsageError
@@ -203,6 +205,14 @@ def test_what_a_model_was_sent_comes_back_to_it_as_it_was(bench: Benches) -> Non
     assert one.server.requests[1]["input"][1]["id"] == "msg_1"
 
 
+def test_signed_thoughts_go_back_as_they_came_and_are_not_told(bench: Benches) -> None:
+    one = bench(ANTHROPIC, calling("a", thinking="Hm, a note."), Says("Done."))
+    assert one.run() == "Done."
+    (thought, _) = one.server.requests[1]["messages"][1]["content"]
+    assert (thought["thinking"], thought["signature"]) == ("Hm, a note.", "signed-1")
+    assert "Hm" not in one.text
+
+
 @each_wire
 def test_a_conversation_goes_on_where_another_adapter_left_it(bench: Benches, model: str) -> None:
     from wink_workspace.adapters import AssistantMessage
@@ -361,6 +371,26 @@ def test_what_repeating_does_not_help_ends_the_run_with_what_to_do(
     assert error.hint
     assert error.prompt_name == "model"
     assert len(one.server.requests) == 1
+
+
+THEIRS = [
+    (exceptions.ModelTimeoutError("m", "slow"), "did not answer in time", "request", True),
+    (exceptions.ModelServerError("m", "down"), "failed", "request", True),
+    (exceptions.ModelAPIError("m", "odd"), "failed", "request", True),
+    (exceptions.ContentFilterError("filtered"), "refused to answer", "response", False),
+    (exceptions.UnexpectedModelBehavior("odd", "{}"), "makes no sense", "response", True),
+    (exceptions.UserError("no such setting"), "UserError: no such setting", "request", False),
+]
+
+
+@pytest.mark.parametrize(("error", "says", "phase", "passes"), THEIRS)
+def test_each_kind_of_failure_is_told_with_phase_and_hint(
+    error: Exception, says: str, phase: str, passes: bool
+) -> None:
+    failure = failure_of(error, "provider:model", str)
+    assert says in failure.reason
+    assert (failure.phase, failure.passes) == (phase, passes)
+    assert failure.hint
 
 
 def test_a_server_that_is_not_there_ends_the_run_after_the_attempts_allowed() -> None:
