@@ -553,10 +553,34 @@ def test_a_durable_commit_has_everything_on_the_device_before_the_ref_names_it(
         assert f"/ledger.git/objects/{object_id[:2]}" in objects
     assert "spare" in value
     assert names == "/ledger.git/refs/heads"
-    assert "fsyncObjectFiles = true" in (tmp_path / "ledger.git/config").read_text()
-    with reopened(tmp_path) as ledger:
-        assert ledger.line().head == entry
-    assert "fsyncObjectFiles = false" in (tmp_path / "ledger.git/config").read_text()
+    assert "fsync" not in (tmp_path / "ledger.git/config").read_text()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_libgit2_writes_is_on_the_device_too_if_the_ledger_is_durable(
+    tmp_path, monkeypatch, durable
+):
+    synced: set[str] = set()
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.add(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        real(fd)
+
+    with made(tmp_path, durable=durable) as ledger:
+        lines = [b"%d\n" % n for n in range(9)]
+        base = ledger.store.write_blob(b"".join(lines))
+        ours = ledger.store.write_blob(b"".join([b"x\n", *lines[1:]]))
+        theirs = ledger.store.write_blob(b"".join([*lines[:-1], b"y\n"]))
+        monkeypatch.setattr(os, "fsync", fsync)
+        merged = ledger.store.repository.merge_blobs(base, ours, theirs)
+        assert merged is not None
+        ledger.store.repository.pack([base, ours, theirs])
+    objects = tmp_path / "ledger.git/objects"
+    written = {objects / merged[:2] / merged[2:], *objects.glob("pack/pack-*")}
+    written |= {path.parent for path in written}
+    assert len(written) == 5
+    assert synced == ({str(path) for path in written} if durable else set())
 
 
 def test_a_sync_that_fails_after_the_ref_moved_is_no_failure_of_the_commit(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from pygit2.enums import ConfigLevel, FileMode, ObjectType, RepositoryOpenFlag
 
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 
-from .disk import write_whole
+from .disk import sync, write_whole
 from .loose import ObjectKind
 
 __all__ = ["GitRepository"]
@@ -141,11 +141,7 @@ class GitRepository:
     def _opened(self) -> pygit2.Repository:
         with _failures(f"the ledger {self.directory} cannot be opened"), _own_configuration_only():
             flags = RepositoryOpenFlag.NO_SEARCH | RepositoryOpenFlag.BARE
-            git = pygit2.Repository(str(self.directory), flags)
-            synced = "core.fsyncObjectFiles"
-            if self._durable != (synced in git.config and git.config.get_bool(synced)):
-                git.config[synced] = self._durable
-            return git
+            return pygit2.Repository(str(self.directory), flags)
 
     # Objects
 
@@ -179,7 +175,10 @@ class GitRepository:
             builder.set_threads(0)
             for object_id in object_ids:
                 builder.add(pygit2.Oid(hex=object_id))
+            packs = self.directory / "objects" / "pack"
+            before = set(packs.iterdir())
             builder.write()
+            self._sync(set(packs.iterdir()) - before)
 
     def merge_blobs(self, base: str, ours: str, theirs: str) -> str | None:
         """The id of the blob with both sides' changed lines, ``None`` if some overlap.
@@ -191,7 +190,23 @@ class GitRepository:
             index = self._git.merge_trees(
                 self._tree_of(base), self._tree_of(ours), self._tree_of(theirs)
             )
-            return str(index["file"].id) if index.conflicts is None else None
+            if index.conflicts is not None:
+                return None
+            merged = str(index["file"].id)
+            loose = self.directory / "objects" / merged[:2] / merged[2:]
+            self._sync({loose} if loose.exists() else ())
+            return merged
+
+    def _sync(self, written: Collection[Path]) -> None:
+        """Make files and their names survive a loss of power.
+
+        libgit2 would do so when told by ``core.fsyncObjectFiles``, of which git complains.
+        """
+        if self._durable:
+            for path in written:
+                sync(path)
+            for directory in {path.parent for path in written}:
+                sync(directory)
 
     def _tree_of(self, blob: str) -> pygit2.Oid:
         builder = self._git.TreeBuilder()
