@@ -26,7 +26,7 @@ from typing import Any, cast
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
-from .disk import ledger_failures
+from .disk import ledger_failures, sync
 from .trees import TreeEntry
 
 __all__ = ["Effect", "EffectJournal", "PlannedEffects"]
@@ -141,6 +141,8 @@ class EffectJournal:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self._path, flags, 0o600)
+            if self._durable:
+                sync(self._path.parent)
         return self._fd
 
 

@@ -230,6 +230,7 @@ class InPlaceHistory:
             FilesystemError: If a path cannot be put back. The others were, and asking once more
                 tries it again.
         """
+        self._tree.remove_leftovers()
         undoing = _Undoing(self._tree, self._store, self._effects.since(position))
         undoing.run()
         if undoing.failures:

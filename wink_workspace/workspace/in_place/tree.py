@@ -81,7 +81,7 @@ class InPlaceTree(DiskTree):
 
     Attributes:
         before_change: Called before anything else is done to change something.
-        leftovers: Temporary files that could not be removed, and the effects they are of.
+        leftovers: Temporary files that may be there, and the effects that they are of.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class InPlaceTree(DiskTree):
             change_mode(path.name, directory, lambda _: mode)
 
     def remove_leftovers(self) -> None:
-        """Try once more to remove what could not be removed; if it cannot, it is noted anew."""
+        """Remove what an error or Ctrl-C has left, or try to once more."""
         for path, effect in [*self.leftovers.items()]:
             with suppress(FilesystemError):
                 self.finish(path, effect, undo=False)
@@ -318,6 +318,7 @@ class InPlaceTree(DiskTree):
     def _begin_file(self, directory: WorkspacePath) -> str:
         """A name for an unfinished file, of which all are told that have to be."""
         name = temporary_name()
+        self.leftovers[directory / name] = None
         self._effects.begin_file(directory / name)
         if self.tracker is not None:
             self.tracker.expect(name)
@@ -393,7 +394,6 @@ class InPlaceTree(DiskTree):
         try:
             os.unlink(effect.temporary, dir_fd=directory)
         except OSError:
-            self.leftovers[effect.path.parent / effect.temporary] = effect
             before_back()
             rename_to_free(effect.temporary, directory, effect.path.name, directory)
             raise
@@ -420,20 +420,24 @@ class InPlaceTree(DiskTree):
     def discard_staged(self, path: WorkspacePath, directory: int) -> None:
         """Remove a file that is not to be finished, now or later."""
         try:
-            os.unlink(path.name, dir_fd=directory)
-        except FileNotFoundError:
-            pass
+            with suppress(FileNotFoundError):
+                os.unlink(path.name, dir_fd=directory)
         except OSError:
-            self.leftovers[path] = None
+            return  # it is tried again
+        self.leftovers.pop(path, None)
 
     def plan(self, effects: Sequence[Effect]) -> None:
         """Note what is about to be done."""
         self._effects.plan(effects)
+        self.leftovers |= {e.path.parent / e.temporary: e for e in effects if e.temporary}
         self._kill_points(KillPoint.EFFECT_PLANNED)
 
     def done(self, effects: Sequence[Effect]) -> None:
         """Note that it was."""
         self._effects.confirm(effects)
+        for effect in effects:
+            if effect.temporary:
+                self.leftovers.pop(effect.path.parent / effect.temporary, None)
         self._kill_points(KillPoint.EFFECT_DONE)
 
     def failed(self, effects: Sequence[Effect]) -> None:
