@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxError
 
 from .display import consoles, printable
 from .places import JsonOption, WorkspaceArgument, open_workspace, print_json
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from wink_workspace.sandbox import StreamName
     from wink_workspace.sandbox.findings import Finding
 
-__all__ = ["doctor", "exec_command"]
+__all__ = ["doctor", "exec_command", "sweep_containers"]
 
 _EXAMINERS = ("wink_workspace.sandbox.podman", "wink_workspace.sandbox.asteval")
 """Each may have a module ``diagnosis`` with ``examine(environment) -> tuple[Finding, ...]``."""
@@ -62,6 +65,21 @@ def _print_finding(out: Console, finding: Finding) -> None:
     out.print(line)
     if finding.fix:
         out.print(Text(f"{'':<30}{printable(finding.fix)}", style=style))
+
+
+def sweep_containers(environment: Environment) -> tuple[str, ...]:
+    """Remove the containers of processes that are dead; their names.
+
+    Where there is no engine, there are none.
+    """
+    if shutil.which("podman", path=environment.variables.get("PATH")) is None:
+        return ()
+    from wink_workspace.sandbox.podman import PodmanService
+    from wink_workspace.sandbox.podman.containers import sweep
+
+    with suppress(SandboxError), closing(PodmanService(environment)) as service:
+        return sweep(service)
+    return ()
 
 
 def exec_command(

@@ -151,16 +151,22 @@ def recover(context: typer.Context, workspace: WorkspaceArgument, json: JsonOpti
 
 
 def gc(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
-    """Forget the history that is too old or too large, and pack the rest."""
+    """Forget the history that is too old or too large, pack the rest, end what crashes left."""
+    from .sandboxes import sweep_containers
+
     out, _ = consoles(context.obj)
     with (
         open_workspace(context.obj, workspace) as place,
         waiting(context.obj, "packing the history"),
     ):
         done = place.maintain()
+    swept = sweep_containers(context.obj)
     if json:
-        print_json(asdict(done))
-    elif not done.ran:
+        print_json({**asdict(done), "containers_removed": swept})
+        return
+    if swept:
+        out.print(f"{len(swept)} containers of dead processes removed")
+    if not done.ran:
         out.print("others are at work on it; nothing was done")
     else:
         out.print(

@@ -6,13 +6,22 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox.podman import DEFAULT_IMAGE
+from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanConfig, PodmanService
+from wink_workspace.sandbox.podman.containers import (
+    OWNER_LABEL,
+    Container,
+    Host,
+    container_spec,
+    new_name,
+)
+from wink_workspace.sandbox.podman.owners import Owner
 
 pytestmark = pytest.mark.xdist_group("podman-commands")
 
@@ -141,3 +150,28 @@ def test_the_demonstration_runs_a_packages_own_tests_and_undoes_what_broke_them(
     said = shell("demo", "--build", "--patch", tmp_path / "demo.patch")
     assert "undo of entry" in said
     assert "the tests pass again, and every file is as it was" in said
+
+
+def test_gc_removes_the_containers_of_processes_that_are_dead(
+    shell: Shell, workspace: str, service: PodmanService, tmp_path: Path
+) -> None:
+    (tmp_path / "files").mkdir()
+    spec = container_spec(
+        PodmanConfig(),
+        host=Host.of(service),
+        name=new_name(),
+        workspace=tmp_path / "files",
+        command=("sleep", "600"),
+    )
+    dead = replace(Owner.this_process(), started=1)
+    labels = {**spec["labels"], OWNER_LABEL: str(dead)}
+    container = Container(service, {**spec, "labels": labels}, timeout_s=60)
+    assert container.name in json.loads(shell("gc", workspace, "--json"))["containers_removed"]
+    assert "containers" not in shell("gc", workspace)
+
+
+def test_gc_without_an_engine_cleans_the_history_alone(
+    shell: Shell, workspace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert json.loads(shell("gc", workspace, "--json"))["containers_removed"] == []
