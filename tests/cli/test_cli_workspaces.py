@@ -137,6 +137,19 @@ def test_list_names_every_workspace_and_rm_takes_one_away(shell: Shell) -> None:
     assert "no workspaces are called" in shell("log", first, fails=2)
 
 
+def test_fork_diff_and_rm_answer_programs_in_json(shell: Shell) -> None:
+    workspace = shell.new()
+    forked = json.loads(shell("fork", workspace, "try", "--json"))
+    assert forked == {"workspace": workspace, "fork": "try", "name": f"{workspace}/try"}
+    shell.play(forked["name"], *MENDING)
+    differing = json.loads(shell("diff", forked["name"], "--json"))
+    assert differing["paths"] == ["a.py"]
+    assert "+print('hello')" in differing["diff"]
+    assert json.loads(shell("diff", workspace, "--json")) == {"paths": [], "diff": ""}
+    assert json.loads(shell("rm", forked["name"], "--json")) == {"removed": forked["name"]}
+    assert json.loads(shell("rm", workspace[:8], "--json")) == {"removed": workspace}
+
+
 def test_log_gives_as_many_entries_as_asked_for(shell: Shell) -> None:
     workspace = shell.new()
     shell.play(workspace, *MENDING)

@@ -91,7 +91,7 @@ def _print_entry(out: Console, entry: LogEntry, record: Record) -> None:
     out.print(printable("\n".join(lines)), markup=False)
 
 
-def diff(context: typer.Context, workspace: WorkspaceArgument) -> None:
+def diff(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
     """Print what differs from the source, as it was copied, in a form that git applies."""
     from wink_workspace.filesystem import render_diff
 
@@ -102,7 +102,10 @@ def diff(context: typer.Context, workspace: WorkspaceArgument) -> None:
     except LedgerBusyError:  # then as of the newest entry
         with read_workspace(context.obj, workspace) as reader:
             changes = reader.changes()
-    print_diff(out, render_diff(changes))
+    if json:
+        print_json({"paths": [str(each.path) for each in changes], "diff": render_diff(changes)})
+    else:
+        print_diff(out, render_diff(changes))
 
 
 def undo(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:

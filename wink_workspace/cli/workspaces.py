@@ -79,6 +79,7 @@ def fork(
     context: typer.Context,
     workspace: WorkspaceArgument,
     name: Annotated[str, typer.Argument(help="What to call the new line.")],
+    json: JsonOption = False,
 ) -> None:
     """Begin another line of history, which then is WORKSPACE/NAME."""
     out, _ = consoles(context.obj)
@@ -90,7 +91,10 @@ def fork(
         with read_workspace(context.obj, workspace) as reader:
             reader.fork(name)
             which = reader.info.id
-    out.print(f"{which}/{name}", markup=False)
+    if json:
+        print_json({"workspace": which, "fork": name, "name": f"{which}/{name}"})
+    else:
+        out.print(f"{which}/{name}", markup=False)
 
 
 def apply(
@@ -181,6 +185,7 @@ def rm(
     force: Annotated[
         bool, typer.Option("--force", help="Also when its history cannot be read.")
     ] = False,
+    json: JsonOption = False,
 ) -> None:
     """Delete a workspace with its files and its history, or a fork.
 
@@ -192,10 +197,14 @@ def rm(
 
     which, line = line_of(workspace)
     storage = storage_of(environment)
+    removed = storage.folder(which).info().id
     if line != MAIN_LINE:
         with closing(Workspace.open(which, storage=storage)) as place:
             place.delete_fork(line)
+        removed += f"/{line}"
     elif force:
         storage.remove(storage.folder(which))
     else:
         Workspace.delete(which, storage=storage)
+    if json:
+        print_json({"removed": removed})
