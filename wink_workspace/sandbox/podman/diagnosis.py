@@ -34,6 +34,7 @@ __all__ = ["examine"]
 _OLDEST_PODMAN: Final = 4
 _SUBORDINATE: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 _MOST_NAMESPACES: Final = Path("/proc/sys/user/max_user_namespaces")
+_FILTERS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
 _INSTALL: Final = "Install it: `apt-get install {}` on Debian and Ubuntu, or run `make test`."
 
 
@@ -95,8 +96,7 @@ def _kernel() -> Iterator[Finding]:
         )
     else:
         yield _good("user namespaces", f"{most:,} allowed")
-    filters = Path("/proc/sys/kernel/seccomp/actions_avail").exists()
-    if not filters:
+    if not _FILTERS.exists():
         yield _missing("seccomp", "the kernel has none", "Use a kernel with CONFIG_SECCOMP_FILTER.")
     elif installed_list() is None:
         yield _limited(

@@ -1,0 +1,172 @@
+"""What ``doctor`` finds on machines that lack something; on this one, see the commands' tests."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import resource
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError, WallError
+from wink_workspace.sandbox.findings import Finding
+from wink_workspace.sandbox.podman import PodmanConfig, diagnosis
+from wink_workspace.sandbox.podman.containers import Host
+from wink_workspace.sandbox.podman.images import Image, recipe
+
+NO_PROGRAMS = Environment(variables={"PATH": "/nowhere"})
+
+
+def one(findings: Iterable[Finding], name: str) -> Finding:
+    (found,) = [finding for finding in findings if finding.name == name]
+    return found
+
+
+def test_without_podman_nothing_else_is_looked_at() -> None:
+    (found,) = diagnosis.examine(NO_PROGRAMS)
+    assert (found.name, found.state) == ("podman", "missing")
+    assert "apt-get install podman" in found.fix
+
+
+def test_an_engine_that_does_not_start_is_said_with_the_way_to_mend_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "podman").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "podman").chmod(0o755)
+    variables = {"PATH": str(tmp_path), "CONTAINER_HOST": f"unix://{tmp_path}/none.sock"}
+    findings = diagnosis.examine(Environment(variables=variables))
+    assert findings[-1].name == "engine"
+    assert "unset CONTAINER_HOST" in findings[-1].fix
+
+
+@pytest.mark.parametrize(("text", "state"), [("0\n", "missing"), ("15000\n", "good")])
+def test_a_kernel_without_user_namespaces_is_of_no_use(
+    text: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "most").write_text(text)
+    monkeypatch.setattr(diagnosis, "_MOST_NAMESPACES", tmp_path / "most")
+    assert one(diagnosis._kernel(), "user namespaces").state == state
+
+
+def test_a_kernel_that_says_nothing_of_namespaces_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "_MOST_NAMESPACES", tmp_path / "none")
+    assert one(diagnosis._kernel(), "user namespaces").state == "missing"
+
+
+def test_filters_of_system_calls_are_narrowed_if_there_is_a_list_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "installed_list", lambda: None)
+    assert one(diagnosis._kernel(), "seccomp").state == "limited"
+    monkeypatch.setattr(diagnosis, "_FILTERS", tmp_path / "none")
+    assert one(diagnosis._kernel(), "seccomp").state == "missing"
+
+
+@pytest.mark.parametrize(
+    ("lines", "state"),
+    [("", "missing"), ("{name}:300000:65536\n", "good"), ("# {name}\nother:1:1\n", "missing")],
+)
+def test_an_ordinary_user_needs_ids_to_map(
+    lines: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "subuid"
+    file.write_text(lines.format(name=pwd.getpwuid(os.geteuid()).pw_name))
+    monkeypatch.setattr(diagnosis, "_SUBORDINATE", (file,))
+    monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 1_000_000)
+    monkeypatch.setattr(diagnosis.pwd, "getpwuid", lambda _: pwd.getpwnam("root"))
+    file.write_text(lines.format(name="root"))
+    monkeypatch.setattr(diagnosis.shutil, "which", lambda _: None)
+    findings = list(diagnosis._ids())
+    assert one(findings, "subordinate ids").state == state
+    assert one(findings, "newuidmap").state == "missing"
+
+
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [
+        ("someone:165536:65536", "limited"),
+        ("someone:100000:65536", "good"),
+        ("someone:300000:65536", "good"),
+        ("", "good"),
+    ],
+)
+def test_ids_of_roots_containers_are_to_be_nobody_elses(
+    line: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "subuid").write_text(f"{line}\n")
+    monkeypatch.setattr(diagnosis, "_SUBORDINATE", (tmp_path / "subuid", tmp_path / "none"))
+    monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 0)
+    found = one(diagnosis._ids(), "ids of containers")
+    assert found.state == state
+    assert ("someone" in found.detail) == (state == "limited")
+
+
+def test_limits_that_no_cgroup_keeps_are_named_with_what_that_means() -> None:
+    findings = list(diagnosis._limits(PodmanConfig(), Host(False, frozenset({"pids"}))))
+    assert one(findings, "pids limit").state == "good"
+    assert one(findings, "memory limit").state == "limited"
+    assert "every processor" in one(findings, "cpu limit").detail
+    assert one(findings, "workspace size").state == "limited"
+
+
+def test_limits_of_the_user_below_what_is_wanted_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100))
+    findings = list(diagnosis._limits(PodmanConfig(), Host(True, frozenset())))
+    assert "4,096 wanted" in one(findings, "open files").detail
+    assert "256 wanted" in one(findings, "processes").detail
+
+
+class Store:
+    """Has one image, of an older recipe."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.broken = environment is NO_PROGRAMS
+
+    def find(self, reference: str) -> Image | None:
+        if self.broken:
+            raise SandboxUnavailableError("the store is locked")
+        is_there = reference == recipe("python").reference
+        return Image(reference, "1", 1, "older") if is_there else None
+
+
+def test_images_that_are_missing_or_old_are_named_with_the_command_that_builds_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(diagnosis, "ImageStore", Store)
+    findings = list(diagnosis._images(Environment()))
+    assert one(findings, "image python").state == "limited"
+    assert one(findings, "image minimal").fix == "Run `wink-workspace image build minimal`."
+    broken = list(diagnosis._images(NO_PROGRAMS))
+    assert {finding.detail for finding in broken} == {"the store is locked"}
+
+
+def test_what_builds_images_here_is_named_when_it_is_missing() -> None:
+    (found,) = diagnosis._building(NO_PROGRAMS)
+    assert "mmdebstrap and busybox" in found.detail
+
+
+def test_a_wall_that_does_not_hold_is_the_worst_finding() -> None:
+    def prove() -> int:
+        raise WallError("the sandbox does not hold")
+
+    assert diagnosis._proof(prove).state == "missing"
+
+
+def test_an_engine_that_is_too_old_is_not_used() -> None:
+    class Service:
+        is_root = is_own = True
+
+        def request(self, method: str, path: str) -> object:
+            return {
+                "version": {"Version": "3.4.4"},
+                "host": {"ociRuntime": {"name": "crun"}},
+                "store": {"graphDriverName": "overlay", "graphRoot": "/var"},
+            }
+
+    found = one(diagnosis._engine(Service()), "podman")  # type: ignore[arg-type]  # a stand-in
+    assert (found.state, found.detail) == ("missing", "3.4.4")
