@@ -1,0 +1,208 @@
+"""What a command in the sandbox costs, beside the same command without one.
+
+Run by ``make bench``; without Podman or the images these are skipped. The ids say how many
+files there are, at most 1,000 a directory. ``shell_of_true`` is a whole tool call: parsed,
+allowed, run, everything it left killed, committed. What it costs over ``bare_shell`` is the
+price of it all; ``podman_exec`` and ``podman_run`` are what one would do without us.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+
+import pytest
+
+from wink_workspace import PodmanSandboxSection, Prompt, ScriptedAdapter, ToolCall, ToolExecutor
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxError
+from wink_workspace.runtime import CallOutcome
+from wink_workspace.sandbox import ExecRequest, PythonRequest, Sandbox
+from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanSandbox
+from wink_workspace.sandbox.podman.containers import Host
+from wink_workspace.sandbox.podman.engine_conf import EngineSettings
+from wink_workspace.sandbox.podman.sandbox import SandboxPlace
+from wink_workspace.sandbox.podman.service import shared_service
+from wink_workspace.workspace import Workspace
+
+SIZES = [100, 10_000, 50_000]
+ROUNDS = 50
+SLOW_ROUNDS = 5
+
+
+@dataclass
+class Bench:
+    """A workspace with a warm container, and calls by name."""
+
+    workspace: Workspace
+    executor: ToolExecutor
+    numbers: Iterator[int]
+
+    def call(self, name: str, **arguments: object) -> CallOutcome:
+        outcome = self.executor.execute(ToolCall(f"c{next(self.numbers)}", name, arguments))
+        assert outcome.result.success, outcome.text
+        return outcome
+
+    def shell(self, command: str) -> None:
+        self.call("shell_execute", command=command)
+
+    @property
+    def sandbox(self) -> Sandbox:
+        return self.workspace.sandbox()
+
+
+@pytest.fixture(scope="module", params=SIZES, ids=lambda n: f"{n}_files")
+def bench(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    root = tmp_path_factory.mktemp("source")
+    for n in range(request.param):
+        folder = root / f"d{n // 1_000}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"f{n % 1_000}.txt").write_text(f"file {n}\n" * 20)
+    with ExitStack() as opened:
+        workspace = opened.enter_context(Workspace.temporary(root))
+        prompt = Prompt(ns="bench", key="podman", sections=[PodmanSandboxSection()])
+        prompt.bind(resources=workspace.resources)
+        opened.enter_context(prompt.resources)
+        prompt.install(workspace.session)
+        executor = ToolExecutor(
+            prompt=prompt,
+            rendered_prompt=prompt.render(session=workspace.session),
+            adapter=ScriptedAdapter(()),
+            session=workspace.session,
+        )
+        try:
+            assert workspace.sandbox().report.holes == ()
+        except SandboxError as error:
+            pytest.skip(str(error))
+        yield Bench(workspace, executor, count())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> SandboxPlace:
+    root = tmp_path_factory.mktemp("place")
+    (root / "files").mkdir()
+    (root / "notes").mkdir()
+    return SandboxPlace(files=root / "files", notes=root / "notes")
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """How ``podman`` is called so that it works on this machine."""
+    program = shutil.which("podman")
+    if program is None:
+        pytest.skip("there is no podman")
+    path = Environment.from_os().variables["PATH"]
+    conf = EngineSettings.for_this_machine(path=path).write(tmp_path_factory.mktemp("conf"))
+    return ["env", f"CONTAINERS_CONF={conf}", program]
+
+
+# A call
+
+
+def bench_shell_of_true(benchmark, bench: Bench) -> None:
+    benchmark.pedantic(bench.shell, ("true",), rounds=ROUNDS, warmup_rounds=5)
+
+
+def bench_shell_that_changes_one_file(benchmark, bench: Bench) -> None:
+    numbers = count()
+    benchmark.pedantic(
+        lambda: bench.shell(f"echo {next(numbers)} > d0/f0.txt"), rounds=ROUNDS, warmup_rounds=5
+    )
+
+
+def bench_shell_that_changes_a_thousand_files(benchmark, bench: Bench) -> None:
+    numbers = count()
+    benchmark.pedantic(
+        lambda: bench.shell(
+            f"mkdir -p m; for i in $(seq 1000); do echo {next(numbers)} > m/$i; done"
+        ),
+        rounds=SLOW_ROUNDS,
+        warmup_rounds=1,
+    )
+
+
+def bench_evaluate_python_warm(benchmark, bench: Bench) -> None:
+    benchmark.pedantic(
+        lambda: bench.call("evaluate_python", code="1 + 1"), rounds=ROUNDS, warmup_rounds=5
+    )
+
+
+def bench_evaluate_python_cold(benchmark, bench: Bench) -> None:
+    """The same code in an interpreter that has to be started."""
+    benchmark.pedantic(bench.shell, ("python3 -c 'print(1 + 1)'",), rounds=ROUNDS, warmup_rounds=5)
+
+
+# Without a transaction
+
+
+def bench_run_of_true(benchmark, bench: Bench) -> None:
+    """What the sandbox alone costs."""
+    request = ExecRequest(argv=(*bench.sandbox.shell, "true"))
+    benchmark.pedantic(bench.sandbox.run, (request,), rounds=ROUNDS, warmup_rounds=5)
+
+
+def bench_evaluate(benchmark, bench: Bench) -> None:
+    request = PythonRequest(code="1 + 1")
+    benchmark.pedantic(bench.sandbox.evaluate, (request,), rounds=ROUNDS, warmup_rounds=5)
+
+
+def bench_bare_shell(benchmark) -> None:
+    """The command itself, without any wall."""
+    command = [shutil.which("bash") or "/bin/sh", "-c", "true"]
+    benchmark.pedantic(
+        subprocess.run,
+        (command,),
+        {"check": True, "stdin": subprocess.DEVNULL, "capture_output": True},
+        rounds=ROUNDS,
+        warmup_rounds=5,
+    )
+
+
+def bench_podman_exec(benchmark, bench: Bench, engine: list[str]) -> None:
+    """A process in a container that runs, by Podman's own command."""
+    note = (bench.workspace._folder.sandbox / "container.json").read_text()
+    name = note.split('"name": "')[1].split('"')[0]
+    benchmark.pedantic(
+        subprocess.run,
+        ([*engine, "exec", name, "/bin/bash", "-c", "true"],),
+        {"check": True, "capture_output": True},
+        rounds=SLOW_ROUNDS,
+    )
+
+
+def bench_podman_run(benchmark, engine: list[str], place: SandboxPlace) -> None:
+    """A new container for the command, by Podman's own command."""
+    limits = ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=256:256"]
+    options = ["--rm", "--network", "none", *limits, "-v"]
+    mount = f"{place.files}:/workspace"
+    benchmark.pedantic(
+        subprocess.run,
+        ([*engine, "run", *options, mount, DEFAULT_IMAGE, "/bin/bash", "-c", "true"],),
+        {"check": True, "capture_output": True},
+        rounds=SLOW_ROUNDS,
+    )
+
+
+# Beginning and end
+
+
+def bench_cold_start(benchmark, place: SandboxPlace) -> None:
+    """Made, started, proven, one command, ended; the engine runs already."""
+    service = shared_service(Environment.from_os())
+    request = ExecRequest(argv=("true",))
+
+    def once() -> None:
+        sandbox = PodmanSandbox(place, service=service)
+        try:
+            sandbox.run(request)
+        finally:
+            sandbox.close()
+
+    benchmark.pedantic(once, rounds=SLOW_ROUNDS, warmup_rounds=1)
+    benchmark.extra_info["is_root"] = Host.of(service).is_root
