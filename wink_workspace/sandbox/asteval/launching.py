@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess  # noqa: TID251 - a sandbox starts processes
 import sys
-import tempfile
 import weakref
 from contextlib import ExitStack
 from pathlib import Path
@@ -49,7 +48,7 @@ class ServerProcess:
         program, folders = _interpreter(), _folders(("numpy",) if use_numpy else ())
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control: Final = ours
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as we are
+        self._said: IO[bytes] = os.fdopen(os.memfd_create("wink-asteval-stderr"), "w+b")
         with theirs, ExitStack() as opened:
             opened.enter_context(ours)
             opened.enter_context(self._said)
@@ -64,7 +63,7 @@ class ServerProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
                 cwd="/",
-                env=_ONE_THREAD if use_numpy else {},
+                env={**_where_libpython_is(), **(_ONE_THREAD if use_numpy else {})},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
@@ -112,6 +111,22 @@ def _interpreter() -> str:
             "this Python does not know its own program", hint="Run it as `python`."
         )
     return sys.executable
+
+
+def _where_libpython_is() -> dict[str, str]:
+    """What lets a Python find its own library that we may have found by a variable.
+
+    Nothing for a Python without one. No variable of ours is handed on for it.
+    """
+    try:
+        mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:  # no /proc; most need nothing
+        return {}
+    for line in mapped.splitlines():
+        place = Path(line.partition("/")[2])
+        if place.name.startswith("libpython"):
+            return {"LD_LIBRARY_PATH": f"/{place.parent}"}
+    return {}
 
 
 def _folders(more: tuple[str, ...]) -> list[str]:

@@ -20,7 +20,6 @@ import math
 import os
 import resource
 import signal
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -228,7 +227,7 @@ def _compiled_filter() -> tuple[_SocketFilter, str]:
     not_executable = library.Arg(2, library.MASKED_EQ, _PROT_EXEC, 0)
     for name in ("mmap", "mprotect"):
         rules.add_rule(library.ALLOW, name, not_executable)
-    with tempfile.TemporaryFile() as file:
+    with os.fdopen(os.memfd_create("wink-asteval-filter"), "w+b") as file:
         rules.export_bpf(file)
         file.seek(0)
         program = file.read()
