@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,10 +13,11 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 
 from .display import consoles
-from .places import open_workspace, storage_of
+from .places import line_of, open_workspace, storage_of, workspace_in
 
 if TYPE_CHECKING:
     from wink_workspace.mcp_server import HttpOptions
+    from wink_workspace.prompt import Section
     from wink_workspace.workspace import Workspace
 
 __all__ = ["mcp"]
@@ -31,6 +33,13 @@ def mcp(
     workspace: Annotated[
         str | None, typer.Option(help="A workspace to go on in, instead of a new one.")
     ] = None,
+    sandbox: Annotated[
+        str, typer.Option(help="Where code may run: podman, asteval or none.")
+    ] = "none",
+    in_place: Annotated[
+        bool,
+        typer.Option("--in-place", help="Change the directory itself; file tools only, no HTTP."),
+    ] = False,
     http: Annotated[
         str | None,
         typer.Option(
@@ -74,16 +83,18 @@ def mcp(
     def tell(line: str) -> None:
         err.print(line, markup=False)
 
-    home = WorkspaceHome(
-        _opener(environment, repo, workspace, temporary=temporary),
-        _leaver(environment, tell, keep=workspace is not None, temporary=temporary),
+    coming = _Coming(environment, repo, workspace, in_place=in_place, temporary=temporary)
+    home = WorkspaceHome(coming.opener(), coming.leaver(tell))
+    offer = Offer(
+        _sections(sandbox, in_place=coming.is_in_place),
+        operations=workspace_tools,
+        in_place=coming.is_in_place,
     )
-    offer = Offer(operations=workspace_tools)
     if http is None:
         serve_stdio(home, offer)
         return
-    if workspace is not None:
-        raise UsageError("a workspace is for one client", hint="Give --repo with --http.")
+    if workspace is not None or in_place:
+        raise UsageError("that workspace is for one client", hint="Give --repo alone with --http.")
     options = _http_options(
         http,
         token or environment.variables.get(_TOKEN_VARIABLE) or None,
@@ -93,45 +104,95 @@ def mcp(
     serve_http(home, offer, options, on_ready=lambda url: tell(f"serving on {url}"))
 
 
-def _opener(
-    environment: Environment, repo: Path | None, workspace: str | None, *, temporary: bool
-) -> Callable[[], Workspace]:
-    """What opens a client's workspace; fails now if it is plain that it could not."""
-    from wink_workspace.workspace import Workspace
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """Which workspaces clients get, and what becomes of them."""
 
-    if workspace is not None:
-        if repo is not None or temporary:
-            raise UsageError("a workspace has its directory", hint="Give --workspace alone.")
-        return lambda: open_workspace(environment, workspace)
-    if repo is None:
-        raise UsageError("there is nothing to work on", hint="Give --repo or --workspace.")
-    source = repo.absolute()
-    if not source.is_dir():
-        raise UsageError(f"{repo} is no directory", hint="Name one that exists.")
-    if temporary:
-        return lambda: Workspace.temporary(source)
-    storage = storage_of(environment)
-    return lambda: Workspace.create(source, storage=storage)
+    environment: Environment
+    repo: Path | None
+    workspace: str | None
+    _: KW_ONLY
+    in_place: bool
+    temporary: bool
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether calls change the user's own directory."""
+        if self.workspace is None:
+            return self.in_place
+        which, _ = line_of(self.workspace)
+        return storage_of(self.environment).folder(which).info().mode == "in_place"
+
+    def opener(self) -> Callable[[], Workspace]:
+        """What opens a client's workspace; fails now if it is plain that it could not."""
+        from wink_workspace.workspace import Workspace
+
+        environment = self.environment
+        if self.workspace is not None:
+            which = self.workspace
+            if self.repo is not None or self.temporary or self.in_place:
+                raise UsageError("a workspace has its directory", hint="Give --workspace alone.")
+            return lambda: open_workspace(environment, which)
+        if self.repo is None:
+            raise UsageError("there is nothing to work on", hint="Give --repo or --workspace.")
+        source = self.repo.absolute()
+        if not source.is_dir():
+            raise UsageError(f"{self.repo} is no directory", hint="Name one that exists.")
+        if self.in_place:
+            if self.temporary:
+                raise UsageError("a directory of yours is not temporary", hint="Leave one out.")
+            return lambda: open_workspace(environment, workspace_in(environment, source))
+        if self.temporary:
+            return lambda: Workspace.temporary(source)
+        storage = storage_of(environment)
+        return lambda: Workspace.create(source, storage=storage)
+
+    def leaver(self, tell: Callable[[str], None]) -> Callable[[Workspace], None]:
+        """What becomes of a workspace: a copy stays if it was changed; its work is nowhere else."""
+        from wink_workspace.workspace import Workspace
+
+        if self.workspace is not None or self.in_place or self.temporary:
+            return Workspace.close
+
+        def leave(place: Workspace) -> None:
+            which = place.info.id
+            stays = _was_changed(place)
+            place.close()
+            if stays:
+                tell(f"workspace {which} stays; see wink-workspace diff {which}")
+            else:
+                Workspace.delete(which, storage=storage_of(self.environment))
+
+        return leave
 
 
-def _leaver(
-    environment: Environment, tell: Callable[[str], None], *, keep: bool, temporary: bool
-) -> Callable[[Workspace], None]:
-    """What becomes of a workspace: it stays if it was changed; its work is nowhere else."""
-    from wink_workspace.workspace import Workspace
+def _sections(sandbox: str, *, in_place: bool) -> list[Section[None]]:
+    """The sections that a client is offered.
 
-    def leave(place: Workspace) -> None:
-        which = place.info.id
-        stays = keep or _was_changed(place)
-        place.close()
-        if temporary or keep:
-            return
-        if stays:
-            tell(f"workspace {which} stays; see wink-workspace diff {which}")
-        else:
-            Workspace.delete(which, storage=storage_of(environment))
+    Raises:
+        UsageError: If there is no such sandbox, or none can be where the workspace is.
+    """
+    from wink_workspace.sections import (
+        AstevalSection,
+        PlanningToolsSection,
+        PodmanSandboxSection,
+        VfsToolsSection,
+    )
 
-    return leave
+    if in_place and sandbox != "none":
+        raise UsageError("in place only files can be changed", hint="Leave out --sandbox.")
+    match sandbox:
+        case "none":
+            place: list[Section[None]] = [VfsToolsSection()]
+        case "asteval":
+            place = [VfsToolsSection(), AstevalSection()]
+        case "podman":
+            place = [PodmanSandboxSection()]
+        case _:
+            raise UsageError(
+                f"there is no sandbox {sandbox!r}", hint="Use podman, asteval or none."
+            )
+    return [*place, PlanningToolsSection()]
 
 
 def _was_changed(place: Workspace) -> bool:

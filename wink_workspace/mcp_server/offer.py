@@ -13,7 +13,7 @@ from typing import Any, Final
 from wink_workspace.prompt import MarkdownSection, Prompt, RenderedPrompt, Section, Tool, ToolPolicy
 from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 
-from .operations import OPERATIONS, Operation
+from .operations import APPLY, OPERATIONS, Operation
 
 __all__ = ["Offer"]
 
@@ -25,23 +25,32 @@ class Offer:
         sections: The sections; files and plans when omitted. They bind to the workspace's own
             resources, whatever they declare themselves.
         operations: Whether to offer ``workspace_diff``, ``_log``, ``_undo`` and ``_apply``.
+        in_place: Whether the workspaces are the directories themselves; then there is nothing
+            to apply.
     """
 
     def __init__(
-        self, sections: Sequence[Section[None]] | None = None, *, operations: bool = False
+        self,
+        sections: Sequence[Section[None]] | None = None,
+        *,
+        operations: bool = False,
+        in_place: bool = False,
     ) -> None:
         self.sections: Final = (
             (VfsToolsSection(), PlanningToolsSection()) if sections is None else tuple(sections)
         )
         self.operations: Final[Mapping[str, Operation]] = {
-            operation.tool.name: operation for operation in (OPERATIONS if operations else ())
+            operation.tool.name: operation
+            for operation in OPERATIONS
+            if operations and not (in_place and operation is APPLY)
         }
+        self._words = _words(operations=operations, in_place=in_place)
 
     def prompt(self, policies: Sequence[ToolPolicy] = ()) -> Prompt[None]:
         """A prompt of its own, of which *policies* guard every tool."""
         root = MarkdownSection[None](
             title="Workspace",
-            template=_WITH_OPERATIONS if self.operations else _ALONE,
+            template=self._words,
             children=self.sections,
             policies=policies,
         )
@@ -66,12 +75,20 @@ class Offer:
         return next((tool for tool in self.tools if tool.name == name), None)
 
 
-_ALONE: Final = """\
-These tools work in a workspace of their own, a copy of a directory. Each call happens fully or
-leaves no trace. Use them, and not others you may have, for files of that directory: what is
-done elsewhere is not seen here."""
+def _words(*, operations: bool, in_place: bool) -> str:
+    """What is said before the sections' own words."""
+    said = [_IN_PLACE if in_place else _COPY]
+    if operations:
+        said += [_OPERATIONS] if in_place else [_APPLY, _OPERATIONS]
+    return " ".join(said)
 
-_WITH_OPERATIONS: Final = f"""\
-{_ALONE} Nothing reaches the directory itself before `workspace_apply`. `workspace_diff` shows
-what differs from it, `workspace_log` what happened, and `workspace_undo` takes the newest change
-back; it can be called again."""
+
+_ALL: Final = "Each call happens fully or leaves no trace."
+_COPY: Final = f"""\
+These tools work in a workspace of their own, a copy of a directory. {_ALL} Use them, and not
+others you may have, for files of that directory: what is done elsewhere is not seen here."""
+_IN_PLACE: Final = f"These tools work in a directory of their user's. {_ALL}"
+_APPLY: Final = "Nothing reaches the directory itself before `workspace_apply`."
+_OPERATIONS: Final = """\
+`workspace_diff` shows what is different, `workspace_log` what happened, and `workspace_undo` takes
+the newest change back; it can be called again."""

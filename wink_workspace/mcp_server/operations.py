@@ -18,6 +18,7 @@ from wink_workspace.prompt import Tool, ToolResult
 from wink_workspace.workspace import Workspace
 
 __all__ = [
+    "APPLY",
     "OPERATIONS",
     "AppliedPaths",
     "ApplyParams",
@@ -202,6 +203,15 @@ class Operation:
             return ToolResult.error(f"{self.tool.name} changed nothing: {error}")
 
 
+APPLY: Final = Operation(
+    Tool[ApplyParams, AppliedPaths](
+        name="workspace_apply",
+        description="Bring the changes to the source directory, unless it changed meanwhile.",
+    ),
+    _apply,
+)
+"""The one that is for copies only."""
+
 OPERATIONS: Final = (
     Operation(
         Tool[DiffParams, WorkspaceDiff](
@@ -224,12 +234,6 @@ OPERATIONS: Final = (
         ),
         _undo,
     ),
-    Operation(
-        Tool[ApplyParams, AppliedPaths](
-            name="workspace_apply",
-            description="Bring the changes to the source directory, unless it changed meanwhile.",
-        ),
-        _apply,
-    ),
+    APPLY,
 )
 """All of them, in the order in which they are listed."""

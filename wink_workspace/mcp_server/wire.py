@@ -21,7 +21,9 @@ from wink_workspace.prompt import Tool
 from wink_workspace.sections import (
     AddStep,
     ApplyPatchParams,
+    AstevalParams,
     EditFileParams,
+    EvaluatePythonParams,
     GlobParams,
     GrepParams,
     ListParams,
@@ -30,6 +32,7 @@ from wink_workspace.sections import (
     ReadPlan,
     RemoveParams,
     SetupPlan,
+    ShellExecuteParams,
     UpdateStep,
     WriteFileParams,
 )
@@ -57,6 +60,9 @@ _HINTS: Final[Mapping[type, tuple[bool, bool, bool]]] = {
     SetupPlan: (False, True, True),
     AddStep: (False, False, False),
     UpdateStep: (False, True, True),
+    ShellExecuteParams: (False, True, False),
+    EvaluatePythonParams: (False, True, False),
+    AstevalParams: (False, True, False),
     UndoParams: (False, True, False),
     ApplyParams: (False, True, True),
 }
