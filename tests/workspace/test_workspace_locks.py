@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from workspace_rig import folder, made, reopened
+from workspace_rig import assert_fsck_clean, folder, made, reopened, storage
 
 from wink_workspace.errors import LedgerBusyError
+from wink_workspace.workspace import Workspace
 
 HOLDER = """
 import sys, time
@@ -56,3 +57,61 @@ def test_second_process_is_told_who_has_it_open_and_a_dead_ones_lock_is_taken_ov
 def test_workspace_can_be_opened_once_in_one_process(tmp_path: Path) -> None:
     with made(tmp_path), pytest.raises(LedgerBusyError, match=str(os.getpid())):
         reopened(tmp_path)
+
+
+WORKER = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[4:]
+from workspace_rig import calls
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+storage, which, line = WorkspaceStorage(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
+with Workspace.open(which, storage=storage, line=line) as workspace, calls(workspace) as call:
+    print("open", flush=True)
+    sys.stdin.readline()  # both are open now
+    for n in range(30):
+        call("write_file", file_path=f"{line}/{n}.txt", content=f"{line} {n}")
+        if n % 3 == 0:
+            workspace.undo()
+    assert not workspace.maintain().ran  # the other one is at work
+    print("done", flush=True)
+    sys.stdin.readline()
+    print(len(list(workspace.log())))
+"""
+
+
+def test_two_forks_work_at_the_same_time_in_two_processes(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"x"}) as workspace:
+        for line in ("one", "two"):
+            workspace.fork(line)
+        which = workspace.info.id
+    here = Path(__file__).parent
+    workers = {
+        line: subprocess.Popen(
+            [sys.executable, "-c", WORKER, tmp_path / "state", which, line, here, here.parent],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for line in ("one", "two")
+    }
+    for said in ("open", "done"):
+        for worker in workers.values():
+            assert worker.stdout
+            assert worker.stdout.readline() == f"{said}\n"
+        for worker in workers.values():
+            assert worker.stdin
+            worker.stdin.write("go on\n")
+            worker.stdin.flush()
+    for worker in workers.values():
+        out, _ = worker.communicate()
+        assert (worker.returncode, out) == (0, f"{1 + 30 + 10}\n")
+    for line in ("one", "two"):
+        with Workspace.open(which, storage=storage(tmp_path), line=line) as fork:
+            names = {str(found.path) for found in fork.files.list(line)}
+            assert names == {f"{line}/{n}.txt" for n in range(30) if n % 3}
+            assert len(list(fork.files.list("."))) == 2
+    with reopened(tmp_path) as workspace:
+        assert len(list(workspace.log())) == 1
+        assert workspace.maintain().ran
+    assert_fsck_clean(folder(tmp_path).ledger)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
+import resource
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from workspace_rig import assert_same, calls, doing, folder, made, picture
+from workspace_support import git, make_tree
 
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 
@@ -100,6 +104,54 @@ def test_call_that_wrecked_everything_and_failed_leaves_no_trace(
             for _ in range(2):
                 assert not call("act").result.success
                 assert_same(before, picture(root))
+
+
+def noise(path: Path, n_mib: int, seed: int) -> str:
+    """Make a file that does not compress, piece by piece; the digest of its content."""
+    digest, piece = hashlib.sha256(), bytearray(random.Random(seed).randbytes(1_048_576))
+    with path.open("wb") as file:
+        for n in range(n_mib):
+            piece[:8] = n.to_bytes(8, "big")
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@pytest.mark.soak
+def test_a_file_of_a_gibibyte_comes_back_and_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    before = noise(tmp_path / "source/large", 1_024, seed=1)
+    with made(tmp_path) as workspace:
+        large = folder(tmp_path).files / "large"
+        assert digest_of(large) == before
+
+        def append() -> None:
+            with large.open("ab") as file:
+                file.write(b"more")
+
+        spoil = [
+            doing(large.unlink, name="delete", fails=True),
+            doing(lambda: os.truncate(large, 5), name="truncate", fails=True),
+            doing(append, name="append", fails=True),
+            doing(lambda: noise(large, 1_024, seed=2), name="rewrite"),
+        ]
+        with calls(workspace, *spoil) as call:
+            for name in ("delete", "truncate", "append"):
+                assert not call(name).result.success
+                assert digest_of(large) == before, name
+            assert call("rewrite").result.success
+        after = digest_of(large)
+        workspace.undo()
+        assert digest_of(large) == before
+        workspace.redo()
+        assert digest_of(large) == after != before
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert peak_kib < 512 * 1_024
 
 
 def modes(root: Path) -> None:
@@ -222,6 +274,43 @@ def test_nothing_of_gits_configuration_has_influence(
         text=True,
     )
     assert len(log.stdout.splitlines()) == 5
+
+
+@pytest.mark.behaviour(31)
+@pytest.mark.parametrize("kind", ["ordinary", "bare", "none"])
+def test_a_repository_is_copied_as_it_lies_there_and_comes_back(tmp_path: Path, kind: str) -> None:
+    """With a submodule, and with what is uncommitted, untracked and ignored; whatever ``.git`` is."""
+    module = make_tree(tmp_path / "module", {"m.txt": "m\n"})
+    source = make_tree(tmp_path / "source", {"a.txt": "1\n", ".gitignore": "*.log\n"})
+    for repository in (module, source):
+        git(repository, "init", "-q")
+        git(repository, "add", "-A")
+        git(repository, "commit", "-qm", "one")
+    allowed = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add"]
+    git(source, *allowed, str(module), "sub/module")
+    make_tree(source, {"a.txt": "uncommitted\n", "new": "untracked\n", "x.log": "ignored\n"})
+    if kind == "bare":
+        git(source, "config", "core.bare", "true")
+    elif kind == "none":
+        shutil.rmtree(source / ".git")
+    git_before = picture(source / ".git") if kind != "none" else {}
+    with made(tmp_path) as workspace:
+        root = folder(tmp_path).files
+        before = picture(root)
+        in_source = picture(source)
+        assert_same(before, {p: at for p, at in in_source.items() if p.split(b"/")[0] != b".git"})
+        assert b"sub/module/.git" in before
+
+        def spoil() -> None:
+            (root / "sub/module/.git").write_text("gitdir: /nowhere\n")
+            (root / "sub/module/m.txt").unlink()
+            for name in ("a.txt", "new", "x.log", ".gitmodules"):
+                (root / name).write_text("spoilt\n")
+
+        with calls(workspace, doing(spoil, fails=True)) as call:
+            assert not call("act").result.success
+        assert_same(before, picture(root))
+    assert (picture(source / ".git") if kind != "none" else {}) == git_before
 
 
 def test_source_is_only_read(tmp_path: Path) -> None:
