@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from wink_workspace.cli import main
+from wink_workspace.cli import demo_sandbox, main
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanConfig, PodmanService
+from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanConfig, PodmanService, images
 from wink_workspace.sandbox.podman.containers import (
     OWNER_LABEL,
     Container,
@@ -175,3 +176,50 @@ def test_gc_without_an_engine_cleans_the_history_alone(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert json.loads(shell("gc", workspace, "--json"))["containers_removed"] == []
+
+
+class NoStore:
+    """A store whose builds come to nothing."""
+
+    n_builds = 0
+
+    def __init__(self, environment: Environment) -> None:
+        pass
+
+    def is_current(self, wanted: object) -> bool:
+        return False
+
+    def build(self, wanted: object) -> None:
+        NoStore.n_builds += 1
+
+    def find(self, reference: str) -> None:
+        return None
+
+
+def test_the_demonstration_says_which_image_it_lacks_and_builds_it_only_when_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(demo_sandbox, "ImageStore", NoStore)
+    console = Console(file=io.StringIO(), width=300)
+    for build in (False, True):
+        assert not demo_sandbox.play_sandbox_demo(console, Environment(), build=build)
+        assert NoStore.n_builds == build
+    assert "Run `wink-workspace image build`" in console.file.getvalue()
+
+
+def test_the_demonstration_says_which_package_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_sandbox, "find_spec", lambda _: None)
+    console = Console(file=io.StringIO(), width=300)
+    assert not demo_sandbox.play_sandbox_demo(console, Environment(), build=False)
+    assert "pip install pyflakes" in console.file.getvalue()
+
+
+def test_an_image_of_another_version_is_listed_as_such(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "IMAGE_VERSION", "0")
+    listed = {
+        image["reference"]: image["state"] for image in json.loads(shell("image", "list", "--json"))
+    }
+    assert listed[DEFAULT_IMAGE] == "of another version"
+    assert listed["localhost/wink-workspace/python:0"] == "missing"
