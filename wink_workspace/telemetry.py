@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry import trace
     from opentelemetry.sdk.trace.export import SpanExporter
 
-__all__ = ["Span", "export_spans", "span"]
+__all__ = ["Span", "export_spans", "open_span", "span"]
 
 _SCOPE: Final = "wink_workspace"
 
@@ -93,6 +93,21 @@ def span(
         except BaseException as error:
             made.fail(type(error).__name__)
             raise
+
+
+def open_span() -> dict[str, str]:
+    """The ids of the span around, as ``trace_id`` and ``span_id``; empty if there is none."""
+    if sys.modules.get("opentelemetry.trace") is None:
+        return {}
+    from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
+
+    context = get_current_span().get_span_context()
+    if not context.is_valid:
+        return {}
+    return {
+        "trace_id": format_trace_id(context.trace_id),
+        "span_id": format_span_id(context.span_id),
+    }
 
 
 def export_spans(variables: Mapping[str, str]) -> Callable[[], None]:

@@ -7,6 +7,7 @@ since a span's parent is whatever span is open on the thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from .core import ProviderAdapter
 
 __all__ = ["Traces"]
+
+_log = logging.getLogger(__name__)
 
 
 class Traces:
@@ -81,6 +84,10 @@ class Traces:
 
     def _note_call(self, traced: Span, outcome: CallOutcome, taken_s: float) -> None:
         event = outcome.event
+        _log.info(
+            "Call %s of %s: %s in %.1f ms", event.call_id, event.tool[:64], event.outcome.value,
+            taken_s * 1e3,
+        )  # fmt: skip
         traced.note(
             {
                 "wink_workspace.transaction.outcome": event.outcome.value,

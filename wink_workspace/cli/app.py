@@ -12,6 +12,7 @@ from wink_workspace.errors import MountError, ScriptError, UsageError, WinkError
 
 from . import evaluating, history, images, runs, sandboxes, serving, workspaces
 from .display import consoles
+from .logs import logged
 from .run import run
 
 __all__ = ["run_command"]
@@ -77,9 +78,10 @@ def run_command(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; whatever goes wrong is one line on stderr."""
     environment = Environment.from_os()
     try:
-        code = _application()(
-            arguments, standalone_mode=False, obj=environment, prog_name="wink-workspace"
-        )
+        with logged(environment):
+            code = _application()(
+                arguments, standalone_mode=False, obj=environment, prog_name="wink-workspace"
+            )
     except TyperException as error:
         message = f"{error.format_message()} See wink-workspace --help."
         return _end(environment, message, EXIT_USAGE)

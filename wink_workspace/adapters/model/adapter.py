@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import random
 import weakref
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
 
 __all__ = ["ModelAdapter"]
+
+_log = logging.getLogger(__name__)
 
 OutputT = TypeVar("OutputT")
 
@@ -193,6 +196,7 @@ class ModelAdapter(ProviderAdapter[OutputT]):
                 phase=failure.phase,
                 hint="Allow more time.",
             )
+        _log.info("Attempt %d in %.1f s: %s", attempt, wait_s, failure.reason)
         self._tell(Retrying(attempt, wait_s, failure.reason))
         self.heartbeat.beat()
         self._clock.wait(wait_s)
