@@ -151,9 +151,13 @@ class InPlaceHistory:
             FilesystemError: If a path cannot be put back; the others were.
         """
         wanted = self._own(token)
+        with self._tree.in_one_go():
+            self._restore(wanted)
+
+    def _restore(self, wanted: _Token) -> None:
         effects = self._effects
         if wanted.epoch != effects.epoch or not effects.is_ahead_of(wanted.position, wanted.last):
-            self.go_to(wanted.root, kept=wanted.root)
+            self._go_to(wanted.root)
             return
         self._tell_discarding()
         left = self._undo(wanted.position)
@@ -164,6 +168,10 @@ class InPlaceHistory:
     def go_to(self, root: str, *, kept: str) -> None:
         """Make the directory what a tree has; raises as ``restore``."""
         del kept  # what is replaced is part of the history
+        with self._tree.in_one_go():
+            self._go_to(root)
+
+    def _go_to(self, root: str) -> None:
         position = self._effects.position
         try:
             with _as_conflicts():

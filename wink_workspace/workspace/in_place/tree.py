@@ -18,8 +18,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -307,6 +307,16 @@ class InPlaceTree(DiskTree):
             os.replace(path.name, effect.path.name, src_dir_fd=directory, dst_dir_fd=directory)
         else:
             _log.warning("%s is an earlier version of %s, by somebody else", path, effect.path)
+
+    @contextmanager
+    def in_one_go(self) -> Generator[None]:
+        """Take in what others did before the block, and nothing in the course of it."""
+        self.before_change()
+        before_change, self.before_change = self.before_change, lambda: None
+        try:
+            yield
+        finally:
+            self.before_change = before_change
 
     # Steps
 
