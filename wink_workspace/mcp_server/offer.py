@@ -65,7 +65,7 @@ class Offer:
         """The words of all sections, for the model."""
         return self._rendered.text
 
-    @property
+    @cached_property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
         """All tools: those of the sections, then the extra ones."""
         return (*self._rendered.tools, *(one.tool for one in self.operations.values()))

@@ -10,6 +10,7 @@ Rule 3: what cannot be said in UTF-8, such as odd names of files, goes out as es
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import NoneType
 from typing import Any, Final, cast
 
@@ -70,8 +71,7 @@ _HINTS: Final[Mapping[type, tuple[bool, bool, bool]]] = {
 
 def offered_tool(tool: Tool[Any, Any]) -> OfferedTool:
     """A tool with its schemas and hints."""
-    wrapped, schema = _output(tool.result_type)
-    del wrapped
+    _, schema = _output(tool.result_type)
     return OfferedTool(
         name=tool.name,
         title=tool.name.replace("_", " ").replace("-", " ").capitalize(),
@@ -111,6 +111,7 @@ def sayable(value: Any) -> Any:
             return value
 
 
+@cache
 def _output(result_type: Any) -> tuple[bool, dict[str, Any] | None]:
     """Whether values are wrapped, and the schema of what goes out; ``None`` for no value."""
     if result_type is NoneType:
