@@ -241,8 +241,30 @@ def test_apply_one_way_at_a_time(shell: Shell) -> None:
 
 def test_gc_says_what_it_forgot(shell: Shell) -> None:
     workspace = shell.new()
-    assert "0 entries and 0 thrown-away states forgotten" in shell("gc", workspace)
+    said = shell("gc", workspace)
+    assert "0 entries and 0 thrown-away states forgotten; " in said
+    assert "bytes freed" in said
     assert json.loads(shell("gc", workspace, "--json"))["ran"] is True
+
+
+def test_a_terminal_is_told_how_many_files_and_bytes_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from wink_workspace.cli import display
+    from wink_workspace.environment import Environment
+
+    for is_shown in (True, False):
+        text = StringIO()
+        terminal = Console(file=text, force_terminal=True, width=120)
+        monkeypatch.setattr(display, "consoles", lambda _, to=terminal: (to, to))
+        monkeypatch.setattr(Environment, "shows_progress", is_shown)
+        with display.counting(Environment.from_os(), "copying x") as tell:
+            tell(1_200, 34_567)
+        assert ("1,200 files, 34,567 bytes" in text.getvalue()) is is_shown
 
 
 def test_recover_reports_a_call_that_a_kill_interrupted(shell: Shell) -> None:

@@ -10,7 +10,7 @@ from workspace_support import created, state
 
 from wink_workspace import workspace as package
 from wink_workspace.errors import UsageError
-from wink_workspace.workspace import WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
+from wink_workspace.workspace import Workspace, WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
 
 
 def add(storage: WorkspaceStorage, day: int) -> WorkspaceInfo:
@@ -80,3 +80,20 @@ def test_the_package_offers_its_names_and_no_others() -> None:
     assert package.WorkspaceStorage is WorkspaceStorage
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = package.Nothing
+
+
+def test_import_tells_how_far_it_is_up_to_what_its_record_says(tmp_path: Path) -> None:
+    files = {f"d{n}/{n}.txt": b"x" * n for n in range(5)}
+    for name, content in files.items():
+        (tmp_path / "source" / name).parent.mkdir(parents=True)
+        (tmp_path / "source" / name).write_bytes(content)
+    told: list[tuple[int, int]] = []
+    storage = WorkspaceStorage(tmp_path / "state")
+
+    def progress(n_files: int, n_bytes: int) -> None:
+        told.append((n_files, n_bytes))
+
+    with Workspace.create(tmp_path / "source", storage=storage, progress=progress):
+        assert told == sorted(told)
+        assert told[-1] == (5, 10)
+        assert len(told) > 1

@@ -7,7 +7,7 @@ model; anything else gets the plain text, of diffs every byte.
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from rich.cells import cell_len
@@ -21,6 +21,7 @@ from wink_workspace.session import Outcome, ToolInvoked
 __all__ = [
     "called",
     "consoles",
+    "counting",
     "diff_line",
     "print_diff",
     "print_table",
@@ -56,6 +57,28 @@ def waiting(environment: Environment, what: str) -> Generator[None]:
         return
     with err.status(what):
         yield
+
+
+@contextmanager
+def counting(environment: Environment, what: str) -> Generator[Callable[[int, int], None]]:
+    """Show on a terminal how many files and bytes are done, as the function given is told."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    _, err = consoles(environment)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[n_files]:,} files, {task.fields[n_bytes]:,} bytes"),
+        TimeElapsedColumn(),
+    )
+    shown = environment.shows_progress
+    with Progress(*columns, console=err, transient=True, disable=not shown) as progress:
+        task = progress.add_task(what, total=None, n_files=0, n_bytes=0)
+
+        def tell(n_files: int, n_bytes: int) -> None:
+            progress.update(task, n_files=n_files, n_bytes=n_bytes)
+
+        yield tell
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,7 @@ import typer
 from wink_workspace.environment import Environment
 from wink_workspace.errors import LedgerBusyError, UsageError
 
-from .display import consoles, print_table, printable, waiting
+from .display import consoles, counting, print_table, printable, waiting
 from .places import (
     JsonOption,
     WorkspaceArgument,
@@ -41,9 +41,12 @@ def new(
 
     out, _ = consoles(context.obj)
     with (
-        waiting(context.obj, f"{'reading' if in_place else 'copying'} {source}"),
+        counting(context.obj, f"{'reading' if in_place else 'copying'} {source}") as progress,
         Workspace.create(
-            source, storage=storage_of(context.obj), mode="in_place" if in_place else "copy"
+            source,
+            storage=storage_of(context.obj),
+            mode="in_place" if in_place else "copy",
+            progress=progress,
         ) as workspace,
     ):
         info, record = workspace.info, workspace.record(workspace.entry(1))
@@ -175,7 +178,7 @@ def gc(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = 
     else:
         out.print(
             f"{done.n_entries_forgotten} entries and {done.n_discards_forgotten} thrown-away "
-            f"states forgotten; {done.disk_bytes:,} bytes in use"
+            f"states forgotten; {done.freed_bytes:,} bytes freed, {done.disk_bytes:,} in use"
         )
 
 

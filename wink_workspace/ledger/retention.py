@@ -50,12 +50,16 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """What was done; ``ran`` is false if others were at work, and then nothing was."""
+    """What was done; ``ran`` is false if others were at work, and then nothing was.
+
+    ``disk_bytes`` is what the history takes now, ``freed_bytes`` how much less that is.
+    """
 
     ran: bool
     n_entries_forgotten: int = 0
     n_discards_forgotten: int = 0
     disk_bytes: int = 0
+    freed_bytes: int = 0
 
 
 def maintain(
@@ -70,7 +74,7 @@ def maintain(
     Raises:
         LedgerError: If something cannot be read, written or deleted.
     """
-    before = _candidates(store)
+    before, taken_bytes = _candidates(store), disk_bytes(store)
     oldest = now - timedelta(days=retention.max_age_days)
     limit_bytes, room_bytes = math.inf, 0
     # More than once, as what is left may take more room than it did: a delta whose base is
@@ -88,6 +92,7 @@ def maintain(
         n_entries_forgotten=sum(not before[name].is_discarded for name in gone),
         n_discards_forgotten=sum(before[name].is_discarded for name in gone),
         disk_bytes=room_bytes,
+        freed_bytes=max(0, taken_bytes - room_bytes),
     )
 
 

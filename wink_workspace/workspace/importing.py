@@ -7,8 +7,10 @@ nobody else knows of the copy, which is until this has ended.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, MountError, UsageError
@@ -35,7 +37,7 @@ from .forking import IMPORTED_LINE
 from .last_seen import save_last_seen
 from .storage import WorkspaceFolder
 
-__all__ = ["Imported", "import_copy"]
+__all__ = ["Imported", "Progress", "import_copy", "no_progress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,18 @@ class Imported:
     skipped: tuple[str, ...] = ()
 
 
-def import_copy(source: Path, folder: WorkspaceFolder, clock: Clock) -> None:
+Progress: TypeAlias = Callable[[int, int], None]
+"""Told again and again how many files, of how many bytes together, are copied."""
+
+
+def no_progress(n_files: int, n_bytes: int) -> None:
+    """Tell nobody."""
+    del n_files, n_bytes
+
+
+def import_copy(
+    source: Path, folder: WorkspaceFolder, clock: Clock, *, progress: Progress = no_progress
+) -> None:
     """Copy the files and begin the history with them."""
     folder.files.mkdir()
     give_to_sandbox(folder.files)
@@ -63,7 +76,7 @@ def import_copy(source: Path, folder: WorkspaceFolder, clock: Clock) -> None:
         Ledger(folder.ledger, clock=clock) as ledger,
         ledger.write() as writer,
     ):
-        imported = _Import(ledger.store)
+        imported = _Import(ledger.store, progress)
         root = imported.root_of(TreeCopy(original, copy, imported, left_out=(".git",)))
         entry = writer.append(
             Draft(
@@ -105,8 +118,9 @@ class _Import:
     ``keep`` and ``keep_large`` are those of ``Keeping``.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, progress: Progress) -> None:
         self._store = store
+        self._progress = progress
         self._statuses: dict[Parts, dict[str, Status]] = {(): {}}
         self._entries: dict[Parts, dict[str, TreeEntry]] = {(): {}}
         self._skipped: list[str] = []
@@ -126,6 +140,7 @@ class _Import:
         with self._store.bulk():
             for part in copying.run():
                 self._add(part)
+                self._progress(self._n_files, self._n_bytes)
             return plant(self._store, self._entries)
 
     def index(self, now_ns: int) -> FileIndex:

@@ -55,7 +55,7 @@ from .applying import Applied, AppliedTrees, ApplyTarget, SourceUpdate
 from .config import WorkspaceConfig
 from .forking import check_out
 from .histories import CopyHistory
-from .importing import import_copy
+from .importing import Progress, import_copy, no_progress
 from .in_place.importing import import_in_place
 from .last_seen import save_last_seen
 from .ledger_journal import LedgerJournal
@@ -179,6 +179,7 @@ class Workspace(ReadableHistory):
         mode: WorkspaceMode = "copy",
         config: WorkspaceConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        progress: Progress = no_progress,
     ) -> Workspace:
         """Copy a directory, uncommitted and ignored files included, and open the copy.
 
@@ -189,6 +190,7 @@ class Workspace(ReadableHistory):
                 file tools only. Its own ``.git`` is out of bounds.
             config: How it shall behave.
             clock: The time.
+            progress: Told how many files and bytes are copied so far.
 
         Raises:
             MountError: If *source* is no directory that can be read.
@@ -199,7 +201,7 @@ class Workspace(ReadableHistory):
         if mode == "in_place":
             info = _begun_in_place(Path(source).resolve(), storage, clock)
         else:
-            info = _copied(Path(source).absolute(), storage, clock)
+            info = _copied(Path(source).absolute(), storage, clock, progress)
         return cls(storage.folder(info.id), config=config, clock=clock)
 
     @classmethod
@@ -563,11 +565,13 @@ class Workspace(ReadableHistory):
                 save_last_seen(self._folder.index, self._opened.tracker.index, root)
 
 
-def _copied(source: Path, storage: WorkspaceStorage, clock: Clock) -> WorkspaceInfo:
+def _copied(
+    source: Path, storage: WorkspaceStorage, clock: Clock, progress: Progress
+) -> WorkspaceInfo:
     storage.check_apart(source)
 
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
-        import_copy(source, folder, clock)
+        import_copy(source, folder, clock, progress=progress)
         return WorkspaceInfo(folder.path.name, str(source), clock.now())
 
     return storage.add(fill)
