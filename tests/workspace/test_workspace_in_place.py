@@ -218,7 +218,7 @@ def test_second_workspace_in_the_same_place_is_refused_and_names_the_first(
 ) -> None:
     with begun(tmp_path / "above", FILES) as first:
         place = source_of(tmp_path / "above") / where
-        with pytest.raises(UsageError, match=f"{first.info.id}|one inside the other"):
+        with pytest.raises(UsageError, match=f"{first.info.id}|folder of the workspaces"):
             Workspace.create(place, storage=storage(tmp_path / "above"), mode="in_place")
         with pytest.raises(UsageError, match=first.info.id):
             alias = tmp_path / "alias"
@@ -228,10 +228,17 @@ def test_second_workspace_in_the_same_place_is_refused_and_names_the_first(
 
 @pytest.mark.parametrize("mode", ["copy", "in_place"])
 def test_source_around_the_workspaces_own_folder_is_refused(tmp_path: Path, mode: str) -> None:
-    begun(tmp_path).close()
-    for source in (tmp_path, folder(tmp_path).path):
-        with pytest.raises(UsageError, match="one inside the other"):
-            Workspace.create(source, storage=storage(tmp_path), mode=mode)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UsageError, match="folder of the workspaces"):
+        Workspace.create(tmp_path, storage=storage(tmp_path), mode=mode)  # pyright: ignore[reportArgumentType]
+
+
+def test_files_of_a_workspace_are_no_place_to_work_in_but_can_be_copied(tmp_path: Path) -> None:
+    begun(tmp_path, FILES).close()
+    place = folder(tmp_path).path
+    with pytest.raises(UsageError, match="folder of the workspaces"):
+        Workspace.create(place, storage=storage(tmp_path), mode="in_place")
+    with Workspace.create(place, storage=storage(tmp_path)) as copy:
+        assert copy.files.exists("about.json")
 
 
 def test_directory_that_moved_or_was_replaced_is_named_when_it_is_opened(tmp_path: Path) -> None:

@@ -204,6 +204,11 @@ class WorkspaceStorage:
         with (self._root / "claims").open("wb") as claims:
             fcntl.flock(claims, fcntl.LOCK_EX)
             self.check_apart(place)
+            if place.is_relative_to(self._root.resolve()):
+                raise UsageError(
+                    f"{place} is in the folder of the workspaces, {self._root}",
+                    hint="Work in a directory of your own, or open the workspace that it is of.",
+                )
             for info in self.all():
                 if info.mode == "in_place" and _overlap(place, Path(info.source)):
                     raise UsageError(
@@ -213,10 +218,10 @@ class WorkspaceStorage:
             yield
 
     def check_apart(self, place: Path) -> None:
-        """Raise ``UsageError`` if *place* holds, or lies in, the folder of the workspaces."""
-        if _overlap(place.resolve(), self._root.resolve()):
+        """Raise ``UsageError`` if the folder of the workspaces is in *place*."""
+        if self._root.resolve().is_relative_to(place.resolve()):
             raise UsageError(
-                f"{place} and the folder of the workspaces, {self._root}, are one inside the other",
+                f"the folder of the workspaces, {self._root}, is in {place}",
                 hint="Keep the workspaces elsewhere: set XDG_STATE_HOME to another directory.",
             )
 
