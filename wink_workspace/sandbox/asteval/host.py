@@ -251,7 +251,7 @@ class _Child:
     ) -> None:
         self._clock = clock
         self._config = config
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._began_s = clock.monotonic_s()
         self._ends_s = self._began_s + config.start_timeout_s
         self._ended: Mapping[str, Any] | None = None
@@ -298,7 +298,7 @@ class _Child:
     def begin(self) -> None:
         """From now on the time of the evaluation runs."""
         self._began_s = self._clock.monotonic_s()
-        self._ends_s = self._began_s + self._timeout_s
+        self._ends_s = self._began_s + self.timeout_s
 
     @property
     def duration_s(self) -> float:
@@ -416,8 +416,8 @@ class _Conversation:
             self._child.send(message)
             done = self._until_done()
         except TimeoutError:
-            spent = f"{self._child.duration_s:.3g} s"
-            return self._failed(Outcome.DEADLINE, f"it was killed after {spent}")
+            allowed = f"{self._child.timeout_s:.3g} s"
+            return self._failed(Outcome.DEADLINE, f"it was killed when its {allowed} were over")
         except ConnectionError:
             done = None
         except _TooMuchOutput:
