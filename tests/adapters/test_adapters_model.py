@@ -164,6 +164,13 @@ def test_malformed_arguments_and_unknown_tools_are_answered_and_the_run_goes_on(
     assert one.session[Note].all() == (Note("b"),)
 
 
+def test_a_failed_call_is_marked_as_one_on_the_wire(bench: Benches) -> None:
+    one = bench(ANTHROPIC, calling("a", "fail"), Says("Done."))
+    one.run()
+    answers = one.server.requests[1]["messages"][2]["content"]
+    assert [answer["is_error"] for answer in answers] == [False, True]
+
+
 @each_wire
 def test_tokens_go_into_the_budget_which_ends_the_run_when_it_is_spent(
     bench: Benches, model: str

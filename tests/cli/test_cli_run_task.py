@@ -17,6 +17,7 @@ import pytest
 from model_server import KEY, Call, Drops, Fails, Hangs, ModelServer, Says, Step
 
 from wink_workspace.cli import main
+from wink_workspace.clock import SystemClock
 from wink_workspace.filesystem import DiskFilesystem
 from wink_workspace.workspace import RecordedRun, Workspace, WorkspaceStorage
 
@@ -49,6 +50,7 @@ class Desk:
         self.err = ""
         self.server: ModelServer
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        monkeypatch.setattr(SystemClock, "wait", lambda *_: None)
         for name in ("WINK_WORKSPACE_MODEL", "OTEL_TRACES_EXPORTER"):
             monkeypatch.delenv(name, raising=False)
 
@@ -134,11 +136,11 @@ def test_a_package_is_searched_edited_checked_mended_and_applied_through_all_mis
     other = edit("class ParseError(Exception):", "class ParseError(ValueError):")
     server = desk.serve(
         Says("A plan first.", (PLAN, SEARCH)),
-        Fails(503, "overloaded_error", "busy", {"retry-after-ms": "1"}),
+        Fails(503, "overloaded_error", "busy"),
         Says("", (Call("edit_file", '{"file_path": "ini'), Call("mend_it", {}), READ)),
         Drops(Says("Two edits of one file.", (wrong, other)), 5),
         Says("Two edits of one file.", (wrong, other)),
-        Fails(429, "rate_limit_error", "slow", {"retry-after-ms": "1"}),
+        Fails(429, "rate_limit_error", "slow"),
         Says("", (CHECK,)),
         Says("Off by one still.", (again, CHECK)),
         DONE,
