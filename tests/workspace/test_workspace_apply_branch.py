@@ -145,3 +145,23 @@ def test_what_is_inside_a_submodule_or_a_git_directory_is_left_out(tmp_path: Pat
         "module/.git/config",
         "module/a.txt",
     }
+
+
+@pytest.mark.behaviour(30)
+def test_global_ignore_file_of_the_user_has_no_influence_on_the_branch(tmp_path: Path) -> None:
+    import pygit2
+    from pygit2.enums import ConfigLevel
+
+    repository(tmp_path)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/ignore").write_text("y\n")
+    (tmp_path / "home/.gitconfig").write_text(f"[core]\nexcludesFile = {tmp_path}/home/ignore\n")
+    workspace, _ = opened(tmp_path)
+    before = pygit2.settings.search_path[ConfigLevel.GLOBAL]
+    pygit2.settings.search_path[ConfigLevel.GLOBAL] = str(tmp_path / "home")
+    try:
+        with workspace:
+            write(workspace, y="y")
+            assert workspace.apply("branch", branch="b").paths == ("y",)
+    finally:
+        pygit2.settings.search_path[ConfigLevel.GLOBAL] = before
