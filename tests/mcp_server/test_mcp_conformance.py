@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from mcp_rig import COMMAND, Rig, started
 
+from wink_workspace.environment import Environment
+
 CHECKS = Path(sys.prefix) / "mcp-checks" / "node_modules"
 CONFORMANCE = CHECKS / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 INSPECTOR = CHECKS / "@modelcontextprotocol" / "inspector" / "clients/launcher/build/index.js"
@@ -71,7 +73,7 @@ def node() -> str:
     if found and not missing:
         return str(found[0])
     reason = "the protocol's test tools are not installed; run scripts/setup where there is npm"
-    if os.environ.get("CI"):
+    if Environment.from_os().is_ci:
         pytest.fail(reason)
     pytest.skip(reason)
 
