@@ -294,4 +294,4 @@ def test_nothing_outside_is_touched_while_links_are_swapped_in(tmp_path: Path) -
 @pytest.mark.soak
 @pytest.mark.behaviour(42)
 def test_nothing_outside_is_touched_in_a_minute_of_swapping(tmp_path: Path) -> None:
-    assert race(tmp_path, n_swaps_each=12_000) > len(FILESYSTEM_OPERATIONS)
+    assert race(tmp_path, n_swaps_each=24_000) > len(FILESYSTEM_OPERATIONS)

@@ -14,6 +14,7 @@ import pytest
 from workspace_rig import assert_same, calls, doing, folder, made, picture
 from workspace_support import git, make_tree
 
+from wink_workspace.ledger import Retention
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 
 NAMES = (
@@ -126,7 +127,8 @@ def digest_of(path: Path) -> str:
 def test_a_file_of_a_gibibyte_comes_back_and_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     before = noise(tmp_path / "source/large", 1_024, seed=1)
-    with made(tmp_path) as workspace:
+    both_fit = WorkspaceConfig(retention=Retention(budget_bytes=4 * 1_024**3))
+    with made(tmp_path, config=both_fit) as workspace:
         large = folder(tmp_path).files / "large"
         assert digest_of(large) == before
 
