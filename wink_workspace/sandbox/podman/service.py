@@ -286,7 +286,9 @@ def _sweep_folders() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
         pid = folder.name.removeprefix(_FOLDER_PREFIX).split("-")[0]
         with suppress(OSError):
-            if folder.lstat().st_uid == os.geteuid() and not Path(f"/proc/{pid}").exists():
+            if folder.lstat().st_uid != os.geteuid() or Path(f"/proc/{pid}").exists():
+                continue
+            if not _answers(folder / "podman.sock"):  # else its owner only has another /proc
                 shutil.rmtree(folder, ignore_errors=True)
 
 
