@@ -1,4 +1,4 @@
-"""Writes ``out/latest.json``: name -> median, p90, n, unit, and the exact counts a bench noted.
+"""Writes ``out/latest.json``: name -> min, median, p90, n, unit, and the exact counts it noted.
 
 A bench reports exact counts (files touched, bytes hashed, snapshots shared) with
 ``benchmark.extra_info``; those may be gated, times never are.
@@ -29,6 +29,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def _row(bench: object) -> dict[str, object]:
     data = sorted(bench.stats.data)
     return {
+        "min": data[0] * 1e6,
         "median": statistics.median(data) * 1e6,
         "p90": data[min(len(data) - 1, int(len(data) * 0.9))] * 1e6,
         "n": len(data),

@@ -174,6 +174,18 @@ def test_workspace_that_was_closed_young_is_opened_without_reading_a_file(
     assert opened_files == []
 
 
+def test_fork_is_opened_for_the_first_time_without_reading_a_file(
+    tmp_path: Path, opened_files: list[str]
+) -> None:
+    with workspace_of(tmp_path, 1_000) as workspace:
+        workspace.fork("try")
+        name, place = workspace.info.id, storage(tmp_path)
+        with Workspace.open(name, storage=place, line="try", clock=later()) as fork:
+            assert fork.changes() == ()
+            assert fork._ledger.store.n_written == 0
+    assert opened_files == []
+
+
 def test_change_between_import_and_opening_is_seen(tmp_path: Path) -> None:
     with workspace_of(tmp_path, 3) as workspace:
         pass

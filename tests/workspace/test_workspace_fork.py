@@ -10,7 +10,7 @@ import pytest
 from workspace_support import created, state, tree_of, write
 
 from wink_workspace.errors import EntryMissingError, LedgerBusyError, UsageError
-from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.workspace import Workspace
 
 FILES: dict[str, str | bytes | None] = {
@@ -71,7 +71,7 @@ def test_a_crash_while_the_files_are_copied_leaves_nothing_half(
         workspace.fork("try")
         folder = state(tmp_path).folder(workspace.info.id)
         with monkeypatch.context() as patched:
-            patched.setattr(DiskTree, "put_symlink", lambda *_: 1 / 0)
+            patched.setattr(NewTree, "make_symlink", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 Workspace.open(workspace.info.id, storage=state(tmp_path), line="try")
         assert not folder.of_line("try").files.exists()

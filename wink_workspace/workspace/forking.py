@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from wink_workspace.clock import Clock
 from wink_workspace.errors import EntryMissingError
-from wink_workspace.filesystem.changes.scan import open_tracker
+from wink_workspace.filesystem import FileKind
+from wink_workspace.filesystem.disk.descriptors import telling
+from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LogEntry, ObjectStore
+from wink_workspace.ledger import Ledger, LogEntry, ObjectStore, walk
 from wink_workspace.sandbox.ownership import give_to_sandbox
 
+from .last_seen import SeenWhenMade
 from .storage import WorkspaceFolder, delete_tree
-from .tree_history import TreeHistory
 
 __all__ = ["IMPORTED_LINE", "check_out", "forks_of", "imported_entry"]
 
@@ -37,7 +38,7 @@ def forks_of(ledger: Ledger) -> tuple[str, ...]:
     return tuple(name for name in ledger.forks() if name != IMPORTED_LINE)
 
 
-def check_out(store: ObjectStore, root: str, folder: WorkspaceFolder, clock: Clock) -> None:
+def check_out(store: ObjectStore, root: str, folder: WorkspaceFolder) -> None:
     """Make *folder*'s files be those of *root*, unless they are there already.
 
     They appear as a whole or not at all; the caller holds the writer lock of the line.
@@ -52,12 +53,29 @@ def check_out(store: ObjectStore, root: str, folder: WorkspaceFolder, clock: Clo
     delete_tree(unfinished)
     unfinished.mkdir(parents=True, mode=0o700)
     give_to_sandbox(unfinished)
-    tree = DiskTree(unfinished)
-    tracker = open_tracker(unfinished, force_scan=True, clock=clock)
-    try:
-        history = TreeHistory(tree, tracker, store, root=EMPTY_TREE_ID)
-        history.move_to(history.token_of(root))
-    finally:
-        tracker.close()
-        tree.close()
+    with DiskTree(unfinished) as tree:
+        seen = _filled(NewTree(tree), store, root)
+    seen.save(folder.index, root)
     unfinished.rename(folder.files)
+
+
+def _filled(tree: NewTree, store: ObjectStore, root: str) -> SeenWhenMade:
+    """What everything looks like once all of *root* is in *tree*."""
+    seen = SeenWhenMade()
+    for path, entry in walk(store, root):
+        above = path.parts[:-1]
+        with telling(path), tree.entered(above) as directory:
+            match entry.kind:
+                case FileKind.DIRECTORY:
+                    status = tree.make_directory(path.name, directory)
+                    seen.add_directory(path.parts)
+                case FileKind.SYMLINK:
+                    target = store.read(entry.id).decode("utf-8", "surrogateescape")
+                    status = tree.make_symlink(path.name, target, directory)
+                case FileKind.FILE:
+                    content = store.chunks(entry.id)
+                    status = tree.write_file(
+                        path.name, content, directory, executable=entry.executable
+                    )
+        seen.add(above, path.name, status)
+    return seen

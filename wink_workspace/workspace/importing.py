@@ -15,7 +15,6 @@ from typing import TypeAlias
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, MountError, UsageError
 from wink_workspace.filesystem import FileKind
-from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
 from wink_workspace.filesystem.disk.copying import CopiedEntry, CopiedPart, TreeCopy
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
@@ -34,7 +33,7 @@ from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.session import Session
 
 from .forking import IMPORTED_LINE
-from .last_seen import save_last_seen
+from .last_seen import SeenWhenMade
 from .storage import WorkspaceFolder
 
 __all__ = ["Imported", "Progress", "import_copy", "no_progress"]
@@ -89,7 +88,7 @@ def import_copy(
             )
         )
         ledger.fork(IMPORTED_LINE, entry)
-        save_last_seen(folder.index, imported.index(_now_on_disk_ns(folder.own)), root)
+        imported.seen.save(folder.index, root)
 
 
 def _source_tree(source: Path) -> DiskTree:
@@ -102,16 +101,6 @@ def _source_tree(source: Path) -> DiskTree:
         ) from error
 
 
-def _now_on_disk_ns(directory: Path) -> int:
-    """The change time of what changes now, as coarse as this filesystem counts."""
-    canary = directory / "canary"
-    canary.touch()
-    try:
-        return canary.stat().st_ctime_ns
-    finally:
-        canary.unlink()
-
-
 class _Import:
     """What is known of a copy: its objects, its tree and what its entries look like.
 
@@ -120,8 +109,8 @@ class _Import:
 
     def __init__(self, store: ObjectStore, progress: Progress) -> None:
         self._store = store
+        self.seen = SeenWhenMade()
         self._progress = progress
-        self._statuses: dict[Parts, dict[str, Status]] = {(): {}}
         self._entries: dict[Parts, dict[str, TreeEntry]] = {(): {}}
         self._skipped: list[str] = []
         self._n_files = 0
@@ -143,23 +132,16 @@ class _Import:
                 self._progress(self._n_files, self._n_bytes)
             return plant(self._store, self._entries)
 
-    def index(self, now_ns: int) -> FileIndex:
-        """What the copy looks like; whatever changes from *now_ns* on will look otherwise."""
-        index = FileIndex()
-        for directory, statuses in self._statuses.items():
-            index.put(directory, statuses, now_ns)
-        return index
-
     def report(self, source: str) -> Imported:
         """What was copied."""
         return Imported(source, self._n_files, self._n_bytes, tuple(sorted(self._skipped)))
 
     def _add(self, part: CopiedPart[PreparedBlob | str]) -> None:
         self._skipped += part.skipped
-        statuses = self._statuses.setdefault(part.directory, {})
+        self.seen.add_directory(part.directory)
         entries = self._entries.setdefault(part.directory, {})
         for entry in part.entries:
-            statuses[entry.name] = status_of(entry.status)
+            self.seen.add(part.directory, entry.name, entry.status)
             entries[entry.name] = self._kept(entry)
 
     def _kept(self, entry: CopiedEntry[PreparedBlob | str]) -> TreeEntry:

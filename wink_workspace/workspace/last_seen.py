@@ -7,13 +7,72 @@ the index's name, and an index is used only while an entry of the history keeps 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-from wink_workspace.filesystem.changes.index import FileIndex
+from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
+from wink_workspace.filesystem.disk.descriptors import Parts
 
-__all__ = ["load_last_seen", "save_last_seen"]
+__all__ = ["SeenWhenMade", "load_last_seen", "save_last_seen"]
+
+
+_MOST_TRIES: Final = 10_000  # some 20 ms
+
+
+class SeenWhenMade:
+    """What files looked like when they were made, in a directory that nobody else knows of."""
+
+    def __init__(self) -> None:
+        self._statuses: dict[Parts, dict[str, Status]] = {(): {}}
+
+    def add_directory(self, directory: Parts) -> None:
+        """Know a directory, of whose entries nothing is known yet."""
+        self._statuses.setdefault(directory, {})
+
+    def add(self, directory: Parts, name: str, status: os.stat_result) -> None:
+        """Know an entry of a directory that is known."""
+        self._statuses[directory][name] = status_of(status)
+
+    def save(self, place: Path, root: str) -> None:
+        """As ``save_last_seen``, once everything is made.
+
+        All that changes from now on gets another change time, unless the filesystem's clock
+        still shows that of the entry: such entries count as unsettled.
+        """
+        index = FileIndex()
+        with suppress(OSError):
+            newest_ns = max(
+                (at.changed_ns for all_of in self._statuses.values() for at in all_of.values()),
+                default=0,
+            )
+            now_ns = _now_on_disk_ns(place.parent, after_ns=newest_ns)
+            for directory, statuses in self._statuses.items():
+                index.put(directory, statuses, now_ns)
+            save_last_seen(place, index, root)
+
+
+def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
+    """The change time of what changes now, once it is later than *after_ns*.
+
+    Most filesystems' clocks tick every few milliseconds, for which this waits; one that ticks
+    every two seconds is not waited for, and then the answer is not later.
+    """
+    canary = directory / "canary"
+    file = os.open(canary, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        now_ns = 0
+        for _ in range(_MOST_TRIES):
+            os.utime(file)
+            now_ns = os.fstat(file).st_ctime_ns
+            if now_ns > after_ns:
+                break
+        return now_ns
+    finally:
+        os.close(file)
+        canary.unlink()
 
 
 def save_last_seen(place: Path, index: FileIndex, root: str) -> None:

@@ -121,7 +121,7 @@ class Workspace(ReadableHistory):
             super().__init__(folder.info(), ledger, self._writer)
             said = end_interrupted(self._folder)
             if line != MAIN_LINE:
-                check_out(ledger.store, self.head.files, self._folder, clock)
+                check_out(ledger.store, self.head.files, self._folder)
             self._opened = self._opened_files(opened, kill_points)
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.session = self._new_session(slices)

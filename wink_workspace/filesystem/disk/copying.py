@@ -5,8 +5,8 @@ calls, hashing and compressing run beside one another.
 
 Rule 1: the original is read as ``descriptors`` says; what cannot be read, or is no file,
 directory or link, is skipped and told.
-Rule 2: the copy is nobody else's yet, so files get their names at once. Whatever goes wrong
-there ends the copying, with what was done left to be deleted.
+Rule 2: the copy is nobody else's yet (``filling``). Whatever goes wrong there ends the
+copying, with what was done left to be deleted.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ import stat
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from wink_workspace.errors import FilesystemError, ReadOnlyError
-from wink_workspace.filesystem.paths import ROOT, WorkspacePath
+from wink_workspace.errors import ReadOnlyError
+from wink_workspace.filesystem.paths import WorkspacePath
 
 from .descriptors import (
     Descriptor,
     Listing,
     Parts,
-    change_mode,
     open_seen,
-    told,
+    telling,
     write_all,
 )
+from .filling import NewTree
 from .tree import DiskTree
 
 __all__ = ["CopiedEntry", "CopiedPart", "Keeping", "TreeCopy"]
@@ -39,7 +38,6 @@ __all__ = ["CopiedEntry", "CopiedPart", "Keeping", "TreeCopy"]
 _KeptT = TypeVar("_KeptT")
 _KeptT_co = TypeVar("_KeptT_co", covariant=True)
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1_048_576
 _FILES_A_BATCH = 64
 _BYTES_A_BATCH = 4 * _CHUNK_BYTES
@@ -83,8 +81,7 @@ class TreeCopy(Generic[_KeptT]):
 
     Args:
         original: Is only read.
-        copy: Files get the mode 0644 or 0755, directories 0755; what root makes belongs to
-            the owner of *copy*, but for links.
+        copy: Is filled as a ``NewTree``.
         keeping: Is given every content.
         left_out: Names at the top that are passed over.
     """
@@ -98,11 +95,9 @@ class TreeCopy(Generic[_KeptT]):
         left_out: Iterable[str] = (),
     ) -> None:
         self._original = original
-        self._copy = copy
+        self._copy = NewTree(copy)
         self._keeping = keeping
         self._left_out = frozenset(left_out)
-        with copy.entered(ROOT) as top:
-            self._owner = _other_owner(top)
 
     def run(self) -> Iterator[CopiedPart[_KeptT]]:
         """Copy while what was copied is asked for; a directory comes before its entries.
@@ -122,7 +117,8 @@ class TreeCopy(Generic[_KeptT]):
                 large, batches = _sorted_out(listing)
                 yield self._made(listing)
                 for names in batches:
-                    source, target = Descriptor(os.dup(listing.fd)), self._entered(listing.parts)
+                    source = Descriptor(os.dup(listing.fd))
+                    target = self._copy.entered(listing.parts)
                     under_way.append(
                         workers.submit(self._copied, listing.parts, source, target, names)
                     )
@@ -137,38 +133,23 @@ class TreeCopy(Generic[_KeptT]):
                 raise ReadOnlyError(f"{self._original.root} cannot be read")
             yield CopiedPart(parts, skipped=[str(WorkspacePath(parts))])
 
-    def _entered(self, parts: Parts) -> Descriptor:
-        return self._copy.entered(WorkspacePath(parts))
-
     def _made(self, listing: Listing) -> CopiedPart[_KeptT]:
         """Make the directories and links of a directory, and tell what is nothing of a copy."""
         made: CopiedPart[_KeptT] = CopiedPart(listing.parts)
-        with self._entered(listing.parts) as target:
+        with self._copy.entered(listing.parts) as target:
             for name, status in listing.entries:
+                link = _link_target(name, listing.fd) if stat.S_ISLNK(status.st_mode) else None
                 path = WorkspacePath((*listing.parts, name))
-                try:
+                with telling(path):
                     if stat.S_ISDIR(status.st_mode):
-                        made.entries.append(CopiedEntry(name, self._made_directory(name, target)))
-                    elif stat.S_ISLNK(status.st_mode):
-                        with suppress(FileNotFoundError):
-                            link = os.readlink(name, dir_fd=listing.fd)
-                            os.symlink(link, name, dir_fd=target)
-                            now = os.stat(name, dir_fd=target, follow_symlinks=False)
-                            made.entries.append(CopiedEntry(name, now, target=link))
+                        now = self._copy.make_directory(name, target)
+                        made.entries.append(CopiedEntry(name, now))
+                    elif link is not None:
+                        now = self._copy.make_symlink(name, link, target)
+                        made.entries.append(CopiedEntry(name, now, target=link))
                     elif not stat.S_ISREG(status.st_mode):
                         made.skipped.append(str(path))
-                except OSError as error:
-                    raise told(path, error) from error
         return made
-
-    def _made_directory(self, name: str, target: int) -> os.stat_result:
-        os.mkdir(name, 0o755, dir_fd=target)
-        made = os.stat(name, dir_fd=target, follow_symlinks=False)
-        if stat.S_IMODE(made.st_mode) != 0o755:
-            change_mode(name, target, lambda _: 0o755)
-        if self._owner is not None:
-            os.chown(name, *self._owner, dir_fd=target, follow_symlinks=False)
-        return os.stat(name, dir_fd=target, follow_symlinks=False)
 
     # Files; the system's errors in reading skip one, those in writing end it all
 
@@ -184,29 +165,10 @@ class TreeCopy(Generic[_KeptT]):
                 except OSError:
                     part.skipped.append(str(WorkspacePath((*directory, name))))
                     continue
-                try:
-                    status = self._written(name, target, content, executable=executable)
-                except OSError as error:
-                    raise told(WorkspacePath((*directory, name)), error) from error
+                with telling(WorkspacePath((*directory, name))):
+                    status = self._copy.write_file(name, (content,), target, executable=executable)
                 part.entries.append(CopiedEntry(name, status, self._keeping.keep(content)))
         return part
-
-    def _written(
-        self, name: str, target: int, content: bytes, *, executable: bool
-    ) -> os.stat_result:
-        with Descriptor(os.open(name, _NEW, _mode(executable), dir_fd=target)) as file:
-            write_all(file, content)
-            return self._finished(file, executable=executable)
-
-    def _finished(self, file: int, *, executable: bool) -> os.stat_result:
-        """The status of a written file, which the umask may have kept from its mode."""
-        if self._owner is not None:
-            os.fchown(file, *self._owner)
-        status, mode = os.fstat(file), _mode(executable)
-        if stat.S_IMODE(status.st_mode) != mode:
-            os.fchmod(file, mode)
-            status = os.fstat(file)
-        return status
 
     def _copied_large(self, listing: Listing, name: str) -> CopiedPart[_KeptT]:
         """Copy a file that is not to be in memory as a whole."""
@@ -217,32 +179,18 @@ class TreeCopy(Generic[_KeptT]):
         except OSError:
             part.skipped.append(str(path))
             return part
-        try:
-            with Descriptor(original), self._entered(listing.parts) as target:
-                executable = bool(seen.st_mode & stat.S_IXUSR)
-                new = os.open(name, _NEW, _mode(executable), dir_fd=target)
-                with Descriptor(new) as file:
-                    _pour(original, file)
-                    status = self._finished(file, executable=executable)
-                    os.lseek(file, 0, os.SEEK_SET)
-                    part.entries.append(CopiedEntry(name, status, self._keeping.keep_large(file)))
-        except FilesystemError:
-            raise
-        except OSError as error:
-            raise told(path, error) from error
+        executable = bool(seen.st_mode & stat.S_IXUSR)
+        with (
+            telling(path),
+            Descriptor(original),
+            self._copy.entered(listing.parts) as target,
+            self._copy.new_file(name, target, executable=executable) as file,
+        ):
+            _pour(original, file)
+            status = self._copy.finish(file, executable=executable)
+            os.lseek(file, 0, os.SEEK_SET)
+            part.entries.append(CopiedEntry(name, status, self._keeping.keep_large(file)))
         return part
-
-
-def _other_owner(directory: int) -> tuple[int, int] | None:
-    """To whom root has to give what it makes in a directory; ``None`` if to nobody."""
-    status = os.fstat(directory)
-    ours = (os.geteuid(), os.getegid())
-    theirs = (status.st_uid, status.st_gid)
-    return theirs if ours[0] == 0 and theirs != ours else None
-
-
-def _mode(executable: bool) -> int:
-    return 0o755 if executable else 0o644
 
 
 def _sorted_out(listing: Listing) -> tuple[list[str], list[list[str]]]:
@@ -262,6 +210,14 @@ def _sorted_out(listing: Listing) -> tuple[list[str], list[list[str]]]:
         batches[-1].append(name)
         room -= status.st_size
     return large, batches
+
+
+def _link_target(name: str, directory: int) -> str | None:
+    """Where a link leads; ``None`` if it is none any more."""
+    try:
+        return os.readlink(name, dir_fd=directory)
+    except OSError:
+        return None
 
 
 def _read(name: str, source: int) -> tuple[bytes, bool]:

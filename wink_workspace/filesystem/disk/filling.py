@@ -1,0 +1,89 @@
+"""A directory that nobody else knows of yet, and is filled with everything at once.
+
+Files get their names at once, without the unfinished ones that others are kept from seeing,
+and what the system says of an entry when it is made is how it will look to who looks next.
+Whatever goes wrong, the whole is deleted by who wanted it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+
+from wink_workspace.filesystem.paths import ROOT, WorkspacePath
+
+from .descriptors import Descriptor, Parts, change_mode, write_all
+from .tree import DiskTree
+
+__all__ = ["NewTree"]
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class NewTree:
+    """Makes entries in *tree*, which is empty at first; raises ``OSError`` as the system does.
+
+    Files get the mode 0644 or 0755, directories 0755, whatever the umask is. What root makes
+    belongs to the owner of the tree's root, but for links.
+    """
+
+    def __init__(self, tree: DiskTree) -> None:
+        self._tree = tree
+        with tree.entered(ROOT) as top:
+            self._owner = _other_owner(top)
+
+    def entered(self, parts: Parts) -> Descriptor:
+        """A descriptor for entering a directory, for a ``with`` block."""
+        return self._tree.entered(WorkspacePath(parts))
+
+    def make_directory(self, name: str, dir_fd: int) -> os.stat_result:
+        """Make a directory; its status."""
+        os.mkdir(name, 0o755, dir_fd=dir_fd)
+        if self._owner is not None:
+            os.chown(name, *self._owner, dir_fd=dir_fd, follow_symlinks=False)
+        made = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+        if stat.S_IMODE(made.st_mode) == 0o755:
+            return made
+        change_mode(name, dir_fd, lambda _: 0o755)
+        return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+
+    def make_symlink(self, name: str, target: str, dir_fd: int) -> os.stat_result:
+        """Make a link to any *target*; its status."""
+        os.symlink(target, name, dir_fd=dir_fd)
+        return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+
+    def write_file(
+        self, name: str, content: Iterable[bytes], dir_fd: int, *, executable: bool
+    ) -> os.stat_result:
+        """Make a file from pieces of any size; its status."""
+        with self.new_file(name, dir_fd, executable=executable) as file:
+            for piece in content:
+                write_all(file, piece)
+            return self.finish(file, executable=executable)
+
+    def new_file(self, name: str, dir_fd: int, *, executable: bool) -> Descriptor:
+        """An empty file, to be written, finished and closed."""
+        return Descriptor(os.open(name, _NEW, _mode(executable=executable), dir_fd=dir_fd))
+
+    def finish(self, file: int, *, executable: bool) -> os.stat_result:
+        """The status of a written file, which the umask may have kept from its mode."""
+        if self._owner is not None:
+            os.fchown(file, *self._owner)
+        status, mode = os.fstat(file), _mode(executable=executable)
+        if stat.S_IMODE(status.st_mode) != mode:
+            os.fchmod(file, mode)
+            status = os.fstat(file)
+        return status
+
+
+def _other_owner(directory: int) -> tuple[int, int] | None:
+    """To whom root has to give what it makes in a directory; ``None`` if to nobody."""
+    status = os.fstat(directory)
+    ours = (os.geteuid(), os.getegid())
+    theirs = (status.st_uid, status.st_gid)
+    return theirs if ours[0] == 0 and theirs != ours else None
+
+
+def _mode(*, executable: bool) -> int:
+    return 0o755 if executable else 0o644
