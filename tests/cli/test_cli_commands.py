@@ -140,6 +140,7 @@ def test_demo_shows_failures_undone_and_a_patch_that_git_accepts(
     assert main(["demo", "--patch", str(patch)]) == 0
     out = capsys.readouterr().out
     assert "Refused by policy" in out
+    assert "evaluate_python" in out
     hashes = [line.split() for line in out.splitlines() if "content before" in line]
     assert len(hashes) == 3, "a refusal, a patch that does not apply, a handler that raises"
     assert all(words[2].rstrip(",") == words[4] for words in hashes)

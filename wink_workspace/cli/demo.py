@@ -26,7 +26,7 @@ from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import FileKind, Filesystem, HostMount, MemoryFilesystem
 from wink_workspace.prompt import MarkdownSection, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import ToolCall
-from wink_workspace.sections import FileWindow, FoundLines, Plan
+from wink_workspace.sections import AstevalSection, FileWindow, FoundLines, Plan
 from wink_workspace.session import Session, ToolInvoked
 
 from .display import called
@@ -46,7 +46,7 @@ def play_demo(console: Console, patch: Path) -> None:
         UsageError: If the package cannot be found, or *patch* cannot be written.
     """
     source = _package_source()
-    demo = Run.over_copy(source, more_sections=(_formatting_section(),))
+    demo = Run.over_copy(source, more_sections=(_formatting_section(), AstevalSection()))
     console.print(f"[bold]The package[/] {PACKAGE} {version(PACKAGE)}, a copy held in memory")
     console.print(f"[bold]The task[/]    rename {OLD_NAME} to {NEW_NAME} wherever it is used\n")
     agent = _Agent(demo.session)
@@ -133,6 +133,7 @@ class _Agent(ProviderAdapter[None]):
         yield [_done(1), ("apply_patch", {"patch": _misremembered(patch)})]
         yield [("format_all", {"pattern": "**/*.py"})]
         yield [("apply_patch", {"patch": patch}), _done(2)]
+        yield [_counting(paths)]
         yield [_SEARCH]
         if not self._paths_found():
             yield [_done(3)]
@@ -148,6 +149,15 @@ class _Agent(ProviderAdapter[None]):
 
 
 _SEARCH: _Call = ("grep", {"pattern": rf"\b{OLD_NAME}\b", "glob": "**/*.py"})
+
+
+def _counting(paths: Sequence[str]) -> _Call:
+    """Python that counts, behind its wall, what was renamed."""
+    code = rf"""import re
+uses = {{path: len(re.findall(r"\b{NEW_NAME}\b", read_text(path))) for path in paths}}
+print(sum(uses.values()), "uses in", len(uses), "files")"""
+    paths = list(paths)
+    return ("evaluate_python", {"code": code, "globals": {"paths": paths}, "reads": paths})
 
 
 def _done(step_id: int) -> _Call:

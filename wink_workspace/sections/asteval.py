@@ -137,13 +137,19 @@ class AstevalResult:
         """The value, what was printed, what is left, and which files were used."""
         parts = [
             *([f"value: {self.value}"] if self.value is not None else []),
-            *([f"printed:\n{self.stdout.rstrip()}"] if self.stdout else []),
-            *([f"printed as errors:\n{self.stderr.rstrip()}"] if self.stderr else []),
+            *([f"printed:{_block(self.stdout)}"] if self.stdout else []),
+            *([f"printed as errors:{_block(self.stderr)}"] if self.stderr else []),
             *([f"{name} = {text}" for name, text in self.globals.items()]),
             *([f"read {', '.join(self.reads)}"] if self.reads else []),
             *([f"wrote {', '.join(self.writes)}"] if self.writes else []),
         ]
         return "\n".join(parts) or "no value, and nothing was printed"
+
+
+def _block(text: str) -> str:
+    """One line beside its heading, several below it."""
+    shown = text.rstrip()
+    return f"\n{shown}" if "\n" in shown else f" {shown}"
 
 
 class AstevalSection(MarkdownSection[None]):

@@ -18,7 +18,7 @@ from wink_workspace.sandbox.asteval import (
     Outcome,
 )
 
-TIMEOUT_S = 0.4
+TIMEOUT_S = 1.0
 MEMORY_BYTES = 64 * 1_048_576
 BACKTRACKING = "import re\nre.match('(a|a)*$', 'a' * 60 + 'b')"
 NESTED = "x = []\nfor _ in range(100000):\n    x = [x]\nrepr(x)"
@@ -90,7 +90,7 @@ def test_what_ran_too_long_says_so_and_used_no_more_time_than_it_had(
     sandbox: AstevalSandbox,
 ) -> None:
     evaluation = evaluate(sandbox, "print('one')\nprint('two')\nwhile True: pass")
-    assert evaluation.detail == "it was killed when its 0.4 s were over"
+    assert evaluation.detail == "it was killed when its 1 s were over"
     assert evaluation.stdout == "one\ntwo\n"
     assert evaluation.usage.cpu_s < TIMEOUT_S + 2.0, "watchdog: processor time ends with it"
 

@@ -32,7 +32,7 @@ descriptor = channel()
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[AstevalSandbox]:
-    with opened(timeout_s=0.7, code_chars=2_000_000) as made:
+    with opened(timeout_s=1.0, code_chars=2_000_000) as made:
         yield made
 
 

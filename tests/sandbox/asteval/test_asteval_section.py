@@ -70,8 +70,12 @@ def test_the_model_reads_the_value_what_was_printed_and_which_files_were_used(ag
     code = "n = len(read_text('src/app.py'))\nprint('counted')\nwrite_text('n.txt', str(n))\nn"
     outcome = agent.call("evaluate_python", code=code, reads=["src"], writes=["n.txt"])
     assert outcome.text.splitlines() == [
-        "value: 44", "printed:", "counted", "n = 44", "read src/app.py", "wrote n.txt",
+        "value: 44", "printed: counted", "n = 44", "read src/app.py", "wrote n.txt",
     ]  # fmt: skip
+
+
+def test_several_lines_that_were_printed_stand_below_their_heading(agent: Rig) -> None:
+    assert agent.call("evaluate_python", code="print('a\\nb')").text == "printed:\na\nb"
 
 
 def test_an_evaluation_without_value_and_output_says_so(agent: Rig) -> None:
