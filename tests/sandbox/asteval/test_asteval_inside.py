@@ -37,7 +37,13 @@ class Host:
     def evaluate(self, code: str, interpreter: str = "asteval", **names: object) -> Frame:
         """The last frame; questions about files are answered on the way."""
         assert self._channel.receive().fields["layers"] == [["limits", True, "some"]]
-        fields = {"code": code, "globals": names, "interpreter": interpreter, "value_chars": 100}
+        fields = {
+            "code": code,
+            "globals": names,
+            "interpreter": interpreter,
+            "value_chars": 100,
+            "write_bytes": 1_000,
+        }
         self._channel.send("evaluate", fields)
         while True:
             frame = self._channel.receive()
@@ -340,14 +346,19 @@ def asked(kind: str, fields: Mapping[str, object], body: bytes = b"") -> bytes:
 @pytest.mark.parametrize("mode", ["r+", "rw", "wx", "q", "", "bb"])
 def test_a_mode_that_cannot_be_is_refused(mode: str) -> None:
     with pytest.raises(ValueError, match="mode"):
-        WorkspaceFiles(asked).open("a", mode)
+        WorkspaceFiles(asked, write_bytes=9).open("a", mode)
 
 
 @pytest.mark.parametrize("call", [lambda f: f.open(3), lambda f: f.read_text(None),
                                   lambda f: f.write_text("a", 3)])  # fmt: skip
 def test_a_path_and_a_text_must_be_texts(call: Callable[[WorkspaceFiles], object]) -> None:
     with pytest.raises(TypeError):
-        call(WorkspaceFiles(asked))
+        call(WorkspaceFiles(asked, write_bytes=9))
+
+
+def test_a_write_that_the_host_would_not_take_is_not_sent() -> None:
+    with pytest.raises(OSError, match="at most 9 at once"):
+        WorkspaceFiles(asked, write_bytes=9).write_text("a", "x" * 10)
 
 
 def test_a_stream_for_writing_sends_what_is_new_once() -> None:
@@ -357,7 +368,7 @@ def test_a_stream_for_writing_sends_what_is_new_once() -> None:
         sent.append((fields["mode"], body))
         return b""
 
-    files = WorkspaceFiles(ask)
+    files = WorkspaceFiles(ask, write_bytes=9)
     with files.open("a", "a") as stream:
         stream.write("one")
         stream.flush()

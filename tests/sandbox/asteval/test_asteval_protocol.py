@@ -80,6 +80,9 @@ BROKEN = {
     "a value without repr": done(outcome="value", value={"n_missing": 0}, globals={}),
     "a repr that is none": done(outcome="value", value={**VALUE, "repr": 1}, globals={}),
     "an endless repr": done(outcome="value", value={**VALUE, "repr": "x" * 200_000}, globals={}),
+    "a value without bottom": done(
+        outcome="value", globals={}, value={**VALUE, "json": json.loads("[" * 60 + "]" * 60)}
+    ),
     "a length that is none": done(outcome="value", value={**VALUE, "n_missing": "1"}, globals={}),
     "a negative length": done(outcome="value", value={**VALUE, "n_missing": -1}, globals={}),
     "no names": done(outcome="value"),

@@ -57,6 +57,7 @@ __all__ = ["AstevalSandbox", "survey_wall"]
 _READ_BYTES: Final = 262_144
 _TOLD_BYTES_MAX: Final = 65_536
 _NAMES_MAX: Final = 200
+_LEVELS_MAX: Final = 50
 _TEXT_CHARS_MAX: Final = 100_000
 
 
@@ -150,6 +151,7 @@ class AstevalSandbox:
             "globals": dict(request.names),
             "interpreter": request.interpreter,
             "value_chars": self.config.value_chars,
+            "write_bytes": self.config.transfer_bytes,
         }
         for name in request.names:
             if not name.isidentifier() or name.startswith("_"):
@@ -407,7 +409,7 @@ class _Conversation:
             "read": self._read,
             "write": self._write,
         }
-        self._body_bytes_max = max(config.transfer_bytes, 65_536)
+        self._body_bytes_max = max(config.transfer_bytes, 65_536)  # output comes in less
 
     def evaluate(self, message: bytes) -> Evaluation:
         """Send the code, and answer until it has ended."""
@@ -610,16 +612,18 @@ def _value(told: object) -> ShownValue:
     )
 
 
-def _json(value: object) -> JsonValue:
-    """JSON is JSON, whoever sent it; but texts in it must be such that they can be stored."""
+def _json(value: object, level: int = 0) -> JsonValue:
+    """JSON is JSON, whoever sent it; but it must be such that it can be stored."""
+    if level > _LEVELS_MAX:
+        raise SandboxBrokenError("the child sent a value that is nested far too deeply")
     match value:
         case str():
             return _as_text(value, "a value")
         case list():
-            return [_json(item) for item in cast("list[object]", value)]
+            return [_json(item, level + 1) for item in cast("list[object]", value)]
         case dict():
             items = cast("dict[str, object]", value).items()
-            return {_as_text(key, "a key"): _json(item) for key, item in items}
+            return {_as_text(key, "a key"): _json(item, level + 1) for key, item in items}
         case _:
             return cast("JsonValue", value)
 

@@ -133,7 +133,7 @@ class _Evaluation:
         self._is_plain: bool = request["interpreter"] == "python"
         self._value_chars: int = request["value_chars"]
         self._interpreter = interpreter
-        self._files = WorkspaceFiles(channel.ask)
+        self._files = WorkspaceFiles(channel.ask, write_bytes=request["write_bytes"])
         self._stdout = sys.stdout = _Output(channel, "stdout")
         sys.stderr = _Output(channel, "stderr")
 

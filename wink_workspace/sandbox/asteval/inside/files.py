@@ -41,10 +41,16 @@ def refusal(fields: Mapping[str, Any]) -> Exception:
 
 
 class WorkspaceFiles:
-    """``open``, ``read_text`` and ``write_text`` over the host's files."""
+    """``open``, ``read_text`` and ``write_text`` over the host's files.
 
-    def __init__(self, ask: Ask) -> None:
+    Args:
+        ask: Asks the host.
+        write_bytes: The longest message that the host takes.
+    """
+
+    def __init__(self, ask: Ask, *, write_bytes: int) -> None:
         self._ask = ask
+        self._write_bytes = write_bytes
         self._unsent: list[_SentBytes] = []
 
     def read_text(self, path: str) -> str:
@@ -106,6 +112,8 @@ class WorkspaceFiles:
         return self._ask("read", {"path": _text(path)})
 
     def _write(self, path: str, data: bytes, mode: str) -> None:
+        if len(data) > self._write_bytes:
+            raise OSError(f"{len(data):,} bytes for {path}, at most {self._write_bytes:,} at once")
         self._ask("write", {"path": _text(path), "mode": mode}, data)
 
 
