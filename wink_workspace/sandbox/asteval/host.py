@@ -113,7 +113,8 @@ class AstevalSandbox:
             deadline: Ends it earlier than the configured time would.
 
         Raises:
-            UsageError: If the code or the names are too much.
+            LimitExceededError: If the code or the names are too long.
+            UsageError: If a name cannot be one, or a value is nothing that JSON can hold.
             SandboxUnavailableError: If the server cannot be started.
             WallError: If the wall lacks a required layer; nothing was evaluated.
             SandboxBrokenError: If the child or the server broke the protocol.
