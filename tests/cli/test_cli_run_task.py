@@ -398,6 +398,22 @@ def test_in_place_the_directory_itself_is_changed(desk: Desk) -> None:
     assert "0 paths changed" in desk.run("--in-place"), "what an earlier run did is not this one's"
 
 
+def test_a_workspace_in_place_is_gone_on_with_by_its_name(desk: Desk) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *arguments], cwd=desk.source, check=True)
+    which = desk("new", desk.source, "--in-place").split(":")[0]
+    given = ("run", "Mend.", "--workspace", which, "--model", ANTHROPIC, "--yes")
+    desk.serve(*SHORT)
+    desk(*given, "--apply", fails=2)
+    assert "nothing to apply" in desk.err
+    desk(*given, "--sandbox", "asteval", fails=2)
+    assert "own copy" in desk.err
+    desk(*given, "--branch", "mended")
+    assert "on branch mended" in desk.err
+    assert desk.mended.read_text() == desk.right
+
+
 def test_a_copy_in_memory_takes_a_task_too(desk: Desk) -> None:
     desk.serve(*SHORT)
     out = desk("run", "Mend.", "--source", desk.source, "--model", ANTHROPIC)
@@ -460,6 +476,7 @@ def test_a_key_is_in_no_record_script_or_output(desk: Desk, sandbox: str) -> Non
         (["Mend.", "--repo", ".", "--in-place", "--sandbox", "podman"], "own copy"),
         (["Mend.", "--source", ".", "--sandbox", "asteval"], "own copy"),
         (["Mend.", "--repo", ".", "--apply"], "--yes"),
+        (["Mend.", "--repo", ".", "--branch", "b", "--json"], "--yes"),
         (["Mend.", "--repo", ".", "--deadline", "soon"], "'soon'"),
         (["Mend.", "--repo", ".", "--deadline", "0m"], "'0m'"),
         (["Mend.", "--repo", ".", "--model", "anthropic:claude-sonnet-5"], "ANTHROPIC_API_KEY"),

@@ -23,7 +23,7 @@ from wink_workspace.sections import VfsToolsSection
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace, WorkspaceStorage
 
 LS = ToolCall("a", "ls", {})
-WRITE = ToolCall("b", "write_file", {"file_path": "n", "content": "n"})
+WRITE = ToolCall("b", "write_file", {"file_path": "made.txt", "content": "n"})
 
 
 def place_in(tmp_path: Path) -> tuple[Workspace, WorkspaceStorage]:
@@ -82,8 +82,8 @@ def test_a_conversation_has_the_turns_and_the_answers_of_the_ledger(tmp_path: Pa
         assert isinstance(write, ToolMessage)
         assert isinstance(again, ToolMessage)
         assert (ls.call_id, write.call_id, again.call_id) == ("a", "b", "a")
-        assert "n" in again.text, "the second answer of an id goes to its second call"
-        assert ls.text != again.text
+        assert "made.txt" not in ls.text
+        assert "made.txt" in again.text, "the second answer of an id goes to its second call"
         assert isinstance(note, UserMessage)
         assert run.usage == TokenUsage(7, 2)
 

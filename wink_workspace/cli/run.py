@@ -57,6 +57,7 @@ class _Options:
     yes: bool
     resume: bool
     record: Path | None
+    json: bool
 
     def check(self, environment: Environment) -> None:
         """Refuse what cannot be meant."""
@@ -86,7 +87,8 @@ class _Options:
             )
         if self.has_sandbox and (self.in_place or self.source is not None):
             raise UsageError("code runs over a workspace's own copy alone", hint=_NO_SANDBOX)
-        if (self.apply or self.branch) and not self.yes and not environment.stdin_is_terminal:
+        nobody_to_ask = self.json or not environment.stdin_is_terminal
+        if (self.apply or self.branch) and not self.yes and nobody_to_ask:
             raise UsageError("nobody is there to be asked", hint="Add --yes to apply unasked.")
 
     @property
@@ -161,13 +163,14 @@ def run(
         yes=yes,
         resume=resume,
         record=record,
+        json=json,
     )
     options.check(environment)
     from wink_workspace.telemetry import export_spans
 
     with ExitStack() as opened:
         opened.callback(export_spans(environment.variables))
-        _work(environment, options, opened, json=json)
+        _work(environment, options, opened)
 
 
 def _seconds(text: str) -> float:
@@ -182,7 +185,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _work(environment: Environment, options: _Options, opened: ExitStack, *, json: bool) -> None:
+def _work(environment: Environment, options: _Options, opened: ExitStack) -> None:
     """The run from its beginning to what becomes of its changes."""
     from .following import Follower
     from .handing_over import hand_over
@@ -190,7 +193,7 @@ def _work(environment: Environment, options: _Options, opened: ExitStack, *, jso
     out, err = consoles(environment)
     follower = Follower(
         err,
-        live=environment.shows_progress and not json,
+        live=environment.shows_progress and not options.json,
         redact=environment.redactor(),
     )
     begun, adapter = _begin(environment, options, opened, follower.tell)
@@ -220,14 +223,14 @@ def _work(environment: Environment, options: _Options, opened: ExitStack, *, jso
         from .running import write_patch
 
         write_patch(options.patch, report.patch)
-    if json:
+    if options.json:
         from wink_workspace import serde
 
         summary = _summary(report, options.patch, tracker.used)
         out.print_json(serde.dump_json({**summary, "workspace": begun.name or None}))
     else:
         _print_report(out, report, options.patch)
-    if place is not None and not options.in_place:
+    if place is not None and (options.branch or not begun.is_in_place):
         hand_over(
             place,
             report,
@@ -235,7 +238,7 @@ def _work(environment: Environment, options: _Options, opened: ExitStack, *, jso
             begun.name,
             to_source=options.apply or (options.yes and not (options.patch or options.branch)),
             branch=options.branch,
-            asks=not options.yes and options.patch is None and not json,
+            asks=not options.yes and options.patch is None and not options.json,
         )
 
 
@@ -249,6 +252,7 @@ class _Begun:
     record: RecordedRun | None = None
     conversation: tuple[Message, ...] = ()
     usage: TokenUsage = TokenUsage()  # noqa: RUF009 - frozen, so it may be shared
+    is_in_place: bool = False
 
 
 def _begin(
@@ -280,8 +284,11 @@ def _over_workspace(environment: Environment, options: _Options, opened: ExitSta
     from .running import Run, SandboxChoice
 
     place, name = _place(environment, options, opened)
-    if options.has_sandbox and place.info.mode == "in_place":
+    is_in_place = place.info.mode == "in_place" and "/" not in name  # a fork is a copy
+    if options.has_sandbox and is_in_place:
         raise UsageError("code runs over a workspace's own copy alone", hint=_NO_SANDBOX)
+    if options.apply and is_in_place:
+        raise UsageError("in place there is nothing to apply", hint="Leave out --apply.")
     record, conversation = _recorded(environment, options, place, name)
     began = place.entry(record.about.after_entry)
     run = Run(
@@ -291,7 +298,7 @@ def _over_workspace(environment: Environment, options: _Options, opened: ExitSta
         sandbox=SandboxChoice(record.about.sandbox),
         resources=place.resources,
         # In place, what others changed before is not the run's to show.
-        changes=place.changes if place.info.mode == "copy" else lambda: place.changes_since(began),
+        changes=(lambda: place.changes_since(began)) if is_in_place else place.changes,
     )
     return _Begun(
         run=run,
@@ -300,6 +307,7 @@ def _over_workspace(environment: Environment, options: _Options, opened: ExitSta
         record=record,
         conversation=conversation,
         usage=record.usage,
+        is_in_place=is_in_place,
     )
 
 
