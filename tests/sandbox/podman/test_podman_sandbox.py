@@ -253,6 +253,18 @@ def test_python_finds_the_modules_of_the_workspace(sandbox: PodmanSandbox) -> No
     assert said(python(sandbox, "import own_module; own_module.value")) == "5\n"
 
 
+def test_python_finds_the_environment_of_a_command_and_no_open_file(
+    sandbox: PodmanSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOST_SECRET", "seen")
+    code = (
+        "import os\nprint(*sorted(os.environ))\n"
+        "for fd in range(3, 4096):\n    try:\n        os.fstat(fd)\n    except OSError:\n        continue\n    print(fd)"
+    )
+    names = "HOME LANG LOGNAME PATH PYTHONDONTWRITEBYTECODE TERM TMPDIR USER\n"
+    assert said(python(sandbox, code)) == names
+
+
 def test_python_can_fork_and_start_programs(sandbox: PodmanSandbox) -> None:
     code = "import subprocess\nsubprocess.run(['sh', '-c', 'read a; echo $a'], input=b'in', check=True)"
     result = python(sandbox, code)

@@ -129,6 +129,18 @@ def read_the_runner() -> str | None:
     )
 
 
+def inherit_open_files() -> str | None:
+    """The streams to the host, above all."""
+    held: list[int] = []
+    for number in range(3, 4_096):
+        try:
+            os.fstat(number)
+        except OSError:
+            continue
+        held.append(number)
+    return f"descriptors {held}" if held else None
+
+
 def signal_the_runner() -> str | None:
     """Signal 0 asks whether another would be allowed."""
     os.kill(1, 0)
@@ -297,6 +309,7 @@ FILES_AND_PROCESSES = (
     write_outside_the_workspace,
     read_files_of_the_host,
     read_the_runner,
+    inherit_open_files,
     signal_the_runner,
     trace_the_runner,
     see_other_processes,
