@@ -146,7 +146,7 @@ class FilesAndModel(RuleBasedStateMachine):
 
     @rule(path=PATHS, name=NAMES)
     def patch(self, path: str, name: str) -> None:
-        """A move of a file, by patch, to a name that is free then."""
+        """A move of a file, by patch, to a name that is free then; what it empties goes."""
 
         def model(tree: Tree) -> None:
             state = tree.pop(path, DIRECTORY)
@@ -155,6 +155,10 @@ class FilesAndModel(RuleBasedStateMachine):
             free = free and (name not in tree or path.startswith(name + "/"))
             require(free and state.kind is FileKind.FILE, FilesystemError)
             add(tree, name, state)
+            above = parent_of(path)
+            while above and below(tree, above) == [above] and tree[above] == DIRECTORY:
+                del tree[above]
+                above = parent_of(above)
 
         text = f"diff --git a/{path} b/{name}\nrename from {path}\nrename to {name}\n"
         self.both(lambda: self.files.apply_patch(text), model)
