@@ -23,7 +23,7 @@ from wink_workspace.mcp_server.server import make_server
 from wink_workspace.prompt import Section
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
-WATCHDOG_S = 30.0
+WATCHDOG_S = 120.0
 COMMAND = [
     sys.executable,
     "-c",
