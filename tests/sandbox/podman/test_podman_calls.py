@@ -6,6 +6,7 @@ By root and, in ``test_podman_rootless``, by an ordinary user.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -287,13 +288,14 @@ def test_whole_output_goes_with_the_call_that_failed(shared: Workspace) -> None:
 def test_files_full_of_holes_that_are_too_much_to_keep_fail_the_call(
     tmp_path: Path, environment: Environment
 ) -> None:
-    """They take no room on the disk, so that nothing stops them before."""
+    """They take no room on the disk, so that nothing stops them before they are done, unless
+    somebody else fills it at the same time and the watch looks for that reason."""
     config = PodmanConfig(workspace_bytes=2_000_000)
     with Workspace.temporary(source(tmp_path)) as workspace:
         with calls(workspace, PodmanSandboxSection(config)) as rig:
             before = rig.state()
             outcome = rig.shell("for i in 1 2 3; do truncate -s 1000000 $i; done")
-            assert "Stopped: it left 3,000," in outcome.text
+            assert re.search("Stopped: (it left 3,000,|the workspace grew)", outcome.text)
             assert rig.state() == before
 
 
