@@ -1,0 +1,118 @@
+"""What the host does when it is the server that fails, or the caller."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from collections.abc import Iterator
+
+import pytest
+from asteval_support import evaluate, opened, server_pid
+
+from wink_workspace.errors import LimitExceededError, SandboxBrokenError, UsageError
+from wink_workspace.sandbox.asteval import AstevalSandbox, CodeError, host
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[AstevalSandbox]:
+    with opened(timeout_s=30.0) as made:
+        yield made
+
+
+def killed(pid: int) -> None:
+    """Kill *pid* and wait until it is dead."""
+    process = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    assert poll.poll(30_000), "watchdog"
+    os.close(process)
+
+
+def test_a_server_whose_death_shows_only_when_it_is_asked_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with opened(timeout_s=30.0) as sandbox:
+        server = server_pid(sandbox)
+        monkeypatch.setattr(host, "_is_over", lambda control: False)
+        killed(server)
+        assert evaluate(sandbox, "6 * 7").value.json == 42
+        assert server_pid(sandbox) != server
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (b'{"failed": "no more processes"}', SandboxBrokenError),
+        (b"", host._ServerGoneError),
+        (b"rubbish", SandboxBrokenError),
+        (b"[]", SandboxBrokenError),
+    ],
+)
+def test_a_server_that_hands_out_nothing_has_broken_the_protocol(
+    said: bytes, kind: type[Exception]
+) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs:
+            theirs.send(said)
+        with pytest.raises(kind):
+            host._handed_out(ours)
+
+
+def test_a_server_that_hands_out_one_thing_too_few_leaves_none_open() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count
+        socket.send_fds(theirs, [b"{}"], [theirs.fileno()])
+        with pytest.raises(SandboxBrokenError, match="run out"):
+            host._handed_out(ours)
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - as above
+
+
+def test_a_silent_server_is_given_up_in_time() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        ours.settimeout(0.01)
+        with pytest.raises(SandboxBrokenError, match="fell silent"):
+            host._handed_out(ours)
+
+
+@pytest.mark.parametrize("told", [None, "x", [1], [["a", "b", "c"]], [["a", True]]])
+def test_layers_that_are_none_are_refused(told: object) -> None:
+    with pytest.raises(SandboxBrokenError):
+        host._layers(told)
+
+
+def test_names_that_cannot_be_sent_are_the_callers_mistake(sandbox: AstevalSandbox) -> None:
+    with pytest.raises(LimitExceededError, match="hold too much"):
+        evaluate(sandbox, "1", x="y" * 5_000_000)
+    with pytest.raises(UsageError, match="cannot be sent"):
+        evaluate(sandbox, "1", x=float("nan"))
+    with pytest.raises(UsageError, match="cannot be a name"):
+        evaluate(sandbox, "1", _x=1)
+
+
+def test_a_signal_has_a_name_or_at_least_a_number() -> None:
+    assert host._signal_name(9) == "SIGKILL"
+    assert host._signal_name(999) == "signal 999"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (CodeError("E", ""), "E"),
+        (CodeError("E", "m", 2, 3, "\tab"), "line 2:\n    \tab\n    \t ^\nE: m"),
+        (CodeError("E", "m", 2, 0, "ab"), "line 2:\n    ab\nE: m"),
+    ],
+)
+def test_an_error_is_shown_with_a_caret_below_its_place(error: CodeError, text: str) -> None:
+    assert str(error) == text
+
+
+def test_a_long_line_is_shown_around_its_error() -> None:
+    shown = str(CodeError("E", "m", 1, 5_000, "x" * 4_999 + "!" + "x" * 5_000)).splitlines()
+    assert len(shown[1]) < 200
+    assert shown[1][shown[2].index("^")] == "!"
