@@ -30,7 +30,7 @@ class Attempt:
     code: str
     by: str = REFUSED
     ends: tuple[Ends, ...] = ("refused",)
-    timeout_s: float = 20.0
+    timeout_s: float = 60.0
     fills_memory: bool = False
 
     @property

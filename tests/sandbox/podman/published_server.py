@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from podman_machine import WATCHDOG_S
 
 from wink_workspace.environment import Environment
 
@@ -44,7 +45,7 @@ class PublishedServer:
 def published_server_in(
     image: str, environment: Environment, folder: Path
 ) -> Generator[PublishedServer]:
-    """Serve from a container of *image* until the block ends."""
+    """Serve from a container of *image* until the block ends, or for a while if we are killed."""
     with (
         _engine(environment, folder / "engine.sock") as engine,
         pytest.MonkeyPatch.context() as patch,
@@ -58,11 +59,11 @@ def published_server_in(
         port = _free_port()
         serve = (
             f'echo "{SECRET}" > /tmp/index.html && '
-            "exec python3 -u -m http.server 8080 --directory /tmp"
+            f"exec timeout {WATCHDOG_S} python3 -u -m http.server 8080 --directory /tmp"
         )
         container = (
             DockerContainer(image)
-            .with_kwargs(network_mode="slirp4netns")
+            .with_kwargs(network_mode="slirp4netns", auto_remove=True)
             .with_command(["sh", "-c", serve])
             .waiting_for(LogMessageWaitStrategy("Serving HTTP"))
         )
