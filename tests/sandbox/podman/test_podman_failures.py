@@ -7,6 +7,7 @@ import os
 import socket
 import socketserver
 import struct
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -68,8 +69,15 @@ class _Answering(socketserver.StreamRequestHandler):
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    with Engine(tmp_path / "engine.sock") as engine:
+def short_path() -> Iterator[Path]:
+    """A new directory whose path leaves room for the names of sockets, which are bounded."""
+    with tempfile.TemporaryDirectory(prefix="wink-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def engine(short_path: Path) -> Iterator[Engine]:
+    with Engine(short_path / "engine.sock") as engine:
         serving = threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.01})
         serving.start()
         yield engine
@@ -321,11 +329,11 @@ def test_names_of_the_package_are_loaded_when_they_are_asked_for() -> None:
 
 
 def test_folders_of_services_whose_owners_are_dead_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(service_module.tempfile, "gettempdir", lambda: str(short_path))
     dead, answers, alive = (
-        tmp_path / f"wink-workspace-podman-{name}"
+        short_path / f"wink-workspace-podman-{name}"
         for name in (f"{2**22 + 1}-a", f"{2**22 + 2}-b", f"{os.getpid()}-c")
     )
     for folder in (dead, answers, alive):
