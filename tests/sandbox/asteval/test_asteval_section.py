@@ -169,6 +169,26 @@ def test_declaring_a_read_without_reading_does_not_allow_to_replace(agent: Rig) 
     assert not outcome.result.success
 
 
+@pytest.mark.parametrize(
+    ("code", "declared"),
+    [
+        ("write_text('a.txt', 'x')", {}),
+        ("write_text('a.txt', 'x')", {"reads": ["."]}),
+        ("write_text('a.txt', 'x')", {"writes": ["b.txt"]}),
+        ("open('src/new.py', 'w')", {"writes": ["src"]}),
+        ("read_text('src/app.py')", {}),
+        ("read_text('src/app.py')", {"writes": ["src/app2.py"]}),
+    ],
+)
+def test_a_file_that_is_not_declared_is_neither_read_nor_written(
+    agent: Rig, code: str, declared: dict[str, object]
+) -> None:
+    before = agent.state()
+    outcome = agent.call("evaluate_python", code=code, **declared)
+    assert "is not declared" in outcome.text
+    assert agent.state() == before
+
+
 def test_what_code_has_written_may_be_edited_without_reading_it_first(agent: Rig) -> None:
     value_of(agent, "write_text('new.txt', 'one')", writes=["new.txt"])
     edited = agent.call("edit_file", file_path="new.txt", old_string="one", new_string="two")
