@@ -11,8 +11,10 @@ from collections.abc import Iterator
 import pytest
 from asteval_support import evaluate, opened, server_pid
 
+from wink_workspace.clock import ManualClock
 from wink_workspace.errors import LimitExceededError, SandboxBrokenError, UsageError
 from wink_workspace.sandbox.asteval import AstevalSandbox, CodeError, host
+from wink_workspace.sandbox.asteval.frames import encode_frame
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,23 @@ def test_a_server_whose_death_shows_only_when_it_is_asked_is_replaced(
         killed(server)
         assert evaluate(sandbox, "6 * 7").value.json == 42
         assert server_pid(sandbox) != server
+
+
+def test_the_time_ends_also_while_there_is_always_something_to_read(
+    sandbox: AstevalSandbox,
+) -> None:
+    server_pid(sandbox)
+    clock = ManualClock()
+    with host._Child(sandbox._server, sandbox.config, clock, 30.0) as child:
+        child.ready_layers()
+        child.begin()
+        child.send(encode_frame("probe"))
+        poll = select.poll()
+        poll.register(child._pipe, select.POLLIN)
+        assert poll.poll(30_000), "watchdog"
+        clock.advance(31.0)
+        with pytest.raises(TimeoutError):
+            child.receive(0)
 
 
 @pytest.mark.parametrize(
