@@ -171,9 +171,12 @@ def test_deleted_directory_is_dirty_with_all_that_was_below(
 def test_what_was_noted_is_told_once_and_may_be_handed_back(
     root: Path, tracker: InotifyTracker
 ) -> None:
+    (root / "f").unlink()
+    tracker.drain()
+    tracker.note(path_of("f"))  # nobody could use the answer that it is gone
+    assert tracker.drain() == dirty("f")
     tracker.note(path_of("f"))
     tracker.note(path_of("d"), below=True)
-    tracker.note(path_of("never/there"))
     assert tracker.drain() == dirty("f", below=("d",))
     tracker.note(ROOT, below=True)
     drained = tracker.drain()

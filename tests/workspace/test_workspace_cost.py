@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from types import FrameType
 
@@ -103,16 +104,23 @@ def cost(directory: Path, kind: str, n_files: int) -> dict[str, int]:
         one(call, "read_only_call", "")
         for n in (1, 2):
             one(call, kind, f"{n} before\n")
-        store = workspace._ledger.store
-        n_objects = store.n_written
-        with counting() as count:
-            one(call, kind, "now\n")
-        return {
-            "objects": store.n_written - n_objects,
-            "new_files": count.new_files,
-            "system_calls": count.system_calls,
-            "functions": count.functions,
-        }
+        # The least of three: what else the interpreter does now and then is no cost of a call
+        return min(
+            (counted(workspace, call, kind, n) for n in range(3)), key=itemgetter("functions")
+        )
+
+
+def counted(workspace: Workspace, call: Call, kind: str, n: int) -> dict[str, int]:
+    store = workspace._ledger.store
+    n_objects = store.n_written
+    with counting() as count:
+        one(call, kind, f"{n} now\n")
+    return {
+        "objects": store.n_written - n_objects,
+        "new_files": count.new_files,
+        "system_calls": count.system_calls,
+        "functions": count.functions,
+    }
 
 
 @pytest.mark.behaviour(38)

@@ -345,7 +345,8 @@ class InotifyTracker:
         elif index.unreadable:
             reason = _UNREADABLE
         elif reason is None:
-            return owed | self._followed(index, told, story.written(), settled_ns)
+            # What was noted is told even if it looks the same: it may have been handed back
+            return owed | noted | self._followed(index, told, story.written(), settled_ns)
         return owed | told | self._scanned(reason)
 
     def _story(self) -> _Story:
