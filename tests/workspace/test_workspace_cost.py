@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 import tomllib
@@ -63,11 +64,13 @@ def counting() -> Iterator[Count]:
         return opened(path, flags, *args, **options)
 
     os.open = opening
+    gc.disable()  # whoever listens to it would be counted
     sys.setprofile(profile)
     try:
         yield count
     finally:
         sys.setprofile(None)
+        gc.enable()
         os.open = opened
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -15,11 +16,11 @@ from wink_workspace.environment import Environment
 
 pytestmark = pytest.mark.xdist_group("podman-toolkit")
 
-NAME = "localhost/wink-workspace/tests-toolkit:latest"
+NAME = f"localhost/wink-workspace/tests-toolkit-{os.getpid()}:latest"  # each worker has its own
 
 
-def podman(environment: Environment, *arguments: str) -> str:
-    done = subprocess.run(
+def asked(environment: Environment, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         ["podman", *arguments],
         env=dict(environment.variables),
         stdin=subprocess.DEVNULL,
@@ -27,6 +28,10 @@ def podman(environment: Environment, *arguments: str) -> str:
         text=True,
         timeout=WATCHDOG_S,
     )
+
+
+def podman(environment: Environment, *arguments: str) -> str:
+    done = asked(environment, *arguments)
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
     return done.stdout
 
@@ -48,8 +53,8 @@ def toolkit(
     engine_environment: Environment, python_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[str]:
     folder = tmp_path_factory.mktemp("wheels")
-    asked = "import sys; print('%d.%d' % sys.version_info[:2])"
-    run = ("run", "--rm", "--network=none", python_image, "python3", "-c", asked)
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    run = ("run", "--rm", "--network=none", python_image, "python3", "-c", code)
     wheels(folder, podman(engine_environment, *run).strip())
     podman(
         engine_environment,
@@ -58,7 +63,8 @@ def toolkit(
         str(TREE),
     )
     yield NAME
-    podman(engine_environment, "rmi", "--force", NAME)
+    # The engine may still be removing the last container; the next build takes the name anyway
+    asked(engine_environment, "rmi", "--force", NAME)
 
 
 def test_the_command_says_in_the_image_what_it_can_do(
