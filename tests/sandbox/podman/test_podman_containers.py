@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,6 +204,28 @@ def test_an_engine_of_ours_that_has_stopped_is_started_again(environment: Enviro
         assert own is not None
         own._process.kill()
         own._process.wait()
+        own.socket_path.unlink()  # as it does when it ends by itself
+        assert service.is_root == (os.geteuid() == 0)
+        assert service.request("GET", "/version")["Version"]
+    finally:
+        service.close()
+
+
+def test_an_engine_of_ours_that_stops_when_it_is_asked_is_asked_again(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = PodmanService(surroundings(CONTAINER_HOST=""))
+    asked = service._asked
+
+    def kills_first(*arguments: Any) -> Any:
+        own = service._own
+        assert own is not None
+        own._process.kill()
+        monkeypatch.setattr(service, "_asked", asked)
+        return asked(*arguments)
+
+    try:
+        monkeypatch.setattr(service, "_asked", kills_first)
         assert service.request("GET", "/version")["Version"]
     finally:
         service.close()

@@ -38,6 +38,7 @@ _API_VERSION: Final = "4.0.0"
 _IDLE_S: Final = 15
 """How long our own service lives on when nobody is connected."""
 _START_TIMEOUT_S: Final = 20.0
+_ENDING_S: Final = 0.5
 _REQUEST_TIMEOUT_S: Final = 60.0
 _MOST_HEAD_BYTES: Final = 65_536
 _FOLDER_PREFIX: Final = "wink-workspace-podman-"
@@ -77,6 +78,7 @@ class PodmanService:
         self._own: _OwnService | None = None
         self._client: APIClient | None = None
         self.socket_path = self._found()
+        self._is_root = self.socket_path.stat().st_uid == 0  # our own may end while nobody asks
 
     @property
     def is_own(self) -> bool:
@@ -86,7 +88,7 @@ class PodmanService:
     @property
     def is_root(self) -> bool:
         """Whether containers are made by root, and so can be given ids of users of their own."""
-        return self.socket_path.stat().st_uid == 0
+        return self._is_root
 
     def close(self) -> None:
         """Stop what we started. Once is enough."""
@@ -117,6 +119,12 @@ class PodmanService:
         with self._lock:
             if self._own is not None and not self._own.is_running:
                 self._restart()
+            try:
+                return self._asked(method, path, params, body, timeout_s)
+            except SandboxUnavailableError:
+                if self._own is None or not self._own.has_ended():
+                    raise
+            self._restart()  # it ended, having been idle, just when we asked
             return self._asked(method, path, params, body, timeout_s)
 
     def hijack(self, path: str, *, timeout_s: float) -> socket.socket:
@@ -256,6 +264,12 @@ class _OwnService:
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
+
+    def has_ended(self) -> bool:
+        """Whether it no longer runs; it closes its socket a moment before it ends."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDING_S)
+        return not self.is_running
 
     def _await(self, clock: Clock) -> None:
         """Wait until it answers."""
