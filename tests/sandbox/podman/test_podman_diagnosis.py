@@ -106,6 +106,11 @@ def test_ids_of_roots_containers_are_to_be_nobody_elses(
     assert ("someone" in found.detail) == (state == "limited")
 
 
+@pytest.mark.parametrize(("driver", "state"), [("overlay", "good"), ("vfs", "limited")])
+def test_storage_that_copies_images_whole_is_named(driver: str, state: str) -> None:
+    assert diagnosis._storage(driver, "/store").state == state
+
+
 def test_limits_that_no_cgroup_keeps_are_named_with_what_that_means() -> None:
     findings = list(diagnosis._limits(PodmanConfig(), Host(False, frozenset({"pids"}))))
     assert one(findings, "pids limit").state == "good"

@@ -172,7 +172,18 @@ def _engine(service: PodmanService) -> Iterator[Finding]:
     host = info["host"]
     runtime = Host.of(service).runtime or host["ociRuntime"]["name"]
     yield _good("runtime", str(runtime))
-    yield _good("storage", f"{info['store']['graphDriverName']} in {info['store']['graphRoot']}")
+    yield _storage(str(info["store"]["graphDriverName"]), str(info["store"]["graphRoot"]))
+
+
+def _storage(driver: str, folder: str) -> Finding:
+    if driver != "vfs":
+        return _good("storage", f"{driver} in {folder}")
+    return _limited(
+        "storage",
+        f"vfs in {folder}: each container copies its image whole, in time and in space",
+        _INSTALL.format("fuse-overlayfs") + ' Then set `driver = "overlay"` under `[storage]` in '
+        "containers/storage.conf and run `podman system reset`, which deletes all images.",
+    )
 
 
 def _limits(config: PodmanConfig, host: Host) -> Iterator[Finding]:
