@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -39,7 +40,11 @@ def podman(environment: Environment, *arguments: str) -> str:
 def wheels(folder: Path, python: str) -> None:
     """What the toolkit needs for that Python, from wherever this machine's pip gets it."""
     project = tomllib.loads((TREE / "pyproject.toml").read_text())
-    needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    needed = [
+        *project["project"]["dependencies"],
+        *project["project"]["optional-dependencies"]["mcp"],
+        *project["build-system"]["requires"],
+    ]
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     subprocess.run(
         [*pip, "--only-binary=:all:", f"--python-version={python}", f"--dest={folder}", *needed],
@@ -81,6 +86,36 @@ def test_the_demonstration_runs_in_the_image_and_says_that_there_is_no_engine(
     said = podman(engine_environment, "run", "--rm", "--network=none", toolkit, "demo")
     assert "applies to a fresh copy" in said
     assert "Podman" in said
+
+
+def test_the_server_answers_in_the_image(
+    toolkit: str, engine_environment: Environment, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    tmp_path.chmod(0o755)
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "tests", "version": "1"},
+        },
+    }
+    done = subprocess.run(
+        [
+            *("podman", "run", "--rm", "--interactive", "--network=none"),
+            *(f"--volume={tmp_path}:/repo:ro", toolkit, "mcp", "--repo=/repo", "--sandbox=none"),
+        ],
+        env=dict(engine_environment.variables),
+        input=json.dumps(hello) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG_S,
+    )
+    answer = json.loads(done.stdout.splitlines()[0])
+    assert answer["result"]["capabilities"]["tools"], done.stderr
 
 
 def test_recipes_of_images_are_part_of_what_is_installed(
