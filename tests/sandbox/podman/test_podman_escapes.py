@@ -97,10 +97,22 @@ class Cell:
         return self.result
 
     def processes(self) -> list[str]:
-        """What runs in the container beside its first process."""
+        """What runs in the container beside its first process and the one for the next command."""
         note = self.workspace._folder.sandbox / "container.json"
         first = re.search(r'"pid": (\d+)', note.read_text()) if note.exists() else None
-        return [] if first is None else _children(first[1])
+        if first is None:
+            return []
+        children = _children(first[1])
+        spare = [pid for pid in children if _program(pid) == _program(first[1])]
+        assert len(spare) <= 1
+        return [pid for pid in children if pid not in spare]
+
+
+def _program(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _children(of: str) -> list[str]:

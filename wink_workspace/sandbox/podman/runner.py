@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import select
 import signal
@@ -105,16 +106,44 @@ class Host:
 
 
 class Command:
-    """What to run, as the host asked for it."""
+    """What to run, from an order: its kind, the host's request with its length, the input."""
 
-    def __init__(self, kind: int, payload: bytes) -> None:
-        cwd, variables, n_stdin, *arguments = fields(payload)
-        self.kind = kind
+    def __init__(self, order: bytes) -> None:
+        (length,) = LENGTH.unpack_from(order, 1)
+        start = 1 + LENGTH.size
+        cwd, variables, _, *arguments = fields(order[start : start + length])
+        self.kind = order[0]
         self.cwd = os.path.join(WORKSPACE, os.fsdecode(cwd))
         self.env = dict(os.fsdecode(each).split("=", 1) for each in fields(variables))
-        self.n_stdin = int(n_stdin)
         self.arguments = arguments
-        self.stdin = b""
+        self.stdin = order[start + length :]
+
+
+class Spare:
+    """A process that waits to become a command, and our ends of its pipes.
+
+    It is made when nothing else runs and is used up by the next command, so no command ever
+    meets one. What takes long, a fork and giving up all rights, is behind it.
+    """
+
+    def __init__(self, pid: int, order: int, told: int, streams: dict[int, int]) -> None:
+        self.pid = pid
+        self.order = order
+        self.told = told
+        self.streams = streams
+
+    def take(self, order: bytes) -> bool:
+        """Give it its order; ``False``, with all closed, if it is no longer there."""
+        left = memoryview(order)
+        try:
+            while left:
+                left = left[os.write(self.order, left) :]
+        except BrokenPipeError:  # the kernel, short of memory, took it
+            for fd in (self.order, self.told, *self.streams):
+                os.close(fd)
+            return False
+        os.close(self.order)
+        return True
 
 
 class Runner:
@@ -123,6 +152,7 @@ class Runner:
     def __init__(self, host: Host, user_id: int) -> None:
         self.host = host
         self.user_id = user_id
+        self.spare: Spare | None = None
         self.wake_read, wake_write = os.pipe()
         for fd in (self.wake_read, wake_write):
             os.set_blocking(fd, False)
@@ -135,25 +165,18 @@ class Runner:
         ready = (PROTOCOL_VERSION, shell, ".".join(map(str, sys.version_info[:3])))
         self.host.send(READY, 0, joined_fields(str(each).encode() for each in ready))
         while True:
+            self.make_spare()
             kind, number, payload = self.host.receive()
             if kind in (RUN, PYTHON):
-                self.run(number, Command(kind, payload))
+                self.run(number, kind, payload)
             elif kind != KILL:  # one that came after its command had ended is nothing
                 raise HostGoneError
 
-    def run(self, number: int, command: Command) -> None:
+    def run(self, number: int, kind: int, payload: bytes) -> None:
         """Run a command to its end and report it."""
-        pieces: list[bytes] = []
-        left = command.n_stdin
-        while left > 0:
-            kind, _, payload = self.host.receive()
-            if kind != INPUT:
-                raise HostGoneError
-            pieces.append(payload)
-            left -= len(payload)
-        command.stdin = b"".join(pieces)
+        order = bytes([kind]) + LENGTH.pack(len(payload)) + payload + self.input(payload)
         try:
-            child, streams = self.started(command)
+            child, streams = self.started(order)
         except RefusedError as refused:
             self.empty_scratch()
             reason = joined_fields((refused.stage.encode(), str(refused.code).encode()))
@@ -161,65 +184,95 @@ class Runner:
             return
         status = self.followed(number, child, streams)
         self.kill_all()
-        for fd, kind in streams.items():
-            self.drain(fd, kind, number)
+        for fd, stream in streams.items():
+            self.drain(fd, stream, number)
             os.close(fd)
         self.empty_scratch()
         how, code = ("signal", -status) if status < 0 else ("exit", status)
         self.host.send(ENDED, number, joined_fields((how.encode(), str(code).encode())))
 
+    def input(self, payload: bytes) -> bytes:
+        """The standard input that follows a request, all of it."""
+        pieces: list[bytes] = []
+        left = int(fields(payload)[2])
+        while left > 0:
+            kind, _, piece = self.host.receive()
+            if kind != INPUT:
+                raise HostGoneError
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
+
     # Starting
 
-    def started(self, command: Command) -> tuple[int, dict[int, int]]:
-        """Start it; its process, and its streams with the kinds of their frames."""
-        stdin = standard_input(command.stdin)
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
-        told_read, told_write = os.pipe()
-        child = -1
-        try:
-            child = os.fork()
-            if child == 0:
-                self.become(command, (stdin, out_write, err_write), told_write)
-        except OSError as error:
-            for fd in (out_read, err_read):
-                os.close(fd)
-            raise RefusedError("fork", error.errno or errno.EIO) from error
-        finally:
-            for fd in (stdin, out_write, err_write, told_write):
-                os.close(fd)
-            if child < 0:
-                os.close(told_read)
-        told = read_all(told_read)
-        os.close(told_read)
+    def make_spare(self) -> None:
+        """Have a process ready for the next command; without one it is made when that comes."""
+        if self.spare is None:
+            with suppress(OSError):
+                self.spare = self.forked()
+
+    def started(self, order: bytes) -> tuple[int, dict[int, int]]:
+        """Start a command; its process, and its streams with the kinds of their frames."""
+        spare, self.spare = self.spare, None
+        if spare is None or not spare.take(order):
+            try:
+                spare = self.forked()
+            except OSError as error:
+                raise RefusedError("fork", error.errno or errno.EIO) from error
+            if not spare.take(order):
+                raise RefusedError("fork", errno.ENOMEM)
+        told = read_all(spare.told)
+        os.close(spare.told)
         if told:
             self.kill_all()
-            for fd in (out_read, err_read):
+            for fd in spare.streams:
                 os.close(fd)
             stage, code = told.split(b" ")
             raise RefusedError(stage.decode(), int(code))
-        for fd in (out_read, err_read):
+        for fd in spare.streams:
             os.set_blocking(fd, False)
-        return child, {out_read: OUTPUT, err_read: ERRORS}
+        return spare.pid, spare.streams
 
-    def become(self, command: Command, streams: tuple[int, int, int], told: int) -> NoReturn:
-        """The child: turn into the command; never returns."""
+    def forked(self) -> Spare:
+        """A process that is the commands' user already, and waits for its order."""
+        pipes: list[tuple[int, int]] = []
+        try:
+            while len(pipes) < 4:
+                pipes.append(os.pipe())
+            (order_read, order_write), (told_read, told_write), *outputs = pipes
+            child = os.fork()
+        except OSError:
+            for fd in (fd for pipe in pipes for fd in pipe):
+                os.close(fd)
+            raise
+        (out_read, out_write), (err_read, err_write) = outputs
+        if child == 0:
+            self.become(order_read, (out_write, err_write), told_write)
+        for fd in (order_read, told_write, out_write, err_write):
+            os.close(fd)
+        return Spare(child, order_write, told_read, {out_read: OUTPUT, err_read: ERRORS})
+
+    def become(self, order: int, outputs: tuple[int, int], told: int) -> NoReturn:
+        """The child: wait for the order and turn into the command; never returns."""
         stage = "start"
         try:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
-            told = moved_up(told)
-            sources = [moved_up(fd) for fd in streams]
-            for target, source in enumerate(sources):
+            order, told = moved_up(order), moved_up(told)
+            sources = [moved_up(fd) for fd in outputs]
+            for target, source in enumerate(sources, 1):
                 os.dup2(source, target)
-            close_all_but(told)
+            close_all_but(order, told)
             self.drop_rights()
+            command = Command(read_all(order))
+            os.close(order)
+            os.dup2(standard_input(command.stdin), 0)
             stage = "cwd"
             os.chdir(command.cwd)
             stage = "program"
             if command.kind == PYTHON:
-                os.close(told)
+                close_all_but()
                 evaluate(command)
             else:
                 os.execvpe(command.arguments[0], command.arguments, command.env)
@@ -293,7 +346,7 @@ class Runner:
         child = os.fork()
         if child == 0:
             try:
-                close_all_but(2)
+                close_all_but()
                 self.drop_rights()
                 for place in SCRATCH:
                     empty(place)
@@ -324,11 +377,12 @@ def moved_up(fd: int) -> int:
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
 
 
-def close_all_but(kept: int) -> None:
-    """Close every descriptor above the standard streams but one."""
-    top = os.sysconf("SC_OPEN_MAX")
-    os.closerange(3, kept)
-    os.closerange(max(3, kept + 1), top)
+def close_all_but(*kept: int) -> None:
+    """Close every descriptor above the standard streams but some."""
+    first = 3
+    for fd in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
+        os.closerange(first, fd)
+        first = fd + 1
 
 
 def write_file(path: str, content: bytes) -> None:
@@ -531,6 +585,7 @@ def main(user_id: int) -> NoReturn:
     runner = Runner(Host(read_fd, write_fd), user_id)
     for name in WARM_MODULES:
         __import__(name)
+    gc.freeze()  # what is here by now is shared with every fork, and not written by collecting
     with suppress(HostGoneError, BrokenPipeError):
         runner.serve()
     os._exit(0)
