@@ -41,6 +41,7 @@ FILESYSTEM_OPERATIONS: dict[str, Callable[[DiskFilesystem], object]] = {
     "glob": lambda files: files.glob("dir/**"),
     "grep": lambda files: files.grep("nobody|inside"),
     "fingerprint": lambda files: files.fingerprint("dir/secret"),
+    "identify": lambda files: files.identify("dir/secret"),
     "fingerprint of all": lambda files: files.fingerprint(),
     "write": lambda files: files.write_bytes("dir/secret", b"written"),
     "write to a file": lambda files: files.write_bytes("file", b"written"),

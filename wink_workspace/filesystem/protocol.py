@@ -288,6 +288,20 @@ class Filesystem(ABC):
         """A text that differs whenever the content at *path* (a file or all below) does."""
         return self._fingerprint(self._existing(parse_path(path)).path)
 
+    def identify(
+        self, path: str | WorkspacePath, *, follow: bool = True
+    ) -> tuple[WorkspacePath, str]:
+        """Where the file that *path* leads to is, without links, and its fingerprint.
+
+        Raises:
+            FileExpectedError: If no file is there but something else; with ``follow=False``
+                also if *path* is a link.
+        """
+        there = self._existing(parse_path(path), follow=follow)
+        if there.kind is not FileKind.FILE:
+            raise FileExpectedError(f"{path} is no file")
+        return there.path, self._fingerprint(there.path)
+
     # Changing
 
     def write_bytes(

@@ -392,13 +392,10 @@ class _Places:
         A link that leads nowhere or outside leads to none; the handler will say so.
         """
         try:
-            place = physical_path(self._stat, path, follow=follow)
-            there = self._stat(place)
-            if there is None or there.kind is not FileKind.FILE:
-                return None
-            return str(place), self._files.fingerprint(place)
+            place, fingerprint = self._files.identify(path, follow=follow)
         except FilesystemError:
             return None
+        return str(place), fingerprint
 
     def of(self, path: WorkspacePath) -> str:
         """The place of *path* itself, which may be a link: what a move or delete acts on."""

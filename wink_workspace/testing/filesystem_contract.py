@@ -135,6 +135,7 @@ READERS: dict[str, Callable[[Filesystem, str], object]] = {
     "grep": lambda files, path: files.grep("x", path),
     "grep glob": lambda files, path: files.grep("x", glob=path),
     "fingerprint": lambda files, path: files.fingerprint(path),
+    "identify": lambda files, path: files.identify(path),
 }
 """Every method that looks, called with one path."""
 
@@ -642,6 +643,14 @@ class FilesystemContract(_Suite):
         assert filesystem.stat("full/inner.txt").executable
         assert filesystem.read_bytes("full/inner.txt") == b"outer\n"
         assert filesystem.fingerprint("chain") == filesystem.fingerprint("full/inner.txt")
+        place, fingerprint = filesystem.identify("chain")
+        assert (str(place), fingerprint) == (
+            "full/inner.txt",
+            filesystem.fingerprint("full/inner.txt"),
+        )
+        for other, follow in (("chain", False), ("full", True)):
+            with pytest.raises(FileExpectedError):
+                filesystem.identify(other, follow=follow)
         assert [str(entry.path) for entry in filesystem.list("empty/up")] == [
             "empty/up/inner.txt",
             "empty/up/new.txt",
