@@ -2,7 +2,8 @@
 
 Rule 1: reducers come first; if one raises, the error propagates and no subscriber hears of
 the event.
-Rule 2: a subscriber cannot fail the dispatch. One that raises is logged, the others go on.
+Rule 2: a subscriber cannot fail the dispatch. One that raises is logged, the others go on; what
+ends a program, such as Ctrl-C, is raised when all have heard of the event.
 Rule 3: every subscriber hears the events in one order. An event dispatched by a subscriber is
 reduced at once and delivered after the present one has reached everybody; so two subscribers
 that answer one another without end never return.
@@ -89,6 +90,7 @@ class Dispatcher:
                 self._pending.clear()
 
     def _deliver(self, event: object) -> None:
+        interruption: BaseException | None = None
         for key, (event_type, subscriber) in tuple(self._subscriptions.items()):
             if key not in self._subscriptions or not isinstance(event, event_type):
                 continue
@@ -96,6 +98,10 @@ class Dispatcher:
                 subscriber(event)
             except Exception:  # noqa: BLE001 - a subscriber must not fail what it only observes
                 _log.exception("A subscriber raised on %s; the others go on", type(event).__name__)
+            except BaseException as error:  # noqa: BLE001 - raised again once all have been told
+                interruption = interruption or error
+        if interruption is not None:
+            raise interruption
 
 
 EventBus = Dispatcher
