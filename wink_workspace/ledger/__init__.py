@@ -12,6 +12,7 @@ from .foreign import NewBranch, create_branch
 from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .ledger import Ledger
+from .lock import WriterLock
 from .merge import Conflict, Merge, SliceMerge, merge_trees
 from .names import is_git_directory_name
 from .objects import LARGE_BYTES, ObjectStore, PreparedBlob
@@ -71,6 +72,7 @@ __all__ = [
     "SliceMerge",
     "TreeChange",
     "TreeEntry",
+    "WriterLock",
     "build",
     "create_branch",
     "diff",

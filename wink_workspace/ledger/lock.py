@@ -110,6 +110,7 @@ class WriterLock:
         path: The lock's file.
         what: What it is for, as a message says it: ``the main line``.
         now: The moment, for the messages to others.
+        hint: What to do when another has it.
 
     Attributes:
         owner_died: Whether the owner before this one ended without giving the lock back.
@@ -118,12 +119,12 @@ class WriterLock:
         LedgerBusyError: If another has it; the message says who.
     """
 
-    def __init__(self, path: Path, *, what: str, now: datetime) -> None:
+    def __init__(self, path: Path, *, what: str, now: datetime, hint: str | None = None) -> None:
         self._path = path
         self._file = _LockFile(path)
         if not self._file.try_lock(fcntl.LOCK_EX):
             self._file.close()
-            raise _busy(what, read_owner(path))
+            raise _busy(what, read_owner(path), hint)
         self.owner_died = path.stat().st_size > 0
         self._write(json.dumps(asdict(Owner.this_process(now))).encode())
 
@@ -156,15 +157,15 @@ def read_owner(path: Path) -> Owner | None:
         return None
 
 
-def _busy(what: str, owner: Owner | None) -> LedgerBusyError:
+def _busy(what: str, owner: Owner | None, hint: str | None) -> LedgerBusyError:
     if owner is None:
-        return LedgerBusyError(f"{what} is in use by another process")
+        return LedgerBusyError(f"{what} is in use by another process", hint=hint)
     if owner.is_gone:
         return LedgerBusyError(
             f"{what} is in use by what {owner}, which has ended, left running",
             hint="End its remaining processes, then try again.",
         )
-    return LedgerBusyError(f"{what} is in use by {owner}")
+    return LedgerBusyError(f"{what} is in use by {owner}", hint=hint)
 
 
 class SharedLock:

@@ -4,6 +4,7 @@
 
     <state>/workspaces/<id>/
         about.json      what it was made of, and when; written last: without it this is no workspace
+        owner           locked by the process that makes or removes it
         ledger.git/     its history
         files/          its files, unless it is in place
         index           what the files looked like when it was last closed; only a hint
@@ -11,6 +12,7 @@
         sandbox/        which container runs, and what its present command has written
         runs/<number>/  what each run was asked, and the turns of its model
         forks/<name>/   files/, index, sandbox/ and runs/ of a fork, made when it is first opened
+    <state>/workspaces/claims       locked for the instants in which owners come and go
 """
 
 from __future__ import annotations
@@ -18,21 +20,22 @@ from __future__ import annotations
 import atexit
 import fcntl
 import json
+import logging
 import os
 import secrets
-import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from wink_workspace.errors import FilesystemError, UsageError
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.errors import FilesystemError, LedgerBusyError, UsageError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.ledger import MAIN_LINE
+from wink_workspace.ledger import MAIN_LINE, WriterLock
 
 __all__ = [
     "TemporaryStorage",
@@ -44,7 +47,7 @@ __all__ = [
 ]
 
 _VERSION: Final = 1
-
+_log = logging.getLogger(__name__)
 
 WorkspaceMode = Literal["copy", "in_place"]
 """Whether a workspace's files are a copy of its source, or the source itself."""
@@ -116,10 +119,27 @@ class WorkspaceFolder:
         """What ``apply`` knows of the source."""
         return self.path / "applied"
 
+    @property
+    def owner(self) -> Path:
+        """The lock of the process that makes or removes it."""
+        return self.path / "owner"
+
+    @property
+    def is_workspace(self) -> bool:
+        """Whether it was made to the end and nobody has begun to remove it."""
+        return os.path.lexists(self.path / "about.json")
+
     def info(self) -> WorkspaceInfo:
         """What is written of it; ``UsageError`` if there is no workspace here."""
+        return self._read("about.json")
+
+    def intended(self) -> WorkspaceInfo:
+        """As ``info``, of one that is being made in place."""
+        return self._read("about.json.new")
+
+    def _read(self, name: str) -> WorkspaceInfo:
         try:
-            fields: dict[str, Any] = json.loads((self.path / "about.json").read_bytes())
+            fields: dict[str, Any] = json.loads((self.path / name).read_bytes())
             if fields.pop("version") != _VERSION:
                 raise ValueError("another version")
             return WorkspaceInfo(
@@ -134,12 +154,16 @@ class WorkspaceFolder:
                 f"there is no workspace in {self.path}", hint="List the ones that there are."
             ) from error
 
+    def write_intended(self, info: WorkspaceInfo) -> None:
+        """Say what the folder is to become."""
+        about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": _VERSION}
+        text = json.dumps(about, indent=2) + "\n"
+        (self.path / "about.json.new").write_text(text, encoding="utf-8")
+
     def write_info(self, info: WorkspaceInfo) -> None:
         """Make the folder a workspace."""
-        about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": _VERSION}
-        temporary = self.path / "about.json.new"
-        temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        temporary.rename(self.path / "about.json")
+        self.write_intended(info)
+        (self.path / "about.json.new").rename(self.path / "about.json")
 
 
 class WorkspaceStorage:
@@ -147,10 +171,12 @@ class WorkspaceStorage:
 
     Args:
         state_dir: Where the program keeps its state; made when first needed.
+        clock: The time, for the messages to others.
     """
 
-    def __init__(self, state_dir: str | os.PathLike[str]) -> None:
+    def __init__(self, state_dir: str | os.PathLike[str], *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._root = Path(state_dir) / "workspaces"
+        self._clock = clock
 
     def all(self) -> Iterator[WorkspaceInfo]:
         """Every workspace, newest first."""
@@ -180,42 +206,117 @@ class WorkspaceStorage:
         info = folder.info()
         return replace(folder, in_place=Path(info.source)) if info.mode == "in_place" else folder
 
-    def add(self, fill: Callable[[WorkspaceFolder], WorkspaceInfo]) -> WorkspaceInfo:
-        """Make a folder and let *fill* make it a workspace; if that raises, nothing is left."""
-        folder = WorkspaceFolder(self._root / secrets.token_hex(6))
-        folder.path.mkdir(parents=True, mode=0o700)
-        try:
-            info = fill(folder)
-            folder.write_info(info)
-        except BaseException:
-            shutil.rmtree(folder.path, ignore_errors=True)
-            raise
-        return info
+    def add(
+        self, fill: Callable[[WorkspaceFolder], WorkspaceInfo], *, in_place: Path | None = None
+    ) -> WorkspaceInfo:
+        """Make a folder and let *fill* make it a workspace; if that raises, nothing is left.
 
-    @contextmanager
-    def claiming(self, place: Path) -> Generator[None]:
-        """Hold off others who begin in place while the block makes a workspace in *place*.
+        What others left of folders when they died is deleted before.
+
+        Args:
+            fill: Given the folder.
+            in_place: The directory that the workspace will be in, for one in place.
 
         Raises:
-            UsageError: If *place* is, holds, or lies in, a directory in which one is already, or
-                where workspaces are kept; the message names it.
+            UsageError: If *in_place* is, holds, or lies in, a directory in which one is already,
+                or where workspaces are kept; the message names it.
+            LedgerBusyError: If another process is just making one there; the message says which.
         """
+        self.sweep()
+        folder = WorkspaceFolder(self._root / secrets.token_hex(6))
+        with ExitStack() as owned:
+            try:
+                with self._instant():
+                    if in_place is not None:
+                        self._check_free(in_place)
+                    folder.path.mkdir(mode=0o700)
+                    owned.callback(self._own(folder).release)
+                    if in_place is not None:
+                        now = self._clock.now()
+                        intended = WorkspaceInfo(folder.path.name, str(in_place), now, "in_place")
+                        folder.write_intended(intended)
+                info = fill(folder)
+                folder.write_info(info)
+            except BaseException:
+                with suppress(FilesystemError):
+                    self._delete(folder)
+                raise
+        return info
+
+    def sweep(self) -> int:
+        """Delete what is left of folders whose making or removal was interrupted; how many.
+
+        Only of those whose owner is dead. What cannot be deleted is said, and stays.
+        """
+        dead: list[tuple[WorkspaceFolder, WriterLock]] = []
+        with self._instant():
+            for folder in self._unfinished():
+                with suppress(LedgerBusyError):
+                    dead.append((folder, self._own(folder)))
+        n_deleted = 0
+        for folder, owner in dead:
+            try:
+                self._delete(folder)
+                n_deleted += 1
+            except FilesystemError as error:
+                _log.warning("What is left of the workspace %s stays: %s", folder.path, error)
+            finally:
+                owner.release()
+        return n_deleted
+
+    @contextmanager
+    def _instant(self) -> Generator[None]:
+        """Hold off others who make or remove workspaces; not for longer than a few system calls."""
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self._root / "claims").open("wb") as claims:
             fcntl.flock(claims, fcntl.LOCK_EX)
-            self.check_apart(place)
-            if place.is_relative_to(self._root.resolve()):
-                raise UsageError(
-                    f"{place} is in the folder of the workspaces, {self._root}",
-                    hint="Work in a directory of your own, or open the workspace that it is of.",
-                )
-            for info in self.all():
-                if info.mode == "in_place" and _overlap(place, Path(info.source)):
-                    raise UsageError(
-                        f"the workspace {info.id} is in {info.source} already",
-                        hint=f"Work in {info.id}, fork it, or remove it first.",
-                    )
             yield
+
+    def _unfinished(self) -> Iterator[WorkspaceFolder]:
+        """The folders that an owner has, or had when it died, and that are no workspaces."""
+        for path in self._root.iterdir():
+            folder = WorkspaceFolder(path)
+            if folder.owner.is_file() and not folder.is_workspace:
+                yield folder
+
+    def _own(self, folder: WorkspaceFolder) -> WriterLock:
+        return WriterLock(folder.owner, what=f"the folder {folder.path}", now=self._clock.now())
+
+    def _delete(self, folder: WorkspaceFolder) -> None:
+        """Delete a folder of which the caller is the owner, the lock last."""
+        for path in folder.path.iterdir() if folder.path.is_dir() else ():
+            if path != folder.owner:
+                delete_tree(path)
+        with self._instant():
+            delete_tree(folder.path)
+
+    def _check_free(self, place: Path) -> None:
+        self.check_apart(place)
+        if place.is_relative_to(self._root.resolve()):
+            raise UsageError(
+                f"{place} is in the folder of the workspaces, {self._root}",
+                hint="Work in a directory of your own, or open the workspace that it is of.",
+            )
+        for info in self.all():
+            if info.mode == "in_place" and _overlap(place, Path(info.source)):
+                raise UsageError(
+                    f"the workspace {info.id} is in {info.source} already",
+                    hint=f"Work in {info.id}, fork it, or remove it first.",
+                )
+        for folder in self._unfinished():
+            with suppress(UsageError):  # it is a copy, or dead before it could say anything
+                other = Path(folder.intended().source)
+                if _overlap(place, other):
+                    self._refuse_owned(folder, other)
+
+    def _refuse_owned(self, folder: WorkspaceFolder, place: Path) -> None:
+        """Raise ``LedgerBusyError`` if the owner of an unfinished folder is alive."""
+        WriterLock(
+            folder.owner,
+            what=f"{place}, where a workspace is just being made,",
+            now=self._clock.now(),
+            hint="Wait until it is made, then work in that one.",
+        ).abandon()
 
     def check_apart(self, place: Path) -> None:
         """Raise ``UsageError`` if the folder of the workspaces is in *place*."""
@@ -236,10 +337,17 @@ class WorkspaceStorage:
         One in place is outside of the directory that it is in, of which nothing is deleted.
 
         Raises:
-            FilesystemError: If something stays; it is no workspace any more all the same.
+            LedgerBusyError: If another process is removing it; the message says which.
+            FilesystemError: If something stays; it is no workspace any more all the same, and
+                ``sweep`` tries it again.
         """
-        (folder.path / "about.json").unlink()
-        delete_tree(folder.path)
+        with self._instant():
+            owner = self._own(folder)
+        try:
+            (folder.path / "about.json").unlink()
+            self._delete(folder)
+        finally:
+            owner.release()
 
 
 def _overlap(one: Path, other: Path) -> bool:

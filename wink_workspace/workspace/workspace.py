@@ -583,5 +583,4 @@ def _begun_in_place(source: Path, storage: WorkspaceStorage, clock: Clock) -> Wo
         inode = source.stat().st_ino
         return WorkspaceInfo(folder.path.name, str(source), clock.now(), "in_place", inode)
 
-    with storage.claiming(source):
-        return storage.add(fill)
+    return storage.add(fill, in_place=source)

@@ -1,0 +1,103 @@
+"""Several processes make workspaces at once, and some of them die over it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from workspace_rig import storage
+
+from wink_workspace.errors import LedgerBusyError
+from wink_workspace.workspace import Workspace
+
+MAKER = """
+import sys
+from pathlib import Path
+from wink_workspace.workspace import WorkspaceStorage
+def fill(folder):
+    folder.files.mkdir()
+    (folder.files / "half").write_text("of it")
+    print("under way", flush=True)
+    sys.stdin.readline()
+place = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+WorkspaceStorage(sys.argv[1]).add(fill, in_place=place)
+"""
+
+
+@contextmanager
+def maker(directory: Path, *place: Path) -> Generator[subprocess.Popen[str]]:
+    """A process in the middle of making a workspace, killed in the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAKER, directory / "state", *place],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout
+        assert process.stdout.readline() == "under way\n"
+        yield process
+        process.send_signal(signal.SIGKILL)
+
+
+def folders(directory: Path) -> set[str]:
+    return {path.name for path in (directory / "state/workspaces").iterdir() if path.is_dir()}
+
+
+def test_what_a_killed_making_left_goes_with_the_next_one_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    with maker(tmp_path):
+        (dead,) = folders(tmp_path)
+    foreign = tmp_path / "state/workspaces/foreign"
+    foreign.mkdir()
+    (foreign / "kept.txt").write_text("by somebody else")
+    with (
+        maker(tmp_path),
+        Workspace.create(tmp_path / "source", storage=storage(tmp_path)) as made,
+    ):
+        (alive,) = folders(tmp_path) - {made.info.id, "foreign"}
+        assert alive != dead
+        assert storage(tmp_path).sweep() == 0
+        assert (foreign / "kept.txt").exists()
+    assert storage(tmp_path).sweep() == 1
+    assert folders(tmp_path) == {made.info.id, "foreign"}
+
+
+def test_what_a_killed_removal_left_is_swept(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    with Workspace.create(tmp_path / "source", storage=storage(tmp_path)) as made:
+        which = made.info.id
+    remove = (
+        "import os, signal, sys\n"
+        "from wink_workspace.workspace import Workspace, WorkspaceStorage, storage\n"
+        "storage.delete_tree = lambda path: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Workspace.delete(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", remove, tmp_path / "state", which], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert folders(tmp_path) == {which}
+    assert storage(tmp_path).sweep() == 1
+    assert folders(tmp_path) == set()
+
+
+def test_one_beginning_in_place_keeps_off_only_those_in_its_way_and_is_named_to_them(
+    tmp_path: Path,
+) -> None:
+    for name in ("project/part", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    project = tmp_path / "project"
+
+    def begun(place: Path) -> Workspace:
+        return Workspace.create(place, storage=storage(tmp_path), mode="in_place")
+
+    with maker(tmp_path, project) as process:
+        begun(tmp_path / "other").close()
+        with pytest.raises(LedgerBusyError, match=f"{project}.*process {process.pid}") as caught:
+            begun(project / "part")
+        assert "Wait" in caught.value.hint
+    begun(project / "part").close()
