@@ -80,6 +80,49 @@ with Workspace.open(which, storage=storage, line=line) as workspace, calls(works
 """
 
 
+APPLIER = """
+import sys
+from pathlib import Path
+from wink_workspace.workspace import Workspace, WorkspaceStorage, applying
+real = applying._Hand.do
+def held(hand, step):
+    real(hand, step)
+    print("in the middle", flush=True)
+    sys.stdin.readline()
+applying._Hand.do = held
+storage = WorkspaceStorage(Path(sys.argv[1]))
+with Workspace.open(sys.argv[2], storage=storage, line="one") as fork:
+    fork.files.write_text("one.txt", "of one")
+    fork.apply()
+"""
+
+
+def test_two_forks_are_applied_one_after_the_other(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"x"}) as workspace:
+        for line in ("one", "two"):
+            workspace.fork(line)
+        which = workspace.info.id
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", APPLIER, tmp_path / "state", which],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+        Workspace.open(which, storage=storage(tmp_path), line="two") as fork,
+    ):
+        assert process.stdout
+        assert process.stdout.readline() == "in the middle\n"
+        fork.files.write_text("a.txt", "of two")
+        with pytest.raises(LedgerBusyError, match=f"process {process.pid}"):
+            fork.apply()
+        assert (tmp_path / "source/a.txt").read_bytes() == b"x"
+        process.communicate("go on\n")
+        assert process.returncode == 0
+        fork.apply()
+        assert (tmp_path / "source/a.txt").read_bytes() == b"of two"
+
+
 def test_two_forks_work_at_the_same_time_in_two_processes(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"x"}) as workspace:
         for line in ("one", "two"):

@@ -13,8 +13,8 @@ Rule 4: nothing is reached through a link, and no directory goes that holds more
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from wink_workspace.ledger import (
     ObjectStore,
     TreeChange,
     TreeEntry,
+    WriterLock,
     create_branch,
     diff,
     entry_at,
@@ -131,13 +132,13 @@ class SourceUpdate:
         self._imported = imported
         self._wanted = wanted
 
-    def to_directory(self, applied: Path, *, held: str | None = None) -> Applied:
+    def to_directory(self, applied: Path, *, at: datetime, held: str | None = None) -> Applied:
         """Write it into the source; *applied* is the file of ``AppliedTrees``.
 
         *held* is the root of what the source held when its changes began to be others than
         ours; the import, if omitted.
 
-        Raises as ``apply_to_directory``.
+        Raises as ``apply_to_directory``, and ``LedgerBusyError`` if another line is at it.
         """
         try:
             source = DiskTree(self._source)
@@ -146,11 +147,23 @@ class SourceUpdate:
                 f"nothing can be applied to {self._source}: {error.message}",
                 hint="Put the directory back in its place, or write a patch.",
             ) from error
-        try:
+        with source, self._alone(applied, at):
             trees = AppliedTrees(applied, imported=held or self._imported)
             return apply_to_directory(source, self._store, self._wanted, trees)
+
+    @contextmanager
+    def _alone(self, applied: Path, at: datetime) -> Generator[None]:
+        """Let one line at a time bring something to the source."""
+        lock = WriterLock(
+            applied.with_name(applied.name + ".lock"),
+            what=f"{self._source}, to which something is just being applied,",
+            now=at,
+            hint="Wait until that is done, then apply again.",
+        )
+        try:
+            yield
         finally:
-            source.close()
+            lock.release()
 
     def as_patch(self) -> Applied:
         """It as a patch that ``git apply`` accepts; nothing is written.

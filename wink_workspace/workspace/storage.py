@@ -9,6 +9,7 @@
         files/          its files, unless it is in place
         index           what the files looked like when it was last closed; only a hint
         applied         which trees the source may hold, once something was applied to it
+        applied.lock    locked while something is applied, by whichever line
         sandbox/        which container runs, and what its present command has written
         runs/<number>/  what each run was asked, and the turns of its model
         forks/<name>/   files/, index, sandbox/ and runs/ of a fork, made when it is first opened

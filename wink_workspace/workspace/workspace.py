@@ -492,6 +492,7 @@ class Workspace(ReadableHistory):
                 written then.
             UsageError: If the source is gone, if its files are the workspace's own, or if there
                 cannot be such a branch.
+            LedgerBusyError: If another line is just being applied; the message says by whom.
             FilesystemError: If a file cannot be written; what was done was taken back.
         """
         if to == "worktree" and self._is_in_place:
@@ -509,7 +510,8 @@ class Workspace(ReadableHistory):
             )
             match to:
                 case "worktree":
-                    return update.to_directory(self._folder.applied, held=self._held_by_source())
+                    applied, at = self._folder.applied, self._clock.now()
+                    return update.to_directory(applied, at=at, held=self._held_by_source())
                 case "patch":
                     return update.as_patch()
                 case "branch":
