@@ -21,6 +21,7 @@ from .in_place.filesystem import InPlaceFilesystem
 from .in_place.history import InPlaceHistory, PresentState
 from .in_place.own_git import OwnGit, refuse_repository
 from .in_place.tree import InPlaceTree
+from .known_modes import KnownModes
 from .last_seen import load_last_seen
 from .storage import WorkspaceFolder, WorkspaceInfo
 
@@ -105,7 +106,8 @@ def open_in_place(
     except BaseException:
         tracker.close()
         raise
-    present = PresentState(tree, tracker, writer.store, root=root)
+    modes = KnownModes(folder.modes)
+    present = PresentState(tree, tracker, writer.store, root=root, modes=modes)
     history = InPlaceHistory(tree, present, effects, writer.store, git)
     filesystem = InPlaceFilesystem(
         tree, history=history, git=git, limits=config.limits, clock=clock

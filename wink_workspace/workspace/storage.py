@@ -8,6 +8,7 @@
         ledger.git/     its history
         files/          its files, unless it is in place
         index           what the files looked like when it was last closed; only a hint
+        modes           of one in place: what gives fewer rights than its history can tell
         applied         which trees the source may hold, once something was applied to it
         applied.lock    locked while something is applied, by whichever line
         sandbox/        which container runs, and what its present command has written
@@ -99,6 +100,11 @@ class WorkspaceFolder:
     def index(self) -> Path:
         """The hint of what the files looked like."""
         return self.own / "index"
+
+    @property
+    def modes(self) -> Path:
+        """What gives fewer rights than the history can tell, in place."""
+        return self.own / "modes"
 
     @property
     def sandbox(self) -> Path:

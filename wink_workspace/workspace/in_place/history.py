@@ -28,6 +28,7 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
+from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.disk.tree import DiskEntry
 from wink_workspace.ledger import (
     Effect,
@@ -38,7 +39,8 @@ from wink_workspace.ledger import (
     file_changes,
 )
 from wink_workspace.workspace.contents import same_content
-from wink_workspace.workspace.tree_history import TreeHistory
+from wink_workspace.workspace.known_modes import KnownModes
+from wink_workspace.workspace.tree_history import FilesToken, TreeHistory
 
 from .call_effects import CallEffects
 from .own_git import OwnGit
@@ -64,17 +66,46 @@ class PresentState(TreeHistory):
 
     What vanishes while it is looked at is not there, and what cannot be read is nobody's
     business.
+
+    Args:
+        tree: The directory.
+        tracker: Knows what moved in it.
+        store: Where contents and trees are kept.
+        root: As of ``TreeHistory``.
+        modes: Is told of the mode of everything that is looked at.
     """
+
+    def __init__(
+        self,
+        tree: InPlaceTree,
+        tracker: ChangeTracker,
+        store: ObjectStore,
+        *,
+        root: str,
+        modes: KnownModes,
+    ) -> None:
+        super().__init__(tree, tracker, store, root=root)
+        self.modes = modes
+
+    def snapshot(self) -> FilesToken:
+        """As ``TreeHistory.snapshot``."""
+        token = super().snapshot()
+        self.modes.save()
+        return token
 
     def _kept(self, entry: DiskEntry) -> TreeEntry | None:
         for n_left in reversed(range(_ATTEMPTS)):
             try:
-                return super()._kept(entry)
+                kept = super()._kept(entry)
             except (FileMissingError, DirectoryExpectedError, ReadOnlyError):
                 return None
             except LedgerError:  # it may have changed while it was read
                 if not n_left:
                     raise
+            else:
+                if kept is not None:
+                    self.modes.saw(entry.path, entry.mode, kept)
+                return kept
         return None
 
     def _below(self, prefix: WorkspacePath) -> dict[WorkspacePath, TreeEntry | None]:
@@ -265,17 +296,25 @@ class InPlaceHistory:
         match entry.kind:
             case FileKind.DIRECTORY:
                 self._tree.make_directory(path)
+                if (mode := self._present.modes.of(path, entry)) is not None:
+                    self._tree.set_permissions(path, mode)
             case FileKind.SYMLINK:
                 self._tree.make_symlink(path, _target(self._store, entry))
             case FileKind.FILE:
-                if now is None:
-                    content = self._store.chunks(entry.id)
-                    self._tree.write_file(path, content, executable=entry.executable)
-                    return
-                if now.id != entry.id:
-                    self._tree.write_file(path, self._store.chunks(entry.id))
-                if now.executable != entry.executable:
+                if now is None or now.id != entry.id:
+                    self._tree.write_file(
+                        path,
+                        self._store.chunks(entry.id),
+                        executable=entry.executable if now is None else None,
+                        permissions=self._permissions(path, entry),
+                    )
+                if now is not None and now.executable != entry.executable:
                     self._tree.set_executable(path, executable=entry.executable)
+
+    def _permissions(self, path: WorkspacePath, entry: TreeEntry) -> int | None:
+        """No more than what is there gives, nor than what is to come had given."""
+        mode, there = self._present.modes.of(path, entry), self._tree.entry(path)
+        return mode if mode is None or there is None else mode & there.mode
 
     def _own(self, token: object) -> _Token:
         if not isinstance(token, _Token) or token.history is not self:
@@ -339,12 +378,12 @@ class _Undoing:
             self.left.add(path)  # somebody else removed what we had made of it
             return
         if not same_content(now, wanted):
-            self._make(path, wanted)
+            self._make(path, wanted, effect.mode)
         there = self._tree.entry(path)
         if there is not None and effect.mode not in (None, there.mode):
             self._tree.set_permissions(path, effect.mode or 0)
 
-    def _make(self, path: WorkspacePath, wanted: TreeEntry) -> None:
+    def _make(self, path: WorkspacePath, wanted: TreeEntry, mode: int | None) -> None:
         match wanted.kind:
             case FileKind.DIRECTORY:
                 self._tree.make_directory(path)
@@ -352,7 +391,7 @@ class _Undoing:
                 self._tree.make_symlink(path, _target(self._store, wanted))
             case FileKind.FILE:
                 content = self._store.chunks(wanted.id)
-                self._tree.write_file(path, content, executable=wanted.executable)
+                self._tree.write_file(path, content, executable=wanted.executable, permissions=mode)
 
     @contextmanager
     def _collecting(self, path: WorkspacePath) -> Generator[None]:

@@ -20,6 +20,7 @@ from wink_workspace.ledger import (
 from wink_workspace.session import Session
 from wink_workspace.workspace.forking import IMPORTED_LINE
 from wink_workspace.workspace.importing import Imported
+from wink_workspace.workspace.known_modes import KnownModes
 from wink_workspace.workspace.last_seen import save_last_seen
 from wink_workspace.workspace.storage import WorkspaceFolder
 
@@ -57,7 +58,9 @@ def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None
         effects = CallEffects(ledger.store, writer.effects, base=EMPTY_TREE_ID)
         tree = InPlaceTree(source, effects=effects, store=ledger.store, git=git)
         try:
-            root = PresentState(tree, tracker, ledger.store, root=EMPTY_TREE_ID).snapshot().root
+            modes = KnownModes(folder.modes)
+            present = PresentState(tree, tracker, ledger.store, root=EMPTY_TREE_ID, modes=modes)
+            root = present.snapshot().root
             if tracker.index is not None:
                 save_last_seen(folder.index, tracker.index, root)
             record = _imported(source, tree, ledger.store, root)

@@ -1,0 +1,111 @@
+"""Which paths gave fewer rights than git can tell, so that nothing comes back with more.
+
+The history has the executable bit alone, so what it brings back would be 0644 or 0755: a secret of
+0600 that is deleted and then undone could be read by everybody.
+
+Rule 1: what gives less than that is noted whenever it is seen, with the content that had it.
+Rule 2: it is forgotten when the same content is seen with more. Another content at the path says
+nothing of the one before, and is at most the narrower of the two when it comes back.
+Rule 3: the file grows by what changed, and is written anew when most of it is outdated.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.ledger import TreeEntry
+from wink_workspace.ledger.disk import ledger_failures, write_whole
+
+__all__ = ["KnownModes"]
+
+_Noted = tuple[int | None, str]
+
+_FEWEST_OUTDATED = 100
+
+
+class KnownModes:
+    """The modes of some paths, kept in a file.
+
+    Args:
+        place: The file; read when first needed.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._n_lines = 0
+        self._noted: dict[str, _Noted] | None = None
+        self._unsaved: list[str] = []
+
+    def saw(self, path: WorkspacePath, mode: int, entry: TreeEntry) -> None:
+        """Take note of what *path* gives; ``save`` keeps it."""
+        if entry.kind is FileKind.SYMLINK:
+            return
+        name, mode = str(path), mode & 0o777
+        noted, content = self._all.get(name, (None, ""))
+        usual = 0o755 if entry.kind is FileKind.DIRECTORY or entry.executable else 0o644
+        is_same = entry.id == content
+        if mode & usual != usual:
+            narrowest = mode if noted is None or is_same else mode & noted
+            self._note(name, (narrowest, entry.id))
+        elif noted is not None and is_same:
+            self._note(name, (None, ""))
+
+    def of(self, path: WorkspacePath, entry: TreeEntry) -> int | None:
+        """The mode with which *entry* may come back; ``None`` if the usual one gives no more."""
+        mode, _ = self._all.get(str(path), (None, ""))
+        if mode is None or entry.kind is FileKind.DIRECTORY:
+            return mode
+        return mode | 0o100 | (mode & 0o444) >> 2 if entry.executable else mode & ~0o111
+
+    def save(self) -> None:
+        """Keep what was noted; free if nothing was.
+
+        Raises:
+            LedgerError: If it cannot be written.
+        """
+        if not self._unsaved:
+            return
+        with ledger_failures("the modes of files cannot be noted"):
+            self._n_lines += len(self._unsaved)
+            if self._n_lines > 2 * len(self._all) + _FEWEST_OUTDATED:
+                self._write_anew()
+            else:
+                with self._place.open("a", encoding="ascii") as file:
+                    file.write("".join(self._unsaved))
+        self._unsaved.clear()
+
+    def _write_anew(self) -> None:
+        known = {name: noted for name, noted in self._all.items() if noted[0] is not None}
+        lines = [_line(name, noted) for name, noted in known.items()]
+        write_whole(self._place, "".join(lines).encode("ascii"), durable=False)
+        self._noted, self._n_lines = known, len(lines)
+
+    def _note(self, name: str, noted: _Noted) -> None:
+        if self._all.get(name) != noted:
+            self._all[name] = noted
+            self._unsaved.append(_line(name, noted))
+
+    @property
+    def _all(self) -> dict[str, _Noted]:
+        if self._noted is None:
+            self._noted = {}
+            for line in self._lines():
+                with suppress(ValueError):  # a line that a crash cut short
+                    name, mode, content = json.loads(line)
+                    self._noted[name] = (mode, content)
+        return self._noted
+
+    def _lines(self) -> list[str]:
+        try:
+            lines = self._place.read_text(encoding="ascii").splitlines()
+        except FileNotFoundError:
+            lines = []
+        self._n_lines = len(lines)
+        return lines
+
+
+def _line(name: str, noted: _Noted) -> str:
+    return json.dumps([name, *noted]) + "\n"
