@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from workspace_support import git, make_tree, state, tree_of, write
 
-from wink_workspace.errors import ConflictError, UsageError
+from wink_workspace.errors import ConflictError, LedgerError, UsageError
 from wink_workspace.workspace import Workspace
 
 
@@ -113,6 +113,22 @@ def test_a_taken_or_impossible_name_is_refused(tmp_path: Path, branch: str, says
     with workspace, pytest.raises(UsageError, match=says):
         workspace.apply("branch", branch=branch)
     assert tree_of(source) == before
+
+
+def test_a_lock_of_the_branch_is_named_and_left_to_the_user(tmp_path: Path) -> None:
+    source = repository(tmp_path)
+    workspace, files = opened(tmp_path)
+    (files / "a.txt").write_text("ours\n")
+    lock = source / ".git/refs/heads/b.lock"
+    lock.touch()
+    with workspace:
+        with pytest.raises(LedgerError, match=r"b\.lock") as caught:
+            workspace.apply("branch", branch="b")
+        assert "delete it" in caught.value.hint
+        assert lock.exists()
+        lock.unlink()
+        workspace.apply("branch", branch="b")
+    assert git(source, "show", "b:a.txt") == "ours\n"
 
 
 def test_a_source_without_repository_or_commit_is_refused(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from workspace_rig import (
 )
 from workspace_support import git, make_tree
 
+from wink_workspace.errors import LedgerError
 from wink_workspace.ledger import Retention, file_state, walk
 from wink_workspace.workspace import WorkspaceConfig
 
@@ -240,7 +241,10 @@ def test_apply_killed_at_every_system_call_is_told_of_and_finished_or_taken_back
 
 
 def killed_in_branch(server: Server, stage: Stage, directory: Path, *, times: int) -> None:
-    """The branch is there and whole or it is not, and then it can be made."""
+    """The branch is there and whole or it is not, and then it can be made.
+
+    Git's lock of it may be there, too, which only the user can know to be nobody's.
+    """
     chosen = random.Random(times)
     for _ in range(times):
         copied(stage.template, directory)
@@ -250,8 +254,13 @@ def killed_in_branch(server: Server, stage: Stage, directory: Path, *, times: in
         assert_same(before, shown(directory))
         assert git(source, "rev-parse", "HEAD") == head
         assert git(source, "status", "--short") == ""
+        lock = source / ".git/refs/heads/made.lock"
         with reopened(directory) as workspace:
             if "made" not in git(source, "branch", "--list", "made"):
+                if lock.exists():
+                    with pytest.raises(LedgerError, match=r"made\.lock"):
+                        workspace.apply("branch", branch="made")
+                    lock.unlink()
                 workspace.apply("branch", branch="made")
         assert git(source, "fsck", "--strict", "--no-dangling") == ""
         assert git(source, "show", "made:a.txt") == "one\nTWO\nthree\n"

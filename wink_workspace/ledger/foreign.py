@@ -9,6 +9,8 @@ HEAD moved), the two are merged three-way, and a path that cannot be is a ``Conf
 Rule 3: what git would not take from its user is left out, and said so: paths inside a
 ``.git`` or a submodule, names that git refuses, and ignored files that HEAD does not have.
 Which are ignored the repository alone says: the user's global ignore file has no influence.
+Rule 4: a lock that is there is never deleted, not even one that we left when we were killed:
+nobody can tell it from that of a git at work.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from wink_workspace.errors import ConflictError, UsageError
+from wink_workspace.errors import ConflictError, LedgerError, UsageError
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
@@ -38,6 +40,9 @@ _SUBMODULE: Final = 0o160000
 _LINK: Final = 0o120000
 _PLAIN: Final = 0o100644
 _EXECUTABLE: Final = 0o100755
+_LOCKED: Final = (
+    "If no git is at work there, one that was killed left the lock: delete it, try again."
+)
 _KEPT_AS_THEY_ARE: Final = frozenset((".gitattributes", ".gitmodules"))
 
 
@@ -91,7 +96,10 @@ def create_branch(
         tree = building.finished()
         who = pygit2.Signature(_NAME, _ADDRESS, int(at.timestamp()), 0)
         commit = repository.create_commit(None, who, who, message, tree, [head.id])
-        repository.references.create(ref, commit, force=False)
+        try:
+            repository.references.create(ref, commit, force=False)
+        except OSError as error:
+            raise LedgerError(f"{what}: {error}", hint=_LOCKED) from error
     return NewBranch(str(commit), tuple(building.changed), tuple(building.left_out))
 
 
