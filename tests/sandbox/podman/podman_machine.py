@@ -16,6 +16,7 @@ from pathlib import Path
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox.podman.images import RECIPES, ImageStore, recipe
+from wink_workspace.sandbox.podman.sandbox import SandboxPlace
 
 TREE = Path(__file__).parents[3]
 USER = "wink-tests"
@@ -141,6 +142,27 @@ mount --bind "$prefix" /mnt/python
 cd /mnt/tree
 exec setpriv --reuid "$uid" --regid "$gid" --clear-groups /mnt/python/"$python" -B "$@"
 """
+
+
+def place_for_a_sandbox(folder: Path) -> SandboxPlace:
+    """A directory to work in, with one beside it for notes."""
+    files, notes = folder / "files", folder / "notes"
+    files.mkdir()
+    notes.mkdir(mode=0o700)
+    return SandboxPlace(files=files, notes=notes)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that *pid* has started, or inherited, and not yet taken leave of."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text(errors="replace")
+            except OSError:
+                continue
+            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+    return [child for child, parent in parents.items() if parent == pid]
 
 
 def run(*command: str) -> str:

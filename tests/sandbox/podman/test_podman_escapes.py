@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from escapes import ATTEMPTS, Attempt
+from podman_machine import children_of
 from published_server import SECRET, PublishedServer
 from support import tool
 from workspace.workspace_rig import assert_same, calls, picture
@@ -96,35 +97,23 @@ class Cell:
         assert self.result is not None, outcome
         return self.result
 
-    def processes(self) -> list[str]:
+    def processes(self) -> list[int]:
         """What runs in the container beside its first process and the one for the next command."""
         note = self.workspace._folder.sandbox / "container.json"
         first = re.search(r'"pid": (\d+)', note.read_text()) if note.exists() else None
         if first is None:
             return []
-        children = _children(first[1])
-        spare = [pid for pid in children if _program(pid) == _program(first[1])]
+        children = children_of(int(first[1]))
+        spare = [pid for pid in children if _program(pid) == _program(int(first[1]))]
         assert len(spare) <= 1
         return [pid for pid in children if pid not in spare]
 
 
-def _program(pid: str) -> bytes:
+def _program(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
-
-
-def _children(of: str) -> list[str]:
-    parents: dict[str, str] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                stat = (folder / "stat").read_text(errors="replace")
-            except OSError:
-                continue
-            parents[folder.name] = stat.rpartition(")")[2].split()[1]
-    return [pid for pid, parent in parents.items() if parent == of]
 
 
 def _source(folder: Path) -> Path:

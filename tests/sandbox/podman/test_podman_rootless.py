@@ -19,7 +19,7 @@ HERE = Path(__file__).parent.relative_to(Path(__file__).parents[3])
 
 
 @pytest.mark.behaviour(64)
-@pytest.mark.parametrize("suite", ["escapes", "sandbox", "calls", "crash"])
+@pytest.mark.parametrize("suite", ["escapes", "sandbox", "spare", "calls", "crash"])
 def test_what_holds_for_root_holds_for_an_ordinary_user(
     suite: str, ordinary_user: OrdinaryUser, published_server: PublishedServer
 ) -> None:

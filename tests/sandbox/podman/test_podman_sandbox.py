@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from podman_machine import place_for_a_sandbox
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
@@ -28,19 +29,10 @@ from wink_workspace.sandbox import ExecRequest, ExecResult, PythonRequest
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
 from wink_workspace.sandbox.podman import sandbox as sandbox_module
 from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
-from wink_workspace.sandbox.podman.sandbox import SandboxPlace
 
 pytestmark = pytest.mark.xdist_group("podman")
 
 MIB = 1_048_576
-
-
-def place(folder: Path) -> SandboxPlace:
-    """A directory to work in, with one beside it for notes."""
-    files, notes = folder / "files", folder / "notes"
-    files.mkdir()
-    notes.mkdir(mode=0o700)
-    return SandboxPlace(files=files, notes=notes)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +40,7 @@ def sandbox(
     tmp_path_factory: pytest.TempPathFactory, environment: Environment
 ) -> Generator[PodmanSandbox]:
     """One for all tests of this module that do not break it."""
-    sandbox = PodmanSandbox(place(tmp_path_factory.mktemp("sandbox")))
+    sandbox = PodmanSandbox(place_for_a_sandbox(tmp_path_factory.mktemp("sandbox")))
     yield sandbox
     sandbox.close()
 
@@ -57,7 +49,7 @@ def sandbox(
 def fresh(tmp_path: Path, environment: Environment) -> Iterator[Callable[..., PodmanSandbox]]:
     """Makes sandboxes over one new directory, which are closed in the end."""
     made: list[PodmanSandbox] = []
-    where = place(tmp_path)
+    where = place_for_a_sandbox(tmp_path)
 
     def make(config: PodmanConfig | None = None) -> PodmanSandbox:
         made.append(PodmanSandbox(where, config=config))
@@ -441,7 +433,7 @@ def test_a_container_is_gone_after_close(fresh) -> None:
 
 @pytest.mark.behaviour(63)
 def test_a_container_is_gone_with_the_object(tmp_path: Path, environment: Environment) -> None:
-    where = place(tmp_path)
+    where = place_for_a_sandbox(tmp_path)
     sandbox = PodmanSandbox(where)
     shell(sandbox, "true")
     witness = PodmanSandbox(where, service=sandbox._service)
@@ -467,7 +459,7 @@ def test_a_container_goes_with_the_process_that_owns_it(
     tmp_path: Path, environment: Environment
 ) -> None:
     """Nobody sweeps here: it is the end of the stream that ends it."""
-    where = place(tmp_path)
+    where = place_for_a_sandbox(tmp_path)
     code = (
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from wink_workspace.sandbox import ExecRequest\n"

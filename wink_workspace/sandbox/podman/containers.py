@@ -48,6 +48,12 @@ WORKSPACE_LABEL: Final = "io.wink-workspace.workspace"
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _SPARE_PIDS: Final = 64
 """How many more processes the container may have than a command: the runner is never refused."""
+_NOTHING_THAT_STAYS: Final = {
+    "kernel.shm_rmid_forced": "1",
+    "kernel.msgmni": "0",
+    "kernel.sem": "250 32000 32 0",
+}
+"""Shared memory goes with its last process; queues and semaphores would not, so there are none."""
 _PERIOD_US: Final = 100_000
 _STOP_TIMEOUT_S: Final = 30.0
 
@@ -142,7 +148,7 @@ def container_spec(
         "r_limits": [
             {"type": kind, "soft": value, "hard": value} for kind, value in limits.items()
         ],
-        "sysctl": {"kernel.shm_rmid_forced": "1"},
+        "sysctl": _NOTHING_THAT_STAYS,
         **_users(config, host),
     }
     resources = _resources(config, host)

@@ -37,6 +37,7 @@ READY, OUTPUT, ERRORS, ENDED, REFUSED = 64, 65, 66, 67, 68
 
 HEADER = struct.Struct("!BII")
 LENGTH = struct.Struct("!I")
+TAKEN = b"."
 WORKSPACE = "/workspace"
 SCRATCH = ("/tmp", "/dev/shm", "/dev/mqueue")
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
@@ -90,9 +91,7 @@ class Host:
 
     def send(self, kind: int, number: int, payload: bytes = b"") -> None:
         """Send a frame; waits while the host is busy."""
-        data = memoryview(HEADER.pack(kind, number, len(payload)) + payload)
-        while data:
-            data = data[os.write(self.write_fd, data) :]
+        write_all(self.write_fd, HEADER.pack(kind, number, len(payload)) + payload)
 
     def _exactly(self, n_bytes: int) -> bytes:
         pieces: list[bytes] = []
@@ -106,17 +105,15 @@ class Host:
 
 
 class Command:
-    """What to run, from an order: its kind, the host's request with its length, the input."""
+    """What to run, from an order: its kind and the host's request."""
 
     def __init__(self, order: bytes) -> None:
-        (length,) = LENGTH.unpack_from(order, 1)
-        start = 1 + LENGTH.size
-        cwd, variables, _, *arguments = fields(order[start : start + length])
+        cwd, variables, n_input, *arguments = fields(order[1:])
         self.kind = order[0]
         self.cwd = os.path.join(WORKSPACE, os.fsdecode(cwd))
         self.env = dict(os.fsdecode(each).split("=", 1) for each in fields(variables))
+        self.has_input = n_input != b"0"
         self.arguments = arguments
-        self.stdin = order[start + length :]
 
 
 class Spare:
@@ -133,17 +130,24 @@ class Spare:
         self.streams = streams
 
     def take(self, order: bytes) -> bool:
-        """Give it its order; ``False``, with all closed, if it is no longer there."""
-        left = memoryview(order)
-        try:
-            while left:
-                left = left[os.write(self.order, left) :]
-        except BrokenPipeError:  # the kernel, short of memory, took it
-            for fd in (self.order, self.told, *self.streams):
-                os.close(fd)
-            return False
+        """Give it its order; ``False``, with all closed, if it was no longer there to take it.
+
+        Raises:
+            RefusedError: If it took it and cannot do it; all is closed.
+        """
+        with suppress(BrokenPipeError):
+            write_all(self.order, order)
         os.close(self.order)
-        return True
+        told = read_all(self.told)
+        os.close(self.told)
+        if told == TAKEN:
+            return True
+        for fd in self.streams:
+            os.close(fd)
+        if told:
+            stage, code = told.lstrip(TAKEN).split(b" ")
+            raise RefusedError(stage.decode(), int(code))
+        return False
 
 
 class Runner:
@@ -153,6 +157,7 @@ class Runner:
         self.host = host
         self.user_id = user_id
         self.spare: Spare | None = None
+        self.stdin = os.memfd_create("stdin")
         self.wake_read, wake_write = os.pipe()
         for fd in (self.wake_read, wake_write):
             os.set_blocking(fd, False)
@@ -166,19 +171,22 @@ class Runner:
         self.host.send(READY, 0, joined_fields(str(each).encode() for each in ready))
         while True:
             self.make_spare()
-            kind, number, payload = self.host.receive()
-            if kind in (RUN, PYTHON):
-                self.run(number, kind, payload)
-            elif kind != KILL:  # one that came after its command had ended is nothing
-                raise HostGoneError
+            self.answer(*self.host.receive())  # not named here, where the next command could look
+
+    def answer(self, kind: int, number: int, payload: bytes) -> None:
+        """Do what the host asks for."""
+        if kind in (RUN, PYTHON):
+            self.run(number, kind, payload)
+        elif kind != KILL:  # one that came after its command had ended is nothing
+            raise HostGoneError
 
     def run(self, number: int, kind: int, payload: bytes) -> None:
         """Run a command to its end and report it."""
-        order = bytes([kind]) + LENGTH.pack(len(payload)) + payload + self.input(payload)
         try:
-            child, streams = self.started(order)
+            self.take_input(int(fields(payload)[2]))
+            child, streams = self.started(bytes([kind]) + payload)
         except RefusedError as refused:
-            self.empty_scratch()
+            self.kill_all()  # nothing of the command has run
             reason = joined_fields((refused.stage.encode(), str(refused.code).encode()))
             self.host.send(REFUSED, number, reason)
             return
@@ -191,17 +199,23 @@ class Runner:
         how, code = ("signal", -status) if status < 0 else ("exit", status)
         self.host.send(ENDED, number, joined_fields((how.encode(), str(code).encode())))
 
-    def input(self, payload: bytes) -> bytes:
-        """The standard input that follows a request, all of it."""
-        pieces: list[bytes] = []
-        left = int(fields(payload)[2])
-        while left > 0:
+    def take_input(self, n_bytes: int) -> None:
+        """Put the standard input that follows a request where the command is to read it."""
+        refused: RefusedError | None = None
+        while n_bytes > 0:
             kind, _, piece = self.host.receive()
             if kind != INPUT:
                 raise HostGoneError
-            pieces.append(piece)
-            left -= len(piece)
-        return b"".join(pieces)
+            n_bytes -= len(piece)
+            if refused is None:
+                try:
+                    write_all(self.stdin, piece)
+                except OSError as error:  # it is larger than a file may be
+                    refused = RefusedError("input", error.errno or errno.EIO)
+        os.lseek(self.stdin, 0, os.SEEK_SET)
+        if refused is not None:
+            os.ftruncate(self.stdin, 0)
+            raise refused
 
     # Starting
 
@@ -214,21 +228,16 @@ class Runner:
     def started(self, order: bytes) -> tuple[int, dict[int, int]]:
         """Start a command; its process, and its streams with the kinds of their frames."""
         spare, self.spare = self.spare, None
-        if spare is None or not spare.take(order):
-            try:
+        try:
+            if spare is None or not spare.take(order):  # the kernel, short of memory, took it
                 spare = self.forked()
-            except OSError as error:
-                raise RefusedError("fork", error.errno or errno.EIO) from error
-            if not spare.take(order):
-                raise RefusedError("fork", errno.ENOMEM)
-        told = read_all(spare.told)
-        os.close(spare.told)
-        if told:
-            self.kill_all()
-            for fd in spare.streams:
-                os.close(fd)
-            stage, code = told.split(b" ")
-            raise RefusedError(stage.decode(), int(code))
+                if not spare.take(order):
+                    raise RefusedError("fork", errno.ENOMEM)
+        except OSError as error:
+            raise RefusedError("fork", error.errno or errno.EIO) from error
+        finally:
+            os.close(self.stdin)
+            self.stdin = os.memfd_create("stdin")
         for fd in spare.streams:
             os.set_blocking(fd, False)
         return spare.pid, spare.streams
@@ -257,27 +266,27 @@ class Runner:
         stage = "start"
         try:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)
-            order, told = moved_up(order), moved_up(told)
-            sources = [moved_up(fd) for fd in outputs]
-            for target, source in enumerate(sources, 1):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for target, source in enumerate(outputs, 1):
+                os.fchmod(source, 0o622)  # so that a command can open /dev/stdout and its kin
                 os.dup2(source, target)
-            close_all_but(order, told)
+            close_all_but(order, told, self.stdin)
             self.drop_rights()
             command = Command(read_all(order))
+            os.write(told, TAKEN)
             os.close(order)
-            os.dup2(standard_input(command.stdin), 0)
+            os.dup2(self.stdin if command.has_input else nothing(), 0)
             stage = "cwd"
             os.chdir(command.cwd)
             stage = "program"
             if command.kind == PYTHON:
-                close_all_but()
                 evaluate(command)
-            else:
-                os.execvpe(command.arguments[0], command.arguments, command.env)
-        except OSError as error:
-            os.write(told, b"%s %d" % (stage.encode(), error.errno or errno.EIO))
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)  # an interpreter ignores them
+            os.execvpe(command.arguments[0], command.arguments, command.env)
+        except (OSError, ValueError) as error:
+            code = getattr(error, "errno", None) or errno.EINVAL
+            os.write(told, b"%s %d" % (stage.encode(), code))
         except BaseException as error:
             sys.excepthook(type(error), error, error.__traceback__)
         finally:
@@ -360,16 +369,16 @@ def heard(*_: object) -> None:
     """Take a signal; that it came can be read from the wake-up descriptor."""
 
 
-def standard_input(content: bytes) -> int:
-    """A descriptor to read *content* from."""
-    if not content:
-        return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-    fd = os.memfd_create("stdin")
+def nothing() -> int:
+    """A descriptor with nothing to read."""
+    return os.open("/dev/null", os.O_RDONLY)
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Write all of it; waits while there is no room."""
     left = memoryview(content)
     while left:
         left = left[os.write(fd, left) :]
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
 
 
 def moved_up(fd: int) -> int:
@@ -493,6 +502,7 @@ def evaluate(command: Command) -> NoReturn:
 
     os.environ.clear()
     os.environ.update(command.env)
+    close_all_but()  # not before: who is told of failures is among them
     sys.path[:] = [os.getcwd()] + [path for path in sys.path if path]
     sys.argv[:] = [""]
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
