@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,7 @@ from wink_workspace.sandbox.asteval import AstevalConfig, AstevalSandbox, Evalua
 
 ROUNDS = 200
 SIMPLE = EvaluationRequest(code="1+1")
+PAUSE_S = 0.02
 DEADLINE_S = 0.3
 HANGS = {
     "loop": ("while True: pass", "asteval"),
@@ -38,6 +40,17 @@ def bench_asteval_walled(benchmark, sandbox: AstevalSandbox) -> None:
     found = benchmark.pedantic(sandbox.evaluate, args=(SIMPLE,), rounds=ROUNDS, warmup_rounds=20)
     benchmark.extra_info["n_processes_started_per_evaluation"] = 1
     benchmark.extra_info["n_layers"] = sum(layer.is_up for layer in found.wall.layers)
+
+
+def bench_asteval_walled_after_a_pause(benchmark, sandbox: AstevalSandbox) -> None:
+    """The same when the next child has had the time to get ready, as between a model's calls."""
+    benchmark.pedantic(
+        sandbox.evaluate,
+        args=(SIMPLE,),
+        setup=lambda: time.sleep(PAUSE_S),
+        rounds=ROUNDS,
+        warmup_rounds=20,
+    )
 
 
 def bench_asteval_walled_python(benchmark, sandbox: AstevalSandbox) -> None:
