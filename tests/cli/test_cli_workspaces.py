@@ -247,6 +247,38 @@ def test_gc_says_what_it_forgot(shell: Shell) -> None:
     assert json.loads(shell("gc", workspace, "--json"))["ran"] is True
 
 
+def test_gc_removes_what_a_killed_making_left(shell: Shell) -> None:
+    workspace = shell.new()
+    make = (
+        "import os, sys\n"
+        "from wink_workspace.workspace import WorkspaceStorage\n"
+        "WorkspaceStorage(sys.argv[1]).add(lambda _: os.kill(os.getpid(), 9))\n"
+    )
+    state = shell.tmp_path / "state" / "wink-workspace"
+    subprocess.run([sys.executable, "-c", make, str(state)], check=False)
+    assert "1 unfinished workspaces" in shell("gc", workspace)
+    assert json.loads(shell("gc", workspace, "--json"))["unfinished_workspaces_removed"] == 0
+
+
+def test_a_terminal_is_shown_how_far_gc_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from wink_workspace.cli import workspaces
+    from wink_workspace.environment import Environment
+
+    for is_shown in (True, False):
+        text = StringIO()
+        terminal = Console(file=text, force_terminal=True, width=120)
+        monkeypatch.setattr(workspaces, "consoles", lambda _, to=terminal: (to, to))
+        monkeypatch.setattr(Environment, "shows_progress", is_shown)
+        with workspaces.measuring(Environment.from_os()) as steps:
+            steps("deleting files", 17, 1_200)
+        assert ("deleting files" in text.getvalue()) is is_shown
+        assert ("17/1200" in text.getvalue()) is is_shown
+
+
 def test_a_terminal_is_told_how_many_files_and_bytes_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

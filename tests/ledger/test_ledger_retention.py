@@ -78,6 +78,27 @@ def test_small_changes_to_a_text_take_little_room_once_packed(ledger, tmp_path) 
     assert_clean(tmp_path)
 
 
+def test_maintenance_tells_how_much_is_done_and_of_how_much(ledger, tmp_path) -> None:
+    told: dict[str, list[tuple[int, int]]] = {}
+
+    def steps(what: str, n_done: int, n_all: int) -> None:
+        told.setdefault(what, []).append((n_done, n_all))
+
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for n in range(40):
+            rewrite(writer, b"%d" % n)
+        ledger.fork("a", writer.find(20))
+        thrown_away = tree(writer.store, {"f": b"thrown away"}, writer.head.files)
+        writer.discard(thrown_away, reason="rolled back", call_id="c", at=NOW)
+        n_loose = len(list(ledger.store.loose.listed()))
+        ledger.maintain(Retention(), steps=steps)
+    assert list(told) == ["reading entries", "packing objects", "deleting files"]
+    assert told["reading entries"] == [(n, 42) for n in range(1, 43)]
+    assert told["packing objects"] == [(0, n_loose), (n_loose, n_loose)]
+    assert told["deleting files"] == [(n, n_loose) for n in range(1, n_loose + 1)]
+
+
 def test_entries_older_than_the_age_are_forgotten(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ import typer
 from wink_workspace.environment import Environment
 from wink_workspace.errors import LedgerBusyError, UsageError
 
-from .display import consoles, counting, print_table, printable, waiting
+from .display import consoles, counting, print_table, printable
 from .places import (
     JsonOption,
     WorkspaceArgument,
@@ -164,13 +165,17 @@ def gc(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = 
     out, _ = consoles(context.obj)
     with (
         open_workspace(context.obj, workspace) as place,
-        waiting(context.obj, "packing the history"),
+        measuring(context.obj) as steps,
     ):
-        done = place.maintain()
+        done = place.maintain(steps=steps)
+    n_unfinished = storage_of(context.obj).sweep()
     swept = sweep_containers(context.obj)
     if json:
-        print_json({**asdict(done), "containers_removed": swept})
+        unfinished = {"unfinished_workspaces_removed": n_unfinished}
+        print_json({**asdict(done), **unfinished, "containers_removed": swept})
         return
+    if n_unfinished:
+        out.print(f"{n_unfinished} unfinished workspaces of dead processes removed")
     if swept:
         out.print(f"{len(swept)} containers of dead processes removed")
     if not done.ran:
@@ -180,6 +185,28 @@ def gc(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = 
             f"{done.n_entries_forgotten} entries and {done.n_discards_forgotten} thrown-away "
             f"states forgotten; {done.freed_bytes:,} bytes freed, {done.disk_bytes:,} in use"
         )
+
+
+@contextmanager
+def measuring(environment: Environment) -> Generator[Callable[[str, int, int], None]]:
+    """Show on a terminal how much is done, and of how much, as the function given is told."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    _, err = consoles(environment)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    shown = environment.shows_progress
+    with Progress(*columns, console=err, transient=True, disable=not shown) as progress:
+        task = progress.add_task("reading entries", total=None)
+
+        def tell(what: str, n_done: int, n_all: int) -> None:
+            progress.update(task, description=what, completed=n_done, total=n_all)
+
+        yield tell
 
 
 def rm(

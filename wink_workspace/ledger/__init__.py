@@ -6,6 +6,7 @@ what files are as git trees, ``SessionStore`` what a session's STATE is.
 
 from __future__ import annotations
 
+from .collection import Steps, no_steps
 from .discards import Discarded
 from .effects import Effect, EffectJournal
 from .foreign import NewBranch, create_branch
@@ -70,6 +71,7 @@ __all__ = [
     "Reverted",
     "SessionStore",
     "SliceMerge",
+    "Steps",
     "TreeChange",
     "TreeEntry",
     "WriterLock",
@@ -83,6 +85,7 @@ __all__ = [
     "is_git_directory_name",
     "merge_trees",
     "no_kill_points",
+    "no_steps",
     "plant",
     "walk",
     "with_paths_from",

@@ -12,8 +12,8 @@ Plain git and ``git fsck`` take no offence at those, and the next collection del
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
 
 from wink_workspace.errors import LedgerDamagedError
 
@@ -23,15 +23,35 @@ from .kill_points import KillPoint, KillPoints, no_kill_points
 from .objects import ObjectStore
 from .packs import Pack
 
-__all__ = ["collect", "disk_bytes", "objects_of", "room_by_object"]
+__all__ = ["Steps", "collect", "disk_bytes", "no_steps", "objects_of", "room_by_object"]
+
+Steps: TypeAlias = Callable[[str, int, int], None]
+"""Told again and again what is being done, how much of it is, and of how much."""
 
 _MAX_PACKS: Final = 8
 _MAX_WASTE: Final = 0.2
 _WORTH_A_PACK: Final = 50
 
 
-def collect(store: ObjectStore, *, kill_points: KillPoints = no_kill_points) -> None:
+def no_steps(what: str, n_done: int, n_all: int) -> None:
+    """Tell nobody."""
+    del what, n_done, n_all
+
+
+def collect(
+    store: ObjectStore,
+    n_commits: int,
+    *,
+    steps: Steps = no_steps,
+    kill_points: KillPoints = no_kill_points,
+) -> None:
     """Pack what is kept, delete the rest. It may be repeated, also after dying in the middle.
+
+    Args:
+        store: Where the objects are.
+        n_commits: How many commits are kept, for *steps*.
+        steps: Told how far it is.
+        kill_points: Told of each step of the protocol.
 
     Raises:
         LedgerError: If something cannot be read, written or deleted; nothing that is kept is
@@ -39,7 +59,7 @@ def collect(store: ObjectStore, *, kill_points: KillPoints = no_kill_points) -> 
     """
     store.loose.delete_leftovers()
     store.packs.delete_leftovers()
-    kept = _kept(store)
+    kept = _kept(store, lambda n_done: steps("reading entries", n_done, n_commits))
     loose = list(store.loose.listed())
     packs = store.packs.listed()
     replaced = _wasteful(packs, kept)
@@ -47,14 +67,17 @@ def collect(store: ObjectStore, *, kill_points: KillPoints = no_kill_points) -> 
     candidates = {found.id for found in loose if not store.stays_loose(found)}
     to_pack = _to_pack(candidates, kept, staying, replaced)
     if replaced or len(to_pack) >= _WORTH_A_PACK:
+        steps("packing objects", 0, len(to_pack))
         new = _packed(store, to_pack)
+        steps("packing objects", len(to_pack), len(to_pack))
         staying, replaced = staying + new, _without(replaced, new)
     kill_points(KillPoint.PACK_WRITTEN)
     needed = kept.difference(*(pack.disk_bytes for pack in staying))
-    for found in loose:
-        if found.id not in needed:
-            store.loose.delete(found.id)
-            kill_points(KillPoint.LOOSE_DELETED)
+    gone = [found.id for found in loose if found.id not in needed]
+    for n_done, object_id in enumerate(gone, start=1):
+        store.loose.delete(object_id)
+        kill_points(KillPoint.LOOSE_DELETED)
+        steps("deleting files", n_done, len(gone))
     for pack in replaced:
         store.packs.delete(pack)
         kill_points(KillPoint.PACK_DELETED)
@@ -97,15 +120,18 @@ def disk_bytes(store: ObjectStore) -> int:
     return store.packs.disk_bytes() + sum(found.disk_bytes for found in store.loose.listed())
 
 
-def _kept(store: ObjectStore) -> set[str]:
+def _kept(store: ObjectStore, tell: Callable[[int], None]) -> set[str]:
     ends = store.repository.boundary()
     seen = {EMPTY_TREE_ID}
+    n_done = 0
     for commit_id in store.repository.refs().values():
         following: str | None = commit_id
         while following is not None and following not in seen:
             commit = parse_commit(following, store.read(following, "commit"))
             for _ in objects_of(store, following, seen):
                 pass
+            n_done += 1
+            tell(n_done)
             following = None if following in ends else commit.parent
     return seen
 

@@ -21,7 +21,7 @@ from typing import Final
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import EntryMissingError, LedgerError, UsageError
 
-from .collection import disk_bytes
+from .collection import Steps, disk_bytes, no_steps
 from .discards import DISCARDED_REFS, Discarded, discarded_at
 from .disk import ledger_failures
 from .history import MAIN_LINE, Line, LogEntry
@@ -236,8 +236,10 @@ class Ledger:
             and n_bytes > retention.budget_bytes // _DUE_AFTER_PART
         )
 
-    def maintain(self, retention: Retention) -> Maintenance:
+    def maintain(self, retention: Retention, *, steps: Steps = no_steps) -> Maintenance:
         """Forget what *retention* does not keep, pack the rest; between calls only.
+
+        *steps* is told how far it is.
 
         Raises:
             LedgerError: If a call is under way, or something cannot be read, written or deleted.
@@ -250,7 +252,11 @@ class Ledger:
                     return Maintenance(ran=False)
                 with ledger_failures("old history cannot be deleted"):
                     done = maintain(
-                        self.store, retention, self._clock.now(), kill_points=self._kill_points
+                        self.store,
+                        retention,
+                        self._clock.now(),
+                        steps=steps,
+                        kill_points=self._kill_points,
                     )
         finally:
             self.store.forget()

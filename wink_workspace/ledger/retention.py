@@ -17,7 +17,7 @@ from typing import Final
 
 from wink_workspace.errors import UsageError
 
-from .collection import collect, disk_bytes, objects_of, room_by_object
+from .collection import Steps, collect, disk_bytes, no_steps, objects_of, room_by_object
 from .discards import DISCARDED_REFS, discarded_at
 from .history import Line
 from .kill_points import KillPoint, KillPoints, no_kill_points
@@ -67,6 +67,7 @@ def maintain(
     retention: Retention,
     now: datetime,
     *,
+    steps: Steps = no_steps,
     kill_points: KillPoints = no_kill_points,
 ) -> Maintenance:
     """Forget what is too old or too much, and pack the rest; for those who are alone.
@@ -80,8 +81,9 @@ def maintain(
     # More than once, as what is left may take more room than it did: a delta whose base is
     # gone is none.
     for _ in range(_ATTEMPTS):
-        _forget_all_but(store, _kept(store, oldest, limit_bytes), kill_points)
-        collect(store, kill_points=kill_points)
+        kept = _kept(store, oldest, limit_bytes)
+        _forget_all_but(store, kept, kill_points)
+        collect(store, len(kept), steps=steps, kill_points=kill_points)
         room_bytes = disk_bytes(store)
         if room_bytes <= retention.budget_bytes:
             break

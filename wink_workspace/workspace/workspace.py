@@ -40,8 +40,10 @@ from wink_workspace.ledger import (
     Maintenance,
     Retention,
     SessionStore,
+    Steps,
     diff,
     no_kill_points,
+    no_steps,
     with_paths_from,
 )
 from wink_workspace.prompt import CompletedTools, KnownFiles, VisibilityOverrides
@@ -535,14 +537,14 @@ class Workspace(ReadableHistory):
 
     # Keeping house
 
-    def maintain(self) -> Maintenance:
-        """Forget what the retention does not keep, and pack the rest.
+    def maintain(self, *, steps: Steps = no_steps) -> Maintenance:
+        """Forget what the retention does not keep, pack the rest; *steps* is told how far it is.
 
         Done without being asked between calls when the history is above its budget, and at the
         end of a session that wrote much.
         """
         with self._turn():
-            return self._ledger.maintain(self.config.retention)
+            return self._ledger.maintain(self.config.retention, steps=steps)
 
     def _keep_within_budget(self) -> None:
         """Forget old history if there is too much of it; that fails no call."""
