@@ -15,8 +15,13 @@ from typing import Final
 
 __all__ = ["FIRST_HOST_ID", "N_HOST_IDS", "give_to_sandbox", "host_owner"]
 
-FIRST_HOST_ID: Final = 200_000
-"""What the container's root is on the host when the engine runs as root."""
+FIRST_HOST_ID: Final = 2_100_000_000
+"""What the container's root is on the host when the engine runs as root.
+
+Above all that is given out without asking: to users by ``useradd`` (up to 600,100,000), to machines
+by ``systemd-nspawn`` (up to 1,879,048,191), to the users of a domain by SSSD (up to 2,000,200,000);
+below what systemd keeps for itself (from 2,147,352,576).
+"""
 
 N_HOST_IDS: Final = 65_536
 

@@ -441,7 +441,7 @@ def test_many_workspaces_at_once_do_not_meet_and_leak_nothing(
 
 
 def test_files_belong_to_who_works_in_the_sandbox(rig: Rig) -> None:
-    owner = 201_000 if os.geteuid() == 0 else os.geteuid()
+    owner = 2_100_001_000 if os.geteuid() == 0 else os.geteuid()
     rig.call("write_file", file_path="deep/by_tool", content="x")
     rig.shell("echo more >> deep/by_tool; mkdir by_command; touch by_command/f")
     rig.workspace.undo()

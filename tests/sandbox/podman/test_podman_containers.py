@@ -57,7 +57,7 @@ def test_every_container_is_asked_for_with_every_wall(host: Host) -> None:
 
 def test_root_gives_containers_ids_that_nobody_has() -> None:
     mapping = spec(host=ROOT)["idmappings"]["UIDMap"]
-    assert mapping == [{"container_id": 0, "host_id": 200_000, "size": 65_536}]
+    assert mapping == [{"container_id": 0, "host_id": 2_100_000_000, "size": 65_536}]
     assert spec(host=ROOTLESS)["userns"] == {"nsmode": "keep-id", "value": "uid=1000,gid=1000"}
 
 

@@ -89,9 +89,10 @@ def test_an_ordinary_user_needs_ids_to_map(
 @pytest.mark.parametrize(
     ("line", "state"),
     [
-        ("someone:165536:65536", "limited"),
+        ("someone:2147483647:2147483648", "good"),
+        ("someone:2100000000:65536", "limited"),
+        ("someone:100000:2100000001", "limited"),
         ("someone:100000:65536", "good"),
-        ("someone:300000:65536", "good"),
         ("", "good"),
     ],
 )

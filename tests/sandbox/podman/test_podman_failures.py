@@ -196,7 +196,7 @@ def test_files_that_cannot_be_given_away_are_told(
     (tmp_path / "file").touch()
     monkeypatch.setattr(os, "chown", refuse)
     with pytest.raises(SandboxUnavailableError, match="cannot be given"):
-        _give_all(tmp_path, 201_000)
+        _give_all(tmp_path, 2_100_001_000)
 
 
 def test_one_service_serves_all_of_a_process(engine: Engine) -> None:

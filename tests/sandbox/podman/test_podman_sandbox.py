@@ -111,7 +111,7 @@ def test_a_command_is_an_ordinary_user_without_rights_who_can_write_here(
     assert [int(line.split()[1], 16) for line in lines[3:]] == [0, 0, 0]
     written = sandbox._place.files / "new"
     assert written.read_text() == "x\n"
-    assert written.stat().st_uid == (201_000 if os.geteuid() == 0 else os.geteuid())
+    assert written.stat().st_uid == (2_100_001_000 if os.geteuid() == 0 else os.geteuid())
 
 
 def test_the_environment_is_ours_and_nothing_of_the_host(

@@ -92,7 +92,7 @@ def is_dead(pid: int) -> bool:
 
 def test_it_has_no_rights_and_holds_no_stream_to_the_host(sandbox: PodmanSandbox) -> None:
     pid = waiting(sandbox)
-    user = str(201_000 if os.geteuid() == 0 else os.geteuid())
+    user = str(2_100_001_000 if os.geteuid() == 0 else os.geteuid())
     while (status := status_of(pid))["Uid"].split()[0] != user:
         assert not is_dead(pid)
     assert set(status["Uid"].split()) == {user}

@@ -33,7 +33,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.filesystem import parse_path
 from wink_workspace.filesystem.disk import DiskTree
-from wink_workspace.sandbox.ownership import host_owner
+from wink_workspace.sandbox.ownership import FIRST_HOST_ID, host_owner
 from wink_workspace.sandbox.protocol import (
     ExecRequest,
     ExecResult,
@@ -522,7 +522,7 @@ def _give_all(directory: Path, owner: int) -> None:
     except OSError as error:
         raise SandboxUnavailableError(
             f"{directory} cannot be given to the sandbox's user: {error}",
-            hint="Run as an ordinary user, or where root may use the ids from 200000 on.",
+            hint=f"Run as an ordinary user, or where root may use the ids from {FIRST_HOST_ID} on.",
         ) from error
 
 
