@@ -19,7 +19,14 @@ if TYPE_CHECKING:
         load_script,
     )
     from wink_workspace.adapters.model import ModelAdapter
-    from wink_workspace.clock import Budget, BudgetTracker, Deadline, Heartbeat, TokenUsage
+    from wink_workspace.clock import (
+        Budget,
+        BudgetTracker,
+        Cancellation,
+        Deadline,
+        Heartbeat,
+        TokenUsage,
+    )
     from wink_workspace.errors import ToolValidationError, WinkError
     from wink_workspace.filesystem import Filesystem, HostMount, MemoryFilesystem, UrlMount
     from wink_workspace.prompt import (
@@ -62,6 +69,7 @@ _MODULES = {
     "clock": (
         "Budget",
         "BudgetTracker",
+        "Cancellation",
         "Deadline",
         "Heartbeat",
         "TokenUsage",
@@ -118,6 +126,7 @@ __all__ = [
     "Binding",
     "Budget",
     "BudgetTracker",
+    "Cancellation",
     "Deadline",
     "Filesystem",
     "Heartbeat",

@@ -1,4 +1,4 @@
-"""Time, and the limits put on it: the only module that reads a clock.
+"""Time, and the limits put on work: the only module that reads a clock.
 
 Everything that needs the time takes a ``Clock``; tests pass a ``ManualClock``.
 Deadlines are points in UTC, so they survive being stored; durations come from the
@@ -15,12 +15,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from wink_workspace.errors import BudgetExceededError, DeadlineExceededError, UsageError
+from wink_workspace.errors import (
+    BudgetExceededError,
+    CallCancelledError,
+    DeadlineExceededError,
+    UsageError,
+)
 
 __all__ = [
     "SYSTEM_CLOCK",
     "Budget",
     "BudgetTracker",
+    "Cancellation",
     "Clock",
     "Deadline",
     "Heartbeat",
@@ -200,6 +206,25 @@ class BudgetTracker:
         ):
             if limit is not None and spent > limit:
                 raise BudgetExceededError(f"{spent} {name} tokens used, {limit} allowed")
+
+
+@dataclass(slots=True, eq=False)
+class Cancellation:
+    """Tells work that nobody wants it any more, from any thread; the work asks now and then.
+
+    It cannot be taken back.
+    """
+
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        """From now on it is not wanted."""
+        self.cancelled = True
+
+    def check(self) -> None:
+        """Raise ``CallCancelledError`` if it is not wanted any more."""
+        if self.cancelled:
+            raise CallCancelledError("the call was cancelled")
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- SchemaError                   a type that has no JSON Schema
      +-- DeadlineExceededError (TimeoutError)
      +-- BudgetExceededError
+     +-- CallCancelledError                nobody wants the answer any more
      +-- ResourceError
      |    +-- UnboundResourceError (LookupError)
      |    +-- CircularDependencyError
@@ -71,6 +72,7 @@ from typing import ClassVar
 __all__ = [
     "BinaryFileError",
     "BudgetExceededError",
+    "CallCancelledError",
     "CircularDependencyError",
     "ConflictError",
     "DeadlineExceededError",
@@ -224,6 +226,13 @@ class BudgetExceededError(WinkError):
 
     code = "budget"
     default_hint = "Raise the budget, or do less in one run."
+
+
+class CallCancelledError(WinkError):
+    """Whoever asked for the call has taken it back."""
+
+    code = "cancelled"
+    default_hint = "Nothing was changed. Call again if it is wanted after all."
 
 
 class ResourceError(WinkError):

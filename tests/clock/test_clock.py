@@ -14,12 +14,18 @@ from wink_workspace.clock import (
     SYSTEM_CLOCK,
     Budget,
     BudgetTracker,
+    Cancellation,
     Deadline,
     Heartbeat,
     ManualClock,
     TokenUsage,
 )
-from wink_workspace.errors import BudgetExceededError, DeadlineExceededError, UsageError
+from wink_workspace.errors import (
+    BudgetExceededError,
+    CallCancelledError,
+    DeadlineExceededError,
+    UsageError,
+)
 
 
 def test_the_system_clock_is_aware_and_its_monotonic_part_never_goes_back() -> None:
@@ -63,6 +69,17 @@ def test_a_deadline_says_how_long_is_left_and_passes_at_its_moment() -> None:
     with pytest.raises(DeadlineExceededError, match="has passed") as caught:
         deadline.check()
     assert caught.value.hint
+
+
+def test_what_was_cancelled_stays_cancelled_and_says_so_when_asked() -> None:
+    cancellation = Cancellation()
+    cancellation.check()
+    assert not cancellation.cancelled
+    for _ in range(2):
+        cancellation.cancel()
+        assert cancellation.cancelled
+        with pytest.raises(CallCancelledError, match="cancelled"):
+            cancellation.check()
 
 
 def test_a_deadline_in_another_time_zone_passes_at_the_same_moment() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -119,6 +120,25 @@ class Rig:
         arguments = ["mcp", "--repo", str(self.source), "--http", "127.0.0.1:0", *options]
         with started([*COMMAND, *arguments], {**self.environment, **more}) as server:
             yield server
+
+    def stdio_process(self, *options: str) -> subprocess.Popen[bytes]:
+        """The command, serving over streams that the test reads and writes itself."""
+        return subprocess.Popen(
+            [*COMMAND, "mcp", "--repo", str(self.source), *options],
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+
+def said(process: subprocess.Popen[bytes], **message: object) -> dict[str, Any]:
+    """The line that comes next after *message*; nothing is waited for if it wants no answer."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline()) if "id" in message else {}
 
 
 @dataclass

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 
 import pytest
 from mcp import Client
-from mcp_rig import COMMAND, WATCHDOG_S, Rig, http_client, run, text_of
+from mcp_rig import COMMAND, WATCHDOG_S, Rig, http_client, run, said, text_of
+from raw_http import INITIALIZE
 
 from wink_workspace.workspace import WorkspaceReader
 
@@ -136,39 +136,9 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
 # Ends
 
 
-def stdio_process(rig: Rig, *options: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*COMMAND, "mcp", "--repo", str(rig.source), *options],
-        env=rig.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def said(process: subprocess.Popen[bytes], **message: object) -> dict[str, object]:
-    """The answer to one request."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-    process.stdin.flush()
-    return json.loads(process.stdout.readline()) if "id" in message else {}
-
-
-INITIALIZE = {
-    "id": 0,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "raw", "version": "0"},
-    },
-}
-
-
 @pytest.mark.parametrize("ending", ["end of input", "SIGTERM", "SIGINT", "client is gone"])
 def test_server_ends_cleanly_and_leaves_nothing_behind(rig: Rig, ending: str) -> None:
-    with stdio_process(rig, "--temporary") as process:
+    with rig.stdio_process("--temporary") as process:
         try:
             assert said(process, **INITIALIZE)["result"]["capabilities"]["tools"] is not None
             match ending:
@@ -188,7 +158,7 @@ def test_server_ends_cleanly_and_leaves_nothing_behind(rig: Rig, ending: str) ->
 
 
 def test_a_line_that_is_no_message_is_answered_and_the_next_one_served(rig: Rig) -> None:
-    with stdio_process(rig, "--temporary") as process:
+    with rig.stdio_process("--temporary") as process:
         try:
             said(process, **INITIALIZE)
             process.stdin.write(b"no json\n\xff\xfe\n" + b"[" * 100_000 + b"\n")

@@ -14,6 +14,7 @@ import pytest
 from mcp import Client
 from mcp_rig import WATCHDOG_S, Rig, run, text_of
 
+from wink_workspace.clock import Cancellation
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import Filesystem
 from wink_workspace.mcp_server.hosting import HostedWorkspace, WorkspaceHome
@@ -375,7 +376,7 @@ def test_closed_workspace_refuses_and_closing_twice_is_one(rig: Rig) -> None:
     assert hosted.close() is first
     first.result(WATCHDOG_S)
     with pytest.raises(UsageError, match="is closed"):
-        hosted.call("ls", {}, cancelled=threading.Event())
+        hosted.call("ls", {}, cancellation=Cancellation())
 
 
 def test_instructions_are_the_words_of_the_sections(rig: Rig) -> None:

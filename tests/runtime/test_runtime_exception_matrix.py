@@ -10,6 +10,7 @@ from support import Note, rig, tool
 
 from wink_workspace.errors import (
     BudgetExceededError,
+    CallCancelledError,
     DeadlineExceededError,
     FileMissingError,
     PromptEvaluationError,
@@ -59,6 +60,7 @@ MATRIX = [
     Row(KeyError("k"), None, "KeyError: 'k'"),
     Row(FileMissingError("no a.txt"), None, "FileMissingError: no a.txt"),
     Row(BudgetExceededError("9 tokens used, 8 allowed"), None, "BudgetExceededError"),
+    Row(CallCancelledError("not wanted"), None, "was cancelled, and changed nothing"),
     Row(WinkError("ours"), None, "WinkError: ours"),
     Row(RecursionError("deep"), None, "RecursionError"),
     Row(MemoryError("full"), None, "MemoryError"),

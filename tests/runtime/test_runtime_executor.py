@@ -11,7 +11,15 @@ import pytest
 from support import Note, Text, rig, tool
 
 from wink_workspace.adapters import ScriptedAdapter
-from wink_workspace.clock import Budget, BudgetTracker, Deadline, Heartbeat, ManualClock, TokenUsage
+from wink_workspace.clock import (
+    Budget,
+    BudgetTracker,
+    Cancellation,
+    Deadline,
+    Heartbeat,
+    ManualClock,
+    TokenUsage,
+)
 from wink_workspace.errors import PromptEvaluationError
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
 from wink_workspace.prompt import (
@@ -214,6 +222,31 @@ def test_a_spent_budget_ends_the_run_before_the_handler_starts() -> None:
 
 
 @pytest.mark.behaviour(27)
+def test_a_call_that_is_cancelled_before_it_begins_never_reaches_its_handler() -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    act = tool(lambda params, *, context: pytest.fail("it ran"))
+    with rig(act) as workspace:
+        call = ToolCall("c", "act", {})
+        outcome = workspace.executor.execute(call, cancellation=cancellation)
+        assert "was cancelled" in outcome.text
+        assert workspace.records[0].outcome is Outcome.ROLLED_BACK
+
+
+def test_a_call_that_is_cancelled_while_it_runs_is_undone_though_its_handler_succeeds() -> None:
+    def act(params: Text, *, context: ToolContext) -> ToolResult[None]:
+        context.filesystem.write_text("new", "x")
+        context.cancellation.cancel()
+        return ToolResult.ok(None)
+
+    with rig(tool(act)) as workspace:
+        call = ToolCall("c", "act", {})
+        outcome = workspace.executor.execute(call, cancellation=Cancellation())
+        assert "was cancelled, and changed nothing" in outcome.text
+        assert workspace.records[0].outcome is Outcome.ROLLED_BACK
+        assert not workspace.filesystem.exists("new")
+
+
 def test_a_refusal_names_its_policy_and_changes_nothing() -> None:
     with rig(WRITE, policies=[Rule(check="not today")]) as workspace:
         before = workspace.state()

@@ -9,7 +9,6 @@ Rule 3: whatever a client asks for, ``call`` answers; it does not raise for what
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,14 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from wink_workspace import serde
-from wink_workspace.clock import BudgetTracker, Deadline, Heartbeat
+from wink_workspace.clock import BudgetTracker, Cancellation, Deadline, Heartbeat
 from wink_workspace.errors import PromptEvaluationError, UsageError, WinkError
 from wink_workspace.prompt import Prompt, ToolResult
 from wink_workspace.runtime import ToolCall, ToolExecutor
 from wink_workspace.session import Session
 from wink_workspace.workspace import Workspace
 
-from .cancelling import CancelledCalls
 from .offer import Offer
 
 __all__ = ["Answer", "HostedWorkspace", "WorkspaceHome"]
@@ -69,13 +67,14 @@ class HostedWorkspace:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="wink-workspace")
         self._desk: _Desk | None = None
         self._closing: Future[None] | None = None
+        self._under_way: set[Cancellation] = set()
 
     def call(
         self,
         name: str,
         arguments: Mapping[str, object],
         *,
-        cancelled: threading.Event,
+        cancellation: Cancellation,
         on_beat: Callable[[], None] = lambda: None,
     ) -> Future[Answer]:
         """Have a tool called when its turn has come.
@@ -83,19 +82,26 @@ class HostedWorkspace:
         Args:
             name: The tool; an unknown one is answered.
             arguments: As the client sent them.
-            cancelled: Set when the client takes the call back.
+            cancellation: Cancelled when the client no longer waits for the answer.
             on_beat: Called on the workspace's thread at each sign of life.
         """
 
         def run(desk: _Desk) -> Answer:
             operation = self._offer.operations.get(name)
             if operation is None:
-                return desk.call(name, arguments, cancelled, on_beat)
-            if cancelled.is_set():
-                return Answer("The client has cancelled the call.", success=False)
+                return desk.call(name, arguments, cancellation, on_beat)
+            cancellation.check()
             return _answer(operation.run(desk.workspace, arguments))
 
-        return self._submit(lambda: self._answered(run))
+        asked = self._submit(lambda: self._answered(run))
+        self._under_way.add(cancellation)
+        asked.add_done_callback(lambda _: self._under_way.discard(cancellation))
+        return asked
+
+    def cancel_calls(self) -> None:
+        """Cancel every call that runs or waits; they are answered."""
+        for cancellation in tuple(self._under_way):
+            cancellation.cancel()
 
     def ask(self, question: Callable[[Workspace], T]) -> Future[T]:
         """Have *question* asked when its turn has come; it only reads."""
@@ -142,12 +148,11 @@ class _Desk:
     """An open workspace with an executor for its calls; all on one thread."""
 
     def __init__(self, home: WorkspaceHome, offer: Offer) -> None:
-        self._cancelled = CancelledCalls()
         self._offer = offer
         with ExitStack() as opened:
             self.workspace: Final = home.open()
             opened.callback(home.leave, self.workspace)
-            prompt = offer.prompt([self._cancelled]).bind(resources=self.workspace.resources)
+            prompt = offer.prompt().bind(resources=self.workspace.resources)
             prompt.install(self.workspace.session)
             opened.enter_context(prompt.resources)
             self._heartbeat = Heartbeat(self.workspace.session.clock)
@@ -164,15 +169,15 @@ class _Desk:
         self,
         name: str,
         arguments: Mapping[str, object],
-        cancelled: threading.Event,
+        cancellation: Cancellation,
         on_beat: Callable[[], None],
     ) -> Answer:
-        self._cancelled.begin(cancelled)
         tool = self._offer.tool(name)
         given = arguments if tool is None else _without_nulls(tool.params_type, arguments)
         stop = self._heartbeat.observe(on_beat)
         try:
-            outcome = self._executor.execute(ToolCall(f"mcp-{uuid.uuid4().hex}", name, given))
+            asked = ToolCall(f"mcp-{uuid.uuid4().hex}", name, given)
+            outcome = self._executor.execute(asked, cancellation=cancellation)
         finally:
             stop()
         return replace(_answer(outcome.result), text=outcome.text)

@@ -37,6 +37,8 @@ __all__ = ["HttpOptions", "serve_http"]
 
 _log = logging.getLogger(__name__)
 
+_LAST_ANSWERS_S: Final = 5
+"""How long clients may take to read the answers of calls that the server's end has cancelled."""
 _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -54,7 +56,7 @@ class HttpOptions:
         body_timeout_s: How long a body, or the headers, of a request may take to come.
         max_sessions: How many sessions there may be at once.
         session_idle_s: After how much silence a session ends.
-        closing_s: How long answers under way are waited for when the server ends.
+        closing_s: After how long calls that still run are cancelled when the server ends.
     """
 
     host: str = "127.0.0.1"
@@ -128,21 +130,24 @@ async def _serve(
 ) -> None:
     listening = _listening(options)
     with contextlib.closing(listening):
-        web = _web_server(home, offer, options)
+        workspaces = _OnePerSession(home, offer)
+        web = _web_server(workspaces, offer, options)
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_end_when_told, web)
+            tasks.start_soon(_end_when_told, web, workspaces, options.closing_s)
             web.when_ready = lambda: on_ready(f"http://{shown}:{port}{PATH}")
             await web.serve(sockets=[listening])
             tasks.cancel_scope.cancel()
 
 
-async def _end_when_told(web: _Web) -> None:
+async def _end_when_told(web: _Web, workspaces: _OnePerSession, closing_s: int) -> None:
     async with until_told_to_stop() as scope:
         await anyio.sleep_forever()
     if scope.cancelled_caught:
         web.end()
+        await anyio.sleep(closing_s)
+        workspaces.cancel_calls()
 
 
 def _listening(options: HttpOptions) -> socket.socket:
@@ -165,11 +170,10 @@ def _listening(options: HttpOptions) -> socket.socket:
     return listening
 
 
-def _web_server(home: WorkspaceHome, offer: Offer, options: HttpOptions) -> _Web:
+def _web_server(workspaces: _OnePerSession, offer: Offer, options: HttpOptions) -> _Web:
     @asynccontextmanager
     async def lifespan(server: Server[Workspaces]) -> AsyncGenerator[Workspaces]:
         del server
-        workspaces = _OnePerSession(home, offer)
         try:
             yield workspaces
         finally:
@@ -195,7 +199,7 @@ def _web_server(home: WorkspaceHome, offer: Offer, options: HttpOptions) -> _Web
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=options.closing_s,
+            timeout_graceful_shutdown=options.closing_s + _LAST_ANSWERS_S,
         ),
         gate,
     )
@@ -278,6 +282,11 @@ class _OnePerSession:
             hosted = self._hosted[connection] = HostedWorkspace(self._home, self._offer)
             connection.exit_stack.push_async_callback(self._end, connection)
         return hosted
+
+    def cancel_calls(self) -> None:
+        """Cancel every call that runs or waits, of all sessions."""
+        for hosted in tuple(self._hosted.values()):
+            hosted.cancel_calls()
 
     async def close(self) -> None:
         """Close all that are left; one that cannot be closed is logged and left to recovery."""

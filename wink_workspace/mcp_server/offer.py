@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from wink_workspace.prompt import MarkdownSection, Prompt, RenderedPrompt, Section, Tool, ToolPolicy
+from wink_workspace.prompt import MarkdownSection, Prompt, RenderedPrompt, Section, Tool
 from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 
 from .operations import APPLY, OPERATIONS, Operation
@@ -46,13 +46,12 @@ class Offer:
         }
         self._words = _words(operations=operations, in_place=in_place)
 
-    def prompt(self, policies: Sequence[ToolPolicy] = ()) -> Prompt[None]:
-        """A prompt of its own, of which *policies* guard every tool."""
+    def prompt(self) -> Prompt[None]:
+        """A prompt for one session."""
         root = MarkdownSection[None](
             title="Workspace",
             template=self._words,
             children=self.sections,
-            policies=policies,
         )
         return Prompt[None](ns="wink-workspace", key="mcp", sections=[root])
 

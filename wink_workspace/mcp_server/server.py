@@ -6,7 +6,6 @@ Nothing here knows how messages come and go; ``stdio`` and ``http`` bring them.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
@@ -31,6 +30,7 @@ from mcp_types import (
     ReadResourceResult,
 )
 
+from wink_workspace.clock import Cancellation
 from wink_workspace.errors import WinkError
 
 from .hosting import Answer, HostedWorkspace
@@ -100,18 +100,18 @@ class _Requests:
         return ListToolsResult(tools=self._tools)
 
     async def call_tool(self, context: _Context, params: CallToolRequestParams) -> CallToolResult:
-        """Run a call; a client that takes it back lets it leave no trace."""
+        """Run a call, until its client takes it back or has gone, or the server has to go."""
         hosted = context.lifespan_context.of(context)
         beats = _Beats(asyncio.get_running_loop())
-        cancelled = threading.Event()
+        cancellation = Cancellation()
         asked = hosted.call(
-            params.name, params.arguments or {}, cancelled=cancelled, on_beat=beats.beat
+            params.name, params.arguments or {}, cancellation=cancellation, on_beat=beats.beat
         )
         async with _progress(context, beats, self._progress_interval_s):
             try:
                 answer: Answer = await asyncio.wrap_future(asked)
             except asyncio.CancelledError:
-                cancelled.set()
+                cancellation.cancel()
                 raise
         return call_result(self._offer.tool(params.name), answer)
 

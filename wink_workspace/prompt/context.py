@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from wink_workspace.clock import BudgetTracker, Deadline, Heartbeat
+from wink_workspace.clock import BudgetTracker, Cancellation, Deadline, Heartbeat
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.resources import ToolResources
 from wink_workspace.session import Dispatcher, Session
@@ -31,6 +31,8 @@ class ToolContext:
         deadline: When the run must end, ``None`` for no limit.
         budget_tracker: Tokens spent and allowed, ``None`` when nobody counts.
         heartbeat: Whom ``beat`` tells, ``None`` when nobody listens.
+        cancellation: Whether the call is still wanted, ``None`` when nobody can cancel it. It
+            fails in any case once it was cancelled; a handler that asks ends sooner.
     """
 
     prompt: Prompt[Any]
@@ -41,6 +43,7 @@ class ToolContext:
     deadline: Deadline | None = None
     budget_tracker: BudgetTracker | None = None
     heartbeat: Heartbeat | None = None
+    cancellation: Cancellation | None = None
 
     @property
     def filesystem(self) -> Filesystem | None:

@@ -21,9 +21,10 @@ from datetime import datetime
 from typing import Any, cast
 
 from wink_workspace import serde
-from wink_workspace.clock import BudgetTracker, Deadline, Heartbeat
+from wink_workspace.clock import BudgetTracker, Cancellation, Deadline, Heartbeat
 from wink_workspace.errors import (
     BudgetExceededError,
+    CallCancelledError,
     DeadlineExceededError,
     ParseError,
     PoisonedError,
@@ -84,6 +85,7 @@ class _Attempt:
     started_at: datetime
     started_s: float
     n_resources: int
+    cancellation: Cancellation | None
     transaction: Transaction = field(init=False)
     params: object = None
     decisions: list[PolicyVerdict] = field(default_factory=list[PolicyVerdict])
@@ -138,11 +140,12 @@ class ToolExecutor:
             for tool in rendered_prompt.tools
         }
 
-    def execute(self, call: ToolCall) -> CallOutcome:
+    def execute(self, call: ToolCall, *, cancellation: Cancellation | None = None) -> CallOutcome:
         """Run *call* and answer it.
 
         A model's mistakes and a handler's failures come back as a failed result, after
-        everything the call did has been undone.
+        everything the call did has been undone. So does a call that is cancelled before its
+        commit has begun.
 
         Raises:
             VisibilityExpansionRequired: If the handler asked for sections to be opened.
@@ -158,7 +161,7 @@ class ToolExecutor:
             participants = self._participants()
             self._absorb_external_changes(participants)
             self._heartbeat.beat()
-            attempt = self._begin(call)
+            attempt = self._begin(call, cancellation)
             span = self._transactions.transaction((), discard=lambda: self._evict(attempt))
             with span as attempt.transaction:
                 transaction = attempt.transaction
@@ -195,7 +198,7 @@ class ToolExecutor:
         if paths:
             self._session.dispatch(ExternalChange(paths=paths, at=self._clock.now()))
 
-    def _begin(self, call: ToolCall) -> _Attempt:
+    def _begin(self, call: ToolCall, cancellation: Cancellation | None) -> _Attempt:
         resources = self._prompt.resources
         resources.observer = self._transactions
         return _Attempt(
@@ -203,6 +206,7 @@ class ToolExecutor:
             started_at=self._clock.now(),
             started_s=self._clock.monotonic_s(),
             n_resources=resources.mark(),
+            cancellation=cancellation,
         )
 
     def _note_pending(self, attempt: _Attempt) -> None:
@@ -226,14 +230,16 @@ class ToolExecutor:
         gate = self._transactions.gate
         # Shut at both ends of the scope: a close that Ctrl-C put off would write after the rollback
         with gate.closed(), self._prompt.resources.tool_scope() as resources, gate.open():
-            context = self._context(resources)
+            context = self._context(resources, attempt.cancellation)
             self._check_limits()
+            _check_wanted(attempt)
             refusal = _refusal(offer, params, context, attempt)
             if refusal is not None:
                 return refusal
             result = _handle(tool, params, context)
             if result.success:
                 _tell(offer, params, result, context, attempt)
+                _check_wanted(attempt)
             return result
 
     def _unknown_tool(self, name: str) -> str:
@@ -248,7 +254,7 @@ class ToolExecutor:
             self._prompt.resources.get(resource_type)
         attempt.n_resources = self._prompt.resources.mark()
 
-    def _context(self, resources: ToolResources) -> ToolContext:
+    def _context(self, resources: ToolResources, cancellation: Cancellation | None) -> ToolContext:
         return ToolContext(
             prompt=self._prompt,
             rendered_prompt=self._rendered,
@@ -258,6 +264,7 @@ class ToolExecutor:
             budget_tracker=self._budget_tracker,
             resources=resources,
             heartbeat=self._heartbeat,
+            cancellation=cancellation,
         )
 
     def _check_limits(self) -> None:
@@ -440,6 +447,11 @@ def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
     return result
 
 
+def _check_wanted(attempt: _Attempt) -> None:
+    if attempt.cancellation is not None:
+        attempt.cancellation.check()
+
+
 def _tell(
     offer: _Offer, params: object, result: _AnyResult, context: ToolContext, attempt: _Attempt
 ) -> None:
@@ -467,6 +479,8 @@ def _verdict(error: BaseException, attempt: _Attempt) -> tuple[_AnyResult, BaseE
             return ToolResult.error(f"{subject} refused its arguments: {said}"), None
         case DeadlineExceededError():
             return ToolResult.error(f"{subject} ran out of time: {said}"), _ended(error)
+        case CallCancelledError():
+            return ToolResult.error(f"{subject} was cancelled, and changed nothing."), None
         case VisibilityExpansionRequired():
             keys = ", ".join(error.section_keys)
             return ToolResult.error(f"{subject} asked for these sections: {keys}"), error

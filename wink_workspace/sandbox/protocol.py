@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from wink_workspace.clock import Cancellation
 from wink_workspace.errors import SandboxUnavailableError
 
 from .walls import WallReport
@@ -42,6 +43,7 @@ class ExecRequest:
         env: Variables on top of the sandbox's own.
         stdin: What it can read; then the end of the file.
         timeout_s: When it is killed, with everything it started.
+        cancellation: Kills it likewise, as soon as it is not wanted any more.
         output_bytes: How much of each stream is kept, half from its head and half from its tail.
     """
 
@@ -50,6 +52,7 @@ class ExecRequest:
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     stdin: bytes = b""
     timeout_s: float = 30.0
+    cancellation: Cancellation | None = None
     output_bytes: int = 65_536
 
 
@@ -67,6 +70,7 @@ class PythonRequest:
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     stdin: bytes = b""
     timeout_s: float = 30.0
+    cancellation: Cancellation | None = None
     output_bytes: int = 65_536
 
 
@@ -97,7 +101,7 @@ class ExecResult:
 
     Exactly one of ``exit_code`` and ``signal`` is set; ``timed_out`` says that the sandbox sent
     the signal because the time was over. ``stopped`` says in a sentence what else the sandbox
-    ended it for: it filled the disk, say.
+    ended it for: it filled the disk, say, or was cancelled.
     """
 
     exit_code: int | None

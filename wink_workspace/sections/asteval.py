@@ -223,7 +223,12 @@ def _evaluate(params: AstevalParams, *, context: ToolContext) -> ToolResult[Aste
     sandbox = context.resources.get(AstevalSandbox)
     context.beat()
     try:
-        evaluation = sandbox.evaluate(request, context.filesystem, deadline=context.deadline)
+        evaluation = sandbox.evaluate(
+            request,
+            context.filesystem,
+            deadline=context.deadline,
+            cancellation=context.cancellation,
+        )
     except (SandboxError, UsageError, FilesystemError) as error:
         return ToolResult.error(str(error))
     context.beat()

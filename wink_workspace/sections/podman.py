@@ -2,8 +2,8 @@
 
 Rule 1: what a command says of itself is its result. A non-zero exit code is no failure of the
 call, and what the command did stays, unless the section is told to undo it.
-Rule 2: a command that the sandbox had to end (its time, the disk) fails its call, so that what
-it did is undone; the model gets what it had written until then.
+Rule 2: a command that the sandbox had to end (its time, the disk, a call that was cancelled)
+fails its call, so that what it did is undone; the model gets what it had written until then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from wink_workspace.prompt import (
 from wink_workspace.sandbox import (
     ExecRequest,
     ExecResult,
-    OutputObserver,
     PythonRequest,
     Sandbox,
 )
@@ -142,7 +141,7 @@ def _command_tools(
     config: PodmanConfig, prefix: str, *, rolls_back: bool
 ) -> tuple[Tool[Any, Any], ...]:
     def shell(
-        params: ShellExecuteParams, sandbox: Sandbox, timeout_s: float, observer: OutputObserver
+        params: ShellExecuteParams, sandbox: Sandbox, timeout_s: float, context: ToolContext
     ) -> ExecResult:
         request = ExecRequest(
             argv=(*sandbox.shell, params.command),
@@ -150,17 +149,21 @@ def _command_tools(
             env=params.env,
             stdin=params.stdin.encode("utf-8", "surrogateescape"),
             timeout_s=timeout_s,
+            cancellation=context.cancellation,
             output_bytes=config.output_bytes,
         )
-        return sandbox.run(request, observer=observer)
+        return sandbox.run(request, observer=lambda _stream, _data: context.beat())
 
     def python(
-        params: EvaluatePythonParams, sandbox: Sandbox, timeout_s: float, observer: OutputObserver
+        params: EvaluatePythonParams, sandbox: Sandbox, timeout_s: float, context: ToolContext
     ) -> ExecResult:
         request = PythonRequest(
-            code=params.code, timeout_s=timeout_s, output_bytes=config.output_bytes
+            code=params.code,
+            timeout_s=timeout_s,
+            cancellation=context.cancellation,
+            output_bytes=config.output_bytes,
         )
-        return sandbox.evaluate(request, observer=observer)
+        return sandbox.evaluate(request, observer=lambda _stream, _data: context.beat())
 
     return (
         Tool[ShellExecuteParams, CommandOutput](
@@ -181,7 +184,7 @@ def _command_tools(
 
 
 def _in_sandbox(
-    act: Callable[[P, Sandbox, float, OutputObserver], ExecResult],
+    act: Callable[[P, Sandbox, float, ToolContext], ExecResult],
     config: PodmanConfig,
     *,
     rolls_back: bool,
@@ -200,7 +203,7 @@ def _in_sandbox(
             context.deadline.check()
             timeout_s = min(timeout_s, context.deadline.remaining_s())
         try:
-            result = act(params, sandbox, timeout_s, lambda _stream, _data: context.beat())
+            result = act(params, sandbox, timeout_s, context)
         except (SandboxError, UsageError) as error:
             return ToolResult.error(str(error))
         return _answer(result, timeout_s, rolls_back=rolls_back)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from asteval_support import children_of, evaluate, n_descriptors, opened, server_pid
 
-from wink_workspace.clock import Deadline
-from wink_workspace.filesystem import MemoryFilesystem
+from wink_workspace.clock import Cancellation, Deadline
+from wink_workspace.filesystem import MemoryFilesystem, parse_path
 from wink_workspace.sandbox.asteval import (
     AstevalConfig,
     AstevalSandbox,
@@ -113,6 +114,30 @@ def test_a_deadline_of_the_run_ends_an_evaluation_before_its_own_time() -> None:
         request = EvaluationRequest(code="while True: pass")
         evaluation = sandbox.evaluate(request, deadline=Deadline.after(0.3))
     assert evaluation.outcome is Outcome.DEADLINE
+
+
+def test_code_that_is_not_wanted_any_more_is_killed_and_what_it_printed_is_there() -> None:
+    cancellation = Cancellation()
+
+    class Cancelling(MemoryFilesystem):
+        """Cancels as soon as something is written."""
+
+        def write_bytes(self, *given: Any, **options: Any) -> None:
+            super().write_bytes(*given, **options)
+            cancellation.cancel()
+
+    request = EvaluationRequest(
+        code="print('one')\nwrite_text('new', 'x')\nwhile True: pass",
+        writes=(parse_path("new"),),
+    )
+    with opened(timeout_s=600.0) as sandbox:
+        server = server_pid(sandbox)
+        evaluation = sandbox.evaluate(request, Cancelling(), cancellation=cancellation)
+        assert len(children_of(server)) == 1, "only the one that waits for the next order"
+        assert evaluate(sandbox, "6 * 7").value.json == 42
+    assert evaluation.outcome is Outcome.CANCELLED
+    assert evaluation.stdout == "one\n"
+    assert [str(path) for path in evaluation.writes] == ["new"]
 
 
 def test_file_calls_are_bounded_in_number_and_bytes() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from wink_workspace.clock import Cancellation
 from wink_workspace.mcp_server import HostedWorkspace, Offer
 from wink_workspace.mcp_server.hosting import Answer, WorkspaceHome
 from wink_workspace.sections import PodmanSandboxSection
@@ -15,24 +15,54 @@ from wink_workspace.workspace import Workspace
 WATCHDOG_S = 120.0
 
 
-def test_client_runs_a_command_and_takes_it_back(tmp_path: Path, python_image: str) -> None:
-    del python_image  # it is there
+@contextmanager
+def hosted(tmp_path: Path) -> Iterator[HostedWorkspace]:
     (tmp_path / "app.py").write_text("print('hello')\n")
     home = WorkspaceHome(lambda: Workspace.temporary(tmp_path))
     hosted = HostedWorkspace(home, Offer([PodmanSandboxSection()], operations=True))
+    try:
+        yield hosted
+    finally:
+        hosted.close().result(WATCHDOG_S)
 
-    def call(name: str, **arguments: Any) -> Answer:
-        asked = hosted.call(name, arguments, cancelled=threading.Event())
-        return asked.result(WATCHDOG_S)
 
-    class Closing:
-        def close(self) -> None:
-            hosted.close().result(WATCHDOG_S)
+def call(hosted: HostedWorkspace, name: str, **arguments: object) -> Answer:
+    asked = hosted.call(name, arguments, cancellation=Cancellation())
+    return asked.result(WATCHDOG_S)
 
-    with closing(Closing()):
-        ran = call("shell_execute", command="python3 app.py > out.txt && cat out.txt")
+
+def test_client_runs_a_command_and_takes_it_back(tmp_path: Path, python_image: str) -> None:
+    del python_image  # it is there
+    with hosted(tmp_path) as place:
+        ran = call(place, "shell_execute", command="python3 app.py > out.txt && cat out.txt")
         assert ran.success, ran.text
         assert "hello" in ran.text
-        assert "hello" in call("read_file", file_path="out.txt").text
-        assert call("workspace_undo").success
-        assert not call("read_file", file_path="out.txt").success
+        assert "hello" in call(place, "read_file", file_path="out.txt").text
+        assert call(place, "workspace_undo").success
+        assert not call(place, "read_file", file_path="out.txt").success
+
+
+def test_command_that_is_cancelled_ends_with_all_it_started_and_is_undone(
+    tmp_path: Path, python_image: str
+) -> None:
+    del python_image  # it is there
+    cancellation = Cancellation()
+    n_beats = 0
+
+    def beat() -> None:
+        nonlocal n_beats
+        n_beats += 1
+        if n_beats > 1:  # the first is of the call, the next of what the command wrote
+            cancellation.cancel()
+
+    endless = {"command": "touch new; sleep 1000 & echo begun; sleep 1000", "timeout_s": 600}
+    with hosted(tmp_path) as place:
+        asked = place.call("shell_execute", endless, cancellation=cancellation, on_beat=beat)
+        ended = asked.result(WATCHDOG_S)
+        assert not ended.success
+        assert ended.text.startswith("Stopped: it was cancelled. Everything it started was ended")
+        assert "begun" in ended.text
+        left = call(place, "shell_execute", command="ls; cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+        assert "app.py" in left.text
+        assert "new" not in left.text
+        assert "sleep" not in left.text

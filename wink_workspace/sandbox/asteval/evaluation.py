@@ -63,6 +63,9 @@ class Outcome(StrEnum):
     OUTPUT = "output"
     """It was killed because it printed more than it may."""
 
+    CANCELLED = "cancelled"
+    """It was killed because nobody wanted it any more."""
+
     KILLED = "killed"
     """It died otherwise: of a signal, or of too much processor time."""
 

@@ -26,8 +26,9 @@ from contextlib import ExitStack, closing, suppress
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from wink_workspace.clock import SYSTEM_CLOCK, Clock, Deadline
+from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock, Deadline
 from wink_workspace.errors import (
+    CallCancelledError,
     LimitExceededError,
     SandboxBrokenError,
     UsageError,
@@ -54,6 +55,7 @@ from .layers import LAYERS
 
 __all__ = ["AstevalSandbox", "survey_wall"]
 
+_WATCH_S: Final = 0.02
 _READ_BYTES: Final = 262_144
 _TOLD_BYTES_MAX: Final = 65_536
 _NAMES_MAX: Final = 200
@@ -103,6 +105,7 @@ class AstevalSandbox:
         files: Filesystem | None = None,
         *,
         deadline: Deadline | None = None,
+        cancellation: Cancellation | None = None,
     ) -> Evaluation:
         """Evaluate code to its end, or to the end of what it may take.
 
@@ -111,6 +114,7 @@ class AstevalSandbox:
             files: Where those are. What the code writes is written at once; to undo it after a
                 failure is the caller's part, for whom a call is a transaction.
             deadline: Ends it earlier than the configured time would.
+            cancellation: Ends it as soon as it is not wanted any more.
 
         Raises:
             LimitExceededError: If the code or the names are too long.
@@ -131,7 +135,7 @@ class AstevalSandbox:
                 FileAccess(files, request, self.config),
                 self.config,
                 WallReport(layers, self._report.probes),
-            ).evaluate(message)
+            ).evaluate(message, cancellation)
 
     def close(self) -> None:
         """End the server, and with it whatever is being evaluated. Once is enough."""
@@ -258,6 +262,7 @@ class _Child:
         self._began_s = clock.monotonic_s()
         self._ends_s = self._began_s + config.start_timeout_s
         self._ended: Mapping[str, Any] | None = None
+        self._cancellation: Cancellation | None = None
         self._buffer = bytearray()
         with ExitStack() as opened:
             self._watch, servers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -298,8 +303,9 @@ class _Child:
             raise SandboxBrokenError(f"the wall was not put up ({self.ending_in_words()})")
         return _layers(frame.fields.get("layers"))
 
-    def begin(self) -> None:
-        """From now on the time of the evaluation runs."""
+    def begin(self, cancellation: Cancellation | None = None) -> None:
+        """From now on the time of the evaluation runs, and *cancellation* ends it."""
+        self._cancellation = cancellation
         self._began_s = self._clock.monotonic_s()
         self._ends_s = self._began_s + self.timeout_s
 
@@ -309,7 +315,13 @@ class _Child:
         return self._clock.monotonic_s() - self._began_s
 
     def send(self, data: bytes) -> None:
-        """Send a frame; raises ``TimeoutError`` at the deadline, ``ConnectionError`` if it died."""
+        """Send a frame.
+
+        Raises:
+            TimeoutError: At the deadline.
+            CallCancelledError: Once it was cancelled.
+            ConnectionError: If the child died.
+        """
         view = memoryview(data)
         while view:
             try:
@@ -322,6 +334,7 @@ class _Child:
 
         Raises:
             TimeoutError: At the deadline.
+            CallCancelledError: Once it was cancelled.
             SandboxBrokenError: If what comes is no frame.
         """
         self._left_s()  # also when there is always something to read
@@ -383,10 +396,12 @@ class _Child:
 
     def _wait(self, event: int) -> None:
         self._poll.modify(self._pipe, event)
-        if not self._poll.poll(self._left_s() * 1_000):
-            raise TimeoutError
+        while not self._poll.poll(1_000 * min(self._left_s(), _WATCH_S)):
+            pass
 
     def _left_s(self) -> float:
+        if self._cancellation is not None:
+            self._cancellation.check()
         left_s = self._ends_s - self._clock.monotonic_s()
         if left_s <= 0:
             raise TimeoutError
@@ -412,15 +427,17 @@ class _Conversation:
         }
         self._body_bytes_max = max(config.transfer_bytes, 65_536)  # output comes in less
 
-    def evaluate(self, message: bytes) -> Evaluation:
+    def evaluate(self, message: bytes, cancellation: Cancellation | None) -> Evaluation:
         """Send the code, and answer until it has ended."""
-        self._child.begin()
+        self._child.begin(cancellation)
         try:
             self._child.send(message)
             done = self._until_done()
         except TimeoutError:
             allowed = f"{self._child.timeout_s:.3g} s"
             return self._failed(Outcome.DEADLINE, f"it was killed when its {allowed} were over")
+        except CallCancelledError:
+            return self._failed(Outcome.CANCELLED, "nobody wanted it any more")
         except ConnectionError:
             done = None
         except _TooMuchOutput:

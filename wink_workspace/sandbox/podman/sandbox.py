@@ -22,7 +22,7 @@ from pathlib import Path
 from socket import socket
 from typing import Final, Protocol
 
-from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
     SandboxBrokenError,
@@ -274,7 +274,8 @@ class PodmanSandbox(Sandbox):
             )
             disk = DiskWatch(self._place.files, most=self._most)
             limits = Limits(
-                min(request.timeout_s, self.config.longest_timeout_s), self._watch(capture, disk)
+                min(request.timeout_s, self.config.longest_timeout_s),
+                self._watch(capture, disk, request.cancellation),
             )
             with self._ended_if_broken():
                 try:
@@ -310,8 +311,12 @@ class PodmanSandbox(Sandbox):
     def _most(self) -> Usage:
         return Usage(self.config.workspace_bytes, self.config.workspace_entries)
 
-    def _watch(self, capture: Capture, disk: DiskWatch) -> Callable[[], str | None]:
+    def _watch(
+        self, capture: Capture, disk: DiskWatch, cancellation: Cancellation | None
+    ) -> Callable[[], str | None]:
         def watch() -> str | None:
+            if cancellation is not None and cancellation.cancelled:
+                return "it was cancelled"
             if capture.n_bytes > self.config.most_output_bytes:
                 return f"it wrote more than {self.config.most_output_bytes:,} bytes of output"
             return disk()
