@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
 import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from wink_workspace.cli import main
-from wink_workspace.cli.demo import NEW_NAME, OLD_NAME, PACKAGE
+from wink_workspace.cli.demo import NEW_NAME, OLD_NAME
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "PATH": "/usr/bin:/bin"}
 
@@ -143,11 +147,87 @@ def test_demo_shows_failures_undone_and_a_patch_that_git_accepts(
     assert "evaluate_python" in out
     hashes = [line.split() for line in out.splitlines() if "content before" in line]
     assert len(hashes) == 3, "a refusal, a patch that does not apply, a handler that raises"
-    assert all(words[2].rstrip(",") == words[4] for words in hashes)
+    assert all(words[2].rstrip(",") == words[4].rstrip(":") for words in hashes)
     assert "applies to a fresh copy" in out
     assert "completed" in out
     assert "Podman is not used here: there is no podman on this machine" in out
     assert f"-def {OLD_NAME}(" in patch.read_text()
     assert f"+def {NEW_NAME}(" in patch.read_text()
-    original = Path(__import__(PACKAGE).__file__).parent
-    subprocess.run(["git", "apply", "--check", str(patch)], cwd=original, env=GIT, check=True)
+    _, _, advice = out.partition("Try it: ")
+    tried = subprocess.run(
+        shlex.split(advice.splitlines()[0]), env=GIT, check=True, capture_output=True
+    )
+    assert b"checking file" in tried.stdout
+
+
+def test_a_failed_call_fits_a_terminal_and_keeps_its_hint() -> None:
+    from rich.console import Console
+
+    from wink_workspace.cli.display import print_call
+    from wink_workspace.session import Outcome, ToolInvoked
+
+    text = "\n".join(["it does not apply:", *["    | some line"] * 40, "Read it again. " * 8])
+    event = ToolInvoked(
+        call_id="1",
+        tool="apply_patch",
+        prompt="p",
+        params=None,
+        success=False,
+        message=text,
+        value=None,
+        rendered_text="",
+        text=text,
+        outcome=Outcome.ROLLED_BACK,
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
+        duration_s=0.1,
+    )
+    for is_terminal in (True, False):
+        shown = io.StringIO()
+        print_call(
+            Console(
+                file=shown,
+                width=80,
+                force_terminal=is_terminal,
+                no_color=True,
+                highlight=False,
+                soft_wrap=True,
+            ),
+            event,
+        )
+        lines = shown.getvalue().splitlines()
+        assert "Read it again." in lines[-1]
+        assert len(lines) == 1 if not is_terminal else len(lines) < 12
+        assert not is_terminal or max(map(len, lines)) < 100, "with the codes of its colours"
+
+
+def test_no_command_shows_the_help_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    shown = capsys.readouterr()
+    assert "Usage" in shown.out + shown.err
+    assert "See wink-workspace" not in shown.err
+
+
+def test_wrong_usage_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log"]) == 2
+    assert capsys.readouterr().err.endswith("See wink-workspace log --help.\n")
+
+
+def test_a_place_that_cannot_be_written_is_named_and_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
+    assert main(["new", str(source(tmp_path))]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "/proc/none" in line
+    assert "XDG_STATE_HOME" in line
+
+
+def test_a_terminal_that_lacks_characters_gets_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(shown, encoding="ascii"))
+    played = script(tmp_path, *MENDING)
+    assert main(["run", "--script", str(played), "--source", str(source(tmp_path))]) == 0
+    sys.stderr.flush()
+    assert b"? edit_file" in shown.getvalue()

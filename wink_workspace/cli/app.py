@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import sys
 from collections.abc import Callable
 
 import typer
@@ -22,6 +25,12 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 _INTERRUPTED = "interrupted; nothing is half done"
+
+_PLACE_REFUSES = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR),
+    *(errno.ENOSPC, errno.EDQUOT),
+)
+"""What only the user can mend: a place that is full, not there, or not theirs to write to."""
 
 _EPILOG = "Exit codes: 0 done, 1 it could not be done, 2 wrong usage, 130 interrupted."
 
@@ -77,23 +86,51 @@ def _name_of(command: Callable[..., object]) -> str:
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; whatever goes wrong is one line on stderr."""
     environment = Environment.from_os()
+    _print_whatever_the_encoding()
     try:
         with logged(environment):
             code = _application()(
                 arguments, standalone_mode=False, obj=environment, prog_name="wink-workspace"
             )
     except TyperException as error:
-        message = f"{error.format_message()} See wink-workspace --help."
-        return _end(environment, message, EXIT_USAGE)
+        if message := error.format_message():  # none where help was shown instead
+            _end(
+                environment, f"{message.rstrip('.')}. See {_command_of(error)} --help.", EXIT_USAGE
+            )
+        return EXIT_USAGE
     except (MountError, ScriptError, UsageError) as error:
         return _end(environment, str(error), EXIT_USAGE)
     except WinkError as error:
         return _end(environment, str(error), EXIT_RUN_FAILED)
+    except OSError as error:
+        if error.errno not in _PLACE_REFUSES:
+            raise
+        return _end(environment, _of_the_place(error), EXIT_RUN_FAILED)
     except KeyboardInterrupt:
         return _end(environment, _INTERRUPTED, EXIT_INTERRUPTED)
     if code == EXIT_INTERRUPTED:  # typer's answer to Ctrl-C, which it does not let through
         return _end(environment, _INTERRUPTED, EXIT_INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _print_whatever_the_encoding() -> None:
+    """Let a terminal that does not know a character show another, instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
+def _command_of(error: TyperException) -> str:
+    command = getattr(getattr(error, "ctx", None), "command_path", None)
+    return command if isinstance(command, str) else "wink-workspace"
+
+
+def _of_the_place(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return (
+        f"{where}{error.strerror}. Make room there, or get the right to write there; "
+        "XDG_STATE_HOME names another place for workspaces."
+    )
 
 
 def _end(environment: Environment, message: str, code: int) -> int:

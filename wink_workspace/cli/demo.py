@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+import shlex
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from wink_workspace.runtime import ToolCall
 from wink_workspace.sections import AstevalSection, FileWindow, FoundLines, Plan
 from wink_workspace.session import Session, ToolInvoked
 
-from .display import called
+from .display import print_call
 from .running import Run, RunReport, write_patch
 
 __all__ = ["play_demo"]
@@ -189,10 +190,11 @@ def _narrated(demo: Run, console: Console) -> Generator[None]:
 
     def show(event: ToolInvoked) -> None:
         nonlocal before
-        console.print(called(event))
+        print_call(console, event)
         after = _content_hash(demo.files)
         if not event.success:
-            console.print(f"    content before {before}, after {after}", style="dim")
+            verdict = "the same" if after == before else "NOT the same"
+            console.print(f"    content before {before}, after {after}: {verdict}", style="dim")
         before = after
 
     stop = demo.session.dispatcher.subscribe(ToolInvoked, show)
@@ -224,7 +226,9 @@ def _print_end(console: Console, demo: Run, report: RunReport, source: Path, pat
         if _applies(report.patch, source, _content_hash(demo.files))
         else "[red]it does not give the same content on a fresh copy[/]"
     )
-    console.print(f"\nTry it: cd {source} && git apply --check {patch.resolve()}", markup=False)
+    # Not git apply: below a repository, such as one around .venv, it skips every file in silence.
+    dry_run = ["patch", "--dry-run", "-p1", "-d", str(source), "-i", str(patch.resolve())]
+    console.print(f"\nTry it: {shlex.join(dry_run)}", markup=False)
 
 
 def _applies(patch: str, source: Path, expected: str) -> bool:

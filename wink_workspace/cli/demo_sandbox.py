@@ -26,7 +26,7 @@ from wink_workspace.sections.commands import CommandOutput
 from wink_workspace.session import ToolInvoked
 from wink_workspace.workspace import Workspace
 
-from .display import called, printable
+from .display import print_call, printable
 from .running import Run, SandboxChoice
 
 __all__ = ["PACKAGE", "play_sandbox_demo"]
@@ -49,7 +49,7 @@ def play_sandbox_demo(console: Console, environment: Environment, *, build: bool
         environment: Where the engine is known from.
         build: Whether to build the image if it is missing, which takes a minute or two.
     """
-    console.print("\n[bold]In a container[/]", end=" ")
+    console.print("\n[bold]In a container[/]")
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         _left_out(console, f"the package {PACKAGE} is not installed: pip install {PACKAGE}")
@@ -84,7 +84,10 @@ def _play(console: Console, package: Path) -> None:
         skip = shutil.ignore_patterns("__pycache__")
         shutil.copytree(package, Path(folder) / PACKAGE, ignore=skip)
         with Workspace.temporary(folder) as workspace:
-            console.print(f"{PACKAGE} {version(PACKAGE)} with its own tests")
+            console.print(
+                f"[bold]The package[/] {PACKAGE} {version(PACKAGE)}, a copy with its tests"
+            )
+            console.print("[bold]The task[/]    run them, simplify a line, and run them again\n")
             passed = _evaluate(workspace, console, _tests(1))
             _evaluate(workspace, console, _breaking())
             entry = workspace.undo()
@@ -92,7 +95,7 @@ def _play(console: Console, package: Path) -> None:
             passed_again = _evaluate(workspace, console, _tests(2))
             is_same = not workspace.diff()
     console.print(
-        "[bold]The end[/]     the tests pass again, and every file is as it was"
+        "\n[bold]The end[/]     the tests pass again, and every file is as it was"
         if is_same and passed == passed_again == 0
         else "[red]the tests do not pass as before[/]"
     )
@@ -107,7 +110,8 @@ def _evaluate(workspace: Workspace, console: Console, turns: Sequence[ModelTurn]
         resources=workspace.resources,
     )
     adapter = ScriptedAdapter[None](turns)
-    report = run.evaluate(adapter, display=lambda: _narrated(workspace, console))
+    with console.status("in the container"):
+        report = run.evaluate(adapter, display=lambda: _narrated(workspace, console))
     output = report.calls[-1].value
     return output.exit_code if isinstance(output, CommandOutput) else None
 
@@ -134,7 +138,7 @@ _DONE = ModelTurn("Done.")
 @contextmanager
 def _narrated(workspace: Workspace, console: Console) -> Generator[None]:
     def show(event: ToolInvoked) -> None:
-        console.print(called(event))
+        print_call(console, event)
         if isinstance(event.value, CommandOutput):
             said = event.value.stdout.text or event.value.stdout.tail
             last = said.strip().rpartition("\n")[2]

@@ -19,17 +19,18 @@ from wink_workspace.environment import Environment
 from wink_workspace.session import Outcome, ToolInvoked
 
 __all__ = [
-    "called",
     "consoles",
     "counting",
     "diff_line",
+    "print_call",
     "print_diff",
     "print_table",
     "printable",
     "waiting",
 ]
 
-_SHORT = 96
+_MOST_CHARS = 400
+_MOST_LINES = 8
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
 _STYLES = {
     Outcome.COMMITTED: ("✓", "green"),
@@ -121,18 +122,42 @@ def diff_line(line: str) -> Text:
     return Text(printable(line), style=_DIFF_STYLES.get(line[:1], ""))
 
 
-def called(event: ToolInvoked) -> Text:
-    """One line for a call: what it was, what became of it, and why if it failed."""
+def print_call(console: Console, event: ToolInvoked) -> None:
+    """A call: what it was, what became of it, the command that it ran, and why it failed.
+
+    A terminal gets on lines of their own, wrapped and indented, what does not fit on the first.
+    """
     mark, style = _STYLES[event.outcome]
-    line = Text("  " * event.depth)
-    line.append(f"{mark} ", style=style)
-    line.append(f"{event.tool:<22}", style="bold")
-    line.append(f"{event.outcome.replace('_', ' '):<12}", style=style)
-    line.append(f"{event.duration_s * 1e3:8.1f} ms  ", style="dim")
-    line.append(_short(event.text.partition("\n")[0] if event.success else event.text))
-    return line
+    indent = "  " * event.depth
+    head = Text(indent)
+    head.append(f"{mark} ", style=style)
+    head.append(f"{event.tool:<21}", style="bold")
+    head.append(f"{event.outcome.replace('_', ' '):<12}", style=style)
+    head.append(f"{event.duration_s * 1e3:7.1f} ms", style="dim")
+    text = event.text.partition("\n")[0] if event.success else event.text
+    one_line = Text(f"  {_one_line(text)}")
+    if not console.is_terminal or head.cell_len + one_line.cell_len <= console.width:
+        console.print(head + one_line)
+    else:
+        console.print(head)
+        _print_below(console, Text("\n".join(_lines(text))), len(indent))
+    command = getattr(event.params, "command", None)  # whose result does not repeat it
+    if isinstance(command, str):
+        _print_below(console, Text(f"$ {_one_line(command)}", style="dim"), len(indent))
 
 
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHORT else line[: _SHORT - 1] + "…"
+def _print_below(console: Console, text: Text, indent: int) -> None:
+    margin = " " * (indent + 4)
+    lines = text.wrap(console, console.width - len(margin)) if console.is_terminal else [text]
+    for line in lines:
+        console.print(Text(margin) + line)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(" ".join(_lines(text)).split())
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a long text that matter: the first ones, and the last, which is the hint."""
+    lines = [line[:_MOST_CHARS] for line in printable(text).strip().splitlines()]
+    return lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES - 2], "…", lines[-1]]

@@ -18,7 +18,7 @@ from wink_workspace.filesystem import FileChange, render_diff
 from wink_workspace.sections import Plan, StepStatus
 from wink_workspace.session import Outcome, Session, ToolInvoked
 
-from .display import called, diff_line, printable
+from .display import diff_line, print_call, printable
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -75,7 +75,7 @@ class Follower:
 
         def show(event: ToolInvoked) -> None:
             self._end_line()
-            self._console.print(called(event))
+            print_call(self._console, event)
             if changes is not None and event.outcome is Outcome.COMMITTED and not event.depth:
                 self._show_diff(render_diff(changes()))
             self._show_plan(session[Plan].latest())

@@ -36,7 +36,7 @@ def demo(
 
 
 def script(context: typer.Context, workspace: WorkspaceArgument) -> None:
-    """Print the turns of the last run, for ``run --script``, which plays them again."""
+    """Print the turns of the last run; run --script plays them again."""
     from wink_workspace.workspace import RecordedRun
 
     which, line = line_of(workspace)

@@ -90,9 +90,12 @@ def exec_command(
         bool, typer.Option("--stdin", help="Let it read what this command reads.")
     ] = False,
     timeout_s: Annotated[
-        float | None, typer.Option("--timeout", help="Seconds after which it is ended.")
+        float | None,
+        typer.Option("--timeout", min=0.001, help="Seconds until it is ended; 30 when left out."),
     ] = None,
-    image: Annotated[str | None, typer.Option(help="The image to run it in.")] = None,
+    image: Annotated[
+        str | None, typer.Option(help="The image to run it in; python of ours when left out.")
+    ] = None,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Undo what it did if it ends with a code but 0.")
     ] = False,

@@ -106,7 +106,11 @@ def told(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
     if isinstance(error, FilesystemError):
         return error
     kind, what = _ERRORS.get(error.errno or 0, (FilesystemError, ""))
-    return kind(f"{path} {what}" if what else f"{path}: {error.strerror}")
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return kind(
+        f"{path} {what}" if what else f"{path}: {error.strerror}",
+        hint="Make room on the disk, and try again." if is_full else None,
+    )
 
 
 # The blocks here are classes: entering a generator's takes several times as long, and one
