@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kill_server import state_of
 from workspace_rig import assert_fsck_clean, calls, folder, picture, reopened
@@ -49,7 +52,7 @@ class Stage:
 
     template: Path
     work: str
-    states: dict[int, str]
+    states: dict[int, Any]
     passed: dict[str, int]
     seconds: float
 
@@ -80,9 +83,23 @@ def copied(template: Path, target: Path) -> Path:
     """A copy of a workspace with its source."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(template, target, symlinks=True)
-    place = folder(target)
-    place.write_info(replace(place.info(), source=str(target / "source")))
+    place, source = folder(target), target / "source"
+    info = replace(place.info(), source=str(source))
+    if info.mode == "in_place":
+        info = replace(info, inode=source.stat().st_ino)
+    place.write_info(info)
     return target
+
+
+def kills_at_random(
+    server: Server, stage: Stage, directory: Path, *, times: int, seed: int
+) -> Iterator[None]:
+    """Each time *directory* has what a kill at another instant left."""
+    chosen = random.Random(seed)
+    for _ in range(times):
+        copied(stage.template, directory)
+        server.run(directory, stage.work, chosen.uniform(0.0, stage.seconds))
+        yield
 
 
 def assert_recovers(directory: Path, stage: Stage) -> None:

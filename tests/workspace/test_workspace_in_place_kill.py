@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from in_place_kill_server import FILES, state_of
 from in_place_rig import begun, files_of, fingerprint_of, repository, source_of, unfinished_in
-from kill_rig import Server
+from kill_rig import Server, Stage, copied, kills_at_random
 from workspace_rig import assert_fsck_clean, calls, folder, reopened, storage
 
 from wink_workspace.ledger import EntryKind, Ledger
@@ -40,17 +38,6 @@ POINTS = (
     "mark-removed",
 )
 EDITED = {"a.txt": b"by hand\n", "mine.txt": b"by hand, too\n"}
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A workspace to copy, what to do in it, and its states by entry number."""
-
-    template: Path
-    work: str
-    states: dict[int, dict[str, Any]]
-    passed: dict[str, int]
-    seconds: float
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +80,6 @@ def oracle(directory: Path) -> dict[int, dict[str, Any]]:
     path = directory / "oracle"
     noted = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return {state.pop("number"): state for state in noted}
-
-
-def copied(template: Path, target: Path) -> Path:
-    """A copy of a workspace and the directory that it is in."""
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(template, target, symlinks=True)
-    about = next((target / "state").glob("workspaces/*/about.json"))
-    fields = json.loads(about.read_bytes())
-    fields |= {"source": str(source_of(target)), "inode": source_of(target).stat().st_ino}
-    about.write_text(json.dumps(fields))
-    return target
 
 
 def but_edited(state: dict[str, Any]) -> dict[str, Any]:
@@ -183,27 +159,19 @@ def test_work_killed_before_a_system_call_leaves_a_completed_state_and_the_edits
         assert_recovers(directory, stage)
 
 
-def killed_at_random(
-    server: Server, stage: Stage, directory: Path, *, times: int, seed: int
-) -> None:
-    chosen = random.Random(seed)
-    for _ in range(times):
-        copied(stage.template, directory)
-        server.run(directory, stage.work, chosen.uniform(0.0, stage.seconds))
-        assert_recovers(directory, stage)
-
-
 def test_calls_killed_at_random_leave_a_completed_state_and_the_edits(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    killed_at_random(server, mixed, tmp_path / "killed", times=6, seed=1)
+    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=6, seed=1):
+        assert_recovers(tmp_path / "killed", mixed)
 
 
 @pytest.mark.soak
 def test_calls_killed_at_1000_instants_leave_a_completed_state_and_the_edits(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    killed_at_random(server, mixed, tmp_path / "killed", times=1_000, seed=2)
+    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=1_000, seed=2):
+        assert_recovers(tmp_path / "killed", mixed)
 
 
 def test_undo_killed_at_any_step_leaves_a_completed_state_and_the_edits(

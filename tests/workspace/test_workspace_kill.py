@@ -6,12 +6,11 @@ once opened, in the last state that it wrote down itself or in the one after it.
 
 from __future__ import annotations
 
-import random
 import signal
 from pathlib import Path
 
 import pytest
-from kill_rig import Server, Stage, assert_recovers, copied, discarded, staged
+from kill_rig import Server, Stage, assert_recovers, copied, discarded, kills_at_random, staged
 from kill_server import state_of
 from workspace_rig import assert_fsck_clean, calls, folder, made, reopened
 
@@ -69,27 +68,19 @@ def test_calls_killed_in_a_handler_leave_what_it_wrote_among_the_discarded(
             assert (head.tool, head.outcome) == ("spoil", Outcome.UNKNOWN)
 
 
-def killed_at_random(
-    server: Server, stage: Stage, directory: Path, *, times: int, seed: int
-) -> None:
-    chosen = random.Random(seed)
-    for _ in range(times):
-        copied(stage.template, directory)
-        server.run(directory, stage.work, chosen.uniform(0.0, stage.seconds))
-        assert_recovers(directory, stage)
-
-
 def test_calls_killed_at_random_leave_a_completed_state(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    killed_at_random(server, mixed, tmp_path / "killed", times=40, seed=1)
+    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=40, seed=1):
+        assert_recovers(tmp_path / "killed", mixed)
 
 
 @pytest.mark.soak
 def test_calls_killed_at_2000_instants_leave_a_completed_state(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    killed_at_random(server, mixed, tmp_path / "killed", times=2_000, seed=2)
+    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=2_000, seed=2):
+        assert_recovers(tmp_path / "killed", mixed)
 
 
 def test_undo_killed_at_any_step_of_the_protocol_leaves_a_completed_state(

@@ -59,10 +59,18 @@ from .descriptors import (
     write_all,
 )
 
-__all__ = ["DiskEntry", "DiskTree", "HiddenPaths", "identity_of", "kind_of", "settled_before_ns"]
+__all__ = [
+    "DiskEntry",
+    "DiskTree",
+    "HiddenPaths",
+    "Unfinished",
+    "identity_of",
+    "kind_of",
+    "settled_before_ns",
+]
 
 _CHUNK_BYTES = 1_048_576
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _COARSEST_TICK_NS = 2_000_000_000
 _KINDS = {
     stat.S_IFREG: FileKind.FILE,
@@ -288,7 +296,7 @@ class DiskTree:
         with telling(path), self._changing(path), self._parent(path) as directory:
             there = _status(name, directory)
             replaced = there if there is not None and stat.S_ISREG(there.st_mode) else None
-            with _Unfinished(directory, self.tracker) as (unfinished, file):
+            with Unfinished(self, path, directory) as (unfinished, file):
                 if mode == "append" and there is not None:
                     self._copy(name, directory, file)
                 for piece in content:
@@ -453,6 +461,20 @@ class DiskTree:
 
     # Writing
 
+    def begin_unfinished(self, beside: WorkspacePath) -> str:
+        """A name for an unfinished file in the directory of *beside*; who has to know is told."""
+        del beside
+        name = temporary_name()
+        if self.tracker is not None:
+            self.tracker.expect(name)
+        return name
+
+    def drop_unfinished(self, name: str, beside: WorkspacePath, directory: int) -> None:
+        """Remove a file that is not to be finished."""
+        del beside
+        with suppress(OSError):
+            os.unlink(name, dir_fd=directory)
+
     def _copy(self, name: str, directory: int, file: int) -> None:
         with Descriptor(open_regular(name, directory, lift=self._lift_modes)) as source:
             while piece := os.read(source, _CHUNK_BYTES):
@@ -483,16 +505,16 @@ class _Changing(AbstractContextManager[None]):
             self._tracker.note(self._path, below=self._below)
 
 
-class _Unfinished(AbstractContextManager[tuple[str, int]]):
-    """A new file under a name of its own, closed in the end and removed if the block raises."""
+class Unfinished(AbstractContextManager[tuple[str, int]]):
+    """A new file beside a path, with its name; closed in the end, dropped if the block raises."""
 
-    __slots__ = ("_directory", "_file", "_name")
+    __slots__ = ("_beside", "_directory", "_file", "_name", "_tree")
 
-    def __init__(self, directory: int, tracker: ChangeTracker | None) -> None:
+    def __init__(self, tree: DiskTree, beside: WorkspacePath, directory: int) -> None:
+        self._tree = tree
+        self._beside = beside
         self._directory = directory
-        self._name = temporary_name()
-        if tracker is not None:
-            tracker.expect(self._name)
+        self._name = tree.begin_unfinished(beside)
         self._file = os.open(self._name, _NEW, 0o600, dir_fd=directory)
 
     def __enter__(self) -> tuple[str, int]:
@@ -506,8 +528,7 @@ class _Unfinished(AbstractContextManager[tuple[str, int]]):
     ) -> None:
         os.close(self._file)
         if error is not None:
-            with suppress(OSError):
-                os.unlink(self._name, dir_fd=self._directory)
+            self._tree.drop_unfinished(self._name, self._beside, self._directory)
 
 
 def _file_mode(there: os.stat_result | None, executable: bool | None) -> int:

@@ -38,10 +38,9 @@ from wink_workspace.filesystem.disk.descriptors import (
     exchange_names,
     rename_to_free,
     telling,
-    temporary_name,
     write_all,
 )
-from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, Unfinished
 from wink_workspace.filesystem.model import WriteMode
 from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
@@ -61,8 +60,6 @@ from .own_git import OwnGit
 __all__ = ["InPlaceTree"]
 
 _log = logging.getLogger(__name__)
-
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _Found = tuple[DiskEntry, TreeEntry]
 
@@ -165,7 +162,7 @@ class InPlaceTree(DiskTree):
             _check_writable(there, mode)
             if permissions is None:
                 permissions = _permissions(there, executable)
-            with _Staged(self, path, directory) as (temporary, file):
+            with Unfinished(self, path, directory) as (temporary, file):
                 if mode == "append" and there is not None:
                     self._copy(path.name, directory, file)
                 for piece in content:
@@ -238,7 +235,7 @@ class InPlaceTree(DiskTree):
         ):
             moved = self._checked_below(source)
             replaced, before = self._checked(destination)
-            aside = self._begin_file(destination.parent) if replaced is not None else ""
+            aside = self.begin_unfinished(destination) if replaced is not None else ""
             goes = [Effect(at.path, found, None, _mode_of(at)) for at, found in moved]
             comes = [
                 Effect(effect.path.moved(source, destination), None, effect.before)
@@ -325,14 +322,21 @@ class InPlaceTree(DiskTree):
         self.before_change()
         return _Beginning(path, changing)
 
-    def _begin_file(self, directory: WorkspacePath) -> str:
-        """A name for an unfinished file, of which all are told that have to be."""
-        name = temporary_name()
-        self.leftovers[directory / name] = None
-        self._effects.begin_file(directory / name)
-        if self.tracker is not None:
-            self.tracker.expect(name)
+    def begin_unfinished(self, beside: WorkspacePath) -> str:
+        """As ``DiskTree.begin_unfinished``, noted so that it is removed also after a crash."""
+        name = super().begin_unfinished(beside)
+        self.leftovers[beside.parent / name] = None
+        self._effects.begin_file(beside.parent / name)
         return name
+
+    def drop_unfinished(self, name: str, beside: WorkspacePath, directory: int) -> None:
+        """As ``DiskTree.drop_unfinished``, or later if it cannot be removed now."""
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=directory)
+        except OSError:
+            return  # it is tried again
+        self.leftovers.pop(beside.parent / name, None)
 
     def _making(self, path: WorkspacePath, after: TreeEntry) -> Effect:
         _, before = self._checked(path)
@@ -342,7 +346,7 @@ class InPlaceTree(DiskTree):
 
     def _removing(self, entry: DiskEntry, content: TreeEntry) -> Effect:
         is_directory = entry.kind is FileKind.DIRECTORY
-        aside = "" if is_directory else self._begin_file(entry.path.parent)
+        aside = "" if is_directory else self.begin_unfinished(entry.path)
         return Effect(entry.path, content, None, _mode_of(entry), aside)
 
     def _put(self, effect: Effect, directory: int) -> None:
@@ -423,19 +427,6 @@ class InPlaceTree(DiskTree):
 
     # Used by the blocks below
 
-    def begin_staging(self, path: WorkspacePath) -> str:
-        """The name of a new file beside *path*."""
-        return self._begin_file(path.parent)
-
-    def discard_staged(self, path: WorkspacePath, directory: int) -> None:
-        """Remove a file that is not to be finished, now or later."""
-        try:
-            with suppress(FileNotFoundError):
-                os.unlink(path.name, dir_fd=directory)
-        except OSError:
-            return  # it is tried again
-        self.leftovers.pop(path, None)
-
     def plan(self, effects: Sequence[Effect]) -> None:
         """Note what is about to be done."""
         self._effects.plan(effects)
@@ -478,30 +469,6 @@ class _Beginning(AbstractContextManager[None]):
     ) -> None:
         self._changing.__exit__(kind, error, trace)
         self._telling.__exit__(kind, error, trace)
-
-
-class _Staged(AbstractContextManager[tuple[str, int]]):
-    """A new file beside a path, closed in the end and removed if the block raises."""
-
-    def __init__(self, tree: InPlaceTree, path: WorkspacePath, directory: int) -> None:
-        self._tree = tree
-        self._beside = path
-        self._directory = directory
-        self._name = tree.begin_staging(path)
-        self._file = os.open(self._name, _NEW, 0o600, dir_fd=directory)
-
-    def __enter__(self) -> tuple[str, int]:
-        return self._name, self._file
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self._file)
-        if error is not None:
-            self._tree.discard_staged(self._beside.parent / self._name, self._directory)
 
 
 class _Doing(AbstractContextManager[None]):
