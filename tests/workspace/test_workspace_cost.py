@@ -212,7 +212,7 @@ def test_import_that_cannot_be_written_leaves_no_workspace(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patched, pytest.raises(WinkError, match="No space left.*Make room"):
+    with monkeypatch.context() as patched, pytest.raises(WinkError, match="Make room"):
         patched.setattr(os, "write", full)
         workspace_of(tmp_path, 3)
     assert list(storage(tmp_path).all()) == []
