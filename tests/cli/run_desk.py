@@ -49,8 +49,11 @@ class Desk:
 
     def serve(self, *steps: Step) -> ModelServer:
         """Another server for the commands that follow."""
+        return self.serve_by(ModelServer(*steps))
+
+    def serve_by(self, server: ModelServer) -> ModelServer:
         self.close()
-        self.server = ModelServer(*steps).__enter__()
+        self.server = server.__enter__()
         for name, value in self.server.variables.items():
             self._monkeypatch.setenv(name, value)
         return self.server
