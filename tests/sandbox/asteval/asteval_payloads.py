@@ -131,8 +131,20 @@ PUBLIC = [
 ]  # fmt: skip
 
 _RAW = """
-    import ctypes
+    import ctypes, platform
     libc = ctypes.CDLL(None, use_errno=True)
+
+    def refused(result):
+        assert (result, ctypes.get_errno()) == (-1, 1), "by the filter, not as it makes no sense"
+
+    def call(x86_64, aarch64, *arguments):
+        numbers = {"x86_64": x86_64, "aarch64": aarch64}
+        plain = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+        refused(libc.syscall(ctypes.c_long(numbers[platform.machine()]), *plain))
+
+    buffer = ctypes.create_string_buffer(256)
+    page = ctypes.create_string_buffer(8192)
+    place = ctypes.c_void_p(ctypes.addressof(page) + 4095 & ~4095)
     """
 
 
@@ -267,34 +279,106 @@ OWN = [
         print(__import__("os").popen("cat " + secret).read())
         """),
     _raw("C's open", "read", """
-        buffer = ctypes.create_string_buffer(99)
         libc.read(libc.open(secret.encode(), 0), buffer, 99)
         print(buffer.value)
         """),
     _raw("a raw openat", "read", """
-        buffer = ctypes.create_string_buffer(99)
-        number = {"x86_64": 257}.get(__import__("platform").machine(), 56)
+        number = {"x86_64": 257}.get(platform.machine(), 56)
         libc.read(libc.syscall(number, -100, secret.encode(), 0, 0), buffer, 99)
         print(buffer.value)
         """),
+    _raw("an open of 32-bit pointers", "", """
+        if platform.machine() == "x86_64":
+            libc.read(libc.syscall(0x40000002, secret.encode(), 0), buffer, 99)
+            print(buffer.value)
+        """),
     _raw("C's system", "write", "libc.system(b'touch ' + target.encode())"),
-    _raw("C's socket", "", "assert libc.socket(2, 1, 0) < 0"),
-    _raw("tracing the parent", "", "assert libc.ptrace(0x4206, parent, 0, 0) < 0"),
+    _raw("C's socket", "", "refused(libc.socket(2, 1, 0))"),
+    _raw("a program by a descriptor", "", "call(322, 281, -100, b'/bin/true', 0, 0, 0)"),
+    _raw("processes by other calls", "", """
+        call(56, 220, 17, 0, 0, 0, 0)
+        call(435, 435, buffer, 88)
+        """),
+    _raw("tracing the parent", "", "refused(libc.ptrace(0x4206, parent, 0, 0))"),
     _raw("reading the parent's memory", "", """
-        buffer = ctypes.create_string_buffer(8)
         vector = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8)
-        assert libc.process_vm_readv(parent, vector, 1, vector, 1, 0) < 0
+        refused(libc.process_vm_readv(parent, vector, 1, vector, 1, 0))
+        refused(libc.process_vm_writev(parent, vector, 1, vector, 1, 0))
         """),
-    _raw("the parent's descriptors", "", "assert libc.syscall(434, parent, 0) < 0"),
-    _raw("a file in memory that is run", "", "assert libc.memfd_create(b'x', 0) < 0"),
-    _raw("a new namespace", "", "assert libc.unshare(0x10000000) < 0"),
-    _raw("an I/O ring", "", """
-        assert libc.syscall(425, 8, ctypes.create_string_buffer(120)) < 0
+    _raw("the parent's descriptors", "", """
+        call(434, 434, parent, 0)
+        call(438, 438, 0, 0, 0)
         """),
-    _raw("a second filter over the first", "", "assert libc.prctl(22, 2, 0) < 0"),
+    _raw("the parent's locks", "", """
+        call(274, 100, parent, buffer, buffer)
+        call(273, 99, buffer, 24)
+        """),
+    _raw("the parent's limits and its turn", "", """
+        refused(libc.prlimit(parent, 7, None, buffer))
+        refused(libc.setpriority(0, parent, 19))
+        refused(libc.sched_setaffinity(parent, 8, buffer))
+        """),
+    _raw("signals by other calls", "", """
+        call(234, 131, parent, parent, 9)
+        call(200, 130, parent, 9)
+        call(129, 138, parent, 9, buffer)
+        call(424, 424, 0, 9, 0, 0)
+        """),
+    _raw("signals to the parent from the channel", "", """
+        for descriptor in range(64):
+            refused(libc.fcntl(descriptor, 8, parent))
+            refused(libc.ioctl(descriptor, 0x8901, ctypes.byref(ctypes.c_int(parent))))
+        """),
+    _raw("a channel that is half closed", "", """
+        for descriptor in range(64):
+            refused(libc.shutdown(descriptor, 0))
+        """),
+    _raw("descriptors through the channel", "", """
+        for descriptor in range(64):
+            refused(libc.sendmsg(descriptor, buffer, 0))
+            refused(libc.recvmsg(descriptor, buffer, 0))
+            refused(libc.dup2(descriptor, 9))
+        """),
+    _raw("a life after its parent's", "", "refused(libc.prctl(1, 0, 0, 0, 0))"),
+    _raw("a door for those who trace", "", """
+        refused(libc.prctl(4, 1, 0, 0, 0))
+        refused(libc.prctl(0x59616D61, -1, 0, 0, 0))
+        """),
+    _raw("another personality", "", "refused(libc.personality(0x0400000))"),
+    _raw("page faults of its own", "", "call(323, 282, 1)"),
+    _raw("a file in memory that is run", "", "refused(libc.memfd_create(b'x', 0))"),
+    _raw("a new namespace", "", """
+        refused(libc.unshare(0x10000000))
+        refused(libc.setns(0, 0))
+        """),
+    _raw("an I/O ring", "", "call(425, 425, 8, buffer)"),
+    _raw("programs for the kernel", "", """
+        call(321, 280, 5, buffer, 48)
+        call(298, 241, buffer, 0, -1, -1, 0)
+        """),
+    _raw("a second filter over the first", "", """
+        refused(libc.prctl(22, 2, 0))
+        call(317, 277, 1, 8, buffer)
+        """),
+    _raw("keys that stay", "", """
+        call(248, 217, b"user", b"left", b"x", 1, -3)
+        call(250, 219, 0, -3, 0)
+        """),
+    _raw("queues and memory that stay", "", """
+        refused(libc.shmget(7, ctypes.c_size_t(4096), 0o1666))
+        refused(libc.semget(7, 1, 0o1666))
+        refused(libc.msgget(7, 0o1666))
+        refused(libc.mq_open(b"/left", 0o102, 0o666, None))
+        """),
+    _raw("clocks that ring", "", """
+        refused(libc.timerfd_create(1, 0))
+        refused(libc.eventfd(0, 0))
+        refused(libc.setitimer(0, buffer, None))
+        """),
     _raw("code in data", "", """
-        page = ctypes.create_string_buffer(8192)
-        assert libc.mprotect(ctypes.c_void_p(ctypes.addressof(page) & ~4095), 4096, 7) < 0
+        refused(libc.mprotect(place, 4096, 7))
+        refused(libc.mprotect(place, 4096, ctypes.c_long(0x100000004)))
+        call(329, 288, place, 4096, 7, -1)
         """),
     _raw("a null pointer", "", "ctypes.string_at(0)"),
     _raw("an abort", "", "libc.abort()"),

@@ -111,6 +111,7 @@ def test_an_attempt_has_no_effect_and_the_next_evaluation_works(
         sandbox, code, files, interpreter=interpreter, parent=server, **host.names
     )
     assert host.effects(everything_told(evaluation)) == set()
+    assert evaluation.error is None or evaluation.error.type != "AssertionError", evaluation.error
     assert server_pid(sandbox) == server, "the server lives"
     assert len(children_of(server)) == 1, "only the one that waits for the next order"
     assert files.read_text("a.txt").text == "inside"

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 from asteval_support import children_of, evaluate, opened, server_pid
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wink_workspace.errors import SandboxBrokenError
 from wink_workspace.filesystem import MemoryFilesystem
-from wink_workspace.sandbox.asteval import AstevalSandbox, Evaluation, Outcome
+from wink_workspace.sandbox.asteval import AstevalSandbox, Evaluation, Outcome, host
 from wink_workspace.sandbox.asteval.frames import Frame, FrameError, encode_frame, frame_sizes
 
 TALK = """
@@ -67,6 +69,11 @@ BROKEN = {
     "another ready": frame({"kind": "ready", "layers": []}),
     "a wall of its own": frame({"kind": "probed", "probes": []}),
     "not a number": frame(b'{"kind": "done", "outcome": "value", "value": NaN}'),
+    "a number beyond all": frame(
+        b'{"kind": "done", "outcome": "value", "globals": {}, "value":'
+        b' {"repr": "1", "n_missing": 0, "json": [1e999]}}'
+    ),
+    "another kind at last": frame(b'{"kind": "stdout", "kind": "exec"}'),
     "deep JSON": frame(b'{"kind": "done", "x": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"),
     "a giant integer": frame(b'{"kind": "done", "x": ' + b"9" * 100_000 + b"}"),
     "a read without path": frame({"kind": "read"}),
@@ -122,6 +129,11 @@ ENDS = {
         f"while True: os.write(descriptor, {frame({'kind': 'stderr'}, b'x' * 60_000)!r})",
         "output",
     ),
+    "a frame that comes in drops": (
+        struct.pack(">II", 4_000_000, 0),
+        "import time\nwhile True: os.write(descriptor, b' ') and time.sleep(0.001)",
+        "deadline",
+    ),
     "a crash": (b"", "import ctypes\nctypes.string_at(0)", "killed"),
     "too little memory, it says": (done(outcome="memory"), "while True: pass", "memory"),
 }  # fmt: skip
@@ -156,6 +168,18 @@ def test_a_forged_answer_is_an_answer_and_what_follows_it_is_not_heard(
     assert evaluation.stdout == ""
 
 
+def test_a_write_that_follows_the_answer_is_none(sandbox: AstevalSandbox) -> None:
+    files = MemoryFilesystem()
+    answer = done(outcome="value", globals={})
+    late = frame({"kind": "write", "path": "a", "mode": "overwrite"}, b"late")
+    code = (
+        f"{TALK}os.write(descriptor, {answer + late!r})\nwhile True: os.write(descriptor, {late!r})"
+    )
+    evaluation = evaluate(sandbox, code, files, interpreter="python", writes=("a",))
+    assert (evaluation.outcome, evaluation.writes) == (Outcome.VALUE, ())
+    assert not files.list()
+
+
 def test_a_forged_write_is_measured_by_what_was_declared(sandbox: AstevalSandbox) -> None:
     files = MemoryFilesystem()
     write = frame({"kind": "write", "path": "../../etc/cron.d/x", "mode": "overwrite"}, b"boom")
@@ -163,6 +187,29 @@ def test_a_forged_write_is_measured_by_what_was_declared(sandbox: AstevalSandbox
     evaluation = evaluate(sandbox, code, files, interpreter="python", writes=("a",))
     assert "leads outside the workspace" in evaluation.stdout
     assert not files.list()
+
+
+TEXT = st.text(st.characters(exclude_categories=()))
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
+)
+TOLD_VALUES = st.fixed_dictionaries(
+    {"repr": TEXT | ANYTHING, "n_missing": st.integers(0, 9) | ANYTHING},
+    optional={"json": ANYTHING},
+)
+
+
+@given(told=TOLD_VALUES)
+def test_a_value_is_refused_or_can_be_stored_whatever_it_holds(told: object) -> None:
+    header = json.dumps({"kind": "done", "value": told, "globals": {"x": told}}).encode()
+    try:
+        fields = Frame.parse(header, b"").fields
+        value, names = host._value(fields["value"]), host._names(fields["globals"])
+    except (FrameError, SandboxBrokenError):
+        return
+    assert names == {"x": value}
+    json.dumps([value.text, value.json], ensure_ascii=False, allow_nan=False).encode()
 
 
 @pytest.mark.parametrize("fields", [{}, {"a": [1, "é", None]}])

@@ -1,8 +1,8 @@
 """The pipe between host and child: frames of a small JSON header and a body of bytes.
 
 Rule 1: sizes come first and are checked before anything is read or kept.
-Rule 2: a header is a JSON object, without NaN; whatever else comes is ``FrameError``. The host
-ends a child that sends such a thing, since its own code never does.
+Rule 2: a header is a JSON object, without NaN and infinities; whatever else comes is
+``FrameError``. The host ends a child that sends such a thing, since its own code never does.
 Rule 3: what names a frame's meaning is ``kind``; who reads it checks every field that it uses.
 
 A frame is two big-endian 32-bit lengths, then the header, then the body.
@@ -11,6 +11,7 @@ A frame is two big-endian 32-bit lengths, then the header, then the body.
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ class Frame:
             FrameError: If *header* is not a JSON object with a text as ``kind``.
         """
         try:
-            fields: object = json.loads(header, parse_constant=_no_constant)
+            fields: object = json.loads(header, parse_constant=_no_constant, parse_float=_finite)
         except (ValueError, RecursionError) as error:
             raise FrameError(f"its header is no JSON ({error})") from error
         if not isinstance(fields, dict):
@@ -52,6 +53,11 @@ class Frame:
         if not isinstance(kind, str):
             raise FrameError("its header names no kind")
         return cls(kind, known, body)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_constant(text)  # 1e999 is written as JSON
 
 
 def _no_constant(name: str) -> float:
