@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from workspace_rig import assert_same, calls, doing, folder, made, picture, reopened
 
-from wink_workspace.errors import ConflictError, EntryMissingError
+from wink_workspace.errors import ConflictError, EntryMissingError, FileMissingError
 from wink_workspace.ledger import EntryKind
 from wink_workspace.sections import Plan
 from wink_workspace.session import ToolInvoked, WorkspaceRestored
@@ -127,6 +127,13 @@ def test_partial_restore_touches_those_paths_alone(tmp_path: Path) -> None:
         assert (root / "a.txt").stat() == untouched
         assert (root / "a.txt").read_bytes() == b"two\n"
         assert workspace.session[Plan].latest().objective == "Ship"
+
+
+def test_restore_of_a_path_that_never_was_is_refused_and_no_entry(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
+        with pytest.raises(FileMissingError, match=r"typo\.txt is neither in the workspace nor in"):
+            workspace.restore(1, paths=["a.txt", "typo.txt"])
+        assert workspace.head.number == 1
 
 
 def test_restore_of_everything_takes_the_plan_along_and_can_be_restored_itself(

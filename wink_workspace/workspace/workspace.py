@@ -23,6 +23,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import (
     ConflictError,
     EntryMissingError,
+    FileMissingError,
     FilesystemError,
     LedgerError,
     RollbackError,
@@ -42,6 +43,7 @@ from wink_workspace.ledger import (
     SessionStore,
     Steps,
     diff,
+    entry_at,
     no_kill_points,
     no_steps,
     with_paths_from,
@@ -359,14 +361,21 @@ class Workspace(ReadableHistory):
 
         Raises:
             EntryMissingError: If there is no such entry.
+            FileMissingError: If one of *paths* is neither there nor in that entry.
         """
         with self._turn():
             entry = self._writer.find(which)
             head = self.head
             root, session = entry.files, entry.session
             if paths is not None:
+                store = self._ledger.store
                 wanted = [parse_path(path) for path in paths]
-                root = with_paths_from(self._ledger.store, head.files, entry.files, wanted)
+                for path in wanted:
+                    if not any(entry_at(store, files, path) for files in (root, head.files)):
+                        raise FileMissingError(
+                            f"{path} is neither in the workspace nor in entry {entry.number}"
+                        )
+                root = with_paths_from(store, head.files, entry.files, wanted)
                 session = head.session
             reason = f"restore of entry {entry.number}"
             return self._move(EntryKind.RESTORE, reason, root, session, target=None)
