@@ -28,6 +28,12 @@ __all__ = ["Span", "export_spans", "open_span", "span"]
 
 _SCOPE: Final = "wink_workspace"
 
+_OTLP_EXPORTERS: Final = {
+    "": "otlp_proto_grpc",  # what the SDK for Python takes when nothing is said
+    "grpc": "otlp_proto_grpc",
+    "http/protobuf": "otlp_proto_http",
+}
+
 AttributeValue = str | bool | int | float | list[str]
 
 
@@ -117,7 +123,7 @@ def export_spans(variables: Mapping[str, str]) -> Callable[[], None]:
     other settings (``OTEL_SERVICE_NAME``, ``OTEL_EXPORTER_OTLP_…``) are read by the SDK.
 
     Raises:
-        UsageError: If the SDK or the exporter is not installed.
+        UsageError: If the SDK or the exporter is not installed, or speaks no such protocol.
     """
     wanted = [name.strip() for name in variables.get("OTEL_TRACES_EXPORTER", "").split(",")]
     names = [name for name in wanted if name and name != "none"]
@@ -134,17 +140,18 @@ def export_spans(variables: Mapping[str, str]) -> Callable[[], None]:
         ) from error
     provider = TracerProvider()
     for name in names:
-        provider.add_span_processor(BatchSpanProcessor(_exporter(name)))
+        provider.add_span_processor(BatchSpanProcessor(_exporter(name, variables)))
     trace.set_tracer_provider(provider)
     return provider.shutdown
 
 
-def _exporter(name: str) -> SpanExporter:
+def _exporter(name: str, variables: Mapping[str, str]) -> SpanExporter:
     if name == "console":
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
         return ConsoleSpanExporter(out=sys.stderr)  # results have the other stream to themselves
-    found = list(entry_points(group="opentelemetry_traces_exporter", name=name))
+    wanted = _otlp_exporter(variables) if name == "otlp" else name
+    found = list(entry_points(group="opentelemetry_traces_exporter", name=wanted))
     if not found:
         raise UsageError(
             f"there is no exporter {name!r} for OTEL_TRACES_EXPORTER",
@@ -152,3 +159,17 @@ def _exporter(name: str) -> SpanExporter:
         )
     make: Callable[[], SpanExporter] = found[0].load()
     return make()
+
+
+def _otlp_exporter(variables: Mapping[str, str]) -> str:
+    """The exporter for the protocol that the variables name."""
+    protocol = (
+        variables.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+        or variables.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
+    ).strip()
+    if protocol not in _OTLP_EXPORTERS:
+        raise UsageError(
+            f"there is no exporter for the OTLP protocol {protocol!r}",
+            hint="Set OTEL_EXPORTER_OTLP_PROTOCOL to grpc or http/protobuf.",
+        )
+    return _OTLP_EXPORTERS[protocol]
