@@ -342,3 +342,22 @@ def test_a_ledger_that_is_opened_again_knows_how_much_room_is_used(tmp_path) -> 
         ledger.store.write_blob(random.Random(4).randbytes(20_000))
         assert ledger.is_due(Retention(budget_bytes=100_000))
         assert writer.head.files != EMPTY_TREE_ID
+
+
+def test_maintenance_is_due_also_when_several_processes_left_many_objects_loose(
+    ledger, tmp_path
+) -> None:
+    def added(place: Ledger) -> bool:
+        for n in range(3_000):
+            place.store.write_blob(b"%d of %d" % (n, id(place)))
+        return place.is_due(Retention())
+
+    with ledger.write():
+        assert not added(ledger)
+    ledger.close()
+    with reopened(tmp_path) as again, again.write():
+        assert added(again)
+        again.maintain(Retention())
+        assert not again.is_due(Retention())
+    with reopened(tmp_path) as once_more:
+        assert not once_more.is_due(Retention())

@@ -13,6 +13,7 @@ Plain git and ``git fsck`` take no offence at those, and the next collection del
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from wink_workspace.errors import LedgerDamagedError
@@ -23,7 +24,16 @@ from .kill_points import KillPoint, KillPoints, no_kill_points
 from .objects import ObjectStore
 from .packs import Pack
 
-__all__ = ["Steps", "collect", "disk_bytes", "no_steps", "objects_of", "room_by_object"]
+__all__ = [
+    "Room",
+    "Steps",
+    "collect",
+    "disk_bytes",
+    "no_steps",
+    "objects_of",
+    "room_by_object",
+    "room_taken",
+]
 
 Steps: TypeAlias = Callable[[str, int, int], None]
 """Told again and again what is being done, how much of it is, and of how much."""
@@ -115,9 +125,26 @@ def room_by_object(store: ObjectStore) -> dict[str, int]:
     return room
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What all objects together take on the disk, and how many of them wait to be packed."""
+
+    disk_bytes: int
+    n_unpacked: int
+
+
+def room_taken(store: ObjectStore) -> Room:
+    """See ``Room``; costs the number of loose objects."""
+    taken_bytes, n_unpacked = store.packs.disk_bytes(), 0
+    for found in store.loose.listed():
+        taken_bytes += found.disk_bytes
+        n_unpacked += store.is_small(found)
+    return Room(taken_bytes, n_unpacked)
+
+
 def disk_bytes(store: ObjectStore) -> int:
     """What all objects together take on the disk."""
-    return store.packs.disk_bytes() + sum(found.disk_bytes for found in store.loose.listed())
+    return room_taken(store).disk_bytes
 
 
 def _kept(store: ObjectStore, tell: Callable[[int], None]) -> set[str]:

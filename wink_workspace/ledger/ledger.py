@@ -21,7 +21,7 @@ from typing import Final
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import EntryMissingError, LedgerError, UsageError
 
-from .collection import Steps, disk_bytes, no_steps
+from .collection import Steps, disk_bytes, no_steps, room_taken
 from .discards import DISCARDED_REFS, Discarded, discarded_at
 from .disk import ledger_failures
 from .history import MAIN_LINE, Line, LogEntry
@@ -76,6 +76,7 @@ class Ledger:
         self._shared: SharedLock | None = None
         self._writers: list[LineWriter] = []
         self._room_bytes: int | None = None
+        self._n_unpacked = 0
         self._maintained_at = (0, 0)
 
     @classmethod
@@ -220,15 +221,20 @@ class Ledger:
     def is_due(self, retention: Retention) -> bool:
         """Whether ``maintain`` has something to do; cheap.
 
-        It is, when the budget is used up, and when thousands of objects were added one by one.
+        It is, when the budget is used up, and when thousands of objects were added one by one, by
+        whichever process: what they cost the first call of the next would grow without end.
         """
-        n_objects = self.store.n_written - self._maintained_at[0]
-        return n_objects > _DUE_AFTER_OBJECTS or self.is_over_budget(retention)
+        is_over_budget = self.is_over_budget(retention)
+        n_objects = self._n_unpacked + self.store.n_written - self._maintained_at[0]
+        return n_objects > _DUE_AFTER_OBJECTS or is_over_budget
 
     def is_over_budget(self, retention: Retention) -> bool:
         """Whether old history has to go; cheap, for asking after every call."""
         if self._room_bytes is None:
-            self._room_bytes = self.disk_bytes() - self.store.written_bytes
+            with ledger_failures("the room that the ledger takes cannot be told"):
+                room = room_taken(self.store)
+            self._room_bytes = room.disk_bytes - self.store.written_bytes
+            self._n_unpacked = max(0, room.n_unpacked - self.store.n_written)
         n_bytes = self.store.written_bytes - self._maintained_at[1]
         return (
             self._room_bytes + n_bytes > retention.budget_bytes
@@ -260,7 +266,7 @@ class Ledger:
                     )
         finally:
             self.store.forget()
-        self._room_bytes = done.disk_bytes
+        self._room_bytes, self._n_unpacked = done.disk_bytes, 0
         self._maintained_at = (self.store.n_written, self.store.written_bytes)
         return done
 

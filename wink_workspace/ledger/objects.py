@@ -222,9 +222,13 @@ class ObjectStore:
         self._n_cached_entries = 0
         self.repository.reopen()
 
+    def is_small(self, found: LooseObject) -> bool:
+        """Whether its size alone tells that it does not stay loose."""
+        return found.disk_bytes < _SMALL_BYTES
+
     def stays_loose(self, found: LooseObject) -> bool:
         """Whether a loose object is one that rule 3 keeps loose."""
-        if found.disk_bytes < _SMALL_BYTES:
+        if self.is_small(found):
             return False
         kind, size_bytes = self.loose.header(found.id)
         if kind != "blob":

@@ -75,20 +75,21 @@ def maintain(
     Raises:
         LedgerError: If something cannot be read, written or deleted.
     """
-    before, taken_bytes = _candidates(store), disk_bytes(store)
+    before = candidates = _candidates(store)
+    taken_bytes = disk_bytes(store)
     oldest = now - timedelta(days=retention.max_age_days)
     limit_bytes, room_bytes = math.inf, 0
     # More than once, as what is left may take more room than it did: a delta whose base is
     # gone is none.
     for _ in range(_ATTEMPTS):
-        kept = _kept(store, oldest, limit_bytes)
+        kept = _kept(store, candidates, oldest, limit_bytes)
         _forget_all_but(store, kept, kill_points)
         collect(store, len(kept), steps=steps, kill_points=kill_points)
-        room_bytes = disk_bytes(store)
+        candidates, room_bytes = _candidates(store), disk_bytes(store)
         if room_bytes <= retention.budget_bytes:
             break
         limit_bytes = min(limit_bytes, retention.budget_bytes) * _LOW_WATER
-    gone = before.keys() - _candidates(store).keys()
+    gone = before.keys() - candidates.keys()
     return Maintenance(
         ran=True,
         n_entries_forgotten=sum(not before[name].is_discarded for name in gone),
@@ -137,14 +138,16 @@ def _candidates(store: ObjectStore) -> dict[str, _Candidate]:
     return found
 
 
-def _kept(store: ObjectStore, oldest: datetime, limit_bytes: float) -> dict[str, _Candidate]:
+def _kept(
+    store: ObjectStore, candidates: dict[str, _Candidate], oldest: datetime, limit_bytes: float
+) -> dict[str, _Candidate]:
     """What stays: the heads, then the newest of the rest as long as there is room for it."""
     room = room_by_object(store) if limit_bytes < math.inf else {}
     seen: set[str] = set()
     used = 0
     kept: dict[str, _Candidate] = {}
     newest_first = sorted(
-        _candidates(store).items(),
+        candidates.items(),
         key=lambda item: (item[1].is_head, item[1].at, item[1].number),
         reverse=True,
     )
