@@ -48,7 +48,7 @@ def test_run_writes_a_patch_that_git_applies_to_the_source(
         main(["run", "--script", str(played), "--source", str(folder), "--patch", str(patch)]) == 0
     )
     out = capsys.readouterr().out
-    assert "3 calls, 1 undone; 1 paths changed" in out
+    assert "3 calls, 1 undone; 1 path changed" in out
     assert "Mended." in out
     assert (folder / "a.py").read_text() == "print('helo')\n", "the source is only read"
     subprocess.run(["git", "apply", str(patch)], cwd=folder, env=GIT, check=True)

@@ -56,10 +56,10 @@ def test_a_package_is_searched_edited_checked_mended_and_applied_through_all_mis
     )  # fmt: skip
     assert len(server.requests) == 9
     assert desk.mended.read_text() == desk.right.replace("(Exception)", "(ValueError)")
-    assert "10 calls, 3 undone; 1 paths changed" in out
+    assert "10 calls, 3 undone; 1 path changed" in out
     assert "+class ParseError(ValueError):" in out
     assert "The line numbers count from 1 now." in out
-    for said in ("A plan first.", "· 1. Find", "mend_it", "attempt 2", "+class", "1 paths applied"):
+    for said in ("A plan first.", "· 1. Find", "mend_it", "attempt 2", "+class", "1 path applied"):
         assert said in desk.err, said
     assert "tokens: 60 in, 30 out" in desk.err
 
@@ -299,7 +299,7 @@ def test_in_place_the_directory_itself_is_changed(desk: Desk) -> None:
     desk.serve(*SHORT, DONE)
     out = desk.run("--in-place")
     assert desk.mended.read_text() == desk.right
-    assert "1 paths changed" in out
+    assert "1 path changed" in out
     assert "0 paths changed" in desk.run("--in-place"), "what an earlier run did is not this one's"
 
 

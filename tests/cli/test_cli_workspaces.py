@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_a_story_from_new_to_apply_changes_the_source_and_never_its_git(shell: S
     git_before = contents(shell.source / ".git")
 
     workspace = shell.new()
-    assert "3 calls, 1 undone; 1 paths changed" in shell.play(workspace, *MENDING)
+    assert "3 calls, 1 undone; 1 path changed" in shell.play(workspace, *MENDING)
     numbered = [(entry["kind"], entry["outcome"]) for entry in shell.entries(workspace)]
     assert numbered == [
         ("call", "committed"),
@@ -111,7 +112,7 @@ def test_a_story_from_new_to_apply_changes_the_source_and_never_its_git(shell: S
     assert shell("diff", workspace) == ""
     assert "redo of entry 4" in shell("redo", workspace)
     assert (shell.source / "a.py").read_text() == "print('helo')\n", "nothing was applied yet"
-    assert "1 paths applied" in shell("apply", workspace)
+    assert "1 path applied" in shell("apply", workspace)
     assert (shell.source / "a.py").read_text() == "print('hello')\n"
     assert contents(shell.source / ".git") == git_before
 
@@ -328,7 +329,7 @@ def test_recover_says_that_an_apply_was_cut_short_until_another_finishes_it(
         with pytest.raises(ZeroDivisionError):
             main(["apply", workspace])
     assert "apply again to finish it" in shell("recover", workspace)
-    assert "1 paths applied" in shell("apply", workspace)
+    assert "1 path applied" in shell("apply", workspace)
     assert "nothing was left behind" in shell("recover", workspace)
 
 
@@ -394,6 +395,11 @@ def test_rm_of_a_workspace_whose_history_is_gone_needs_force(shell: Shell) -> No
 def test_new_of_a_directory_that_is_not_there_is_wrong_usage(shell: Shell) -> None:
     assert "none" in shell("new", shell.tmp_path / "none", fails=2)
     assert shell("list") == ""
+
+
+def test_new_names_what_could_not_be_copied(shell: Shell) -> None:
+    os.mkfifo(shell.source / "pipe")
+    assert "; could not be copied: pipe\n" in shell("new", shell.source)
 
 
 def test_a_run_is_over_one_place(shell: Shell) -> None:

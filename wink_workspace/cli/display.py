@@ -22,6 +22,7 @@ __all__ = [
     "consoles",
     "counting",
     "diff_line",
+    "number_of",
     "print_call",
     "print_diff",
     "print_table",
@@ -85,6 +86,11 @@ def counting(environment: Environment, what: str) -> Generator[Callable[[int, in
 def printable(text: str) -> str:
     """*text* without what would steer a terminal; lines and tabs stay."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+
+
+def number_of(n: int, noun: str) -> str:
+    """*n* things, in words: ``1 path``, ``2 paths``."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from wink_workspace.environment import Environment
 
-from .display import consoles, printable
+from .display import consoles, number_of, printable
 
 if TYPE_CHECKING:
     from wink_workspace.workspace import Workspace
@@ -54,10 +54,10 @@ def hand_over(
         return
     if branch is None:
         applied = place.apply()
-        done = f"{len(applied.paths)} paths applied to {place.info.source}"
+        where = f"applied to {place.info.source}"
     else:
         applied = place.apply("branch", branch=branch)
-        done = f"{len(applied.paths)} paths on branch {branch}, commit {applied.commit[:12]}"
-    err.print(printable(done), markup=False)
+        where = f"on branch {branch}, commit {applied.commit[:12]}"
+    err.print(printable(f"{number_of(len(applied.paths), 'path')} {where}"), markup=False)
     if applied.left_out:
         err.print(f"left out: {printable(', '.join(applied.left_out))}", markup=False)

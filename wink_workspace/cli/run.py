@@ -16,7 +16,7 @@ from wink_workspace.clock import Budget, BudgetTracker, Deadline, TokenUsage
 from wink_workspace.environment import Environment
 from wink_workspace.errors import PromptEvaluationError, UsageError
 
-from .display import consoles, print_diff, printable, waiting
+from .display import consoles, number_of, print_diff, printable, waiting
 from .places import JsonOption, line_of, open_workspace, storage_of, workspace_in
 
 if TYPE_CHECKING:
@@ -452,7 +452,8 @@ def _print_report(out: Console, report: RunReport, patch: Path | None) -> None:
         print_diff(out, report.patch)
     n_failed = sum(not call.success for call in report.calls)
     out.print(
-        f"{len(report.calls)} calls, {n_failed} undone; {len(report.changed_paths)} paths changed"
+        f"{number_of(len(report.calls), 'call')}, {n_failed} undone; "
+        f"{number_of(len(report.changed_paths), 'path')} changed"
         + ("" if patch is None else f"; patch written to {patch}"),
         markup=False,
     )

@@ -13,7 +13,7 @@ import typer
 from wink_workspace.environment import Environment
 from wink_workspace.errors import LedgerBusyError, UsageError
 
-from .display import consoles, counting, print_table, printable
+from .display import consoles, counting, number_of, print_table, printable
 from .places import (
     JsonOption,
     WorkspaceArgument,
@@ -26,6 +26,8 @@ from .places import (
 )
 
 __all__ = ["apply", "fork", "gc", "list_all", "new", "recover", "rm"]
+
+_MOST_NAMES = 5
 
 
 def new(
@@ -56,11 +58,12 @@ def new(
         return
     imported = record.data if isinstance(record.data, dict) else {}
     skipped = imported.get("skipped")
-    n_skipped = len(skipped) if isinstance(skipped, list) else 0
+    names = [str(name) for name in skipped] if isinstance(skipped, list) else []
+    left = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
     what = "in" if in_place else "a copy of"
     out.print(
         f"{info.id}: {what} {printable(info.source)}, {imported.get('n_files')} files"
-        + (f"; {n_skipped} could not be {'read' if in_place else 'copied'}" if n_skipped else ""),
+        + (f"; could not be {'read' if in_place else 'copied'}: {printable(left)}" if left else ""),
         markup=False,
     )
 
@@ -130,7 +133,9 @@ def apply(
     if json:
         print_json({"paths": applied.paths, "left_out": applied.left_out, "to": where})
         return
-    out.print(f"{len(applied.paths)} paths applied to {printable(where)}", markup=False)
+    out.print(
+        f"{number_of(len(applied.paths), 'path')} applied to {printable(where)}", markup=False
+    )
     if applied.left_out:
         err.print(f"left out: {printable(', '.join(applied.left_out))}", markup=False)
 
