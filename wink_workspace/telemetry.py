@@ -15,16 +15,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final
 
 from wink_workspace.errors import UsageError
 
 if TYPE_CHECKING:
     from opentelemetry import trace
+    from opentelemetry.context import Context
     from opentelemetry.sdk.trace.export import SpanExporter
 
-__all__ = ["Span", "export_spans", "open_span", "span"]
+__all__ = ["AttributeValue", "Span", "export_spans", "open_span", "span"]
 
 _SCOPE: Final = "wink_workspace"
 
@@ -69,7 +69,11 @@ _SILENT: Final = Span(None)
 
 @contextmanager
 def span(
-    name: str, attributes: Mapping[str, AttributeValue], *, is_remote: bool = False
+    name: str,
+    attributes: Mapping[str, AttributeValue],
+    *,
+    is_remote: bool = False,
+    asked_by: Mapping[str, object] | None = None,
 ) -> Generator[Span]:
     """The work of the block, as a child of the span around it.
 
@@ -77,6 +81,8 @@ def span(
         name: What is done, with few different values.
         attributes: What is known at the start.
         is_remote: Whether another party does the work, such as a provider.
+        asked_by: What another party sent along that asked for the work. Its ``traceparent``, if
+            there is one, names the parent; which keys are looked at, ``OTEL_PROPAGATORS`` says.
     """
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
@@ -84,9 +90,11 @@ def span(
         return
     from opentelemetry.trace import SpanKind, get_tracer
 
-    kind = SpanKind.CLIENT if is_remote else SpanKind.INTERNAL
+    here = SpanKind.INTERNAL if asked_by is None else SpanKind.SERVER
+    kind = SpanKind.CLIENT if is_remote else here
     starting = get_tracer(_SCOPE).start_as_current_span(
         name,
+        context=None if asked_by is None else _context_of(asked_by),
         kind=kind,
         attributes=attributes,
         record_exception=False,
@@ -99,6 +107,13 @@ def span(
         except BaseException as error:
             made.fail(type(error).__name__)
             raise
+
+
+def _context_of(carrier: Mapping[str, object]) -> Context:
+    """The context that *carrier* brings; the one around if it brings none that can be read."""
+    from opentelemetry.propagate import extract
+
+    return extract({key: value for key, value in carrier.items() if isinstance(value, str)})
 
 
 def open_span() -> dict[str, str]:
@@ -151,6 +166,8 @@ def _exporter(name: str, variables: Mapping[str, str]) -> SpanExporter:
 
         return ConsoleSpanExporter(out=sys.stderr)  # results have the other stream to themselves
     wanted = _otlp_exporter(variables) if name == "otlp" else name
+    from importlib.metadata import entry_points  # heavy, and most runs export nothing
+
     found = list(entry_points(group="opentelemetry_traces_exporter", name=wanted))
     if not found:
         raise UsageError(

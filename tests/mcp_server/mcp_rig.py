@@ -85,6 +85,7 @@ class Rig:
         mode: str = "legacy",
         progress_interval_s: float = 5.0,
         leave: Callable[[Workspace], None] = Workspace.close,
+        traces_content: bool = False,
     ) -> AsyncIterator[Client]:
         """A client of a server in this process."""
 
@@ -93,7 +94,8 @@ class Rig:
             return self.workspace
 
         offer = Offer(sections, operations=True)
-        hosted = HostedWorkspace(WorkspaceHome(open_workspace, leave), offer)
+        home = WorkspaceHome(open_workspace, leave, traces_content)
+        hosted = HostedWorkspace(home, offer)
 
         class One:
             def of(self, context: object) -> HostedWorkspace:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from span_rig import Spans, attributes, recorded_spans
 from support import Text
 
 from wink_workspace import telemetry
@@ -29,45 +26,10 @@ from wink_workspace.session import Session
 SECRET = "correct horse battery staple"
 
 
-@pytest.fixture(scope="module")
-def exporter() -> InMemorySpanExporter:
-    """Set once: opentelemetry lets a program set its provider a single time."""
-    exporter = InMemorySpanExporter()
-    provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):
-        provider = TracerProvider()
-        trace.set_tracer_provider(provider)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return exporter
-
-
 @pytest.fixture
-def spans(exporter: InMemorySpanExporter) -> Iterator[Spans]:
-    exporter.clear()
-    yield Spans(exporter)
-    exporter.clear()
-
-
-@dataclass
-class Spans:
-    """What was exported so far."""
-
-    exporter: InMemorySpanExporter
-
-    @property
-    def all(self) -> list[ReadableSpan]:
-        return sorted(self.exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
-
-    def named(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self.all if span.name == name]
-
-    def tree(self) -> list[tuple[str, str]]:
-        names = {span.context.span_id: span.name for span in self.all}
-        return [(span.name, names[span.parent.span_id] if span.parent else "") for span in self.all]
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
+def spans() -> Iterator[Spans]:
+    with recorded_spans() as spans:
+        yield spans
 
 
 def call(name: str, **arguments: object) -> ToolCall:

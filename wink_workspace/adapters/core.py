@@ -274,7 +274,7 @@ class _Evaluation(Generic[OutputT]):
         is_known = self._rendered.tool(call.name) is not None
         with self.traces.tool_call(call, is_known=is_known) as traced:
             outcome = self._executor.execute(self._as_declared(call))
-            traced(outcome)
+            traced.note(outcome)
         return outcome
 
     def _as_declared(self, call: ToolCall) -> ToolCall:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -11,9 +12,11 @@ import typer
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
+from wink_workspace.telemetry import export_spans
 
 from .display import consoles
 from .places import line_of, open_workspace, storage_of, workspace_in
+from .run import CONTENT_VARIABLE
 
 if TYPE_CHECKING:
     from wink_workspace.mcp_server import HttpOptions
@@ -69,39 +72,43 @@ def mcp(
     ] = False,
 ) -> None:
     """Serve the tools of a workspace to an MCP client, over stdio or HTTP."""
-    try:
+    with _missing_library_named():
         from wink_workspace.mcp_server import Offer, serve_http, serve_stdio
         from wink_workspace.mcp_server.hosting import WorkspaceHome
+    environment: Environment = context.obj
+    tell = _teller(environment)
+    coming = _Coming(environment, repo, workspace, in_place=in_place, temporary=temporary)
+    traces_content = environment.variables.get(CONTENT_VARIABLE, "").lower() == "true"
+    home = WorkspaceHome(coming.opener(), coming.leaver(tell), traces_content=traces_content)
+    sections = _sections(sandbox, in_place=coming.is_in_place)
+    offer = Offer(sections, operations=workspace_tools, in_place=coming.is_in_place)
+    with ExitStack() as opened:
+        opened.callback(export_spans(environment.variables))
+        if http is None:
+            serve_stdio(home, offer)
+            return
+        coming.refuse_one_for_many()
+        token = token or environment.variables.get(_TOKEN_VARIABLE) or None
+        options = _http_options(http, token, allow_host or (), allow_origin or ())
+        serve_http(home, offer, options, on_ready=lambda url: tell(f"serving on {url}"))
+
+
+@contextmanager
+def _missing_library_named() -> Generator[None]:
+    """Say how to install what an import in the block does not find."""
+    try:
+        yield
     except ImportError as error:
         raise UsageError(
             f"the MCP server needs a library that is missing: {error.name}",
             hint="Install it: pip install 'wink-workspace[mcp]'.",
         ) from error
-    environment: Environment = context.obj
+
+
+def _teller(environment: Environment) -> Callable[[str], None]:
+    """What prints a line for whoever started the server."""
     _, err = consoles(environment)
-
-    def tell(line: str) -> None:
-        err.print(line, markup=False)
-
-    coming = _Coming(environment, repo, workspace, in_place=in_place, temporary=temporary)
-    home = WorkspaceHome(coming.opener(), coming.leaver(tell))
-    offer = Offer(
-        _sections(sandbox, in_place=coming.is_in_place),
-        operations=workspace_tools,
-        in_place=coming.is_in_place,
-    )
-    if http is None:
-        serve_stdio(home, offer)
-        return
-    if workspace is not None or in_place:
-        raise UsageError("that workspace is for one client", hint="Give --repo alone with --http.")
-    options = _http_options(
-        http,
-        token or environment.variables.get(_TOKEN_VARIABLE) or None,
-        allow_host or (),
-        allow_origin or (),
-    )
-    serve_http(home, offer, options, on_ready=lambda url: tell(f"serving on {url}"))
+    return lambda line: err.print(line, markup=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,13 @@ class _Coming:
             return self.in_place
         which, _ = line_of(self.workspace)
         return storage_of(self.environment).folder(which).info().mode == "in_place"
+
+    def refuse_one_for_many(self) -> None:
+        """Raise ``UsageError`` if there is a single workspace, which many clients cannot share."""
+        if self.workspace is not None or self.in_place:
+            raise UsageError(
+                "that workspace is for one client", hint="Give --repo alone with --http."
+            )
 
     def opener(self) -> Callable[[], Workspace]:
         """What opens a client's workspace; fails now if it is plain that it could not."""

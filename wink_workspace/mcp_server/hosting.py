@@ -17,10 +17,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from wink_workspace import serde
-from wink_workspace.clock import BudgetTracker, Cancellation, Deadline, Heartbeat
+from wink_workspace.clock import SYSTEM_CLOCK, BudgetTracker, Cancellation, Deadline, Heartbeat
 from wink_workspace.errors import PromptEvaluationError, UsageError, WinkError
 from wink_workspace.prompt import Prompt, ToolResult
-from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.runtime import (
+    CallOutcome,
+    CallSpan,
+    RemoteClient,
+    ToolCall,
+    ToolExecutor,
+    call_span,
+)
 from wink_workspace.session import Session
 from wink_workspace.workspace import Workspace
 
@@ -38,10 +45,12 @@ class WorkspaceHome:
     Attributes:
         open: Opens one, to be used by one client.
         leave: Closes it when the client has gone, and decides what becomes of it.
+        traces_content: Whether telemetry gets the arguments and results of calls, too.
     """
 
     open: Callable[[], Workspace]
     leave: Callable[[Workspace], None] = Workspace.close
+    traces_content: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,7 @@ class HostedWorkspace:
         *,
         cancellation: Cancellation,
         on_beat: Callable[[], None] = lambda: None,
+        client: RemoteClient | None = None,
     ) -> Future[Answer]:
         """Have a tool called when its turn has come.
 
@@ -84,16 +94,13 @@ class HostedWorkspace:
             arguments: As the client sent them.
             cancellation: Cancelled when the client no longer waits for the answer.
             on_beat: Called on the workspace's thread at each sign of life.
+            client: Who asks, for telemetry.
         """
-
-        def run(desk: _Desk) -> Answer:
-            operation = self._offer.operations.get(name)
-            if operation is None:
-                return desk.call(name, arguments, cancellation, on_beat)
-            cancellation.check()
-            return _answer(operation.run(desk.workspace, arguments))
-
-        asked = self._submit(lambda: self._answered(run))
+        tool = self._offer.tool(name)
+        given = arguments if tool is None else _without_nulls(tool.params_type, arguments)
+        call = ToolCall(f"mcp-{uuid.uuid4().hex}", name, given)
+        asking = _Asking(call, cancellation, on_beat, client)
+        asked = self._submit(lambda: self._answer(asking))
         self._under_way.add(cancellation)
         asked.add_done_callback(lambda _: self._under_way.discard(cancellation))
         return asked
@@ -127,11 +134,33 @@ class HostedWorkspace:
             raise UsageError("the workspace is closed", hint="Begin a new session.")
         return self._pool.submit(work)
 
-    def _answered(self, run: Callable[[_Desk], Answer]) -> Answer:
-        try:
-            return run(self._opened())
-        except WinkError as error:
-            return Answer(str(error), success=False)
+    def _answer(self, asking: _Asking) -> Answer:
+        """The answer to a call, whose span is open meanwhile."""
+        with call_span(
+            asking.call,
+            is_known=self._offer.tool(asking.call.name) is not None,
+            clock=SYSTEM_CLOCK,
+            with_content=self._home.traces_content,
+            client=asking.client,
+        ) as span:
+            try:
+                return self._answered(asking, span)
+            except WinkError as error:
+                span.fail()
+                return Answer(str(error), success=False)
+
+    def _answered(self, asking: _Asking, span: CallSpan) -> Answer:
+        desk = self._opened()
+        operation = self._offer.operations.get(asking.call.name)
+        if operation is None:
+            outcome = desk.call(asking)
+            span.note(outcome)
+            return replace(_answer(outcome.result), text=outcome.text)
+        asking.cancellation.check()
+        result = operation.run(desk.workspace, asking.call.arguments)
+        if not result.success:
+            span.fail()
+        return _answer(result)
 
     def _opened(self) -> _Desk:
         if self._desk is None:
@@ -144,11 +173,20 @@ class HostedWorkspace:
             desk.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """A call as a client asks for it."""
+
+    call: ToolCall
+    cancellation: Cancellation
+    on_beat: Callable[[], None]
+    client: RemoteClient | None
+
+
 class _Desk:
     """An open workspace with an executor for its calls; all on one thread."""
 
     def __init__(self, home: WorkspaceHome, offer: Offer) -> None:
-        self._offer = offer
         with ExitStack() as opened:
             self.workspace: Final = home.open()
             opened.callback(home.leave, self.workspace)
@@ -165,22 +203,12 @@ class _Desk:
             )
             self.close: Final = opened.pop_all().close
 
-    def call(
-        self,
-        name: str,
-        arguments: Mapping[str, object],
-        cancellation: Cancellation,
-        on_beat: Callable[[], None],
-    ) -> Answer:
-        tool = self._offer.tool(name)
-        given = arguments if tool is None else _without_nulls(tool.params_type, arguments)
-        stop = self._heartbeat.observe(on_beat)
+    def call(self, asking: _Asking) -> CallOutcome:
+        stop = self._heartbeat.observe(asking.on_beat)
         try:
-            asked = ToolCall(f"mcp-{uuid.uuid4().hex}", name, given)
-            outcome = self._executor.execute(asked, cancellation=cancellation)
+            return self._executor.execute(asking.call, cancellation=asking.cancellation)
         finally:
             stop()
-        return replace(_answer(outcome.result), text=outcome.text)
 
 
 def _answer(result: ToolResult[Any]) -> Answer:

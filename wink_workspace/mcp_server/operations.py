@@ -193,7 +193,7 @@ class Operation:
     tool: Tool[Any, Any]
     perform: Callable[[Workspace, Any], ToolResult[Any]]
 
-    def run(self, workspace: Workspace, arguments: Mapping[str, object]) -> ToolResult[Any]:
+    def run(self, workspace: Workspace, arguments: str | Mapping[str, object]) -> ToolResult[Any]:
         """Do it; a mistake in the arguments, or what cannot be done, is a failed result."""
         try:
             return self.perform(workspace, self.tool.parse(arguments))

@@ -6,10 +6,10 @@ Nothing here knows how messages come and go; ``stdio`` and ``http`` bring them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import anyio
 from mcp.server import ServerRequestContext
@@ -32,6 +32,7 @@ from mcp_types import (
 
 from wink_workspace.clock import Cancellation
 from wink_workspace.errors import WinkError
+from wink_workspace.runtime import RemoteClient
 
 from .hosting import Answer, HostedWorkspace
 from .offer import Offer
@@ -69,7 +70,7 @@ def make_server(
             handler is silent.
     """
     requests = _Requests(offer, progress_interval_s)
-    return Server(
+    server = Server(
         "wink-workspace",
         version=version("wink-workspace"),
         title="Workspace",
@@ -83,6 +84,8 @@ def make_server(
         on_list_prompts=requests.list_prompts,
         on_get_prompt=requests.get_prompt,
     )
+    server.middleware.clear()  # spans of the library's own, which hold whatever a client sends
+    return server
 
 
 class _Requests:
@@ -105,7 +108,11 @@ class _Requests:
         beats = _Beats(asyncio.get_running_loop())
         cancellation = Cancellation()
         asked = hosted.call(
-            params.name, params.arguments or {}, cancellation=cancellation, on_beat=beats.beat
+            params.name,
+            params.arguments or {},
+            cancellation=cancellation,
+            on_beat=beats.beat,
+            client=_client_of(context),
         )
         async with _progress(context, beats, self._progress_interval_s):
             try:
@@ -158,6 +165,21 @@ class _Requests:
         if found is None:
             raise MCPError(code=INVALID_PARAMS, message=f"there is no prompt {params.name!r}")
         return found
+
+
+def _client_of(context: _Context) -> RemoteClient:
+    """What telemetry is told of who asks, by its conventions for the protocol."""
+    attributes: dict[str, str] = {
+        "mcp.method.name": context.method,
+        "mcp.protocol.version": context.protocol_version,
+        "jsonrpc.request.id": str(context.request_id),
+        "network.transport": "pipe" if context.request is None else "tcp",
+    }
+    if context.request is not None and "mcp-session-id" in context.request.headers:
+        attributes["mcp.session.id"] = context.request.headers["mcp-session-id"]
+    return RemoteClient(
+        context.method, attributes, cast("Mapping[str, object]", context.meta or {})
+    )
 
 
 def _not_found(uri: str, message: str) -> MCPError:

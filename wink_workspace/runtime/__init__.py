@@ -3,18 +3,22 @@
 from .call import CallOutcome, ToolCall
 from .executor import ToolExecutor
 from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
+from .traces import CallSpan, RemoteClient, call_span
 from .transaction import SessionTransactions, Transaction, transactions_of
 
 __all__ = [
     "CallOutcome",
+    "CallSpan",
     "Journal",
     "JournalEntry",
     "MemoryJournal",
     "PendingCall",
+    "RemoteClient",
     "Saved",
     "SessionTransactions",
     "ToolCall",
     "ToolExecutor",
     "Transaction",
+    "call_span",
     "transactions_of",
 ]

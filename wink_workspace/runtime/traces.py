@@ -1,0 +1,122 @@
+"""The span of one call, whoever asks for it: a model in a run of ours, or a client of a server.
+
+Names and attributes are those of the semantic conventions for generative AI; what is our own
+begins with ``wink_workspace.``. A call made by a handler is inside the span of the handler's call,
+since a span's parent is whatever span is open on the thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from wink_workspace import serde
+from wink_workspace.clock import Clock
+from wink_workspace.errors import UsageError
+from wink_workspace.telemetry import AttributeValue, Span, span
+
+from .call import CallOutcome, ToolCall
+
+__all__ = ["CallSpan", "RemoteClient", "call_span"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteClient:
+    """A client in another program that asks for a call.
+
+    Attributes:
+        method: What its protocol calls that.
+        attributes: What else is known of it and its request.
+        carrier: What it sent along of its own span; see ``telemetry.span``.
+    """
+
+    method: str
+    attributes: Mapping[str, AttributeValue]
+    carrier: Mapping[str, object]
+
+
+class CallSpan:
+    """The span of a call that is under way."""
+
+    def __init__(self, span: Span, clock: Clock, *, with_content: bool) -> None:
+        self._span = span
+        self._clock = clock
+        self._with_content = with_content
+        self._started_s = clock.monotonic_s()
+
+    def note(self, outcome: CallOutcome) -> None:
+        """How the call ended, and what its transaction took; also a line of the log."""
+        event, taken_s = outcome.event, self._clock.monotonic_s() - self._started_s
+        _log.info(
+            "Call %s of %s: %s in %.1f ms", event.call_id, event.tool[:64], event.outcome.value,
+            taken_s * 1e3,
+        )  # fmt: skip
+        self._span.note(
+            {
+                "wink_workspace.transaction.outcome": event.outcome.value,
+                # what it took to snapshot, to commit or roll back, and to record
+                "wink_workspace.transaction.overhead_s": max(0.0, taken_s - event.duration_s),
+            }
+        )
+        refusal = next((each.policy for each in event.decisions if not each.allowed), None)
+        if refusal is not None:
+            self._span.note({"wink_workspace.policy.refused_by": refusal})
+        if not event.success:
+            self._span.fail("tool_error" if refusal is None else "refused")
+        if self._with_content and self._span.is_recording:
+            self._span.note(
+                {
+                    "gen_ai.tool.call.arguments": _as_json(event.params),
+                    "gen_ai.tool.call.result": event.text,
+                }
+            )
+
+    def fail(self) -> None:
+        """Say that it failed, where there is no outcome to note."""
+        self._span.fail("tool_error")
+
+
+@contextmanager
+def call_span(
+    call: ToolCall,
+    *,
+    is_known: bool,
+    clock: Clock,
+    with_content: bool,
+    client: RemoteClient | None = None,
+) -> Generator[CallSpan]:
+    """One call, the commit or the rollback included.
+
+    Args:
+        call: The call.
+        is_known: Whether there is such a tool. A name that somebody made up is content, and there
+            is no end to such names.
+        clock: The time.
+        with_content: Whether the span gets arguments and result, too.
+        client: Who asked for it, if not this program.
+    """
+    name = call.name if is_known else "unknown"
+    what = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+        "gen_ai.tool.call.id": call.id,
+        "gen_ai.tool.type": "function",
+    }
+    if client is None:
+        opened = span(f"execute_tool {name}", what)
+    else:
+        title = f"{client.method} {name}"
+        opened = span(title, {**what, **client.attributes}, asked_by=client.carrier)
+    with opened as traced:
+        yield CallSpan(traced, clock, with_content=with_content)
+
+
+def _as_json(value: object) -> str:
+    try:
+        return serde.dump_json(value)
+    except UsageError:
+        return repr(value)
