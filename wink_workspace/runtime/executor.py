@@ -211,8 +211,14 @@ class ToolExecutor:
 
     def _note_pending(self, attempt: _Attempt) -> None:
         if self._transactions.depth == 1:
-            pending = PendingCall(attempt.call.id, attempt.call.name, attempt.started_at)
-            self._transactions.journal.begin(pending)
+            name = self._name_to_keep(attempt.call)
+            self._transactions.journal.begin(PendingCall(attempt.call.id, name, attempt.started_at))
+
+    def _name_to_keep(self, call: ToolCall) -> str:
+        """A name that no tool has is the model's text, and redacted like all of it."""
+        if self._redact_or_withhold is None or call.name in self._offers:
+            return call.name
+        return self._redact_or_withhold(call.name)
 
     # Steps 2 to 6: everything that is the model's, the tool's or a policy's
 
@@ -287,7 +293,7 @@ class ToolExecutor:
         rendered = result.render()
         event = ToolInvoked(
             call_id=attempt.call.id,
-            tool=attempt.call.name,
+            tool=self._name_to_keep(attempt.call),
             prompt=self._rendered.prompt_name,
             params=attempt.params,
             success=result.success,
