@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from workspace_rig import assert_same, calls, die, doing, folder, reopened, stor
 
 from wink_workspace.errors import FilesystemError, LedgerError, MountError, ReadOnlyError
 from wink_workspace.filesystem import FileKind, parse_path
-from wink_workspace.ledger import Effect, TreeEntry
+from wink_workspace.ledger import Effect, EntryKind, TreeEntry
 from wink_workspace.session import ExternalChange, Outcome
 from wink_workspace.workspace import Workspace
 from wink_workspace.workspace.in_place import tree as in_place_tree
@@ -180,3 +182,66 @@ def test_restore_of_an_older_snapshot_is_all_or_nothing(
         assert (source_of(tmp_path) / "d/n.txt").read_bytes() == b"x"
         assert (source_of(tmp_path) / "d/mine.txt").read_bytes() == b"mine"
     assert folder(tmp_path).ledger.is_dir()
+
+
+def test_file_that_a_move_was_to_replace_is_back_when_the_move_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = in_place_tree.rename_to_free
+
+    def renaming(source: str, old: int, destination: str, new: int) -> None:
+        if (source, destination) == ("b.txt", "a.txt"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(source, old, destination, new)
+
+    with begun(tmp_path, {**FILES, "b.txt": b"two\n"}) as workspace, calls(workspace) as call:
+        before, inode = files_of(tmp_path), (source_of(tmp_path) / "a.txt").stat().st_ino
+        monkeypatch.setattr(in_place_tree, "rename_to_free", renaming)
+        with pytest.raises(FilesystemError):
+            workspace.files.move("b.txt", "a.txt", overwrite=True)
+        assert_same(before, files_of(tmp_path))
+        assert (source_of(tmp_path) / "a.txt").stat().st_ino == inode
+        assert call("ls").result.success
+        assert workspace.head.kind is not EntryKind.EXTERNAL
+
+
+def test_unfinished_file_of_a_failed_write_goes_as_soon_as_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.unlink
+
+    def unlink(path: Any, **options: Any) -> None:
+        if str(path).startswith(".wink-tmp-"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(path, **options)
+
+    def write_all(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with begun(tmp_path, FILES) as workspace, calls(workspace) as call:
+        with monkeypatch.context() as failing:
+            failing.setattr(in_place_tree, "write_all", write_all)
+            failing.setattr(os, "unlink", unlink)
+            assert not call("write_file", file_path="new.txt", content="new").result.success
+            assert not call("write_file", file_path="new.txt", content="new").result.success
+        assert len(unfinished_in(source_of(tmp_path))) == 2
+        assert call("ls").result.success
+        assert unfinished_in(source_of(tmp_path)) == []
+        assert not workspace.files.exists("new.txt")
+
+
+def test_directory_that_cannot_be_removed_is_an_error_and_what_was_in_it_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.rmdir
+
+    def rmdir(path: Any, **options: Any) -> None:
+        if path == "d":
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        real(path, **options)
+
+    with begun(tmp_path, {**FILES, "d/x.txt": b"x"}) as workspace, calls(workspace) as call:
+        before = files_of(tmp_path)
+        monkeypatch.setattr(os, "rmdir", rmdir)
+        assert not call("rm", path="d").result.success
+        assert_same(before, files_of(tmp_path))
