@@ -69,11 +69,11 @@ def test_code_that_a_client_takes_back_ends_and_the_next_call_is_served(rig: Rig
 
 
 @contextmanager
-def http_server(rig: Rig) -> Iterator[HttpServer]:
-    """A server that cancels what runs as soon as it is told to end."""
+def http_server(rig: Rig, *, closing_s: int) -> Iterator[HttpServer]:
+    """A server that cancels what still runs so long after it was told to end."""
     script = Path(__file__).parent / "http_server.py"
     state = rig.root / "state" / "wink-workspace"
-    options = json.dumps({"closing_s": 0})
+    options = json.dumps({"closing_s": closing_s})
     command = [sys.executable, str(script), str(rig.source), str(state), options]
     with started(command, rig.environment) as server:
         yield server
@@ -81,11 +81,12 @@ def http_server(rig: Rig) -> Iterator[HttpServer]:
     assert "Traceback" not in server.said
 
 
-@pytest.mark.parametrize("what_ends", ["session", "server"])
+@pytest.mark.parametrize("what_ends", ["session", "server", "server that is told twice"])
 def test_code_of_a_client_over_http_ends_with_its_session_and_with_the_server(
     rig: Rig, what_ends: str
 ) -> None:
-    with http_server(rig) as server:
+    patience_s = 600 if what_ends.endswith("twice") else 0
+    with http_server(rig, closing_s=patience_s) as server:
         client = RawClient(server.port)
         session = client.send(INITIALIZE).headers["mcp-session-id"]
         told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -94,8 +95,18 @@ def test_code_of_a_client_over_http_ends_with_its_session_and_with_the_server(
             if what_ends == "session":
                 client.send(method="DELETE", Mcp_Session_Id=session)
             else:
+                if patience_s:
+                    server.process.send_signal(signal.SIGTERM)
+                    await_no_more_listening(server)
                 assert server.end() == 0
     assert_taken_back(rig)
+
+
+def await_no_more_listening(server: HttpServer) -> None:
+    """Until it has begun to end."""
+    with pytest.raises(ConnectionError):
+        while True:
+            socket.create_connection(("127.0.0.1", server.port), WATCHDOG_S).close()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
@@ -31,7 +32,6 @@ from .gate import PATH, Gate, GateRules
 from .hosting import HostedWorkspace, WorkspaceHome
 from .offer import Offer
 from .server import Workspaces, make_server
-from .stdio import until_told_to_stop
 
 __all__ = ["HttpOptions", "serve_http"]
 
@@ -142,12 +142,14 @@ async def _serve(
 
 
 async def _end_when_told(web: _Web, workspaces: _OnePerSession, closing_s: int) -> None:
-    async with until_told_to_stop() as scope:
-        await anyio.sleep_forever()
-    if scope.cancelled_caught:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        await anext(signals)
         web.end()
-        await anyio.sleep(closing_s)
+        with anyio.move_on_after(closing_s):
+            await anext(signals)  # who asks twice does not want to wait
         workspaces.cancel_calls()
+        async for _ in signals:
+            """All is being done, and to die of one now would leave it undone."""
 
 
 def _listening(options: HttpOptions) -> socket.socket:

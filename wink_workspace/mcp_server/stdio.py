@@ -23,7 +23,7 @@ from .hosting import HostedWorkspace, WorkspaceHome
 from .offer import Offer
 from .server import Workspaces, make_server
 
-__all__ = ["serve_stdio", "until_told_to_stop"]
+__all__ = ["serve_stdio"]
 
 _CHUNK_BYTES: Final = 65_536
 
@@ -39,12 +39,18 @@ def serve_stdio(home: WorkspaceHome, offer: Offer) -> None:
 
 async def _serve(home: WorkspaceHome, offer: Offer) -> None:
     hosted = HostedWorkspace(home, offer)
-    try:
+    async with _closed_at_the_end(hosted):
         await asyncio.wrap_future(hosted.open())
-        server = make_server(offer, _lifespan_of(hosted))
-        async with until_told_to_stop() as scope:
-            await _serve_streams(server)
-            scope.cancel()
+        # A signal while it is closed must not end us, so it is closed in here already.
+        async with _until_told_to_stop(), _closed_at_the_end(hosted):
+            await _serve_streams(make_server(offer, _lifespan_of(hosted)))
+
+
+@asynccontextmanager
+async def _closed_at_the_end(hosted: HostedWorkspace) -> AsyncGenerator[None]:
+    """Close it after the block, whatever ends that; to close it twice is to close it once."""
+    try:
+        yield
     finally:
         with anyio.CancelScope(shield=True):
             await asyncio.wrap_future(hosted.close())
@@ -79,15 +85,15 @@ class _One:
 
 
 @asynccontextmanager
-async def until_told_to_stop() -> AsyncGenerator[anyio.CancelScope]:
-    """A scope that SIGTERM and SIGINT cancel."""
+async def _until_told_to_stop() -> AsyncGenerator[None]:
+    """A block that SIGTERM and SIGINT end."""
     with anyio.CancelScope() as scope:
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGTERM, signal.SIGINT)
         for number in numbers:
             loop.add_signal_handler(number, scope.cancel)
         try:
-            yield scope
+            yield
         finally:
             for number in numbers:
                 loop.remove_signal_handler(number)
