@@ -183,6 +183,42 @@ def test_a_call_that_a_kill_interrupted_is_made_again_and_a_half_written_turn_is
     assert run.is_finished
 
 
+def test_signed_thoughts_go_back_to_their_model_when_a_run_is_resumed(desk: Desk) -> None:
+    thinking = (Says("", (READ,), thinking="Hm."), Says("", (MEND,), thinking=f"Is it {KEY}?"))
+    strike = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    desk.serve(*thinking, strike, strike, DONE)
+    desk.run(fails=130)
+    desk("run", "--repo", desk.source, "--resume", "--model", "anthropic:another", fails=130)
+    desk("run", "--repo", desk.source, "--resume")
+    running, by_another, resumed = (
+        [message["content"][0] for message in request["messages"] if message["role"] == "assistant"]
+        for request in desk.server.requests[2:]
+    )
+    assert [part["type"] for part in running] == ["thinking", "thinking"]
+    assert (
+        resumed[0] == running[0] == {"type": "thinking", "thinking": "Hm.", "signature": "signed-1"}
+    )
+    assert resumed[1]["type"] == "tool_use", "what holds a secret is not kept"
+    assert [part["type"] for part in by_another] == ["tool_use", "tool_use"], (
+        "the thoughts of others"
+    )
+    (which,) = desk.workspaces
+    kept = [path.read_text() for path in desk.storage.folder(which).path.rglob("natives.jsonl")]
+    assert "signed-1" in kept[0]
+    assert KEY not in kept[0]
+
+
+def test_a_form_of_a_turn_that_nobody_can_read_is_done_without(desk: Desk) -> None:
+    strike = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    desk.serve(*SHORT[:2], strike, DONE)
+    desk.run(fails=130)
+    (which,) = desk.workspaces
+    (natives,) = desk.storage.folder(which).path.rglob("natives.jsonl")
+    natives.write_text('\n[1, "[{}]"]\n' + natives.read_text().splitlines()[2][:40])
+    desk("run", "--repo", desk.source, "--resume")
+    assert "Mending." in json.dumps(desk.server.requests[-1])
+
+
 def test_a_run_that_spent_its_tokens_is_resumed_with_more_of_them(desk: Desk) -> None:
     desk.serve(*SHORT)
     desk.run("--max-tokens", 29, fails=1)

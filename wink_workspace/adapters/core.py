@@ -114,6 +114,14 @@ class ProviderAdapter(ABC, Generic[OutputT]):
                 be had. Nothing else.
         """
 
+    def dump_native(self, native: object) -> str | None:  # noqa: ARG002 - most have none
+        """``ModelTurn.native`` as JSON, for a record to resume from; ``None`` if there is none."""
+        return None
+
+    def load_native(self, text: str) -> object:  # noqa: ARG002 - as above
+        """What ``dump_native`` made a text of; ``None`` if it is not to be had."""
+        return None
+
     def evaluate(
         self,
         prompt: Prompt[OutputT],

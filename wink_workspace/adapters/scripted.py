@@ -11,6 +11,7 @@ turns from the same script, in the order in which they happen.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -123,6 +124,8 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
         adapter: Takes the turns.
         path: The script.
         append: Go on with a script that is there, instead of emptying it.
+        on_native: Told each turn's number, from 1, and its own form as JSON, before the turn is
+            written; ``None`` if it has none, or one that redacting would spoil.
     """
 
     def __init__(
@@ -131,6 +134,7 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
         path: str | os.PathLike[str],
         *,
         append: bool = False,
+        on_native: Callable[[int, str | None], None] | None = None,
     ) -> None:
         super().__init__(
             limits=adapter.limits,
@@ -141,15 +145,35 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
         self.provider_name, self.model_name = adapter.provider_name, adapter.model_name
         self._adapter = adapter
         self._path = Path(path)
-        with self._path.open("a" if append else "w", encoding="utf-8"):
-            pass
+        self._on_native = on_native
+        with self._path.open("a+" if append else "w+", encoding="utf-8") as file:
+            file.seek(0)
+            self._n_turns = sum(1 for line in file if line.strip())
 
     def complete(self, request: ModelRequest) -> ModelTurn:
         """The other adapter's turn, recorded."""
         turn = self._adapter.complete(request)
+        self._n_turns += 1
+        if self._on_native is not None:
+            self._on_native(self._n_turns, self._native_to_keep(turn))
         with self._path.open("a", encoding="utf-8") as file:
             file.write(_line(turn, self.redact) + "\n")
         return turn
+
+    def dump_native(self, native: object) -> str | None:
+        """The other adapter's."""
+        return self._adapter.dump_native(native)
+
+    def load_native(self, text: str) -> object:
+        """The other adapter's."""
+        return self._adapter.load_native(text)
+
+    def _native_to_keep(self, turn: ModelTurn) -> str | None:
+        native = self._adapter.dump_native(turn.native)
+        if native is None or self.redact is None:
+            return native
+        content = json.loads(native)
+        return native if serde.map_strings(content, self.redact) == content else None
 
 
 def _line(turn: ModelTurn, redact: Callable[[str], str] | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -268,8 +268,12 @@ def _begin(
 
     if options.resume:
         begun = _over_workspace(environment, options, opened)
-        model = "" if begun.record is None else begun.record.about.model
-        return begun, _recorded_adapter(adapter(model), options, begun)
+        record = begun.record
+        taking_turns = adapter("" if record is None else record.about.model)
+        if record is not None and taking_turns.model_name == record.about.model:
+            said = record.with_natives(begun.conversation, taking_turns.load_native)
+            begun = replace(begun, conversation=said)
+        return begun, _recorded_adapter(taking_turns, options, begun)
     taking_turns = adapter()
     if options.source is not None:
         from .running import Run
@@ -410,7 +414,9 @@ def _recorded_adapter(
     from wink_workspace.adapters import ScriptRecorder
 
     if begun.record is not None:
-        adapter = ScriptRecorder(adapter, begun.record.script, append=True)
+        adapter = ScriptRecorder(
+            adapter, begun.record.script, append=True, on_native=begun.record.keep_native
+        )
     if options.record is not None:
         adapter = ScriptRecorder(adapter, options.record)
     return adapter

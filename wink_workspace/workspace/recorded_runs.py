@@ -5,6 +5,7 @@
     runs/<number>/
         about.json      the task, the model, the sandbox, the entry after which it began
         turns.jsonl     a script: every turn, on disk before its calls run
+        natives.jsonl   turns in their provider's own form, by number, where there is one
 
 Turns are here and answers in the ledger: a call and its answer belong to one commit, and only
 what was committed counts. The conversation of an interrupted run is put together from both.
@@ -15,8 +16,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -40,6 +41,7 @@ from .storage import WorkspaceFolder
 __all__ = ["RecordedRun", "RunAbout"]
 
 _VERSION: Final = 1
+_NATIVES: Final = "natives.jsonl"
 
 _RESUMED: Final = (
     "The run was interrupted here and goes on now. Files may have changed meanwhile: read again "
@@ -109,6 +111,42 @@ class RecordedRun:
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:
             self.script.write_bytes(whole)
+
+    def keep_native(self, number: int, native: str | None) -> None:
+        """Keep what the *number*-th turn was in its provider's own form, JSON."""
+        line = "\n" + json.dumps([number, native])  # begins one: the last may be half written
+        with (self.folder / _NATIVES).open("a", encoding="utf-8") as file:
+            file.write(line)
+
+    def with_natives(
+        self, conversation: Sequence[Message], load: Callable[[str], object]
+    ) -> tuple[Message, ...]:
+        """*conversation* with its turns as their provider had them, as far as *load* knows them."""
+        natives = dict(self._natives())
+        said: list[Message] = []
+        number = 0
+        for message in conversation:
+            if isinstance(message, AssistantMessage):
+                number += 1
+                native = natives.get(number)
+                if native is not None:
+                    said.append(replace(message, native=load(native)))
+                    continue
+            said.append(message)
+        return tuple(said)
+
+    def _natives(self) -> Iterator[tuple[int, str | None]]:
+        """What was kept, oldest first; the newer of two for one turn is the one that counts."""
+        try:
+            lines = (self.folder / _NATIVES).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            try:
+                number, native = json.loads(line)
+            except ValueError:
+                continue  # it was half written when the process died
+            yield number, native
 
     @property
     def is_finished(self) -> bool:

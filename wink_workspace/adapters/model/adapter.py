@@ -116,6 +116,18 @@ class ModelAdapter(ProviderAdapter[OutputT]):
             attempt += 1
             self._wait(found, attempt, request.deadline)
 
+    def dump_native(self, native: object) -> str | None:
+        """As ``ProviderAdapter``."""
+        from .conversation import text_of
+
+        return text_of(native)
+
+    def load_native(self, text: str) -> object:
+        """As ``ProviderAdapter``."""
+        from .conversation import response_in
+
+        return response_in(text)
+
     def _attempt(self, request: ModelRequest) -> ModelResponse | Failure:
         """One request; whatever the libraries raise is told, and none of it is kept."""
         from .failures import failure_of

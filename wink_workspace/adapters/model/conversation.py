@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pydantic_ai.messages import (
     InstructionPart,
     ModelMessage,
+    ModelMessagesTypeAdapter,
     ModelRequestPart,
     ModelResponse,
     TextPart,
@@ -31,7 +32,7 @@ from wink_workspace.adapters.messages import (
 from wink_workspace.clock import TokenUsage
 from wink_workspace.runtime import ToolCall
 
-__all__ = ["model_messages", "request_parameters", "turn_of"]
+__all__ = ["model_messages", "request_parameters", "response_in", "text_of", "turn_of"]
 
 _OPENING = "Do what the instructions say."
 """Providers want the user to speak first; everything there is to say is in the instructions."""
@@ -123,6 +124,22 @@ def turn_of(response: ModelResponse) -> ModelTurn:
         response.usage.cache_read_tokens,
     )
     return ModelTurn(text, calls, usage, native=response)
+
+
+def text_of(native: object) -> str | None:
+    """A response as the library's own JSON; ``None`` for what is no response."""
+    if not isinstance(native, ModelResponse):
+        return None
+    return ModelMessagesTypeAdapter.dump_json([native]).decode()
+
+
+def response_in(text: str) -> ModelResponse | None:
+    """The response in the JSON of ``text_of``; ``None`` if this library cannot read it."""
+    try:
+        (found,) = ModelMessagesTypeAdapter.validate_json(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, ModelResponse) else None
 
 
 def _arguments(part: ToolCallPart) -> str | dict[str, object]:
