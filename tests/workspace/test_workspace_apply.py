@@ -280,3 +280,17 @@ def test_a_patch_is_what_git_applies_to_the_source(tmp_path: Path) -> None:
         patch.write_text(applied.patch, errors="surrogateescape")
         git(tmp_path / "source", "apply", str(patch))
         assert (tmp_path / "source/a.txt").read_bytes() == b"\xff\n"
+
+
+def test_what_an_apply_removed_comes_back_with_no_more_rights(tmp_path: Path) -> None:
+    secret = make_tree(tmp_path / "source", {"keys/secret": "secret"}) / "keys" / "secret"
+    secret.chmod(0o600)
+    secret.parent.chmod(0o700)
+    with created(tmp_path, {}) as workspace:
+        workspace.files.delete("keys", recursive=True)
+        workspace.apply()
+        assert not secret.parent.exists()
+        workspace.restore(1)
+        workspace.apply()
+        assert (secret.read_text(), secret.stat().st_mode & 0o777) == ("secret", 0o600)
+        assert secret.parent.stat().st_mode & 0o777 == 0o700

@@ -44,6 +44,7 @@ from wink_workspace.ledger import (
 )
 
 from .contents import UNKNOWN_CONTENT, content_of, same_content
+from .known_modes import KnownModes
 
 __all__ = [
     "Applied",
@@ -149,7 +150,8 @@ class SourceUpdate:
             ) from error
         with source, self._alone(applied, at):
             trees = AppliedTrees(applied, imported=held or self._imported)
-            return apply_to_directory(source, self._store, self._wanted, trees)
+            modes = KnownModes(applied.with_name(applied.name + ".modes"))
+            return apply_to_directory(source, self._store, self._wanted, trees, modes)
 
     @contextmanager
     def _alone(self, applied: Path, at: datetime) -> Generator[None]:
@@ -200,9 +202,12 @@ def is_git_internal(path: WorkspacePath) -> bool:
 
 
 def apply_to_directory(
-    source: DiskTree, store: ObjectStore, wanted: str, trees: AppliedTrees
+    source: DiskTree, store: ObjectStore, wanted: str, trees: AppliedTrees, modes: KnownModes
 ) -> Applied:
     """Make *source* hold what *wanted* has, where that differs from what it was known to hold.
+
+    Nothing comes back with more rights than it had when an earlier ``apply`` removed it; that is
+    what *modes* is for.
 
     Raises:
         ConflictError: If it holds something else at one of these paths; the message names
@@ -215,8 +220,12 @@ def apply_to_directory(
         _delete_leftovers(source, store, known)
     plan = _Plan(source, store, wanted, known)
     steps = plan.steps()
+    for step in steps:
+        if step.there is not None and step.before is not None:
+            modes.saw(step.path, step.there.mode, step.before)
+    modes.save()
     trees.write([*known, wanted])
-    hand = _Hand(source, store)
+    hand = _Hand(source, store, modes)
     begun: list[_Step] = []
     try:
         for step in steps:
@@ -361,9 +370,10 @@ class _Plan:
 class _Hand:
     """Does steps and undoes them."""
 
-    def __init__(self, source: DiskTree, store: ObjectStore) -> None:
+    def __init__(self, source: DiskTree, store: ObjectStore, modes: KnownModes) -> None:
         self._source = source
         self._store = store
+        self._modes = modes
 
     def do(self, step: _Step) -> None:
         """Do one step; ``ConflictError`` if somebody else was faster."""
@@ -400,6 +410,8 @@ class _Hand:
         match entry.kind:
             case FileKind.DIRECTORY:
                 self._source.make_directory(path)
+                if (mode := self._modes.of(path, entry)) is not None:
+                    self._set_mode(path, mode)
             case FileKind.SYMLINK:
                 target = self._store.read(entry.id).decode("utf-8", "surrogateescape")
                 self._source.make_symlink(path, target)
@@ -409,11 +421,17 @@ class _Hand:
     def _make_file(self, path: WorkspacePath, entry: TreeEntry, over: TreeEntry | None) -> None:
         if over is None:
             self._source.write_file(
-                path, self._pieces(entry.id), mode="create", executable=entry.executable
+                path,
+                self._pieces(entry.id),
+                mode="create",
+                executable=entry.executable,
+                permissions=self._modes.of(path, entry),
             )
             return
         if over.id != entry.id:
-            self._source.write_file(path, self._pieces(entry.id))
+            mode, there = self._modes.of(path, entry), self._source.entry(path)
+            narrowed = None if mode is None or there is None else mode & there.mode
+            self._source.write_file(path, self._pieces(entry.id), permissions=narrowed)
         if over.executable != entry.executable:
             self._source.set_executable(path, executable=entry.executable)
 

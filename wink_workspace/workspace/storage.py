@@ -10,6 +10,7 @@
         index           what the files looked like when it was last closed; only a hint
         modes           of one in place: what gives fewer rights than its history can tell
         applied         which trees the source may hold, once something was applied to it
+        applied.modes   what gave fewer rights in the source when an apply removed it
         applied.lock    locked while something is applied, by whichever line
         sandbox/        which container runs, and what its present command has written
         runs/<number>/  what each run was asked, and the turns of its model

@@ -283,6 +283,7 @@ class DiskTree:
         *,
         mode: WriteMode = "overwrite",
         executable: bool | None = None,
+        permissions: int | None = None,
     ) -> None:
         """Write a file, whose parent exists, from pieces of any size.
 
@@ -291,6 +292,7 @@ class DiskTree:
             content: The pieces, written as they come.
             mode: As in ``Filesystem.write_bytes``; an append copies what is there.
             executable: Sets the mode to 0755 or 0644; by default a file keeps its mode.
+            permissions: The mode, whatever else.
         """
         name = path.name
         with telling(path), self._changing(path), self._parent(path) as directory:
@@ -302,7 +304,9 @@ class DiskTree:
                 for piece in content:
                     write_all(file, piece)
                 adopt(file, replaced or os.fstat(directory))
-                os.fchmod(file, _file_mode(replaced, executable))
+                if permissions is None:
+                    permissions = _file_mode(replaced, executable)
+                os.fchmod(file, permissions)
                 self._sync(file)
                 give_name(unfinished, name, directory, replace=mode != "create")
             self._sync_directory(directory)

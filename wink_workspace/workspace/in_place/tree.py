@@ -156,7 +156,7 @@ class InPlaceTree(DiskTree):
         executable: bool | None = None,
         permissions: int | None = None,
     ) -> None:
-        """As ``DiskTree.write_file``; *permissions* are the mode of the file, whatever else."""
+        """As ``DiskTree.write_file``."""
         with self._beginning(path), self._parent(path) as directory:
             there, before = self._checked(path)
             _check_writable(there, mode)
