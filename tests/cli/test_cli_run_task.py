@@ -28,6 +28,7 @@ from run_desk import (
     edit,
 )
 
+from wink_workspace.environment import Environment
 from wink_workspace.filesystem import DiskFilesystem
 from wink_workspace.workspace import RecordedRun
 
@@ -445,14 +446,18 @@ def test_a_terminal_gets_the_models_words_as_they_come_and_no_control_characters
 
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, no_color=True, highlight=False)
-    follower = Follower(console, live=True)
+    redact = Environment(variables={"KEY": KEY}).redactor()
+    follower = Follower(console, live=True, redact=redact)
     with follower.following(Session()):
         follower.tell(TextDelta("Half a "))
         assert "Half a " in shown.getvalue()
         follower.tell(TextDelta("sentence\x1b]0;title\x07"))
+        follower.tell(TextDelta(" with " + KEY[:9]))
+        follower.tell(TextDelta(KEY[9:] + " in it"))
+        assert "with [KEY] in" in shown.getvalue()
         follower.tell(Retrying(2, 3.0, "the connection broke"))
         follower.tell(TextDelta("Again."))
-    assert "attempt 2 in 3 s" in shown.getvalue()
+    assert "in it\n… the connection broke; attempt 2 in 3 s" in shown.getvalue()
     assert "\x1b]0" not in shown.getvalue()
 
 

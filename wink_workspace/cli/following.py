@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["Follower"]
 
 _MOST_DIFF_LINES = 60
+_LONGEST_WORD_CHARS = 500
 _STEP_MARKS = {StepStatus.PENDING: "·", StepStatus.IN_PROGRESS: "▸", StepStatus.DONE: "✓"}
 
 
 class Follower:
     """Shows one run on *console*; with *live*, as it comes and with a spinner.
 
-    What the model says goes through *redact*, piece by piece if it is shown as it comes.
+    What the model says goes through *redact*, word by word if it is shown as it comes: a secret
+    may come in several pieces.
     """
 
     def __init__(self, console: Console, *, live: bool, redact: Callable[[str], str] = str) -> None:
@@ -40,13 +42,15 @@ class Follower:
         self._live = live
         self._redact = redact
         self._said: list[str] = []
+        self._held = ""
         self._status: Status | None = None
         self._plan: Plan | None = None
 
     def tell(self, event: ModelEvent) -> None:
         """What the adapter tells."""
         if isinstance(event, Retrying):
-            self._said = []
+            if not self._live:
+                self._said = []  # it will be said again, and nobody has seen it
             self._end_line()
             self._console.print(
                 f"… {event.reason}; attempt {event.attempt} in {event.wait_s:.0f} s",
@@ -57,7 +61,8 @@ class Follower:
         elif self._live:
             self._stop_waiting()
             self._said.append(event.text)
-            self._console.print(printable(self._redact(event.text)), end="", markup=False)
+            self._held += event.text
+            self._show_words()
         else:
             self._said.append(event.text)
 
@@ -109,9 +114,19 @@ class Follower:
                 markup=False,
             )
 
+    def _show_words(self, *, all_of_them: bool = False) -> None:
+        """Show what is held, but for a word that may go on; a very long one is no word."""
+        end = max(self._held.rfind(" "), self._held.rfind("\n")) + 1
+        if all_of_them or len(self._held) - end > _LONGEST_WORD_CHARS:
+            end = len(self._held)
+        shown, self._held = self._held[:end], self._held[end:]
+        if shown:
+            self._console.print(printable(self._redact(shown)), end="", markup=False)
+
     def _end_line(self) -> None:
         """Bring what the model has said to its end."""
         self._stop_waiting()
+        self._show_words(all_of_them=True)
         said, self._said = "".join(self._said), []
         if said.strip():
             whole = "" if self._live else printable(self._redact(said.rstrip()))
