@@ -6,7 +6,8 @@
     {"code": 130, "begun": 3000, "calls": 4711}
 
 A moment counts calls of functions in the child's main thread, so that a seed means the same moments
-everywhere; ``null`` is none. A code below 0 is the signal that ended the child. ``begun`` is the
+everywhere, from where the command can tell of its end; before that it is Python that starts. ``null``
+is none. A code below 0 is the signal that ended the child. ``begun`` is the
 count when the evaluation began, ``calls`` the last one; a child that is killed says neither. What
 the child prints goes to the file ``told``. The first command is run by the server itself and tells
 nothing: it loads what each child would else load anew.
@@ -24,6 +25,7 @@ from typing import Any
 
 from wink_workspace.adapters import ProviderAdapter
 from wink_workspace.cli import main
+from wink_workspace.cli.logs import logged
 
 
 class Striker:
@@ -31,10 +33,13 @@ class Striker:
 
     def __init__(self, number: int, moment: int | None) -> None:
         self._number, self._moment = number, moment
+        self._is_counting = False
         self.calls = self.begun = 0
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        if event != "call":
+        if frame.f_code is logged.__wrapped__.__code__:
+            self._is_counting = True
+        if event != "call" or not self._is_counting:
             return
         self.calls += 1
         if frame.f_code is ProviderAdapter.evaluate.__code__:
