@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import wink_workspace.cli
 from wink_workspace.cli import main
 from wink_workspace.cli.demo import NEW_NAME, OLD_NAME
 
@@ -231,3 +232,17 @@ def test_a_terminal_that_lacks_characters_gets_others(
     assert main(["run", "--script", str(played), "--source", str(source(tmp_path))]) == 0
     sys.stderr.flush()
     assert b"? edit_file" in shown.getvalue()
+
+
+def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupts:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "wink_workspace.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "wink_workspace.cli.app", raising=False)
+    monkeypatch.delattr(wink_workspace.cli, "app", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupts(), *sys.meta_path])
+    assert main(["--help"]) == 130

@@ -15,6 +15,8 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: What follows the command's name; the process's own when omitted.
     """
-    from .app import run_command  # here, so that importing the package loads no typer
-
+    try:
+        from .app import run_command  # here, so that importing the package loads no typer
+    except KeyboardInterrupt:  # nothing has begun yet
+        return 130
     return run_command(arguments)
