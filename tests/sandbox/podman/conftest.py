@@ -67,13 +67,12 @@ def service(engine_environment: Environment) -> Generator[PodmanService]:
 
 
 @pytest.fixture(scope="session")
-def ordinary_user(environment: Environment) -> OrdinaryUser:
+def ordinary_user(environment: Environment) -> Generator[OrdinaryUser]:
     """Somebody who is not root, with images of their own; made when the tests run as root."""
     if os.geteuid():
         pytest.skip("the tests run as an ordinary user already")
-    user = OrdinaryUser.on_this_machine()
-    user.take_images()
-    return user
+    with OrdinaryUser.lent() as user:
+        yield user
 
 
 @pytest.fixture(scope="session")

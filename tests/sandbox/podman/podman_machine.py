@@ -6,10 +6,12 @@ import fcntl
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,9 @@ TREE = Path(__file__).parents[3]
 USER = "wink-tests"
 HOME = Path("/var/lib/wink-tests")
 WATCHDOG_S = 1_200
-_MOST_ROOT_USES = 300_000  # subordinate ids from here on are not those of root's containers
+_IDS = "300000-365535"  # where useradd gives out none
+_MADE = "made-by-tests"
+_LOCKS = Path("/run/lock")
 
 
 def what_is_missing() -> str | None:
@@ -53,27 +57,60 @@ class OrdinaryUser:
     gid: int
 
     @classmethod
-    def on_this_machine(cls) -> OrdinaryUser:
-        """Made if it is not there, with what it takes to run containers; only root can do that."""
-        with Path("/run/lock/wink-tests").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            return cls._made()
+    @contextmanager
+    def lent(cls) -> Generator[OrdinaryUser]:
+        """Made if it is not there; only root can do that. What was made goes with the last user."""
+        with (_LOCKS / "wink-tests.lent").open("ab") as users:
+            with _alone():
+                fcntl.flock(users, fcntl.LOCK_SH)
+                user = cls._found_or_made()
+            try:
+                user._take_images()
+                yield user
+            finally:
+                with _alone(), suppress(BlockingIOError):  # another run still has it
+                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    user._remove_what_was_made()
 
     @classmethod
-    def _made(cls) -> OrdinaryUser:
+    def _found_or_made(cls) -> OrdinaryUser:
         try:
             entry = pwd.getpwnam(USER)
         except KeyError:
             run("useradd", "--create-home", "--home-dir", str(HOME), "--shell", "/bin/sh", USER)
+            (HOME / _MADE).touch()
             entry = pwd.getpwnam(USER)
         if not _has_subordinate_ids(USER):
-            ids = f"{_MOST_ROOT_USES}-{_MOST_ROOT_USES + 65_535}"
-            run("usermod", "--add-subuids", ids, "--add-subgids", ids, USER)
+            run("usermod", "--add-subuids", _IDS, "--add-subgids", _IDS, USER)
         user = cls(entry.pw_uid, entry.pw_gid)
         user.runtime_dir.mkdir(parents=True, exist_ok=True)
         user.runtime_dir.chmod(0o700)
         os.chown(user.runtime_dir, user.uid, user.gid)
+        if not user._processes():
+            (user.runtime_dir / _MADE).touch()
         return user
+
+    def _remove_what_was_made(self) -> None:
+        """End the processes that keep its namespaces for later, and remove it if it is ours."""
+        if (self.runtime_dir / _MADE).exists():
+            while processes := self._processes():
+                for pid in processes:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            (self.runtime_dir / _MADE).unlink()
+        if (HOME / _MADE).exists():
+            run("userdel", "--remove", USER)
+            shutil.rmtree(self.runtime_dir)
+
+    def _processes(self) -> list[int]:
+        """Those that are alive."""
+        found: list[int] = []
+        for folder in Path("/proc").iterdir():
+            with suppress(OSError, ValueError):
+                state = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+                if folder.stat().st_uid == self.uid and state != "Z":
+                    found.append(int(folder.name))
+        return found
 
     @property
     def runtime_dir(self) -> Path:
@@ -91,17 +128,17 @@ class OrdinaryUser:
         }
         return Environment(variables=variables, home=HOME)
 
-    def take_images(self) -> None:
+    def _take_images(self) -> None:
         """Take over what root has in its cache, so that images are built without network."""
-        with Path("/run/lock/wink-tests").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _alone():
             ours = ImageStore(Environment.from_os()).cache
             theirs = ImageStore(self.environment()).cache
             for archive in ours.glob("*.tar"):
                 if not (theirs / archive.name).exists():
                     theirs.mkdir(parents=True, exist_ok=True)
                     shutil.copy(archive, theirs)
-            run("chown", "--recursive", f"{self.uid}:{self.gid}", str(HOME / ".cache"))
+            if (HOME / ".cache").exists():
+                run("chown", "--recursive", f"{self.uid}:{self.gid}", str(HOME / ".cache"))
 
     def python(
         self, *arguments: str, more: Mapping[str, str] | None = None
@@ -142,6 +179,14 @@ mount --bind "$prefix" /mnt/python
 cd /mnt/tree
 exec setpriv --reuid "$uid" --regid "$gid" --clear-groups /mnt/python/"$python" -B "$@"
 """
+
+
+@contextmanager
+def _alone() -> Generator[None]:
+    """While no other worker, and no other run, looks at the ordinary user."""
+    with (_LOCKS / "wink-tests").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def place_for_a_sandbox(folder: Path) -> SandboxPlace:

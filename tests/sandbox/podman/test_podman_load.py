@@ -118,4 +118,4 @@ def test_workspaces_that_work_at_once_neither_mix_nor_leak(
         assert names_in(storage.folder(info.id).sandbox) == []
         Workspace.delete(info.id, storage=storage)
     assert list(storage.all()) == []
-    assert names_in(tmp_path / "state" / "workspaces") == []
+    assert names_in(tmp_path / "state" / "workspaces") == ["claims"]
