@@ -202,13 +202,14 @@ class WorkspaceStorage:
         Raises:
             UsageError: If there is none, or more than one.
         """
-        ids = [info.id for info in self.all() if info.id.startswith(which)]
+        known = [info.id for info in self.all()]
+        ids = [id_ for id_ in known if which and id_.startswith(which)]
         if which in ids:
             ids = [which]
-        if len(ids) != 1 or not which:
-            known = ", ".join(ids) if ids else ", ".join(info.id for info in self.all()) or "none"
+        if len(ids) != 1:
             raise UsageError(
-                f"{len(ids) or 'no'} workspaces are called {which!r}", hint=f"There are: {known}."
+                f"{len(ids) or 'no'} workspaces are called {which!r}",
+                hint=f"There are: {', '.join(ids or known) or 'none'}.",
             )
         folder = WorkspaceFolder(self._root / ids[0])
         info = folder.info()

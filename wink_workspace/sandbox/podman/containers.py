@@ -384,7 +384,8 @@ def _cannot_be_made(image: str, error: EngineError) -> SandboxUnavailableError:
     if error.status == 404 or "image not known" in error.message:
         return SandboxUnavailableError(
             f"there is no image {image}",
-            hint="Build it with `wink-workspace image build`, or name another in PodmanConfig.",
+            hint="Build it with `wink-workspace image build`, or name another (`--image`,"
+            " PodmanConfig.image).",
         )
     return SandboxUnavailableError(f"no container can be made: {error.message}")
 
