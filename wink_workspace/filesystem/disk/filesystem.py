@@ -18,10 +18,16 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import BinaryIO, Protocol, Self
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.errors import LimitExceededError, PathExistsError, UsageError
+from wink_workspace.errors import (
+    FilesystemError,
+    LimitExceededError,
+    PathExistsError,
+    UsageError,
+)
 from wink_workspace.filesystem.model import (
     FileChange,
     FileKind,
@@ -29,7 +35,7 @@ from wink_workspace.filesystem.model import (
     FilesystemLimits,
     WriteMode,
 )
-from wink_workspace.filesystem.paths import MAX_PATH_DEPTH, WorkspacePath
+from wink_workspace.filesystem.paths import MAX_PATH_DEPTH, WorkspacePath, parse_path
 from wink_workspace.filesystem.protocol import Filesystem
 
 from .fingerprints import DiskFingerprints
@@ -112,6 +118,26 @@ class DiskFilesystem(Filesystem):
                 hint="Open it as a Workspace, whose ledger serves snapshots.",
             )
         return self._history
+
+    # Looking: in most paths nothing is a link, and one walk is enough
+
+    def open(self, path: str | WorkspacePath) -> BinaryIO:
+        """A file as a stream, for reading and seeking; the caller closes it."""
+        given = parse_path(path)
+        with suppress(FilesystemError):
+            if given.parts:
+                return self.tree.open(given)
+        return super().open(given)
+
+    def identify(
+        self, path: str | WorkspacePath, *, follow: bool = True
+    ) -> tuple[WorkspacePath, str]:
+        """Where a file is, without links, and its fingerprint; see ``Filesystem.identify``."""
+        given = parse_path(path)
+        there = self.tree.entry(given)
+        if there is not None and there.kind is FileKind.FILE:
+            return given, self.fingerprints.of_entry(there)
+        return super().identify(given, follow=follow)
 
     # Primitives
 

@@ -47,7 +47,7 @@ class DiskFingerprints:
             raise FileMissingError(f"{path} does not exist")
         if there.kind is FileKind.DIRECTORY:
             return self._of_directory(path)
-        return self._of_entry(there)
+        return self.of_entry(there)
 
     def _of_directory(self, path: WorkspacePath) -> str:
         inside: dict[WorkspacePath, list[tuple[str, str]]] = {path: []}
@@ -55,13 +55,14 @@ class DiskFingerprints:
             if entry.kind is FileKind.DIRECTORY:
                 inside[entry.path] = []
             else:
-                inside[entry.path.parent].append((entry.path.name, self._of_entry(entry)))
+                inside[entry.path.parent].append((entry.path.name, self.of_entry(entry)))
         for directory in reversed(list(inside)[1:]):
             fingerprint = directory_fingerprint(inside[directory])
             inside[directory.parent].append((directory.name, fingerprint))
         return directory_fingerprint(inside[path])
 
-    def _of_entry(self, entry: DiskEntry) -> str:
+    def of_entry(self, entry: DiskEntry) -> str:
+        """The fingerprint of what was found there and is no directory."""
         if entry.kind is FileKind.SYMLINK:
             return link_fingerprint(entry.target or "")
         if entry.kind is not FileKind.FILE or entry.size_bytes > _MAX_HASHED_BYTES:
