@@ -217,15 +217,15 @@ def test_an_engine_of_ours_that_stops_when_it_is_asked_is_asked_again(
     service = PodmanService(surroundings(CONTAINER_HOST=""))
     asked = service._asked
 
-    def kills_first(*arguments: Any) -> Any:
+    def ends_first(*arguments: Any) -> Any:
         own = service._own
         assert own is not None
         own._process.kill()
         monkeypatch.setattr(service, "_asked", asked)
-        return asked(*arguments)
+        raise SandboxUnavailableError("it was cut off")
 
     try:
-        monkeypatch.setattr(service, "_asked", kills_first)
+        monkeypatch.setattr(service, "_asked", ends_first)
         assert service.request("GET", "/version")["Version"]
     finally:
         service.close()
