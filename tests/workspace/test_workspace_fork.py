@@ -12,6 +12,7 @@ from workspace_support import created, state, tree_of, write
 from wink_workspace.errors import EntryMissingError, LedgerBusyError, UsageError
 from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.workspace import Workspace
+from wink_workspace.workspace.storage import delete_tree
 
 FILES: dict[str, str | bytes | None] = {
     "a.txt": "a\n",
@@ -93,6 +94,45 @@ def test_a_deleted_fork_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
         workspace.fork("try")
         with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
             assert not fork.files.exists("old")
+
+
+def test_the_main_line_is_not_deleted_as_a_fork(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        workspace.fork("try")
+    folder = state(tmp_path).folder(workspace.info.id)
+    with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+        with pytest.raises(UsageError, match="no fork"):
+            fork.delete_fork("main")
+        assert (folder.files / "a.txt").read_text() == "a\n"
+
+
+@pytest.mark.parametrize("n_deletions", [1, 2])
+def test_a_crash_while_a_fork_is_deleted_leaves_its_files_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_deletions: int
+) -> None:
+    with created(tmp_path, FILES) as workspace:
+        workspace.fork("try")
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+            write(fork, **{"new.txt": "new"})
+            expected, entries = tree_of(fork._folder.files), [entry.id for entry in fork.log()]
+        left = [n_deletions]
+
+        def dies(path: Path) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                (path / "files" / "a.txt").unlink(missing_ok=True)
+                raise KeyboardInterrupt
+            delete_tree(path)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("wink_workspace.workspace.workspace.delete_tree", dies)
+            with pytest.raises(KeyboardInterrupt):
+                workspace.delete_fork("try")
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+            assert tree_of(fork._folder.files) == expected
+            assert [entry.id for entry in fork.log()] == entries
+        workspace.delete_fork("try")
+        assert list((fork._folder.path / "forks").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["main", "a/b", "..", "", "try", "imported"])

@@ -482,9 +482,17 @@ class Workspace(ReadableHistory):
         Raises:
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If somebody has it open.
+            UsageError: If it is the main line.
         """
+        if name == MAIN_LINE:
+            raise UsageError("the main line is no fork", hint="Delete the workspace instead.")
+        own = self._folder.of_line(name).own
+        deleted = own.with_name(f"{name}~")  # which is no fork's name
         with self._ledger.write(name):
-            delete_tree(self._folder.of_line(name).own)
+            delete_tree(deleted)
+            with suppress(FileNotFoundError):  # it was never opened
+                own.rename(deleted)  # all at once: half of its files would look like deletions
+            delete_tree(deleted)
         self._ledger.delete_fork(name)
 
     def apply(self, to: ApplyTarget = "worktree", *, branch: str = "") -> Applied:
