@@ -84,9 +84,11 @@ def _play(console: Console, package: Path) -> None:
         skip = shutil.ignore_patterns("__pycache__")
         shutil.copytree(package, Path(folder) / PACKAGE, ignore=skip)
         with Workspace.temporary(folder) as workspace:
+            n_attempts = len(workspace.sandbox().report.probes)  # refuses where none can start
             console.print(
                 f"[bold]The package[/] {PACKAGE} {version(PACKAGE)}, a copy with its tests"
             )
+            console.print(f"[bold]The walls[/]   {n_attempts} attempts to get out, all stopped")
             console.print("[bold]The task[/]    run them, simplify a line, and run them again\n")
             passed = _evaluate(workspace, console, _tests(1))
             _evaluate(workspace, console, _breaking())

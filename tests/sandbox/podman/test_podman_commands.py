@@ -14,6 +14,7 @@ from rich.console import Console
 
 from wink_workspace.cli import demo_sandbox, main
 from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanConfig, PodmanService, images
 from wink_workspace.sandbox.podman.containers import (
     OWNER_LABEL,
@@ -23,6 +24,7 @@ from wink_workspace.sandbox.podman.containers import (
     new_name,
 )
 from wink_workspace.sandbox.podman.owners import Owner
+from wink_workspace.sandbox.podman.sandbox import PodmanSandbox
 
 pytestmark = pytest.mark.xdist_group("podman-commands")
 
@@ -205,6 +207,20 @@ def test_the_demonstration_says_which_image_it_lacks_and_builds_it_only_when_ask
         assert not demo_sandbox.play_sandbox_demo(console, Environment(), build=build)
         assert NoStore.n_builds == build
     assert "Run `wink-workspace image build`" in console.file.getvalue()
+
+
+def test_the_demonstration_says_before_its_first_command_that_no_container_starts(
+    monkeypatch: pytest.MonkeyPatch, environment: Environment
+) -> None:
+    def cannot_start(*_: object) -> None:
+        raise SandboxUnavailableError("the container does not start: no room")
+
+    monkeypatch.setattr(PodmanSandbox, "_started", cannot_start)
+    console = Console(file=io.StringIO(), width=300)
+    assert not demo_sandbox.play_sandbox_demo(console, environment, build=False)
+    said = console.file.getvalue()
+    assert "Podman is not used here: the container does not start: no room" in said
+    assert "shell_execute" not in said
 
 
 def test_the_demonstration_says_which_package_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
