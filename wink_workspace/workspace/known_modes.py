@@ -93,14 +93,14 @@ class KnownModes:
         if self._noted is None:
             self._noted = {}
             for line in self._lines():
-                with suppress(ValueError):  # a line that a crash cut short
+                with suppress(ValueError, TypeError):  # a line that a crash cut short
                     name, mode, content = json.loads(line)
                     self._noted[name] = (mode, content)
         return self._noted
 
     def _lines(self) -> list[str]:
         try:
-            lines = self._place.read_text(encoding="ascii").splitlines()
+            lines = self._place.read_text(encoding="ascii", errors="replace").splitlines()
         except FileNotFoundError:
             lines = []
         self._n_lines = len(lines)
@@ -108,4 +108,5 @@ class KnownModes:
 
 
 def _line(name: str, noted: _Noted) -> str:
-    return json.dumps([name, *noted]) + "\n"
+    """A line, its end first: what follows one that a crash cut short is not lost with it."""
+    return "\n" + json.dumps([name, *noted])

@@ -1,0 +1,31 @@
+"""The note of which paths gave fewer rights than git can tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wink_workspace.filesystem import FileKind, parse_path
+from wink_workspace.ledger import TreeEntry
+from wink_workspace.workspace.known_modes import KnownModes
+
+FIRST, SECOND = parse_path("first"), parse_path("second")
+ENTRY = TreeEntry(FileKind.FILE, "0" * 40)
+
+
+@pytest.mark.parametrize("garbage", [b'\n["first", 38', b"\n5", b"\n\xff\xfe", b"\nnull\n[]"])
+def test_what_is_noted_after_a_line_that_was_cut_short_is_kept(
+    tmp_path: Path, garbage: bytes
+) -> None:
+    place = tmp_path / "modes"
+    before = KnownModes(place)
+    before.saw(FIRST, 0o600, ENTRY)
+    before.save()
+    place.write_bytes(place.read_bytes() + garbage)
+    after = KnownModes(place)
+    after.saw(SECOND, 0o640, ENTRY)
+    after.save()
+    read = KnownModes(place)
+    assert read.of(FIRST, ENTRY) == 0o600
+    assert read.of(SECOND, ENTRY) == 0o640
