@@ -23,6 +23,7 @@ from typing import Final, Literal
 from wink_workspace.errors import (
     ConflictError,
     FilesystemError,
+    LedgerDamagedError,
     RollbackError,
     UsageError,
     WinkError,
@@ -97,16 +98,28 @@ class AppliedTrees:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The roots, the oldest first."""
+        """The roots, the oldest first.
+
+        Raises:
+            LedgerDamagedError: If the file holds something else.
+        """
         try:
             return tuple(json.loads(self._place.read_bytes())["roots"])
         except FileNotFoundError:
             return (self._imported,)
+        except (ValueError, TypeError, KeyError) as error:
+            raise LedgerDamagedError(
+                f"{self._place}, which says what the source was given, cannot be read",
+                hint="Delete it; the source is then compared with what was imported from it.",
+            ) from error
 
     @property
     def is_unfinished(self) -> bool:
         """Whether something was begun that neither came to its end nor was taken back."""
-        return len(self.roots) > 1
+        try:
+            return len(self.roots) > 1
+        except LedgerDamagedError:
+            return True
 
     def write(self, roots: Sequence[str]) -> None:
         """Keep *roots*, each once."""
