@@ -51,6 +51,6 @@ turns = [
 ]
 ScriptedAdapter([*turns, ModelTurn("Done.")]).evaluate(prompt, session=session)
 
-left = session[Budget].latest()
-print(f"{left.left} euros are left: the 90 were refused and undone")
-assert left == Budget(left=20)
+budget = session[Budget].latest()
+assert budget == Budget(left=20)
+print(f"{budget}: the 90 were refused and undone")

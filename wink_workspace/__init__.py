@@ -1,13 +1,29 @@
 """A workspace for coding agents in which every tool call is a transaction.
 
-The names below are the everyday ones; each is loaded when first used, so that importing the
-package costs next to nothing. Everything else is in the subpackages.
+What an agent is made of, by its everyday names:
+
+- what it reads and may call: ``Prompt``, ``PromptTemplate``, ``MarkdownSection``; ``Tool``, whose
+  handler gets a ``ToolContext`` and gives a ``ToolResult``; ``ToolExample``
+- sections that come with tools: ``VfsToolsSection``, ``PlanningToolsSection``, ``AstevalSection``,
+  ``PodmanSandboxSection``
+- where it works: ``Workspace``, on disk and with a history, or ``MemoryFilesystem`` with
+  ``HostMount`` and ``UrlMount``; both are a ``Filesystem`` to a handler
+- what it remembers: ``Session``
+- who answers: ``ModelAdapter``, or ``ScriptedAdapter`` without a model; ``PromptResponse``
+- what bounds it: ``Deadline``, ``Budget``, ``Cancellation``; ``ReadBeforeWritePolicy``,
+  ``SequentialDependencyPolicy``
+- what goes wrong: ``WinkError``, with a ``code`` and a ``hint``; ``ToolValidationError``, which a
+  handler raises
+
+Each is loaded when first used, so that importing the package costs next to nothing. Everything
+else is in the subpackages.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import (
@@ -55,70 +71,6 @@ if TYPE_CHECKING:
     )
     from wink_workspace.session import Session
     from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
-
-_MODULES = {
-    "adapters": (
-        "ModelTurn",
-        "PromptResponse",
-        "ProviderAdapter",
-        "ScriptedAdapter",
-        "ScriptRecorder",
-        "load_script",
-    ),
-    "adapters.model": ("ModelAdapter",),
-    "clock": (
-        "Budget",
-        "BudgetTracker",
-        "Cancellation",
-        "Deadline",
-        "Heartbeat",
-        "TokenUsage",
-    ),
-    "errors": (
-        "ToolValidationError",
-        "WinkError",
-    ),
-    "filesystem": (
-        "Filesystem",
-        "HostMount",
-        "MemoryFilesystem",
-        "UrlMount",
-    ),
-    "prompt": (
-        "MarkdownSection",
-        "Prompt",
-        "PromptTemplate",
-        "ReadBeforeWritePolicy",
-        "RenderedPrompt",
-        "SequentialDependencyPolicy",
-        "Tool",
-        "ToolContext",
-        "ToolExample",
-        "ToolResult",
-    ),
-    "resources": (
-        "Binding",
-        "ResourceRegistry",
-        "Scope",
-    ),
-    "runtime": (
-        "ToolCall",
-        "ToolExecutor",
-    ),
-    "sandbox": ("Sandbox",),
-    "sandbox.asteval": ("AstevalConfig",),
-    "sandbox.podman": ("PodmanConfig",),
-    "sections": (
-        "AstevalSection",
-        "PlanningStrategy",
-        "PlanningToolsSection",
-        "PodmanSandboxSection",
-        "VfsToolsSection",
-    ),
-    "session": ("Session",),
-    "workspace": ("Workspace", "WorkspaceConfig", "WorkspaceStorage"),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AstevalConfig",
@@ -169,13 +121,54 @@ __all__ = [
     "load_script",
 ]
 
-
-def __getattr__(name: str) -> object:
-    module = _HOME.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "adapters": (
+                "ModelTurn",
+                "PromptResponse",
+                "ProviderAdapter",
+                "ScriptedAdapter",
+                "ScriptRecorder",
+                "load_script",
+            ),
+            "adapters.model": ("ModelAdapter",),
+            "clock": (
+                "Budget",
+                "BudgetTracker",
+                "Cancellation",
+                "Deadline",
+                "Heartbeat",
+                "TokenUsage",
+            ),
+            "errors": ("ToolValidationError", "WinkError"),
+            "filesystem": ("Filesystem", "HostMount", "MemoryFilesystem", "UrlMount"),
+            "prompt": (
+                "MarkdownSection",
+                "Prompt",
+                "PromptTemplate",
+                "ReadBeforeWritePolicy",
+                "RenderedPrompt",
+                "SequentialDependencyPolicy",
+                "Tool",
+                "ToolContext",
+                "ToolExample",
+                "ToolResult",
+            ),
+            "resources": ("Binding", "ResourceRegistry", "Scope"),
+            "runtime": ("ToolCall", "ToolExecutor"),
+            "sandbox": ("Sandbox",),
+            "sandbox.asteval": ("AstevalConfig",),
+            "sandbox.podman": ("PodmanConfig",),
+            "sections": (
+                "AstevalSection",
+                "PlanningStrategy",
+                "PlanningToolsSection",
+                "PodmanSandboxSection",
+                "VfsToolsSection",
+            ),
+            "session": ("Session",),
+            "workspace": ("Workspace", "WorkspaceConfig", "WorkspaceStorage"),
+        },
+    )

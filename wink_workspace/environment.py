@@ -63,11 +63,6 @@ class Environment:
         return self._folder("XDG_STATE_HOME", ".local/state")
 
     @property
-    def config_dir(self) -> Path:
-        """Where the user's settings live (``XDG_CONFIG_HOME``); raises as ``state_dir``."""
-        return self._folder("XDG_CONFIG_HOME", ".config")
-
-    @property
     def cache_dir(self) -> Path:
         """Where things live that may be lost (``XDG_CACHE_HOME``); raises as ``state_dir``."""
         return self._folder("XDG_CACHE_HOME", ".cache")

@@ -13,6 +13,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    |    +-- PathEscapeError          ... because it leads outside
      |    +-- ParseError                    data that does not fit its type; lists every problem
      |    +-- SchemaError                   a type that has no JSON Schema
+     |    +-- ProgramError                  a program that a sandbox cannot run
      +-- DeadlineExceededError (TimeoutError)
      +-- BudgetExceededError
      +-- CallCancelledError                nobody wants the answer any more
@@ -100,6 +101,7 @@ __all__ = [
     "PatternError",
     "PoisonedError",
     "Problem",
+    "ProgramError",
     "PromptError",
     "PromptEvaluationError",
     "PromptRenderError",
@@ -212,6 +214,23 @@ class SchemaError(UsageError):
     """A type from which no JSON Schema can be made."""
 
     code = "schema"
+
+
+class ProgramError(UsageError):
+    """A program that a sandbox cannot run; ``is_missing`` if there is none of that name."""
+
+    code = "program"
+
+    def __init__(self, given: str, reason: str, *, is_missing: bool) -> None:
+        super().__init__(
+            f"{given!r} cannot be run: {reason}",
+            hint="Name a program that the image has; one whose first line names an interpreter"
+            " that the image lacks is not found, either."
+            if is_missing
+            else "Name a program that may be executed: `chmod +x` it, or run it with its"
+            " interpreter, as in `sh FILE`.",
+        )
+        self.is_missing = is_missing
 
 
 class DeadlineExceededError(WinkError, TimeoutError):

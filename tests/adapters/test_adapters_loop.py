@@ -406,7 +406,7 @@ def test_a_recording_holds_nothing_that_the_redactor_takes_out(tmp_path: Path) -
 
 
 def test_a_script_that_ends_too_early_says_how_to_end_it() -> None:
-    with pytest.raises(PromptEvaluationError, match="over after 1 turns") as caught:
+    with pytest.raises(PromptEvaluationError, match="over after 1 turn,") as caught:
         Listening(calls("a")).evaluate(plain_prompt(), session=Session())
     assert caught.value.phase == "request"
     assert "calls no tool" in caught.value.hint

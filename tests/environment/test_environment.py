@@ -19,7 +19,6 @@ HOME = Path("/home/ada")
     ("name", "variable", "below_home"),
     [
         ("state_dir", "XDG_STATE_HOME", ".local/state"),
-        ("config_dir", "XDG_CONFIG_HOME", ".config"),
         ("cache_dir", "XDG_CACHE_HOME", ".cache"),
     ],
 )

@@ -469,7 +469,9 @@ def test_canary_that_does_not_come_means_a_scan(
     root: Path, tracker: InotifyTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as deaf:
-        deaf.setattr(INotify, "read", lambda *_, **__: [])
+        deaf.setattr("wink_workspace.filesystem.changes.inotify._CANARY_WAIT_MS", 10)
+        deaf.setattr(os, "utime", lambda _: None)
+        tracker.drain()  # with nothing else to tell, either
         (root / "f").write_text("changed")
         drained = tracker.drain()
     assert drained.paths == {path_of("f")}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +35,13 @@ def test_every_name_that_is_offered_can_be_had() -> None:
     for name in wink_workspace.__all__:
         assert getattr(wink_workspace, name).__name__ == name
     assert set(wink_workspace.__all__) <= set(dir(wink_workspace))
+
+
+def test_a_type_checker_sees_no_getattr_that_would_take_a_misspelt_name() -> None:
+    for package in Path(wink_workspace.__file__).parent.rglob("__init__.py"):
+        for statement in ast.parse(package.read_text(encoding="utf-8")).body:
+            seen = ast.unparse(statement).partition("if not TYPE_CHECKING:")[0]
+            assert "__getattr__" not in seen, package
 
 
 def test_another_name_is_an_attribute_error() -> None:

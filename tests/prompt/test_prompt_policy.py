@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from wink_workspace.errors import PromptValidationError, UsageError
-from wink_workspace.prompt import Prompt
+from wink_workspace.prompt import MarkdownSection, Prompt
 from wink_workspace.prompt.context import ToolContext
 from wink_workspace.prompt.policy import (
     CompletedTools,
@@ -102,8 +102,48 @@ def test_a_dependency_may_be_given_as_any_collection_of_names() -> None:
 
 @pytest.mark.parametrize("dependencies", [{"a": {"a"}}, {"a": {"b"}, "b": {"c"}, "c": {"a"}}])
 def test_tools_that_depend_on_one_another_in_a_circle_are_refused(dependencies: Any) -> None:
-    with pytest.raises(PromptValidationError, match="depends on itself"):
+    with pytest.raises(PromptValidationError, match=r"depends on itself.*Leave out"):
         SequentialDependencyPolicy(dependencies)
+
+
+def sections_of(*names: str, policies: tuple[ToolPolicy, ...]) -> list[MarkdownSection[None]]:
+    """A section for each tool in *names*, the first of them with *policies*."""
+    return [
+        MarkdownSection(
+            title=name,
+            template="",
+            tools=[Tool[None, None](name=name, description="Do it.")],
+            policies=policies if n == 0 else (),
+        )
+        for n, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "unseen"), [(("deploy", "test"), "test"), (("test", "deploy"), "deploy")]
+)
+def test_a_policy_beside_a_tool_of_its_own_is_refused_since_it_would_not_see_the_calls(
+    names: tuple[str, ...], unseen: str
+) -> None:
+    with pytest.raises(PromptValidationError, match=f"does not see '{unseen}'") as caught:
+        Prompt(name="p", sections=sections_of(*names, policies=(DEPLOY,)))
+    assert caught.value.section_path == (names[0],)
+
+
+def test_a_policy_above_its_tools_or_at_each_or_without_them_is_accepted() -> None:
+    both = sections_of("deploy", "test", policies=())
+    Prompt(
+        name="p",
+        sections=[MarkdownSection(title="A", template="", children=both, policies=(DEPLOY,))],
+    )
+    Prompt(
+        name="p",
+        sections=[
+            *sections_of("deploy", policies=(DEPLOY,)),
+            *sections_of("test", policies=(DEPLOY,)),
+        ],
+    )
+    Prompt(name="p", sections=sections_of("deploy", "other", policies=(DEPLOY,)))
 
 
 def test_a_refusal_needs_a_reason() -> None:

@@ -371,6 +371,7 @@ def test_a_refusal_names_every_file_up_to_five() -> None:
 
     assert agent.call(Use(writes=paths[:2])) == f"0.py {UNREAD}. 1.py {UNREAD}"
     assert agent.call(Use(writes=paths)).endswith(f"4.py {UNREAD}. The same goes for 3 more files")
+    assert agent.call(Use(writes=paths[:6])).endswith("The same goes for 1 more file")
 
 
 @pytest.mark.behaviour(27)

@@ -128,7 +128,7 @@ def test_siblings_with_one_key_are_refused_but_cousins_may_share_it() -> None:
 
 
 def test_what_is_no_section_is_refused() -> None:
-    with pytest.raises(PromptValidationError, match="'Guide' is not a Section"):
+    with pytest.raises(PromptValidationError, match=r"'Guide' is not a Section\. Make"):
         Prompt(name="p", sections=["Guide"])
 
 
@@ -259,7 +259,7 @@ def test_params_of_a_closed_section_are_missed_before_the_model_opens_it() -> No
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ((Mode(),), "takes params of type Mode.*Types in use: Params"),
+        ((Mode(),), "takes params of type Mode.*Types in use: Params. Resources go in"),
         ((Params,), "takes params of type type"),
         (("Ada",), "takes params of type str"),
         ((Params("a"), Params("b")), "two values of Params"),

@@ -146,6 +146,7 @@ def test_wrong_argument_is_refused_with_key_and_field(
         build()
     assert caught.value.section_path == ("a",)
     assert caught.value.field == field
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(

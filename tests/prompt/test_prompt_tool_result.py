@@ -96,6 +96,18 @@ def test_a_dataclass_without_render_is_reported_once(caplog: pytest.LogCaptureFi
     assert "Fresh has no render()" in caplog.text
 
 
+def test_a_value_that_the_model_does_not_see_needs_no_render(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @dataclass(frozen=True)
+    class Unseen:
+        points: int = 1
+
+    result = ToolResult.ok(Unseen(), "Done.", exclude_value_from_context=True)
+
+    assert (result.provider_text(result.render()), caplog.text) == ("Done.", "")
+
+
 @pytest.mark.behaviour(12)
 @pytest.mark.parametrize(
     ("value", "logged"), [(Raising(), "broken"), (Odd(), "Odd.render() gave int")], ids=repr

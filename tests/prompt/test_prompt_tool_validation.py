@@ -403,6 +403,7 @@ def test_an_example_that_does_not_fit_is_refused(example: object, field: str, pr
 
     assert problem in error.reason
     assert (error.tool, error.field) == ("look_up", f"examples[1]{field}")
+    assert "ToolExample(" in error.hint
 
 
 def test_a_tool_without_params_has_none_as_input() -> None:

@@ -653,6 +653,26 @@ def test_an_edit_made_between_calls_is_an_entry_of_its_own_and_an_event() -> Non
         assert "+2" in workspace.journal.diff(workspace.journal.entries[1])
 
 
+@pytest.mark.parametrize("kind", SliceKind)
+def test_a_reducer_that_fails_on_an_edit_fails_no_call_and_is_said(
+    kind: SliceKind, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(view: object, event: ExternalChange) -> object:
+        raise ValueError(f"cannot count {event.paths}")
+
+    told: list[ExternalChange] = []
+    with rig(WRITE, files={"a.txt": "1"}) as workspace:
+        workspace.session[Note].register(ExternalChange, fail, kind=kind)
+        workspace.session.dispatcher.subscribe(ExternalChange, told.append)
+        workspace.call("write", text="a.txt")
+        workspace.filesystem.write_text("a.txt", "2")
+        assert workspace.call("write", text="b.txt").result.success
+        (event,) = workspace.session[ExternalChange].all()
+        assert told == [event]
+    assert f"A {kind.name} reducer raised" in caplog.text
+    assert "cannot count ('a.txt',)" in caplog.text
+
+
 @pytest.mark.behaviour(21)
 def test_an_edit_is_noticed_though_calls_on_other_files_came_between() -> None:
     session, edited = Session(), MemoryFilesystem()

@@ -110,7 +110,7 @@ PATHS: list[tuple[str, Arguments, str]] = [
         ("\ud800", "lone surrogates"),
         ("x" * 256, "at most 255"),
         ("x/" * 65, "at most 64"),
-        ("x/" * 5_000, "at most 4096 characters"),
+        ("x/" * 5_000, "at most 4,096 characters"),
     )
 ]
 FILES: list[tuple[str, Arguments, str]] = [

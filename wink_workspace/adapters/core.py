@@ -12,7 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, cast
+
+from typing_extensions import TypeVar
 
 from wink_workspace import serde
 from wink_workspace.clock import (
@@ -46,7 +48,7 @@ from .traces import Traces
 
 __all__ = ["LoopLimits", "PromptResponse", "ProviderAdapter"]
 
-OutputT = TypeVar("OutputT")
+OutputT = TypeVar("OutputT", default=Any)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class PromptResponse(Generic[OutputT]):
 
     prompt_name: str
     text: str
-    output: OutputT | None
+    output: OutputT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,8 +323,8 @@ class _Evaluation(Generic[OutputT]):
     def _finish(self, text: str) -> PromptResponse[OutputT]:
         """Parse the last message; ``ParseError`` if it is not the output asked for."""
         output_type = self._rendered.output_type
-        output = (
-            None
+        output: OutputT = (
+            cast("Any", None)  # what OutputT then is
             if output_type is None
             else serde.parse_json(output_type, _without_fence(text), what="The answer")
         )

@@ -16,19 +16,22 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+from typing_extensions import TypeVar
 
 from wink_workspace import serde
 from wink_workspace.clock import TokenUsage
 from wink_workspace.errors import ParseError, PromptEvaluationError, ScriptError
 from wink_workspace.runtime import ToolCall
+from wink_workspace.wording import counted
 
 from .core import ProviderAdapter
 from .messages import ModelRequest, ModelTurn
 
 __all__ = ["ScriptRecorder", "ScriptedAdapter", "load_script"]
 
-OutputT = TypeVar("OutputT")
+OutputT = TypeVar("OutputT", default=Any)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,9 @@ def load_script(path: str | os.PathLike[str]) -> tuple[ModelTurn, ...]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise ScriptError(
-            f"the script {os.fspath(path)!r} cannot be read: {error}",
+            f"the script {os.fspath(path)!r} cannot be read: {why}",
             hint="Name a readable UTF-8 file of JSON lines.",
         ) from error
     turns: list[ModelTurn] = []
@@ -105,7 +109,7 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
         """
         if not self.n_left:
             raise PromptEvaluationError(
-                f"the script is over after {self._n_played} turns, but the run is not",
+                f"the script is over after {counted(self._n_played, 'turn')}, but the run is not",
                 phase="request",
                 hint="End the script with a turn that calls no tool.",
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from wink_workspace.errors import InvalidPathError, LimitExceededError, PathEscapeError
 
@@ -78,8 +79,11 @@ def parse_path(given: str | WorkspacePath) -> WorkspacePath:
         InvalidPathError: For a NUL, a backslash, or text that UTF-8 cannot hold.
         LimitExceededError: For more than 64 segments, or a segment over 255 bytes.
     """
-    if isinstance(given, WorkspacePath):
-        return given
+    return given if isinstance(given, WorkspacePath) else _parsed(given)
+
+
+@lru_cache(maxsize=1_024)  # params, policies and filesystem each parse the few texts of a call
+def _parsed(given: str) -> WorkspacePath:
     if "\0" in given:
         raise InvalidPathError(f"{given!r} contains a NUL character")
     if "\\" in given:

@@ -79,6 +79,13 @@ _CHUNK_BYTES = 1_048_576
 
 _Touched = list[tuple[WorkspacePath, FileState | None]]
 
+_SOMEBODY_ELSES = (
+    DirectoryExpectedError,
+    DirectoryNotEmptyError,
+    FileChangedError,
+    FileMissingError,
+)
+
 
 class _Undoing:
     """See ``Filesystem._undoing``.
@@ -705,8 +712,8 @@ class Filesystem(ABC):
         for path, state in reversed(touched):
             try:
                 self._set_state(path, state)
-            except (DirectoryNotEmptyError, FileChangedError):
-                pass  # made here, but somebody else has changed it or put something into it
+            except _SOMEBODY_ELSES:
+                pass  # somebody has changed it, put something into it, or taken away what it is in
             except Exception as error:  # noqa: BLE001 - all places are tried before it is raised
                 failures.append(error)
         if failures:

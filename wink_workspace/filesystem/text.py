@@ -109,13 +109,14 @@ def read_window(
         lines += block.split("\n")
     if pieces.stopped and len(lines[-1]) <= line_chars:
         lines.pop()  # it may be the beginning of a line
-    shown = tuple(line[:line_chars] for line in lines[:limit])
+    shown = tuple(lines[:limit])
+    n_cut_lines = sum(map(line_chars.__lt__, map(len, shown)))
     return TextWindow(
         path=path,
-        lines=shown,
+        lines=tuple(line[:line_chars] for line in shown) if n_cut_lines else shown,
         first_line=offset + 1,
         more=len(lines) > limit or pieces.stopped,
-        n_cut_lines=sum(len(line) > line_chars for line in lines[:limit]),
+        n_cut_lines=n_cut_lines,
     )
 
 

@@ -123,7 +123,12 @@ def checked_resources(
     for type_, value in given.items():
         problem = _problem(type_, value)
         if problem is not None:
-            raise PromptValidationError(problem, section_path=section_path, field="resources")
+            raise PromptValidationError(
+                problem,
+                section_path=section_path,
+                field="resources",
+                hint="Bind a type to an instance of it, or to a Binding that makes one.",
+            )
     return MappingProxyType(dict(given))
 
 

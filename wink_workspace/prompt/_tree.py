@@ -9,10 +9,10 @@ from typing import Any
 from wink_workspace.errors import PromptValidationError
 
 from .disclosure import DISCLOSURE_TOOL_NAMES
-from .policy import ToolPolicy
+from .policy import SequentialDependencyPolicy, ToolPolicy
 from .section import Section
 
-__all__ = ["SectionNode", "place", "refuse_shared_tool_names"]
+__all__ = ["SectionNode", "place", "refuse_shared_tool_names", "refuse_unseen_dependencies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,11 @@ def place(
     titles: dict[str, str] = {}
     for section in sections:
         if not isinstance(section, Section):  # pyright: ignore[reportUnnecessaryIsInstance] - users
-            raise PromptValidationError(f"{section!r} is not a Section", field="sections")
+            raise PromptValidationError(
+                f"{section!r} is not a Section",
+                field="sections",
+                hint="Make a section of it: MarkdownSection(title=…, template=…).",
+            )
         keys = (*above, section.key)
         if section.key in titles:
             raise PromptValidationError(
@@ -99,3 +103,28 @@ def refuse_shared_tool_names(nodes: Iterable[SectionNode]) -> None:
                     hint="Rename one of the two tools.",
                 )
             owners[tool.name] = "section " + " > ".join(node.keys)
+
+
+def refuse_unseen_dependencies(nodes: Iterable[SectionNode]) -> None:
+    """See that a ``SequentialDependencyPolicy`` stands above each of its tools that is here.
+
+    It would refuse a tool for ever, or never, whose calls it does not see.
+
+    Raises:
+        PromptValidationError: If one does not; names the section and the tool.
+    """
+    all_nodes = [each for node in nodes for each in node.walk()]
+    owners = {tool.name: node for node in all_nodes for tool in node.section.tools()}
+    for node in all_nodes:
+        for policy in node.section.policies:
+            if not isinstance(policy, SequentialDependencyPolicy):
+                continue
+            for name in sorted({*policy.dependencies}.union(*policy.dependencies.values())):
+                if name in owners and policy not in owners[name].policies:
+                    raise PromptValidationError(
+                        f"the policy does not see {name!r}, a tool of section "
+                        + " > ".join(owners[name].keys),
+                        section_path=node.keys,
+                        field="policies",
+                        hint="Give the policy to a section that has both below it, or to both.",
+                    )

@@ -30,7 +30,7 @@ class PromptResponseProtocol(Protocol[OutputT_co]):
         ...
 
     @property
-    def output(self) -> OutputT_co | None:
+    def output(self) -> OutputT_co:
         """The parsed output, ``None`` when the prompt asks for none."""
         ...
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -37,6 +38,7 @@ from wink_workspace.session import (
     SliceView,
     WorkspaceRestored,
 )
+from wink_workspace.wording import counted
 
 from .context import ToolContext
 from .tool import Tool
@@ -129,7 +131,8 @@ class SequentialDependencyPolicy(ToolPolicy):
     """Tools that may run only after others: ``dependencies={"deploy": {"test", "build"}}``.
 
     A tool counts as done once it has succeeded in the session, however long ago. Attach the
-    policy to a section that has all the tools below it: calls elsewhere go unseen.
+    policy to a section that has all the tools below it, or to each section that has one: calls
+    elsewhere go unseen, and a prompt that has such tools elsewhere is refused.
 
     Attributes:
         dependencies: Tool to the tools that must have succeeded before it.
@@ -138,7 +141,7 @@ class SequentialDependencyPolicy(ToolPolicy):
         PromptValidationError: If tools depend on one another in a circle.
     """
 
-    dependencies: Mapping[str, frozenset[str]]
+    dependencies: Mapping[str, AbstractSet[str]]
 
     name = "sequential-dependency"
 
@@ -148,7 +151,9 @@ class SequentialDependencyPolicy(ToolPolicy):
         for tool in given:
             if tool in _all_needed(tool, given):
                 raise PromptValidationError(
-                    f"{tool!r} depends on itself, so it could never run", field="dependencies"
+                    f"{tool!r} depends on itself, so it could never run",
+                    field="dependencies",
+                    hint="Leave out one of the dependencies that lead back to it.",
                 )
 
     def check(
@@ -180,7 +185,7 @@ def _as_names(needed: Iterable[str]) -> frozenset[str]:
     return frozenset((needed,) if isinstance(needed, str) else needed)
 
 
-def _all_needed(tool: str, dependencies: Mapping[str, frozenset[str]]) -> set[str]:
+def _all_needed(tool: str, dependencies: Mapping[str, AbstractSet[str]]) -> set[str]:
     """Everything that must have run before *tool*, directly or not."""
     found: set[str] = set()
     waiting = [tool]
@@ -298,6 +303,8 @@ class ReadBeforeWritePolicy(ToolPolicy):
                 return PolicyDecision.deny(
                     "no filesystem is bound to the prompt, so what was read cannot be known"
                 )
+            if not use.writes and not use.deletes:
+                return PolicyDecision.allow()
             known = _known(context.session[KnownFiles].view())
             refusals = list(_refusals(use, _Places(files), known))
         except WinkError as error:
@@ -312,8 +319,10 @@ class ReadBeforeWritePolicy(ToolPolicy):
         use, files = self._use_of(tool, params), context.filesystem
         if use == _NO_FILES or files is None:
             return
-        self.install(context.session)
-        context.session.dispatch(_Places(files).after(use))
+        used = _Places(files).after(use)
+        if used.deletes or used.moves or not _all_known(used.seen, context.session):
+            self.install(context.session)
+            context.session.dispatch(used)
 
     def install(self, session: SessionProtocol) -> None:
         """Register the slice of known files; what an undo or restore moves is forgotten."""
@@ -374,7 +383,7 @@ def _refusals(use: FileUse, places: _Places, known: Map[str, str]) -> Iterator[s
 def _listed(refusals: Sequence[str]) -> str:
     shown = ". ".join(refusals[:_LISTED_REFUSALS])
     n_more = len(refusals) - _LISTED_REFUSALS
-    return shown if n_more <= 0 else f"{shown}. The same goes for {n_more} more files"
+    return shown if n_more <= 0 else f"{shown}. The same goes for {counted(n_more, 'more file')}"
 
 
 class _Places:
@@ -435,6 +444,12 @@ class _Places:
 def _known(view: SliceView[KnownFiles]) -> Map[str, str]:
     latest = view.latest()
     return Map() if latest is None else Map(latest.fingerprints)
+
+
+def _all_known(seen: Sequence[tuple[str, str]], session: SessionProtocol) -> bool:
+    """Whether there is nothing to remember, as when a file is read again."""
+    known = _known(session[KnownFiles].view())
+    return all(known.get(path) == fingerprint for path, fingerprint in seen)
 
 
 def _used(view: SliceView[KnownFiles], event: FilesUsed) -> SliceOp[KnownFiles]:

@@ -24,7 +24,12 @@ from wink_workspace.session import Session, SessionProtocol
 from ._bindings import PromptResources, checked_resources, joined_resources
 from ._generics import Specialised, type_arguments, type_name
 from ._rendering import Rendering
-from ._tree import SectionNode, place, refuse_shared_tool_names
+from ._tree import (
+    SectionNode,
+    place,
+    refuse_shared_tool_names,
+    refuse_unseen_dependencies,
+)
 from .disclosure import VisibilityOverrides
 from .overrides import (
     PromptDescriptor,
@@ -78,6 +83,7 @@ class PromptTemplate(Specialised, Generic[OutputT]):
         self.output_type: Final = _output_type(type(self), PromptTemplate)
         self.nodes: Final = tuple(place(self.sections))
         refuse_shared_tool_names(self.nodes)
+        refuse_unseen_dependencies(self.nodes)
         self.resources: Final = joined_resources(
             (node.keys, node.section.resources) for node in self.walk()
         )
@@ -306,7 +312,7 @@ class Prompt(Specialised, Generic[OutputT]):
                 names = ", ".join(sorted(known_type.__name__ for known_type in known))
                 raise error(
                     f"no section of prompt {self.name!r} takes params of type {type_.__name__}",
-                    hint=f"Types in use: {names or 'none'}.",
+                    hint=f"Types in use: {names or 'none'}. Resources go in `resources={{…}}`.",
                 )
             if type_ in by_type:
                 raise error(

@@ -199,7 +199,7 @@ class Section(Specialised, Generic[P]):
     def _parsed(self, text: str, field: str) -> Template:
         return Template.parse(text, self.placeholders, section_path=(self.key,), field=field)
 
-    def _wrong(self, message: str, field: str, *, hint: str = "") -> PromptValidationError:
+    def _wrong(self, message: str, field: str, *, hint: str) -> PromptValidationError:
         return PromptValidationError(message, section_path=(self.key,), field=field, hint=hint)
 
     def _checked_params_type(self, given: type[P] | None) -> type[P] | None:
@@ -215,7 +215,11 @@ class Section(Specialised, Generic[P]):
         is_dataclass = isinstance(chosen, type) and dataclasses.is_dataclass(chosen)
         if chosen is not None and not is_dataclass:
             name = type_name(cast("object", chosen))
-            raise self._wrong(f"{name} is not a dataclass", "params")
+            raise self._wrong(
+                f"{name} is not a dataclass",
+                "params",
+                hint="Use a class decorated with @dataclass(frozen=True).",
+            )
         return cast("type[P] | None", chosen)
 
     def _checked_default(self, default: P | None) -> P | None:
@@ -225,13 +229,18 @@ class Section(Specialised, Generic[P]):
                 f"a {given.__name__} where the section's params are "
                 + type_name(self.params_type or NoneType),
                 "default_params",
+                hint="Give a value of the section's params, and their type with `params=`.",
             )
         return default
 
     def _all_of(self, type_: type[T], field: str, given: Sequence[T]) -> tuple[T, ...]:
         for item in given:
             if not isinstance(item, type_):
-                raise self._wrong(f"{item!r} is not a {type_.__name__}", field)
+                raise self._wrong(
+                    f"{item!r} is not a {type_.__name__}",
+                    field,
+                    hint=f"Make a {type_.__name__} of it, or leave it out.",
+                )
         return tuple(given)
 
     def _checked_predicate(self, function: EnabledPredicate[P] | None) -> _Predicate | None:
@@ -255,7 +264,11 @@ class Section(Specialised, Generic[P]):
 
     def _checked_visibility(self, visibility: SectionVisibility) -> SectionVisibility:
         if visibility not in SectionVisibility.__members__.values():
-            raise self._wrong(f"{visibility!r} is no SectionVisibility", "visibility")
+            raise self._wrong(
+                f"{visibility!r} is no SectionVisibility",
+                "visibility",
+                hint=f"Use one of {', '.join(SectionVisibility)}.",
+            )
         if visibility == SectionVisibility.SUMMARY and self.summary is None:
             raise self._wrong(
                 "the section is to be summarised but has no summary",

@@ -170,7 +170,13 @@ class Tool(Specialised, Generic[P, R]):
                 raise self._wrong(f"{place}.{part}", problem)
 
     def _wrong(self, place: str, message: str) -> PromptValidationError:
-        return PromptValidationError(message, tool=self.name, field=place)
+        return PromptValidationError(
+            message,
+            tool=self.name,
+            field=place,
+            hint="Write it as ToolExample(description=…, input=…, output=…), with values of the"
+            " tool's types.",
+        )
 
 
 def _check_name(name: object) -> None:

@@ -81,7 +81,7 @@ class ToolResult(Generic[R_co]):
             text = _rendered(type(value), render)
             if text is not None:
                 return text
-        elif is_dataclass(value):
+        elif is_dataclass(value) and not self.exclude_value_from_context:
             _warn_once(type(value))
         return serde.dump_json(value, exclude_none=True)
 

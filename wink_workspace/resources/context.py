@@ -195,8 +195,10 @@ class ToolResources:
 
     def get_optional(self, type_: type[T], /) -> T | None:
         """As ``get``, but ``None`` if nothing is bound to *type_*."""
+        if type_ in self._store.bindings:
+            return self.get(type_)
         self._check_open()
-        return self.get(type_) if type_ in self._store.bindings else None
+        return None
 
     def _check_open(self) -> None:
         self._store.check_open()
@@ -304,6 +306,8 @@ class _Store:
         """The resource bound to *type_*; *call* caches those of one tool call, if one runs."""
         with self.lock:
             self.check_open()
+            if (kept := self.singletons.find(type_)) is not None:
+                return cast("T", kept.value)
             binding = self._binding(type_)
             match binding.scope:
                 case Scope.PROTOTYPE:

@@ -29,6 +29,7 @@ from wink_workspace.errors import (
     ParseError,
     PoisonedError,
     PromptEvaluationError,
+    ReducerError,
     RollbackError,
     ToolValidationError,
     VisibilityExpansionRequired,
@@ -196,7 +197,19 @@ class ToolExecutor:
         free = self._transactions.claim(participants)
         paths = self._transactions.journal.absorb_external(free)
         if paths:
-            self._session.dispatch(ExternalChange(paths=paths, at=self._clock.now()))
+            self._tell_of_edit(ExternalChange(paths=paths, at=self._clock.now()))
+
+    def _tell_of_edit(self, event: ExternalChange) -> None:
+        """Reduce the event of an edit and tell subscribers; no call is to blame for a reducer."""
+        for kind in (SliceKind.STATE, SliceKind.LOG):
+            try:
+                self._session.reduce(event, kind=kind)
+            except ReducerError:
+                what = "A %s reducer raised on an edit made outside of any call; the calls go on"
+                _log.exception(what, kind.name)
+                if kind is SliceKind.LOG:
+                    self._session[ExternalChange].append(event)
+        self._session.notify(event)
 
     def _begin(self, call: ToolCall, cancellation: Cancellation | None) -> _Attempt:
         resources = self._prompt.resources

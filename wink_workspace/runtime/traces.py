@@ -8,13 +8,14 @@ since a span's parent is whatever span is open on the thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from wink_workspace import serde
 from wink_workspace.clock import Clock
 from wink_workspace.errors import UsageError
+from wink_workspace.session import ToolInvoked
 from wink_workspace.telemetry import AttributeValue, Span, span
 
 from .call import CallOutcome, ToolCall
@@ -40,12 +41,15 @@ class RemoteClient:
 
 
 class CallSpan:
-    """The span of a call that is under way."""
+    """The span of a call that is under way; see ``call_span``."""
 
-    def __init__(self, span: Span, clock: Clock, *, with_content: bool) -> None:
+    def __init__(
+        self, span: Span, clock: Clock, *, with_content: bool, redact: Callable[[str], str]
+    ) -> None:
         self._span = span
         self._clock = clock
         self._with_content = with_content
+        self._redact = redact
         self._started_s = clock.monotonic_s()
 
     def note(self, outcome: CallOutcome) -> None:
@@ -68,16 +72,23 @@ class CallSpan:
         if not event.success:
             self._span.fail("tool_error" if refusal is None else "refused")
         if self._with_content and self._span.is_recording:
-            self._span.note(
-                {
-                    "gen_ai.tool.call.arguments": _as_json(event.params),
-                    "gen_ai.tool.call.result": event.text,
-                }
-            )
+            self._note_content(event)
 
-    def fail(self) -> None:
-        """Say that it failed, where there is no outcome to note."""
-        self._span.fail("tool_error")
+    def _note_content(self, event: ToolInvoked) -> None:
+        try:
+            params = serde.map_strings(event.params, self._redact)
+            text = self._redact(event.text)
+        except Exception as error:  # noqa: BLE001 - telemetry fails no call
+            # without its traceback, which may hold the text
+            _log.error("The redactor raised %s; the span has no content", type(error).__name__)
+            return
+        self._span.note(
+            {"gen_ai.tool.call.arguments": _as_json(params), "gen_ai.tool.call.result": text}
+        )
+
+    def fail(self, error_type: str = "tool_error") -> None:
+        """Say that it failed, where no outcome does or there is more to say."""
+        self._span.fail(error_type)
 
 
 @contextmanager
@@ -87,6 +98,7 @@ def call_span(
     is_known: bool,
     clock: Clock,
     with_content: bool,
+    redact: Callable[[str], str] = str,
     client: RemoteClient | None = None,
 ) -> Generator[CallSpan]:
     """One call, the commit or the rollback included.
@@ -97,6 +109,7 @@ def call_span(
             is no end to such names.
         clock: The time.
         with_content: Whether the span gets arguments and result, too.
+        redact: Applied to those.
         client: Who asked for it, if not this program.
     """
     name = call.name if is_known else "unknown"
@@ -112,7 +125,7 @@ def call_span(
         title = f"{client.method} {name}"
         opened = span(title, {**what, **client.attributes}, asked_by=client.carrier)
     with opened as traced:
-        yield CallSpan(traced, clock, with_content=with_content)
+        yield CallSpan(traced, clock, with_content=with_content, redact=redact)
 
 
 def _as_json(value: object) -> str:

@@ -28,6 +28,7 @@ from wink_workspace.filesystem import (
     WorkspacePath,
     WriteResult,
 )
+from wink_workspace.wording import counted
 
 __all__ = [
     "AppliedPatch",
@@ -43,7 +44,6 @@ __all__ = [
     "FoundPaths",
     "MovedPath",
     "WrittenFile",
-    "counted",
     "shown",
 ]
 
@@ -62,11 +62,6 @@ class FileToolLimits:
     def __post_init__(self) -> None:
         if self.result_chars <= 0 or self.diff_chars <= 0:
             raise UsageError(f"{self} leaves nothing to show", hint="Use positive numbers.")
-
-
-def counted(n: int, noun: str, plural: str | None = None) -> str:
-    """``1 file``, ``1,200 files``."""
-    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
 def shown(path: WorkspacePath | str) -> str:
@@ -390,11 +385,11 @@ def _lines(*parts: str) -> str:
 
 def _fitting(items: Iterable[T], text: Callable[[T], str], limit_chars: int) -> tuple[T, ...]:
     """The first items whose texts fit together, but always one, so that asking on gets further."""
-    kept: list[T] = []
-    left = limit_chars
-    for item in items:
-        left -= len(text(item)) + 1
-        if left < 0 and kept:
+    given = tuple(items)
+    n_fitting, left = 0, limit_chars
+    for n_chars in map(len, map(text, given)):
+        left -= n_chars + 1
+        if left < 0 and n_fitting:
             break
-        kept.append(item)
-    return tuple(kept)
+        n_fitting += 1
+    return given[:n_fitting]

@@ -23,6 +23,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.filesystem import FileKind, Filesystem, WorkspacePath, parse_path
 from wink_workspace.prompt import Tool, ToolContext, ToolExample, ToolHandler, ToolResult
+from wink_workspace.wording import counted
 
 from .file_params import (
     ApplyPatchParams,
@@ -49,7 +50,6 @@ from .file_results import (
     FoundPaths,
     MovedPath,
     WrittenFile,
-    counted,
     shown,
 )
 

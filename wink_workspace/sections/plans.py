@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from wink_workspace.errors import UsageError
 from wink_workspace.session import Replace, SessionProtocol, SliceView
+from wink_workspace.wording import counted
 
 __all__ = [
     "MAX_TITLE_CHARS",
@@ -138,7 +139,7 @@ class SetupPlan:
 
     def render(self) -> str:
         """One line for the record."""
-        return f"Began a plan with {_n_steps(self.initial_steps)}"
+        return f"Began a plan with {counted(len(self.initial_steps), 'step')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class AddStep:
 
     def render(self) -> str:
         """One line for the record."""
-        return f"Added {_n_steps(self.steps)}"
+        return f"Added {counted(len(self.steps), 'step')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +237,3 @@ def _one_line(text: str, what: str) -> str:
             hint="Say it in one short line.",
         )
     return text
-
-
-def _n_steps(titles: tuple[str, ...]) -> str:
-    return "1 step" if len(titles) == 1 else f"{len(titles)} steps"

@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Any, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 from wink_workspace.errors import UsageError
@@ -60,23 +60,29 @@ def dump_json(value: object, *, exclude_none: bool = False, indent: int | None =
     return text if is_encodable(text) else json.dumps(plain, allow_nan=False, indent=indent)
 
 
+# What most of what is written consists of: asked for in place, as a function call costs more
+_PLAIN: Final[frozenset[type]] = frozenset((str, int, bool, type(None)))
+
+
 def _dump(value: Any, exclude_none: bool) -> Any:
     kind = cast("type[Any]", type(value))
-    if value is None or kind is str or kind is int or kind is bool:
+    if kind in _PLAIN:
         return value
-    if is_dataclass(kind):
-        named = ((name, getattr(value, name)) for name in _init_fields(kind))
+    if (names := _init_fields(kind)) is not None:
         return {
-            name: _dump(item, exclude_none)
-            for name, item in named
-            if item is not None or not exclude_none
+            name: item if type(item) in _PLAIN else _dump(item, exclude_none)
+            for name in names
+            if (item := getattr(value, name)) is not None or not exclude_none
         }
     if isinstance(value, Enum):
         return _dump(value.value, exclude_none)
     if isinstance(value, Mapping):
         return _dump_mapping(cast("Mapping[object, object]", value), exclude_none)
     if isinstance(value, (list, tuple)):
-        return [_dump(item, exclude_none) for item in cast("Sequence[object]", value)]
+        return [
+            item if type(item) in _PLAIN else _dump(item, exclude_none)
+            for item in cast("Sequence[object]", value)
+        ]
     return _dump_rarer(value, exclude_none)
 
 
@@ -120,7 +126,10 @@ def _dump_foreign(value: object) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def _init_fields(kind: type) -> tuple[str, ...]:
+def _init_fields(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass, ``None`` for other types."""
+    if not is_dataclass(kind):
+        return None
     return tuple(field.name for field in fields(kind) if field.init)
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from wink_workspace.errors import Problem, SchemaError
+from wink_workspace.wording import counted
 
 from .schemas import complete_schema
-from .wording import clause, counted, described, path_text
+from .wording import clause, described, path_text
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -227,10 +228,10 @@ def _constraint(detail: ErrorDetails) -> str:
             return f"must have at least {counted(context['min_length'], 'character')}"
         case "string_too_long":
             limit = counted(context["max_length"], "character")
-            return f"must have at most {limit}, not {len(given)}"
+            return f"must have at most {limit}, not {len(given):,}"
         case "too_short":
             limit = counted(context["min_length"], "item")
-            return f"must have at least {limit}, not {context['actual_length']}"
+            return f"must have at least {limit}, not {context['actual_length']:,}"
         case "too_long":
             return f"must have at most {counted(context['max_length'], 'item')}"
         case "string_pattern_mismatch":

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, cast
 
+from wink_workspace.wording import counted
+
 from .json_values import JsonValue
 from .nodes import (
     Node,
@@ -27,7 +29,6 @@ from .nodes import (
     takes_null,
 )
 from .schemas import complete_schema
-from .wording import counted
 
 __all__ = ["provider_schema", "without_defaulted_nulls"]
 

@@ -1,21 +1,16 @@
-"""How messages name values, numbers of things and places in data."""
+"""How messages name values, types and places in data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["clause", "counted", "described", "first_sentence", "path_text", "quoted", "type_name"]
+__all__ = ["clause", "described", "first_sentence", "path_text", "quoted", "type_name"]
 
 _QUOTED_LENGTH = 60
 """Characters of a string that a message quotes."""
 
 _WRITTEN_BITS = 200
 """Bits of an integer that a message writes out."""
-
-
-def counted(n: int, noun: str) -> str:
-    """``1 item``, ``2 items``."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def quoted(value: object) -> str:

@@ -8,7 +8,9 @@ import random
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
+
+from typing_extensions import TypeVar
 
 from wink_workspace.adapters.core import ProviderAdapter
 from wink_workspace.adapters.messages import ModelRequest, ModelTurn
@@ -27,7 +29,7 @@ __all__ = ["ModelAdapter"]
 
 _log = logging.getLogger(__name__)
 
-OutputT = TypeVar("OutputT")
+OutputT = TypeVar("OutputT", default=Any)
 
 
 class ModelAdapter(ProviderAdapter[OutputT]):

@@ -34,6 +34,8 @@ def model_named(name: str, environment: Environment) -> Model:
         )
     try:
         return infer_model(name, lambda which: _provider(which, environment))
+    except UsageError:  # of ours, and a ValueError, too
+        raise
     except UserError as error:
         raise UsageError(f"the model {name!r} cannot be used: {_first_line(error)}") from None
     except (ImportError, ValueError) as error:

@@ -31,6 +31,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
+import struct
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
@@ -38,7 +40,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
-from inotify_simple import INotify, flags  # pyright: ignore[reportMissingTypeStubs] - has none
+from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has none
+    INotify,
+    flags,
+    parse_events,  # pyright: ignore[reportUnknownVariableType] - as above
+)
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError
@@ -64,6 +70,13 @@ _MASK = (
     | flags.ONLYDIR
 )
 _CANARY_WAIT_MS = 1_000
+_READ_BYTES = 65_536
+# Plain numbers, as the operators of ``flags`` take longer than all else for an event
+_CREATE, _DELETE = int(flags.CREATE), int(flags.DELETE)
+_MOVED_FROM, _MOVED_TO = int(flags.MOVED_FROM), int(flags.MOVED_TO)
+_MODIFY, _ATTRIB = int(flags.MODIFY), int(flags.ATTRIB)
+_ISDIR, _IGNORED = int(flags.ISDIR), int(flags.IGNORED)
+_LOST = int(flags.Q_OVERFLOW | flags.UNMOUNT)
 # Where another machine, or a server in user space, changes files without telling this one.
 _REMOTE = ("nfs", "cifs", "smb", "9p", "virtiofs", "ceph", "afs", "fuse")
 
@@ -85,7 +98,7 @@ class _Inotify(Protocol):
 
     def add_watch(self, path: str, mask: int) -> int: ...
     def rm_watch(self, wd: int) -> None: ...
-    def read(self, timeout: int) -> list[tuple[int, int, int, str]]: ...
+    def fileno(self) -> int: ...
     def close(self) -> None: ...
 
 
@@ -115,6 +128,8 @@ class _Queue:
         except OSError:
             self.close()
             raise
+        # What is read when nothing happened, by far the most often [inotify(7)]
+        self._canary_alone = struct.pack("iIII", self._canary_watch, _ATTRIB, 0, 0)
 
     def close(self) -> None:
         self._inotify.close()
@@ -146,21 +161,31 @@ class _Queue:
         """
         os.utime(self._canary)
         events: list[_Event] = []
-        while True:
-            found = self._inotify.read(timeout=_CANARY_WAIT_MS)
-            if not found:
-                raise _LostEventsError("the queue of changes gives no answer")
+        while (told := self._told()) != self._canary_alone:
             canary_came = False
-            for watch, mask, cookie, name in found:
-                if mask & (flags.Q_OVERFLOW | flags.UNMOUNT):
+            for watch, mask, cookie, name in _parsed(told):
+                if mask & _LOST:
                     raise _LostEventsError("more changed at once than the system can queue")
                 canary_came |= watch == self._canary_watch
-                if mask & flags.IGNORED:
+                if mask & _IGNORED:
                     self._places.pop(watch, None)
                 elif watch in self._places and name:  # without one it is told above, too
                     events.append(_Event(watch, self._places[watch], name, mask, cookie))
             if canary_came:
-                return events
+                break
+        return events
+
+    def _told(self) -> bytes:
+        """Some whole events; the system never ends in the middle of one."""
+        queue = self._inotify.fileno()
+        try:
+            return os.read(queue, _READ_BYTES)
+        except BlockingIOError:
+            poller = select.poll()
+            poller.register(queue, select.POLLIN)
+            if not poller.poll(_CANARY_WAIT_MS):
+                raise _LostEventsError("the queue of changes gives no answer") from None
+            return os.read(queue, _READ_BYTES)
 
 
 class _Story:
@@ -190,7 +215,7 @@ class _Story:
     def tell(self, events: Iterable[_Event]) -> None:
         for event in events:
             path = (*event.directory, event.name)
-            if event.mask & flags.ISDIR:
+            if event.mask & _ISDIR:
                 self._tell_of_directory(path, event)
             else:
                 self._tell_of_file(path, event)
@@ -204,38 +229,38 @@ class _Story:
         return self._written - self._begun
 
     def _tell_of_directory(self, path: Parts, event: _Event) -> None:
-        moved_or_new = not event.mask & flags.ATTRIB
+        moved_or_new = not event.mask & _ATTRIB
         self._noted.add(WorkspacePath(path), below=moved_or_new)
         if not moved_or_new:
             return
         ours = path in self._made
         self._made.discard(path)
-        if event.mask & flags.MOVED_FROM:
+        if event.mask & _MOVED_FROM:
             self._moving_directories.add(event.cookie)
-        elif event.mask & flags.MOVED_TO and event.cookie in self._moving_directories:
+        elif event.mask & _MOVED_TO and event.cookie in self._moving_directories:
             self._moving_directories.discard(event.cookie)
-        elif event.mask & flags.MOVED_TO or (event.mask & flags.CREATE and not ours):
+        elif event.mask & _MOVED_TO or (event.mask & _CREATE and not ours):
             self.reason = _NEW_DIRECTORY
 
     def _tell_of_file(self, path: Parts, event: _Event) -> None:
         self._noted.add(WorkspacePath(path), below=False)
         name, place = (event.watch, event.name), (event.directory, event.name)
-        if event.mask & (flags.CREATE | flags.MOVED_TO):
+        if event.mask & (_CREATE | _MOVED_TO):
             self._begun.add(place)
-        if event.mask & (flags.MODIFY | flags.ATTRIB):
+        if event.mask & (_MODIFY | _ATTRIB):
             self._written.add(place)
-        elif event.mask & flags.MOVED_FROM:
+        elif event.mask & _MOVED_FROM:
             self._moving[event.cookie] = name in self._born
             self._born.discard(name)
-        elif event.mask & flags.MOVED_TO:
+        elif event.mask & _MOVED_TO:
             self._end(name)
             if self._moving.pop(event.cookie, True):
                 self._born.add(name)
-        elif event.mask & flags.DELETE:
+        elif event.mask & _DELETE:
             self._end(name)
-        elif event.mask & flags.CREATE and event.name in self._expected:
+        elif event.mask & _CREATE and event.name in self._expected:
             self._expected.discard(event.name)
-        elif event.mask & flags.CREATE:
+        elif event.mask & _CREATE:
             self._born.add(name)
 
     def _end(self, name: tuple[int, str]) -> None:
@@ -464,6 +489,11 @@ def _is_new_link(before: Status | None, now: Status | None) -> bool:
     if now is None or now.n_links < 2:
         return False
     return before is None or before.inode != now.inode
+
+
+def _parsed(told: bytes) -> list[tuple[int, int, int, str]]:
+    """Watch, mask, cookie and name of each event."""
+    return cast("list[tuple[int, int, int, str]]", parse_events(told))
 
 
 def _proc(descriptor: int) -> str:
