@@ -6,7 +6,8 @@ are in ``budgets.toml``.
 
 ext4 looks for a free inode past all those that were deleted within the last minutes, so right
 after a large ``rm -r`` a new file costs 0.25 ms in place of 0.03. ``raw_new_file`` tells which
-it is: subtract the difference, times ``n_new_files``, or come back later.
+it is: subtract the difference, times ``n_new_files``, or come back later. ``flatness`` lets the
+sizes take turns, so that all of them meet the same disk.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 
 import pygit2
 import pytest
@@ -25,9 +30,11 @@ from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor
 from wink_workspace.sections import VfsToolsSection
+from wink_workspace.sections.file_results import FileWindow
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 SIZES = [100, 1_000, 10_000, 50_000]
+WIDTH = 1_000  # files a directory
 ROUNDS = 50
 GIT_ENVIRONMENT = {
     "PATH": os.environ["PATH"],
@@ -46,7 +53,15 @@ def write_and_fail(params: None, *, context: ToolContext) -> ToolResult[None]:
     return ToolResult.error("this always fails")
 
 
+SHOWN = FileWindow("d0/f1.txt", 1, ("file 1",) * 20)
+
+
+def do_nothing(params: None, *, context: ToolContext) -> ToolResult[FileWindow]:
+    return ToolResult.ok(SHOWN, SHOWN.summary())
+
+
 FAILING = Tool[None, None](name="write_and_fail", description="Fail.", handler=write_and_fail)
+IDLE = Tool[None, FileWindow](name="do_nothing", description="Do nothing.", handler=do_nothing)
 
 
 @dataclass
@@ -76,44 +91,79 @@ class Bench:
         outcome = self.call("read_file", file_path="d0/f0.txt")
         assert outcome.result.success, outcome.text
 
+    def read_another(self) -> None:
+        outcome = self.call("read_file", file_path="d0/f1.txt")
+        assert outcome.result.success, outcome.text
+
     def nothing(self) -> None:
-        assert not self.call("no_such_tool").result.success
+        assert self.call("do_nothing").result.success
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda n: f"{n}_files")
-def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("source")
-    for n in range(request.param):
-        folder = root / f"d{n // 1_000}"
-        folder.mkdir(exist_ok=True)
-        (folder / f"f{n % 1_000}.txt").write_text(f"file {n}\n" * 20)
-    return root
+def size(request: pytest.FixtureRequest) -> int:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def bench(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    storage = WorkspaceStorage(tmp_path_factory.mktemp("state"))
-    with Workspace.create(source, storage=storage) as workspace:
-        own = MarkdownSection(title="Fail", template="Fail.", tools=(FAILING,))
-        prompt = Prompt(name="bench", sections=[own, VfsToolsSection(workspace.files)])
-        prompt.install(workspace.session)
-        with prompt.resources:
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int], Path]:
+    @cache
+    def source(n_files: int, width: int) -> Path:
+        root = tmp_path_factory.mktemp("source")
+        for n in range(n_files):
+            folder = root / f"d{n // width}"
+            folder.mkdir(exist_ok=True)
+            (folder / f"f{n % width}.txt").write_text(f"file {n}\n" * 20)
+        return root
+
+    return source
+
+
+@pytest.fixture(scope="module")
+def benches(
+    sources: Callable[[int, int], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Bench]]:
+    """Workspaces by their number of files, and how many a directory has; each is opened once."""
+    with ExitStack() as stack:
+
+        @cache
+        def opened(n_files: int, width: int = WIDTH) -> Bench:
+            storage = WorkspaceStorage(tmp_path_factory.mktemp("state"))
+            source = sources(n_files, width)
+            workspace = stack.enter_context(Workspace.create(source, storage=storage))
+            own = MarkdownSection(title="Own", template="Own tools.", tools=(FAILING, IDLE))
+            prompt = Prompt(name="bench", sections=[own, VfsToolsSection(workspace.files)])
+            prompt.install(workspace.session)
+            stack.enter_context(prompt.resources)
             executor = ToolExecutor(
                 prompt=prompt,
                 rendered_prompt=prompt.render(session=workspace.session),
                 adapter=ScriptedAdapter(()),
                 session=workspace.session,
             )
-            opened = Bench(workspace, executor, count(1))
-            opened.read()
-            yield opened
+            bench = Bench(workspace, executor, count(1))
+            bench.read()
+            return bench
+
+        yield opened
+
+
+@pytest.fixture
+def source(size: int, sources: Callable[[int, int], Path]) -> Path:
+    return sources(size, WIDTH)
+
+
+@pytest.fixture
+def bench(size: int, benches: Callable[..., Bench]) -> Bench:
+    return benches(size)
 
 
 @pytest.fixture(scope="module")
-def repository(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repository(
+    size: int, sources: Callable[[int, int], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The same files in a plain git repository."""
     work = tmp_path_factory.mktemp("git") / "work"
-    subprocess.run(["cp", "-r", source, work], check=True)
+    subprocess.run(["cp", "-r", sources(size, WIDTH), work], check=True)
     git(work, "init", "-q")
     git(work, "config", "gc.auto", "0")  # it would pack in the background, between two rounds
     git(work, "add", "-A")
@@ -155,13 +205,80 @@ def bench_disk_failed_call_that_wrote(benchmark, bench: Bench) -> None:
 
 
 def bench_disk_read_only_call(benchmark, bench: Bench) -> None:
-    """A read, recorded."""
-    measure(benchmark, bench, bench.read)
+    """A read of a file that was there for a while, recorded."""
+    measure(benchmark, bench, bench.read_another)
+
+
+def bench_disk_read_of_what_was_just_written(benchmark, bench: Bench) -> None:
+    """A read of a file written a moment ago, whose content is hashed again until it has settled."""
+
+    def written() -> None:
+        bench.read()
+        bench.write()
+
+    benchmark.pedantic(bench.read, setup=written, rounds=ROUNDS, warmup_rounds=3)
 
 
 def bench_disk_record_alone(benchmark, bench: Bench) -> None:
-    """A call of a tool that there is not: what any call costs that does nothing."""
+    """A call that reads nothing, with the record of one: what to subtract from a read."""
     measure(benchmark, bench, bench.nothing)
+
+
+def take_turns(benchmark, calls: dict[str, Callable[[], None]]) -> dict[str, float]:
+    """The median of each call in us, one after the other in each round: on the same disk and
+    machine, which drift."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+
+    def turns() -> None:
+        for name, call in calls.items():
+            start = perf_counter()
+            call()
+            seconds[name].append(perf_counter() - start)
+
+    benchmark.pedantic(turns, rounds=4 * ROUNDS, warmup_rounds=3)
+    medians = {name: 1e6 * median(taken[3:]) for name, taken in seconds.items()}
+    benchmark.extra_info.update({f"median_us_{name}": us for name, us in medians.items()})
+    return medians
+
+
+@pytest.mark.parametrize("kind", ["write", "read_another", "fail", "write_and_fail", "nothing"])
+def bench_disk_flatness(
+    benchmark, benches: Callable[..., Bench], kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One call in each of the sizes, which should cost the same.
+
+    The ratio is that of the slowest median to the fastest.
+    """
+    opened = {n_files: benches(n_files) for n_files in SIZES}
+    for bench in opened.values():
+        bench.read()  # so that it may be written
+    calls = {f"{n:,} files": getattr(bench, kind) for n, bench in opened.items()}
+    medians = take_turns(benchmark, calls)
+    ratio = benchmark.extra_info["ratio"] = max(medians.values()) / min(medians.values())
+    shown = "  ".join(f"{name} {us:,.0f} us" for name, us in medians.items())
+    with capsys.disabled():
+        print(f"\n{kind}: {shown}  ratio {ratio:.2f}")
+
+
+def bench_disk_read_beyond_its_record(
+    benchmark, bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A read, and a call with the same record that reads nothing, in turn."""
+    medians = take_turns(benchmark, {"read": bench.read_another, "record": bench.nothing})
+    beyond = benchmark.extra_info["beyond_us"] = medians["read"] - medians["record"]
+    with capsys.disabled():
+        print(f"\nread {medians['read']:,.0f} us, {beyond:,.0f} us beyond its record")
+
+
+@pytest.mark.parametrize("kind", ["write", "read_another", "write_and_fail"])
+@pytest.mark.parametrize("width", [10_000, 50_000])
+def bench_disk_one_directory(
+    benchmark, benches: Callable[..., Bench], width: int, kind: str
+) -> None:
+    """All files in one directory, whose tree in git lists them all: cost follows its width."""
+    bench = benches(width, width)
+    bench.read()
+    measure(benchmark, bench, getattr(bench, kind))
 
 
 def bench_raw_new_file(benchmark, bench: Bench) -> None:

@@ -21,7 +21,7 @@ from ledger_support import (
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, UsageError
-from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LineWriter, Retention
+from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LineWriter, LogEntry, Retention
 from wink_workspace.ledger.packs import _index, _room_by_id
 
 MIB = 1_048_576
@@ -95,7 +95,7 @@ def test_maintenance_tells_how_much_is_done_and_of_how_much(ledger, tmp_path) ->
         ledger.maintain(Retention(), steps=steps)
     assert list(told) == ["reading entries", "packing objects", "deleting files"]
     assert told["reading entries"] == [(n, 42) for n in range(1, 43)]
-    assert told["packing objects"] == [(0, n_loose), (n_loose, n_loose)]
+    assert told["packing objects"] == [(n, n_loose) for n in range(n_loose + 1)]
     assert told["deleting files"] == [(n, n_loose) for n in range(1, n_loose + 1)]
 
 
@@ -275,7 +275,9 @@ def test_nothing_is_deleted_when_the_new_pack_is_not_what_it_should_be(ledger, m
             rewrite(writer, b"%d" % n)
         before = sorted(found.id for found in ledger.store.loose.listed())
         real = ledger.store.repository.pack
-        monkeypatch.setattr(ledger.store.repository, "pack", lambda ids: real(ids[1:]))
+        monkeypatch.setattr(
+            ledger.store.repository, "pack", lambda ids, **options: real(ids[1:], **options)
+        )
         with pytest.raises(LedgerDamagedError, match="does not have the objects"):
             ledger.maintain(Retention())
         assert sorted(found.id for found in ledger.store.loose.listed()) == before
@@ -326,7 +328,7 @@ def test_maintenance_is_due_when_the_budget_is_used_up_or_many_objects_are_loose
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
         assert not ledger.is_due(Retention())
-        rewrite(writer, bytes(200_000))
+        rewrite(writer, random.Random(2).randbytes(200_000))
         assert ledger.is_due(Retention(budget_bytes=100_000))
         ledger.maintain(Retention(budget_bytes=100_000))
         assert not ledger.is_due(Retention(budget_bytes=1))  # it cannot be met, so not again
@@ -361,3 +363,52 @@ def test_maintenance_is_due_also_when_several_processes_left_many_objects_loose(
         assert not again.is_due(Retention())
     with reopened(tmp_path) as once_more:
         assert not once_more.is_due(Retention())
+
+
+# Entries that are known by their ids
+
+
+def test_a_former_head_is_known_by_its_id_as_long_as_it_is_kept(ledger) -> None:
+    """Also where another line's history ends later than this one's."""
+    with ledger.write() as main:
+        first = imported(main, {"f": b"0"})
+        ledger.fork("other", first)
+        for n in range(4):
+            rewrite(main, b"main %d" % n, days=50)
+        of_main = list(main.log())
+        with ledger.write("other") as fork:
+            for n in range(5):
+                rewrite(fork, b"other %d" % n, days=1)
+            rewrite(fork, b"other", days=50)
+            of_fork = list(fork.log())
+            ledger._clock.moment = NOW + timedelta(days=60)
+            ledger.maintain(Retention(max_age_days=30))
+            numbers = sorted(found.number for found in map(main.kept, ids(of_main)) if found)
+            assert numbers == [2, 3, 4, 5]
+            assert [found.number for found in map(fork.kept, ids(of_fork)) if found] == [7]
+        assert main.kept(main.head.files) is None
+        assert main.kept("unfinished") is None
+    assert ledger.store.repository.boundary() == {of_main[3].id, of_fork[0].id}
+
+
+def ids(entries: list[LogEntry]) -> list[str]:
+    return [entry.id for entry in entries]
+
+
+def test_looking_for_a_former_head_costs_the_same_however_much_came_since(
+    ledger, monkeypatch
+) -> None:
+    read: list[str] = []
+    real = type(ledger.store.repository).read
+
+    def reading(repository: object, object_id: str) -> object:
+        read.append(object_id)
+        return real(repository, object_id)
+
+    with ledger.write() as writer:
+        first = imported(writer, {"f": b"0"})
+        for n in range(40):
+            rewrite(writer, b"%d" % n)
+        monkeypatch.setattr(type(ledger.store.repository), "read", reading)
+        assert writer.kept(first.id) == first
+    assert read == [first.id]

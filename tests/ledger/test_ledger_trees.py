@@ -409,11 +409,30 @@ def test_a_descriptor_that_cannot_be_read_is_an_error_of_the_ledger(store) -> No
         os.close(writer)
 
 
+def test_an_object_is_read_by_opening_its_file_once(store, monkeypatch) -> None:
+    opened: list[str] = []
+
+    def opening(path: str, mode: str) -> object:
+        opened.append(path)
+        return Path(path).open(mode)
+
+    small, large = (store.write_blob(content) for content in (b"once", NOISE))
+    monkeypatch.setattr("wink_workspace.ledger.loose.open", opening, raising=False)
+    assert (store.read(small), store.read(large)) == (b"once", NOISE)
+    assert [path[-38:] for path in opened] == [small[2:], large[2:]]
+
+
 def test_a_content_above_the_limit_is_not_read_as_a_whole(store) -> None:
     entry = stored(store, b"123456")
     assert file_state(store, entry, limit_bytes=6) == state(b"123456")
     with pytest.raises(LimitExceededError, match="6 bytes, at most 5"):
         file_state(store, entry, limit_bytes=5)
+
+
+def test_a_change_above_the_limit_is_named(store) -> None:
+    before, after = tree(store, {}), tree(store, {"d/large": b"123456", "small": b"1"})
+    with pytest.raises(LimitExceededError, match=r"^d/large cannot be shown: .* 6 bytes"):
+        list(file_changes(store, diff(store, before, after), limit_bytes=5))
 
 
 def test_an_object_of_another_kind_is_damage(store) -> None:

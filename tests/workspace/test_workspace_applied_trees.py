@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from workspace_support import created, state
 
 from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.filesystem import DiskTree
+from wink_workspace.ledger import EMPTY_TREE_ID
 from wink_workspace.workspace import Workspace
+from wink_workspace.workspace.applying import AppliedTrees
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\xfe\0", b"null", b"[]", b"{}"])
@@ -25,3 +30,33 @@ def test_a_note_that_cannot_be_read_lets_a_workspace_open_and_stops_only_apply(
             again.apply()
         applied.unlink()
         assert again.apply().paths == ()
+
+
+def test_apply_that_is_under_way_is_not_taken_for_one_that_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def look() -> bool:
+        caplog.clear()
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+            told = fork.has_unfinished_apply
+        assert told is ("apply again" in caplog.text)
+        return told
+
+    seen: list[bool] = []
+    real = DiskTree.write_file
+
+    def writing(tree: DiskTree, *args: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        seen.append(look())
+        real(tree, *args, **options)
+
+    with created(tmp_path, {"a": "a"}) as workspace:
+        workspace.fork("try")
+        workspace.files.write_text("b", "b")
+        monkeypatch.setattr(DiskTree, "write_file", writing)
+        workspace.apply()
+        assert seen == [False]
+        note = workspace._folder.applied
+        (done,) = json.loads(note.read_text())["roots"]
+        AppliedTrees(note, imported="").write([EMPTY_TREE_ID, done])
+        assert look(), "nobody is at it"

@@ -105,13 +105,14 @@ def test_old_history_that_cannot_be_deleted_fails_no_call_and_is_said_once(
     assert caplog.text.count("Old history cannot be deleted") == 1
 
 
-def test_much_that_was_written_one_by_one_is_packed_at_the_end(
+def test_much_that_was_written_one_by_one_is_packed_between_calls_and_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wink_workspace.ledger.ledger._DUE_AFTER_OBJECTS", 100)
     with made(tmp_path) as workspace, calls(workspace) as call:
         for n in range(30):
             call("write_file", file_path=f"{n}/{n}.txt", content=f"{n}")
+            assert len(list(workspace._ledger.store.loose.listed())) < 120
     with Ledger(folder(tmp_path).ledger) as ledger:
         assert len(list(ledger.store.loose.listed())) < 100
         assert len(ledger.store.packs.listed()) >= 1

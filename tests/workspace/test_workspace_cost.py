@@ -16,11 +16,13 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from workspace_rig import Call, calls, made, reopened, storage
+from workspace_rig import Call, calls, die, made, reopened, storage
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import DiskTree
+from wink_workspace.ledger.loose import LooseObject, LooseObjects
+from wink_workspace.ledger.repository import GitRepository
 from wink_workspace.workspace import Workspace
 
 BUDGETS = tomllib.loads(
@@ -195,6 +197,50 @@ def test_fork_is_opened_for_the_first_time_without_reading_a_file(
             assert fork.changes() == ()
             assert fork._ledger.store.n_written == 0
     assert opened_files == []
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which objects of the ledger were read, and which files of theirs looked at."""
+    seen: list[str] = []
+    read, listed = GitRepository.read, LooseObjects.listed
+
+    def reading(repository: GitRepository, object_id: str) -> object:
+        seen.append(object_id)
+        return read(repository, object_id)
+
+    def listing(objects: LooseObjects) -> Iterator[LooseObject]:
+        for found in listed(objects):
+            seen.append(found.id)
+            yield found
+
+    monkeypatch.setattr(GitRepository, "read", reading)
+    monkeypatch.setattr(LooseObjects, "listed", listing)
+    return seen
+
+
+def test_opening_after_a_crash_costs_the_same_however_many_calls_there_were(
+    tmp_path: Path, looked_at: list[str], opened_files: list[str]
+) -> None:
+    counts: list[tuple[int, int]] = []
+    for n_calls in (3, 30):
+        (directory := tmp_path / f"{n_calls}").mkdir()
+        with made(directory, {"d/a": b"1", "d/b": b"2"}, clock=later()):
+            pass
+        crashed = reopened(directory, clock=later())
+        with calls(crashed) as call:
+            for n in range(n_calls):
+                assert call("write_file", file_path="new", content=f"{n}").result.success
+        die(crashed)
+        looked_at.clear()
+        opened_files.clear()
+        with reopened(directory, clock=later()) as workspace, calls(workspace) as call:
+            assert call("read_file", file_path="new").result.success
+            assert [entry.number for entry in workspace.log(limit=1)] == [n_calls + 2]
+            counts.append((len(looked_at), len(opened_files)))
+    assert counts[0] == counts[1]
+    assert "new" in opened_files
+    assert "d/a" not in opened_files
 
 
 def test_change_between_import_and_opening_is_seen(tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ def test_edit_made_while_open_is_found_after_close_whether_looked_at_or_not(
             assert "by hand" in workspace.diff()
     with reopened(tmp_path) as workspace, calls(workspace) as call:
         call("ls")
-        assert [entry.kind for entry in workspace.log(limit=2)][1] is EntryKind.EXTERNAL
+        by_hand = list(workspace.log(limit=2))[1]
+        assert by_hand.kind is EntryKind.EXTERNAL
+        assert by_hand.subject == "1 path changed outside of any call"
 
 
 def test_edits_made_while_closed_are_found(tmp_path: Path) -> None:

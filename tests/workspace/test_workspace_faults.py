@@ -198,6 +198,8 @@ def test_any_failing_system_call_leaves_all_or_nothing(
     for kind, nth in failing:
         if not round_with(nth, kind):  # the first after one that failed may have a call less
             round_with(nth, kind)
+    for kind in ALWAYS[work] - struck:  # a round that took longer may have had other steps
+        round_with(1, kind)
     workspace.close()
     assert struck >= ALWAYS[work]
     assert_fsck_clean(folder(tmp_path).ledger)

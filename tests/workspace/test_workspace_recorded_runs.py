@@ -122,6 +122,26 @@ def test_a_half_written_turn_is_dropped_and_a_whole_one_stays(tmp_path: Path) ->
             assert run.script.read_text() == whole
 
 
+@pytest.mark.parametrize(
+    "garbage",
+    ["[1", "5", "null", "[]", "[1]", '[[1], "x"]', "[1, 5]", '["1", "x"]', '{"1": "x"}', "\udcff"],
+)
+def test_a_line_that_is_no_turn_is_reported_and_those_around_it_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, garbage: str
+) -> None:
+    place, storage = place_in(tmp_path)
+    with place:
+        run = RecordedRun.begin(storage.folder(place.info.id), RunAbout("t", "m", "none", 1))
+    run.keep_native(1, "first")
+    natives = run.folder / "natives.jsonl"
+    natives.write_bytes(natives.read_bytes() + f"\n{garbage}".encode("utf-8", "surrogateescape"))
+    run.keep_native(2, "second")
+    said = run.with_natives([AssistantMessage("One.", ()), AssistantMessage("Two.", ())], str.upper)
+    kept = [each.native for each in said if isinstance(each, AssistantMessage)]
+    assert kept == ["FIRST", "SECOND"]
+    assert f"{natives}, line 3 cannot be read" in caplog.text
+
+
 def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:
     place, storage = place_in(tmp_path)
     with place:

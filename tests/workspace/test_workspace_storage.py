@@ -31,8 +31,14 @@ def test_the_beginning_of_an_id_is_enough_when_only_one_has_it(tmp_path: Path) -
     info = add(storage, 1)
     assert storage.folder(info.id[:3]).info() == info
     (tmp_path / "workspaces" / info.id).rename(tmp_path / "workspaces" / "gone")
-    with pytest.raises(UsageError, match="no workspaces are called 'zz'"):
+    with pytest.raises(UsageError, match="no workspace is called 'zz'"):
         storage.folder("zz")
+
+
+def test_where_no_workspace_is_yet_the_error_says_how_one_is_made(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no workspace is called '3f1'") as caught:
+        WorkspaceStorage(tmp_path).folder("3f1")
+    assert "wink-workspace new" in caught.value.hint
 
 
 @pytest.mark.parametrize("which", ["", "../x", "/"])

@@ -108,6 +108,15 @@ def test_everything_can_be_undone_and_redone_also_after_opening_again(tmp_path: 
             workspace.redo()
 
 
+def test_undo_and_redo_say_what_the_call_was_that_they_are_about(tmp_path: Path) -> None:
+    with made(tmp_path) as workspace, calls(workspace) as call:
+        call("write_file", file_path="a.txt", content="a\n")
+        (entry,) = workspace.log(limit=1)
+        for said in ("undo", "redo", "undo", "redo"):
+            moved = workspace.undo() if said == "undo" else workspace.redo()
+            assert moved.subject == f"{said} of entry {entry.number}: {entry.subject}"
+
+
 @pytest.mark.behaviour(68)
 def test_partial_restore_touches_those_paths_alone(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"one\n", "sub/b.txt": b"b\n"}) as workspace:

@@ -10,10 +10,10 @@ from .collection import Steps, no_steps
 from .discards import Discarded
 from .effects import Effect, EffectJournal
 from .foreign import NewBranch, create_branch
-from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted
+from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted, lost_ref
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .ledger import Ledger
-from .lock import WriterLock
+from .lock import WriterLock, looking_at
 from .merge import Conflict, Merge, SliceMerge, merge_trees
 from .names import is_git_directory_name
 from .objects import LARGE_BYTES, ObjectStore, PreparedBlob
@@ -83,6 +83,8 @@ __all__ = [
     "file_changes",
     "file_state",
     "is_git_directory_name",
+    "looking_at",
+    "lost_ref",
     "merge_trees",
     "no_kill_points",
     "no_steps",

@@ -4,7 +4,8 @@ Rule 1: nobody else may be at work (``SharedLock.alone``), and no call be under 
 objects are referred to by nothing yet.
 Rule 2: kept is what a ref leads to, up to the boundary of the history, and the empty tree. If
 anything of that cannot be read, nothing is deleted.
-Rule 3: an object is deleted only after a pack that has it is in place and was read back.
+Rule 3: an object that may be kept is deleted only after a pack that has it is in place and was
+read back.
 
 Dying in the middle leaves objects that nothing leads to, some of which refer to deleted ones.
 Plain git and ``git fsck`` take no offence at those, and the next collection deletes them.
@@ -13,7 +14,6 @@ Plain git and ``git fsck`` take no offence at those, and the next collection del
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from wink_workspace.errors import LedgerDamagedError
@@ -21,24 +21,29 @@ from wink_workspace.errors import LedgerDamagedError
 from .commits import parse_commit
 from .git_tree import EMPTY_TREE_ID
 from .kill_points import KillPoint, KillPoints, no_kill_points
+from .loose import LooseObject
 from .objects import ObjectStore
 from .packs import Pack
 
 __all__ = [
-    "Room",
     "Steps",
     "collect",
     "disk_bytes",
+    "has_many_packs",
+    "n_unpacked",
     "no_steps",
     "objects_of",
+    "pack_loose",
     "room_by_object",
-    "room_taken",
 ]
 
 Steps: TypeAlias = Callable[[str, int, int], None]
 """Told again and again what is being done, how much of it is, and of how much."""
 
 _MAX_PACKS: Final = 8
+# Joining them takes seconds. A session that adds a pack with every few hundred calls should not
+# have to wait for that between two of them, and a lookup in so many costs microseconds.
+_MAX_PACKS_AT_WORK: Final = 64
 _MAX_WASTE: Final = 0.2
 _WORTH_A_PACK: Final = 50
 
@@ -72,26 +77,57 @@ def collect(
     kept = _kept(store, lambda n_done: steps("reading entries", n_done, n_commits))
     loose = list(store.loose.listed())
     packs = store.packs.listed()
+    if not kept.difference((found.id for found in loose), *(pack.disk_bytes for pack in packs)):
+        store.packs.delete_unindexed()  # else it may be the one that has what is missing
     replaced = _wasteful(packs, kept)
     staying = _without(packs, replaced)
     candidates = {found.id for found in loose if not store.stays_loose(found)}
     to_pack = _to_pack(candidates, kept, staying, replaced)
     if replaced or len(to_pack) >= _WORTH_A_PACK:
-        steps("packing objects", 0, len(to_pack))
-        new = _packed(store, to_pack)
-        steps("packing objects", len(to_pack), len(to_pack))
+        new = _packed(store, to_pack, steps)
         staying, replaced = staying + new, _without(replaced, new)
     kill_points(KillPoint.PACK_WRITTEN)
     needed = kept.difference(*(pack.disk_bytes for pack in staying))
-    gone = [found.id for found in loose if found.id not in needed]
-    for n_done, object_id in enumerate(gone, start=1):
-        store.loose.delete(object_id)
-        kill_points(KillPoint.LOOSE_DELETED)
-        steps("deleting files", n_done, len(gone))
+    _delete_loose(store, [found for found in loose if found.id not in needed], steps, kill_points)
     for pack in replaced:
         store.packs.delete(pack)
         kill_points(KillPoint.PACK_DELETED)
     store.forget()
+
+
+def pack_loose(
+    store: ObjectStore, *, steps: Steps = no_steps, kill_points: KillPoints = no_kill_points
+) -> None:
+    """Pack the small loose objects, kept or not, so that none of them has a file of its own.
+
+    Costs the number of these files: neither the history is read nor what is packed already. It
+    may be repeated, and raises, as ``collect``.
+    """
+    store.packs.delete_leftovers()
+    loose = [found for found in store.loose.listed() if store.is_small(found)]
+    to_pack = {found.id for found in loose}
+    to_pack.difference_update(*(pack.disk_bytes for pack in store.packs.listed()))
+    _packed(store, to_pack, steps)
+    kill_points(KillPoint.PACK_WRITTEN)
+    _delete_loose(store, loose, steps, kill_points)
+    store.forget()
+
+
+def has_many_packs(store: ObjectStore, *, at_end: bool) -> bool:
+    """Whether there are so many that ``collect`` should make them fewer, now or in the end."""
+    most = _MAX_PACKS if at_end else _MAX_PACKS_AT_WORK
+    return len(list(store.packs.directory.glob("*.idx"))) > most
+
+
+def _delete_loose(
+    store: ObjectStore, gone: list[LooseObject], steps: Steps, kill_points: KillPoints
+) -> None:
+    """In the order in which the disk has them, which halves what it takes."""
+    gone.sort(key=lambda found: found.inode)
+    for n_done, found in enumerate(gone, start=1):
+        store.loose.delete(found.id)
+        kill_points(KillPoint.LOOSE_DELETED)
+        steps("deleting files", n_done, len(gone))
 
 
 def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[str]:
@@ -125,26 +161,17 @@ def room_by_object(store: ObjectStore) -> dict[str, int]:
     return room
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What all objects together take on the disk, and how many of them wait to be packed."""
-
-    disk_bytes: int
-    n_unpacked: int
-
-
-def room_taken(store: ObjectStore) -> Room:
-    """See ``Room``; costs the number of loose objects."""
-    taken_bytes, n_unpacked = store.packs.disk_bytes(), 0
-    for found in store.loose.listed():
-        taken_bytes += found.disk_bytes
-        n_unpacked += store.is_small(found)
-    return Room(taken_bytes, n_unpacked)
-
-
 def disk_bytes(store: ObjectStore) -> int:
-    """What all objects together take on the disk."""
-    return room_taken(store).disk_bytes
+    """What all objects together take on the disk; costs the number of loose objects."""
+    return store.packs.disk_bytes() + sum(found.disk_bytes for found in store.loose.listed())
+
+
+def n_unpacked(store: ObjectStore, *, few: int) -> int:
+    """How many objects wait to be packed; an estimate that costs little if these are *few*."""
+    n_loose = store.loose.count()
+    if n_loose <= few:
+        return n_loose
+    return sum(store.is_small(found) for found in store.loose.listed())
 
 
 def _kept(store: ObjectStore, tell: Callable[[int], None]) -> set[str]:
@@ -164,9 +191,19 @@ def _kept(store: ObjectStore, tell: Callable[[int], None]) -> set[str]:
 
 
 def _wasteful(packs: list[Pack], kept: set[str]) -> list[Pack]:
-    """The packs to write anew: those with much that is not kept, or all if there are many."""
+    """The packs to write anew: those with much that is not kept and, if there are many, others.
+
+    One with more objects than all smaller ones stays, so that each is written anew seldom.
+    """
     wasteful = [pack for pack in packs if _waste(pack, kept) > _MAX_WASTE]
-    return packs if len(packs) - len(wasteful) > _MAX_PACKS else wasteful
+    if len(packs) - len(wasteful) <= _MAX_PACKS:
+        return wasteful
+    joined = sorted(_without(packs, wasteful), key=lambda pack: len(pack.disk_bytes))
+    while len(joined) > 1 and len(joined[-1].disk_bytes) > sum(
+        len(pack.disk_bytes) for pack in joined[:-1]
+    ):
+        joined.pop()
+    return [*wasteful, *joined]
 
 
 def _waste(pack: Pack, kept: set[str]) -> float:
@@ -187,11 +224,15 @@ def _to_pack(
     return to_pack.difference(*(pack.disk_bytes for pack in staying))
 
 
-def _packed(store: ObjectStore, object_ids: set[str]) -> list[Pack]:
+def _packed(store: ObjectStore, object_ids: set[str], steps: Steps) -> list[Pack]:
     """The new pack, if there was anything to pack; read back to see that nothing is missing."""
     if not object_ids:
         return []
-    store.repository.pack(sorted(object_ids))
+    n_all = len(object_ids)
+    store.repository.pack(
+        sorted(object_ids), tell=lambda n_read: steps("packing objects", n_read, n_all)
+    )
+    steps("packing objects", n_all, n_all)
     new = [pack for pack in store.packs.listed() if pack.disk_bytes.keys() == object_ids]
     if not new:
         raise LedgerDamagedError("a new pack does not have the objects that it was made of")

@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from wink_workspace.errors import EntryMissingError, LedgerDamagedError
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 from wink_workspace.session import Outcome
 
 from .commits import Commit, parse_commit
@@ -32,6 +32,7 @@ __all__ = [
     "LogEntry",
     "Reverted",
     "entry_of",
+    "lost_ref",
     "read_entry",
 ]
 
@@ -54,6 +55,15 @@ class EntryKind(StrEnum):
     """What an undo took back was done again."""
     RESTORE = "restore"
     """Paths were brought back from an earlier entry."""
+
+
+def lost_ref(line: str, consequence: str) -> LedgerDamagedError:
+    """What to raise for a line that must have entries, and whose ref is not there."""
+    return LedgerDamagedError(
+        f"the ref of the line {line} is missing, so {consequence}",
+        hint=f"Write the id that wink/lines/{line}/spare-1 or spare-2 in the ledger has, "
+        f"the one that `git log` knows as newer, into refs/heads/{line}.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +192,24 @@ class Line:
             n += 1
             more = entry.parent is not None and entry.id not in ends
             entry = read_entry(self.store, entry.parent) if more and entry.parent else None
+
+    def kept(self, entry_id: str) -> LogEntry | None:
+        """An entry that was the head of this line once, by its whole id, if it is still kept.
+
+        Costs a few objects; where the history of another line ends later, as much as it is old.
+        """
+        if self._head is None or self._head.id == entry_id:
+            return self._head
+        try:
+            entry = read_entry(self.store, entry_id)
+            ends = [read_entry(self.store, end).number for end in self.store.repository.boundary()]
+        except LedgerError:  # it is none, or was deleted
+            return None
+        if entry.number >= self._head.number:
+            return None  # a loss of power took it from the line
+        if entry.number >= max(ends, default=0):
+            return entry  # no way to it can be cut off
+        return entry if any(entry.id == found.id for found in self._back_to(entry.number)) else None
 
     def before(self, entry: LogEntry) -> LogEntry:
         """The entry before *entry*.

@@ -21,7 +21,14 @@ from typing import Final
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import EntryMissingError, LedgerError, UsageError
 
-from .collection import Steps, disk_bytes, no_steps, room_taken
+from .collection import (
+    Steps,
+    disk_bytes,
+    has_many_packs,
+    n_unpacked,
+    no_steps,
+    pack_loose,
+)
 from .discards import DISCARDED_REFS, Discarded, discarded_at
 from .disk import ledger_failures
 from .history import MAIN_LINE, Line, LogEntry
@@ -29,7 +36,7 @@ from .kill_points import KillPoints, no_kill_points
 from .lock import SharedLock, WriterLock
 from .objects import ObjectStore
 from .refs import RefMover, delete_stale_locks
-from .retention import Maintenance, Retention, maintain
+from .retention import Maintenance, Retention, has_too_old, maintain
 from .writing import LineWriter
 
 __all__ = ["Ledger"]
@@ -76,8 +83,9 @@ class Ledger:
         self._shared: SharedLock | None = None
         self._writers: list[LineWriter] = []
         self._room_bytes: int | None = None
-        self._n_unpacked = 0
+        self._n_unpacked: int | None = None
         self._maintained_at = (0, 0)
+        self._tidied_at = 0
 
     @classmethod
     def create(cls, directory: Path) -> None:
@@ -224,23 +232,63 @@ class Ledger:
         It is, when the budget is used up, and when thousands of objects were added one by one, by
         whichever process: what they cost the first call of the next would grow without end.
         """
-        is_over_budget = self.is_over_budget(retention)
-        n_objects = self._n_unpacked + self.store.n_written - self._maintained_at[0]
-        return n_objects > _DUE_AFTER_OBJECTS or is_over_budget
+        n_objects = self.store.n_written - self._maintained_at[0]
+        if self._n_unpacked is None:
+            with ledger_failures("the objects of the ledger cannot be counted"):
+                there = n_unpacked(self.store, few=_DUE_AFTER_OBJECTS)
+            self._n_unpacked = max(0, there - n_objects)
+        return self._n_unpacked + n_objects > _DUE_AFTER_OBJECTS or self.is_over_budget(retention)
 
     def is_over_budget(self, retention: Retention) -> bool:
         """Whether old history has to go; cheap, for asking after every call."""
-        if self._room_bytes is None:
-            with ledger_failures("the room that the ledger takes cannot be told"):
-                room = room_taken(self.store)
-            self._room_bytes = room.disk_bytes - self.store.written_bytes
-            self._n_unpacked = max(0, room.n_unpacked - self.store.n_written)
         n_bytes = self.store.written_bytes - self._maintained_at[1]
-        return (
-            self._room_bytes + n_bytes > retention.budget_bytes
-            # The heads alone may be above the budget, which is no reason to do it every time.
-            and n_bytes > retention.budget_bytes // _DUE_AFTER_PART
-        )
+        # The heads alone may be above the budget, which is no reason to do it every time.
+        if n_bytes <= retention.budget_bytes // _DUE_AFTER_PART:
+            return False
+        if self._room_bytes is None:
+            self._room_bytes = self.disk_bytes() - n_bytes
+        return self._room_bytes + n_bytes > retention.budget_bytes
+
+    def tidy(self, retention: Retention, *, at_end: bool = False) -> None:
+        """Do what is due of what ``maintain`` does, and no more; between calls only.
+
+        History is forgotten when there is too much of it. Where thousands of objects were added
+        one by one they are packed, at a cost that follows their number, and everything is put in
+        order only if that has left many packs, or *retention* keeps no entries that old.
+
+        Args:
+            retention: What is kept.
+            at_end: Whether time matters less: what earlier processes left to pack counts, too,
+                and a few packs are many.
+
+        Raises:
+            LedgerError: As ``maintain``.
+        """
+        is_much = self.store.n_written - self._tidied_at > _DUE_AFTER_OBJECTS
+        if self.is_over_budget(retention):
+            self.maintain(retention)
+            return
+        many = (is_much or at_end) and has_many_packs(self.store, at_end=at_end)
+        if is_much or many or (at_end and self.is_due(retention)):
+            self._tidied_at = self.store.n_written  # also if others are at work
+            if many or has_too_old(self.store, retention, self._clock.now()):
+                self.maintain(retention)
+                return
+            try:
+                self._pack()
+            except LedgerError:  # what is damaged may be of no use to anybody
+                self.maintain(retention)
+
+    def _pack(self) -> None:
+        try:
+            with self._at_work().alone() as is_alone:
+                if not is_alone:
+                    return
+                with ledger_failures("objects cannot be packed"):
+                    pack_loose(self.store, kill_points=self._kill_points)
+        finally:
+            self.store.forget()
+        self._n_unpacked, self._maintained_at = 0, (self.store.n_written, self._maintained_at[1])
 
     def maintain(self, retention: Retention, *, steps: Steps = no_steps) -> Maintenance:
         """Forget what *retention* does not keep, pack the rest; between calls only.

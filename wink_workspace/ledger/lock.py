@@ -24,7 +24,7 @@ from wink_workspace.errors import LedgerBusyError
 
 from .disk import ledger_failures
 
-__all__ = ["Owner", "SharedLock", "WriterLock"]
+__all__ = ["Owner", "SharedLock", "WriterLock", "looking_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ class _LockFile:
 
     def __init__(self, path: Path) -> None:
         with ledger_failures(f"the lock {path} cannot be opened"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            # Not all that is missing: a workspace that was removed meanwhile would come back.
+            for directory in (path.parent.parent, path.parent):
+                directory.mkdir(exist_ok=True)
             self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         _held.add(self)
         if not _LockFile._fork_hook_is_set:
@@ -166,6 +168,16 @@ def _busy(what: str, owner: Owner | None, hint: str | None) -> LedgerBusyError:
             hint="End its remaining processes, then try again.",
         )
     return LedgerBusyError(f"{what} is in use by {owner}", hint=hint)
+
+
+@contextmanager
+def looking_at(path: Path) -> Generator[bool]:
+    """Whether nobody has the writer lock in *path*, which then stays so during the block."""
+    file = _LockFile(path)
+    try:
+        yield file.try_lock(fcntl.LOCK_SH)
+    finally:
+        file.close()
 
 
 class SharedLock:

@@ -37,7 +37,7 @@ _FAN_OUT_BYTES: Final = 256 * 4
 _ID_BYTES: Final = 20
 _LARGE_OFFSET: Final = 1 << 31
 _TEMPORARY = "tmp_pack_"
-_UNFINISHED = (_TEMPORARY + "*", "pack_git2_*", "*.lock", "*.pack")  # ours, and libgit2's
+_UNFINISHED = (_TEMPORARY + "*", "pack_git2_*", "*.lock")  # ours, and libgit2's
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Packs:
                 pack.path.with_suffix(suffix).unlink(missing_ok=True)
 
     def delete_leftovers(self) -> None:
-        """Delete what writers that died left behind, a pack without index for example.
+        """Delete what writers that died left behind, but for packs without index.
 
         Also what plain git may have made: its indexes over all packs and over all commits,
         which would name packs and commits that are gone.
@@ -103,6 +103,15 @@ class Packs:
         for path in [path for names in _UNFINISHED for path in self.directory.glob(names)]:
             if not path.with_suffix(".idx").exists():
                 path.unlink(missing_ok=True)
+
+    def delete_unindexed(self) -> None:
+        """Delete packs whose index is missing, since their writer died or something is damaged.
+
+        What they hold must be elsewhere or not be needed: from a pack git can make its index anew.
+        """
+        for pack in self.directory.glob("*.pack"):
+            if not pack.with_suffix(".idx").exists():
+                pack.unlink(missing_ok=True)
 
     def disk_bytes(self) -> int:
         """The room that all packs take, indexes included."""
@@ -218,6 +227,13 @@ def _room_by_id(path: Path) -> dict[str, int]:
         pack_bytes = path.with_suffix(".pack").stat().st_size
     if not data.startswith(_INDEX_MAGIC):
         raise LedgerDamagedError(f"{path.name} is not an index of version 2")
+    try:
+        return _room_told_by(data, pack_bytes)
+    except (struct.error, ValueError) as error:
+        raise LedgerDamagedError(f"the index {path.name} is damaged: {error}") from error
+
+
+def _room_told_by(data: bytes, pack_bytes: int) -> dict[str, int]:
     start = len(_INDEX_MAGIC) + _FAN_OUT_BYTES
     (n,) = struct.unpack_from(">I", data, start - 4)
     ids = [data[at : at + _ID_BYTES].hex() for at in range(start, start + n * _ID_BYTES, _ID_BYTES)]

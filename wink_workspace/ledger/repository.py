@@ -7,6 +7,8 @@ variables are never looked at.
 Rule 2: ids cross this border as 40 hexadecimal digits, contents as bytes, failures as
 ``LedgerError``.
 Rule 3: everything that is written here by libgit2 is written under a temporary name first.
+Rule 4: libgit2 is shown a loose object only when it was read here and is whole, since it never
+returns from one whose file is cut short, as a loss of power leaves it.
 
 What is on the hot path (loose objects, one ref) is written by ``loose.py`` and ``refs.py``.
 """
@@ -16,8 +18,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Collection, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pygit2
@@ -26,7 +28,7 @@ from pygit2.enums import ConfigLevel, FileMode, ObjectType, RepositoryOpenFlag
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 
 from .disk import sync, write_whole
-from .loose import ObjectKind
+from .loose import LooseObjects, ObjectKind
 
 __all__ = ["GitRepository"]
 
@@ -88,7 +90,14 @@ def _failures(what: str) -> Generator[None]:
     except KeyError as error:
         raise LedgerDamagedError(f"{what}: {error.args[0] if error.args else error}") from error
     except (pygit2.GitError, OSError, ValueError) as error:
-        raise LedgerError(f"{what}: {error}") from error
+        raise LedgerError(
+            f"{what}: {error}",
+            hint="Mend what the system complains of; `git fsck` on the ledger tells of damage.",
+        ) from error
+
+
+def _tell_nobody(n_read: int) -> None:
+    del n_read
 
 
 class GitRepository:
@@ -105,6 +114,7 @@ class GitRepository:
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
         self.directory = directory
         self._durable = durable
+        self._loose = LooseObjects(directory / "objects")
         self._git = self._opened()
 
     @classmethod
@@ -156,24 +166,33 @@ class GitRepository:
             LedgerError: If it cannot be read, or its content does not match its id.
         """
         with _failures(f"object {object_id} cannot be read"):
+            with suppress(FileNotFoundError):  # somebody has just packed it
+                return self._loose.read(object_id)
             kind, data = self._git.odb.read(object_id)
             return _KINDS[kind], data
 
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """An object's kind and its size in bytes, without the content; raises as ``read``."""
         with _failures(f"object {object_id} cannot be read"):
+            with suppress(FileNotFoundError):
+                if object_id in self._loose:
+                    return self._loose.header(object_id)
             kind, size_bytes = self._git.odb.read_header(object_id)
             return _KINDS[kind], size_bytes
 
-    def pack(self, object_ids: Iterable[str]) -> None:
+    def pack(
+        self, object_ids: Iterable[str], *, tell: Callable[[int], None] = _tell_nobody
+    ) -> None:
         """Write the objects to one new pack, as differences to one another where that helps.
 
-        Objects that are there already stay where they are.
+        Objects that are there already stay where they are. *tell* is told how many were read.
         """
         with _failures("objects cannot be packed"):
             builder = pygit2.PackBuilder(self._git)
             builder.set_threads(0)
-            for object_id in object_ids:
+            for n_read, object_id in enumerate(object_ids):
+                tell(n_read)
+                self.read(object_id)
                 builder.add(pygit2.Oid(hex=object_id))
             packs = self.directory / "objects" / "pack"
             before = set(packs.iterdir())
@@ -187,6 +206,8 @@ class GitRepository:
         keeps bytes as they are.
         """
         with _failures("two versions of a file cannot be merged"):
+            for blob in (base, ours, theirs):
+                self.read(blob)
             index = self._git.merge_trees(
                 self._tree_of(base), self._tree_of(ours), self._tree_of(theirs)
             )

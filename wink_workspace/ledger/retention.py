@@ -19,7 +19,7 @@ from wink_workspace.errors import UsageError
 
 from .collection import Steps, collect, disk_bytes, no_steps, objects_of, room_by_object
 from .discards import DISCARDED_REFS, discarded_at
-from .history import Line
+from .history import MAIN_LINE, Line, lost_ref, read_entry
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .objects import ObjectStore
 
@@ -75,6 +75,7 @@ def maintain(
     Raises:
         LedgerError: If something cannot be read, written or deleted.
     """
+    _check_main_line(store)
     before = candidates = _candidates(store)
     taken_bytes = disk_bytes(store)
     oldest = now - timedelta(days=retention.max_age_days)
@@ -97,6 +98,25 @@ def maintain(
         disk_bytes=room_bytes,
         freed_bytes=max(0, taken_bytes - room_bytes),
     )
+
+
+def has_too_old(store: ObjectStore, retention: Retention, now: datetime) -> bool:
+    """Whether the history goes back further than *retention* keeps; reads its ends alone."""
+    oldest = now - timedelta(days=retention.max_age_days)
+    refs = store.repository.refs()
+    heads = {name: refs[name] for name in refs if not name.startswith(DISCARDED_REFS)}
+    ends = store.repository.boundary()
+    if ends:
+        return any(read_entry(store, end).at < oldest for end in ends.difference(heads.values()))
+    entries = [read_entry(store, head) for head in heads.values()]
+    return any(entry.at < oldest for entry in entries if entry.parent is None)
+
+
+def _check_main_line(store: ObjectStore) -> None:
+    """Raise ``LedgerDamagedError`` if its ref is lost: all that it led to would be deleted."""
+    refs = store.repository.refs()
+    if refs and f"refs/heads/{MAIN_LINE}" not in refs:
+        raise lost_ref(MAIN_LINE, "nothing of the history is deleted")
 
 
 @dataclass(frozen=True, slots=True)

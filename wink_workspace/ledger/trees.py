@@ -268,10 +268,20 @@ def file_state(
 def file_changes(
     store: ObjectStore, changes: Iterable[TreeChange], *, limit_bytes: int = LARGE_BYTES
 ) -> Iterator[FileChange]:
-    """*changes* with contents, each read when it is asked for; raises as ``file_state``."""
+    """*changes* with contents, each read when it is asked for.
+
+    Raises:
+        LimitExceededError: If a content is longer than *limit_bytes*; it is named.
+    """
     for change in changes:
-        before = file_state(store, change.before, limit_bytes=limit_bytes)
-        after = file_state(store, change.after, limit_bytes=limit_bytes)
+        try:
+            before = file_state(store, change.before, limit_bytes=limit_bytes)
+            after = file_state(store, change.after, limit_bytes=limit_bytes)
+        except LimitExceededError as error:
+            raise LimitExceededError(
+                f"{change.path} cannot be shown: {error.message}",
+                hint="Apply to the working tree or to a branch, which copies it as it is.",
+            ) from error
         yield FileChange(change.path, before, after)
 
 

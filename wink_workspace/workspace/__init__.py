@@ -6,8 +6,9 @@ that a command which only lists workspaces starts at once.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .applying import Applied, ApplyTarget
@@ -33,24 +34,16 @@ __all__ = [
     "WorkspaceStorage",
 ]
 
-_MODULES = {
-    "applying": ("Applied", "ApplyTarget"),
-    "config": ("WorkspaceConfig",),
-    "importing": ("Imported",),
-    "reading": ("WorkspaceReader",),
-    "recorded_runs": ("RecordedRun", "RunAbout"),
-    "storage": ("WorkspaceFolder", "WorkspaceInfo", "WorkspaceMode", "WorkspaceStorage"),
-    "workspace": ("Workspace",),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    module = _HOME.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "applying": ("Applied", "ApplyTarget"),
+            "config": ("WorkspaceConfig",),
+            "importing": ("Imported",),
+            "reading": ("WorkspaceReader",),
+            "recorded_runs": ("RecordedRun", "RunAbout"),
+            "storage": ("WorkspaceFolder", "WorkspaceInfo", "WorkspaceMode", "WorkspaceStorage"),
+            "workspace": ("Workspace",),
+        },
+    )

@@ -42,6 +42,7 @@ from wink_workspace.ledger import (
     entry_at,
     file_changes,
     is_git_directory_name,
+    looking_at,
 )
 
 from .contents import UNKNOWN_CONTENT, content_of, same_content
@@ -121,6 +122,19 @@ class AppliedTrees:
         except LedgerDamagedError:
             return True
 
+    @property
+    def was_cut_short(self) -> bool:
+        """Whether something is unfinished and nobody is at it any more."""
+        if not self.is_unfinished:
+            return False
+        with looking_at(self.lock) as nobody_applies:
+            return nobody_applies and self.is_unfinished
+
+    @property
+    def lock(self) -> Path:
+        """The lock of who applies something."""
+        return self._place.with_name(self._place.name + ".lock")
+
     def write(self, roots: Sequence[str]) -> None:
         """Keep *roots*, each once."""
         unfinished = self._place.with_name(self._place.name + ".new")
@@ -161,16 +175,16 @@ class SourceUpdate:
                 f"nothing can be applied to {self._source}: {error.message}",
                 hint="Put the directory back in its place, or write a patch.",
             ) from error
-        with source, self._alone(applied, at):
-            trees = AppliedTrees(applied, imported=held or self._imported)
+        trees = AppliedTrees(applied, imported=held or self._imported)
+        with source, self._alone(trees, at):
             modes = KnownModes(applied.with_name(applied.name + ".modes"))
             return apply_to_directory(source, self._store, self._wanted, trees, modes)
 
     @contextmanager
-    def _alone(self, applied: Path, at: datetime) -> Generator[None]:
+    def _alone(self, trees: AppliedTrees, at: datetime) -> Generator[None]:
         """Let one line at a time bring something to the source."""
         lock = WriterLock(
-            applied.with_name(applied.name + ".lock"),
+            trees.lock,
             what=f"{self._source}, to which something is just being applied,",
             now=at,
             hint="Wait until that is done, then apply again.",

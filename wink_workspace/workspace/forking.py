@@ -1,25 +1,29 @@
 """The lines of a workspace beside its main one.
 
-The files of a fork are made from the ledger when it is first opened. One line is no fork: it
+The files of a fork are made from the ledger when it is first opened, and so are those of the main
+line if they are gone. One line is no fork: it
 ends at the import and never grows, so that no retention takes away what the source was.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
-from wink_workspace.errors import EntryMissingError
+from wink_workspace.errors import EntryMissingError, UsageError
 from wink_workspace.filesystem import FileKind
 from wink_workspace.filesystem.disk.descriptors import telling
 from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.ledger import Ledger, LogEntry, ObjectStore, walk
+from wink_workspace.ledger import MAIN_LINE, Ledger, LogEntry, ObjectStore, walk
 from wink_workspace.sandbox.ownership import give_to_sandbox
 
 from .last_seen import SeenWhenMade
 from .storage import WorkspaceFolder, delete_tree
 
 __all__ = ["IMPORTED_LINE", "check_out", "forks_of", "imported_entry"]
+
+_log = logging.getLogger(__name__)
 
 IMPORTED_LINE: Final = "imported"
 """The line that keeps the first entry."""
@@ -38,24 +42,33 @@ def forks_of(ledger: Ledger) -> tuple[str, ...]:
     return tuple(name for name in ledger.forks() if name != IMPORTED_LINE)
 
 
-def check_out(store: ObjectStore, root: str, folder: WorkspaceFolder) -> None:
-    """Make *folder*'s files be those of *root*, unless they are there already.
+def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> None:
+    """Make *folder*'s files be those of *entry*, unless they are there already.
 
     They appear as a whole or not at all; the caller holds the writer lock of the line.
 
     Raises:
+        UsageError: If a link is in their place: what it leads to is not ours to put back.
         LedgerError: If something cannot be read.
         FilesystemError: If something cannot be written.
     """
+    if folder.files.is_symlink():
+        raise UsageError(
+            f"{folder.files} is a link, and what it leads to is not this workspace's to change",
+            hint="Put the directory itself there, or delete the link: then its files, as they "
+            "were after the newest entry, are made again.",
+        )
     if folder.files.is_dir():
         return
+    if folder.line == MAIN_LINE:
+        _log.warning("%s is gone; it is made again as the history has it", folder.files)
     unfinished = folder.files.with_name("files.new")
     delete_tree(unfinished)
     unfinished.mkdir(parents=True, mode=0o700)
     give_to_sandbox(unfinished)
     with DiskTree(unfinished) as tree:
-        seen = _filled(NewTree(tree), store, root)
-    seen.save(folder.index, root)
+        seen = _filled(NewTree(tree), store, entry.files)
+    seen.save(folder.index, entry)
     unfinished.rename(folder.files)
 
 

@@ -88,7 +88,7 @@ def import_copy(
             )
         )
         ledger.fork(IMPORTED_LINE, entry)
-        imported.seen.save(folder.index, root)
+        imported.seen.save(folder.index, entry)
 
 
 def _source_tree(source: Path) -> DiskTree:

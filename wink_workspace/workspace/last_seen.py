@@ -1,20 +1,20 @@
 """What the files looked like when they were last seen, so that opening need not read them all.
 
 An index of statuses is worth something only together with the tree of the same moment: with a
-newer tree, a file that came and went in between would not be missed. So the tree's id is part of
-the index's name, and an index is used only while an entry of the history keeps that tree.
+newer tree, a file that came and went in between would not be missed. So an index bears the id of
+the entry that has that tree, and is used only while the history keeps this entry.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
 from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.ledger import Line, LogEntry
 
 __all__ = ["SeenWhenMade", "load_last_seen", "save_last_seen"]
 
@@ -36,7 +36,7 @@ class SeenWhenMade:
         """Know an entry of a directory that is known."""
         self._statuses[directory][name] = status_of(status)
 
-    def save(self, place: Path, root: str) -> None:
+    def save(self, place: Path, entry: LogEntry) -> None:
         """As ``save_last_seen``, once everything is made.
 
         All that changes from now on gets another change time, unless the filesystem's clock
@@ -51,7 +51,7 @@ class SeenWhenMade:
             now_ns = _now_on_disk_ns(place.parent, after_ns=newest_ns)
             for directory, statuses in self._statuses.items():
                 index.put(directory, statuses, now_ns)
-            save_last_seen(place, index, root)
+            save_last_seen(place, index, entry)
 
 
 def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
@@ -75,26 +75,29 @@ def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
         canary.unlink()
 
 
-def save_last_seen(place: Path, index: FileIndex, root: str) -> None:
-    """Keep what was seen when the files were the tree *root*; a failure is none, it is a hint."""
+def save_last_seen(place: Path, index: FileIndex, entry: LogEntry) -> None:
+    """Keep what was seen when the files were those of *entry*; a failure is none, it is a hint."""
     with suppress(OSError):
-        index.save(place.with_name(f"{place.name}-{root}"))
+        index.save(place.with_name(f"{place.name}-{entry.id}"))
         for other in _stored(place):
-            if other != root:
+            if other != entry.id:
                 place.with_name(f"{place.name}-{other}").unlink(missing_ok=True)
 
 
-def load_last_seen(place: Path, roots: Iterable[str]) -> tuple[FileIndex, str] | None:
-    """An index and its tree, which is one of *roots*; those to be preferred come first."""
-    stored = _stored(place)
-    for root in roots if stored else ():
-        if root in stored and (index := FileIndex.load(place.with_name(f"{place.name}-{root}"))):
-            return index, root
+def load_last_seen(place: Path, line: Line) -> tuple[FileIndex, str] | None:
+    """The newest index of an entry that *line* keeps, and that entry's tree.
+
+    What it costs does not follow the number of entries since.
+    """
+    kept = [entry for stored in _stored(place) if (entry := line.kept(stored)) is not None]
+    for entry in sorted(kept, key=lambda entry: entry.number, reverse=True):
+        if index := FileIndex.load(place.with_name(f"{place.name}-{entry.id}")):
+            return index, entry.files
     return None
 
 
 def _stored(place: Path) -> set[str]:
-    """The trees of which there is an index."""
+    """The ids of the entries of which there is an index."""
     return {
         path.name.removeprefix(f"{place.name}-") for path in place.parent.glob(f"{place.name}-*")
     }

@@ -16,6 +16,7 @@ from wink_workspace.ledger import Draft, EntryKind, LineWriter, SessionStore, di
 from wink_workspace.resources import Snapshotable
 from wink_workspace.runtime import PendingCall, Saved
 from wink_workspace.session import ExternalChange, Session, ToolInvoked
+from wink_workspace.wording import counted
 
 from .histories import FilesHistory
 
@@ -103,7 +104,7 @@ class LedgerJournal:
         self._writer.append(
             Draft(
                 kind=EntryKind.EXTERNAL,
-                subject=f"{len(paths)} paths changed outside of any call",
+                subject=f"{counted(len(paths), 'path')} changed outside of any call",
                 files=root,
                 session=head.session,
                 record=ExternalChange(paths=paths, at=at),

@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wink_workspace.clock import Clock
-from wink_workspace.errors import EntryMissingError, UsageError
+from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import DiskFilesystem
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.changes.scan import open_tracker
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.ledger import KillPoints, LineWriter, LogEntry, no_kill_points
+from wink_workspace.ledger import (
+    MAIN_LINE,
+    KillPoints,
+    LineWriter,
+    LogEntry,
+    lost_ref,
+    no_kill_points,
+)
 
 from .config import WorkspaceConfig
 from .histories import CopyHistory, FilesHistory
@@ -23,6 +30,7 @@ from .in_place.own_git import OwnGit, refuse_repository
 from .in_place.tree import InPlaceTree
 from .known_modes import KnownModes
 from .last_seen import load_last_seen
+from .reserve import Reserve
 from .storage import WorkspaceFolder, WorkspaceInfo
 
 __all__ = ["OpenedFiles", "open_copy", "open_in_place"]
@@ -52,10 +60,7 @@ def open_copy(
     folder: WorkspaceFolder, writer: LineWriter, *, config: WorkspaceConfig, clock: Clock
 ) -> OpenedFiles:
     """The files of a copy, which is ours alone."""
-    index, root = load_last_seen(folder.index, (entry.files for entry in writer.log())) or (
-        None,
-        _head(writer).files,
-    )
+    index, root = load_last_seen(folder.index, writer) or (None, _head(writer).files)
     tracker = open_tracker(
         folder.files, index=index, force_scan=config.force_scan, lift_modes=True, clock=clock
     )
@@ -64,7 +69,8 @@ def open_copy(
     except BaseException:
         tracker.close()
         raise
-    history = CopyHistory(tree, tracker, writer.store, root=root)
+    reserve = Reserve(folder.reserve)
+    history = CopyHistory(tree, tracker, writer.store, root=root, reserve=reserve)
     filesystem = DiskFilesystem(tree, history=history, limits=config.limits, clock=clock)
     return OpenedFiles(tree, tracker, history, filesystem)
 
@@ -85,10 +91,7 @@ def open_in_place(
     check_directory(folder.info())
     git = OwnGit(folder.files)
     head = _head(writer)
-    index, root = load_last_seen(folder.index, (entry.files for entry in writer.log())) or (
-        None,
-        head.files,
-    )
+    index, root = load_last_seen(folder.index, writer) or (None, head.files)
     tracker = open_tracker(
         folder.files, index=index, force_scan=config.force_scan, hidden=git, clock=clock
     )
@@ -149,5 +152,5 @@ def check_directory(info: WorkspaceInfo) -> None:
 
 def _head(writer: LineWriter) -> LogEntry:
     if writer.head is None:
-        raise EntryMissingError("this workspace has no history")
+        raise lost_ref(MAIN_LINE, "the history cannot be gone on with")
     return writer.head

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from wink_workspace.errors import EntryMissingError
 from wink_workspace.filesystem import FileChange
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
@@ -22,6 +21,7 @@ from wink_workspace.ledger import (
     Record,
     diff,
     file_changes,
+    lost_ref,
 )
 
 from .forking import forks_of, imported_entry
@@ -73,10 +73,10 @@ class ReadableHistory:
 
     @property
     def head(self) -> LogEntry:
-        """The newest entry; ``EntryMissingError`` if there is none."""
+        """The newest entry; ``LedgerDamagedError`` if there is none."""
         head = self._line.head
         if head is None:
-            raise EntryMissingError(f"the workspace {self.info.id} has no history")
+            raise lost_ref(MAIN_LINE, f"the workspace {self.info.id} has no history")
         return head
 
     def forks(self) -> tuple[str, ...]:
@@ -101,13 +101,14 @@ class WorkspaceReader(ReadableHistory):
 
     Raises:
         EntryMissingError: If there is no such fork.
-        LedgerError: If it cannot be read.
+        LedgerError: If it cannot be read, or its ref is missing.
     """
 
     def __init__(self, folder: WorkspaceFolder, *, line: str = MAIN_LINE) -> None:
         info, ledger = folder.info(), Ledger(folder.ledger)
         try:
             super().__init__(info, ledger, ledger.line(line))
+            _ = self.head  # there always is one
         except BaseException:
             ledger.close()
             raise

@@ -15,6 +15,7 @@ A turn that was half written when the process died was never acted on, so it is 
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -39,6 +40,8 @@ from .reading import ReadableHistory
 from .storage import WorkspaceFolder
 
 __all__ = ["RecordedRun", "RunAbout"]
+
+_log = logging.getLogger(__name__)
 
 _VERSION: Final = 1
 _NATIVES: Final = "natives.jsonl"
@@ -137,16 +140,23 @@ class RecordedRun:
 
     def _natives(self) -> Iterator[tuple[int, str | None]]:
         """What was kept, oldest first; the newer of two for one turn is the one that counts."""
+        path = self.folder / _NATIVES
         try:
-            lines = (self.folder / _NATIVES).read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
             return
-        for line in lines:
+        for n, line in enumerate(lines, start=1):
+            if not line:
+                continue
             try:
-                number, native = json.loads(line)
+                found: object = json.loads(line)
             except ValueError:
-                continue  # it was half written when the process died
-            yield number, native
+                found = None  # it was half written when the process died
+            match found:
+                case [int(number), (str() | None) as native]:
+                    yield number, native
+                case _:
+                    _log.warning("%s, line %d cannot be read; the run goes on without it", path, n)
 
     @property
     def is_finished(self) -> bool:

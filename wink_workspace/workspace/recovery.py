@@ -9,8 +9,16 @@ import logging
 from datetime import datetime
 
 from wink_workspace.clock import Clock
-from wink_workspace.errors import EntryMissingError, FilesystemError, LedgerError
-from wink_workspace.ledger import Draft, EntryKind, LineWriter, LogEntry, PendingMark
+from wink_workspace.errors import FilesystemError, LedgerError
+from wink_workspace.ledger import (
+    MAIN_LINE,
+    Draft,
+    EntryKind,
+    LineWriter,
+    LogEntry,
+    PendingMark,
+    lost_ref,
+)
 from wink_workspace.session import Outcome, ToolInvoked
 
 from .histories import FilesHistory
@@ -35,7 +43,7 @@ def recover(writer: LineWriter, history: FilesHistory, clock: Clock, *, said: st
     """
     mark, head = writer.pending(), writer.head
     if head is None:
-        raise EntryMissingError("there is nothing in this workspace's history")
+        raise lost_ref(MAIN_LINE, "the history cannot be gone on with")
     if mark is not None and not writer.is_recorded(mark):
         found = _keep_interrupted(writer, history, mark, head)
         undone = history.put_back(head.files, kept=found)

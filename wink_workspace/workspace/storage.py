@@ -8,13 +8,14 @@
         ledger.git/     its history
         files/          its files, unless it is in place
         index           what the files looked like when it was last closed; only a hint
+        reserve         room on the disk, for a rollback that finds no other
         modes           of one in place: what gives fewer rights than its history can tell
         applied         which trees the source may hold, once something was applied to it
         applied.modes   what gave fewer rights in the source when an apply removed it
         applied.lock    locked while something is applied, by whichever line
         sandbox/        which container runs, and what its present command has written
         runs/<number>/  what each run was asked, and the turns of its model
-        forks/<name>/   files/, index, sandbox/ and runs/ of a fork, made when it is first opened
+        forks/<name>/   files/, index, reserve, sandbox/ and runs/ of a fork, made when first opened
     <state>/workspaces/claims       locked for the instants in which owners come and go
 """
 
@@ -101,6 +102,11 @@ class WorkspaceFolder:
     def index(self) -> Path:
         """The hint of what the files looked like."""
         return self.own / "index"
+
+    @property
+    def reserve(self) -> Path:
+        """What takes up room until a rollback needs it."""
+        return self.own / "reserve"
 
     @property
     def modes(self) -> Path:
@@ -207,13 +213,28 @@ class WorkspaceStorage:
         if which in ids:
             ids = [which]
         if len(ids) != 1:
+            self._refuse_damaged(which)
+            found = f"{len(ids)} workspaces are" if ids else "no workspace is"
             raise UsageError(
-                f"{len(ids) or 'no'} workspaces are called {which!r}",
-                hint=f"There are: {', '.join(ids or known) or 'none'}.",
+                f"{found} called {which!r}",
+                hint=f"There are: {', '.join(ids or known)}."
+                if known
+                else "Make one of a directory first: `wink-workspace new DIRECTORY`.",
             )
         folder = WorkspaceFolder(self._root / ids[0])
         info = folder.info()
         return replace(folder, in_place=Path(info.source)) if info.mode == "in_place" else folder
+
+    def _refuse_damaged(self, which: str) -> None:
+        """Raise ``UsageError`` if there is a workspace of that id that does not say what it is."""
+        folder = WorkspaceFolder(self._root / (which or "claims"))
+        if folder.path.parent == self._root and folder.is_workspace:
+            raise UsageError(
+                f"the note {folder.path / 'about.json'}, which says what this workspace is, "
+                "cannot be read",
+                hint=f"Its files are in {folder.files} unless it was in place, and its history in "
+                f"{folder.ledger}. Take what you need, then delete {folder.path}.",
+            )
 
     def add(
         self, fill: Callable[[WorkspaceFolder], WorkspaceInfo], *, in_place: Path | None = None

@@ -40,6 +40,9 @@ from wink_workspace.ledger import (
     file_changes,
     walk,
 )
+from wink_workspace.wording import counted
+
+from .reserve import Reserve, is_full
 
 __all__ = ["MOST_DISCARDED_BYTES", "FilesToken", "TreeHistory"]
 
@@ -74,6 +77,7 @@ class TreeHistory:
         tracker: Knows what moved in it.
         store: Where contents and trees are kept.
         root: The tree of the state in which the directory is, but for what *tracker* knows.
+        reserve: Room on the disk that a restore may use up when there is no other.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class TreeHistory:
         store: ObjectStore,
         *,
         root: str,
+        reserve: Reserve | None = None,
     ) -> None:
         self._tree = tree
         self._tracker = tracker
@@ -91,6 +96,7 @@ class TreeHistory:
         self._odd: set[WorkspacePath] = set()
         self._owed = Dirty()
         self._room_bytes: int | None = None
+        self._reserve = reserve
         self.discarding: Callable[[str], None] | None = None
 
     def snapshot(self) -> FilesToken:
@@ -117,7 +123,10 @@ class TreeHistory:
 
     def move_to(self, token: FilesToken, *, kept: str | None = None) -> None:
         """As ``restore``; what is replaced need not be kept if it is the tree *kept*."""
-        failures = self._put(self._steps(self.moved(), token.root, kept))
+        steps = self._steps(self.moved(), token.root, kept)
+        failures = self._put(steps)
+        if self._reserve is not None and is_full(failures.values()) and self._reserve.spend():
+            failures = self._put(steps)
         self._owed = Dirty()
         self._token = token
         self._odd.clear()
@@ -125,13 +134,15 @@ class TreeHistory:
             self._owed = Dirty(prefixes=frozenset(failures))
             shown = "; ".join(str(error) for error in failures.values())
             raise FilesystemError(
-                f"{len(failures)} paths could not be put back: {shown}",
+                f"{counted(len(failures), 'path')} could not be put back: {shown}",
                 hint="Mend what the system complains of, then recover the workspace.",
             ) from next(iter(failures.values()))
 
     def accept(self) -> None:
         """Take what is odd now as meant so."""
         self._odd.clear()
+        if self._reserve is not None and self._reserve.is_spent:
+            self._reserve.keep()
 
     def token_of(self, root: str) -> FilesToken:
         """The token of a tree that the ledger keeps."""

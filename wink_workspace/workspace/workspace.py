@@ -39,7 +39,6 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     Maintenance,
-    Retention,
     SessionStore,
     Steps,
     diff,
@@ -124,8 +123,8 @@ class Workspace(ReadableHistory):
             self._writer = opened.enter_context(ledger.write(line))
             super().__init__(folder.info(), ledger, self._writer)
             said = end_interrupted(self._folder)
-            if line != MAIN_LINE:
-                check_out(ledger.store, self.head.files, self._folder)
+            if not self._is_in_place:
+                check_out(ledger.store, self.head, self._folder)
             self._opened = self._opened_files(opened, kill_points)
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.session = self._new_session(slices)
@@ -135,7 +134,7 @@ class Workspace(ReadableHistory):
                 self._history,
                 self._sessions,
                 self.session,
-                tidy=self._keep_within_budget,
+                tidy=self._keep_house,
             )
             transactions_of(self.session).journal = self._journal
             recover(self._writer, self._history, clock, said=said)
@@ -288,7 +287,7 @@ class Workspace(ReadableHistory):
         self._sandbox.close()  # before the last look at the files
         self._keep_index()
         if self._writer.is_held and self._leave is None:
-            self._keep_house(self._ledger.is_due)
+            self._keep_house(at_end=True)
         self._close()
         if self._leave is not None:
             self._leave()
@@ -403,7 +402,8 @@ class Workspace(ReadableHistory):
                     + "; ".join(str(conflict) for conflict in reverted.files.conflicts)
                 )
             target = entry.number if kind is EntryKind.UNDO else entry.target
-            reason = f"{kind} of entry {target}: {entry.subject}"
+            what = entry.subject.removeprefix(f"{EntryKind.UNDO} of entry {target}: ")
+            reason = f"{kind} of entry {target}: {what}"
             return self._move(
                 kind, reason, reverted.files.tree, reverted.session.tree, target=target
             )
@@ -550,28 +550,24 @@ class Workspace(ReadableHistory):
 
         The next ``apply`` brings the rest, or takes it back if it was undone here meanwhile.
         """
-        return AppliedTrees(self._folder.applied, imported="").is_unfinished
+        return AppliedTrees(self._folder.applied, imported="").was_cut_short
 
     # Keeping house
 
     def maintain(self, *, steps: Steps = no_steps) -> Maintenance:
         """Forget what the retention does not keep, pack the rest; *steps* is told how far it is.
 
-        Done without being asked between calls when the history is above its budget, and at the
-        end of a session that wrote much.
+        Done without being asked between calls when the history is above its budget. What calls
+        wrote is packed now and then, between them and at the end.
         """
         with self._turn():
             return self._ledger.maintain(self.config.retention, steps=steps)
 
-    def _keep_within_budget(self) -> None:
-        """Forget old history if there is too much of it; that fails no call."""
-        self._keep_house(self._ledger.is_over_budget)
-
-    def _keep_house(self, is_due: Callable[[Retention], bool]) -> None:
-        """Maintain the ledger if that is due; what stands in the way is said once."""
+    def _keep_house(self, *, at_end: bool = False) -> None:
+        """Keep the ledger small and quick, which fails no call; what stands in the way is said."""
         try:
-            if self._is_kept_tidy and is_due(self.config.retention):
-                self._ledger.maintain(self.config.retention)
+            if self._is_kept_tidy:
+                self._ledger.tidy(self.config.retention, at_end=at_end)
         except LedgerError as error:
             self._is_kept_tidy = False  # else it would fail again before every call
             _log.warning("Old history cannot be deleted: %s", error)
@@ -583,7 +579,7 @@ class Workspace(ReadableHistory):
         with suppress(LedgerError, FilesystemError):
             root = self._history.snapshot().root
             if self._opened.tracker.index is not None and root == self.head.files:
-                save_last_seen(self._folder.index, self._opened.tracker.index, root)
+                save_last_seen(self._folder.index, self._opened.tracker.index, self.head)
 
 
 def _copied(

@@ -38,6 +38,7 @@ from wink_workspace.ledger import (
     diff,
     file_changes,
 )
+from wink_workspace.wording import counted
 from wink_workspace.workspace.contents import same_content
 from wink_workspace.workspace.known_modes import KnownModes
 from wink_workspace.workspace.tree_history import FilesToken, TreeHistory
@@ -275,7 +276,7 @@ class InPlaceHistory:
         if undoing.failures:
             shown = "; ".join(str(error) for error in undoing.failures.values())
             raise FilesystemError(
-                f"{len(undoing.failures)} paths could not be put back: {shown}",
+                f"{counted(len(undoing.failures), 'path')} could not be put back: {shown}",
                 hint="Mend what the system complains of, then recover the workspace.",
             ) from next(iter(undoing.failures.values()))
         self._effects.forget_since(position)

@@ -61,8 +61,7 @@ def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None
             modes = KnownModes(folder.modes)
             present = PresentState(tree, tracker, ledger.store, root=EMPTY_TREE_ID, modes=modes)
             root = present.snapshot().root
-            if tracker.index is not None:
-                save_last_seen(folder.index, tracker.index, root)
+            index = tracker.index
             record = _imported(source, tree, ledger.store, root)
         finally:
             tracker.close()
@@ -78,6 +77,8 @@ def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None
             )
         )
         ledger.fork(IMPORTED_LINE, entry)
+        if index is not None:
+            save_last_seen(folder.index, index, entry)
 
 
 def _imported(source: Path, tree: InPlaceTree, store: ObjectStore, root: str) -> Imported:

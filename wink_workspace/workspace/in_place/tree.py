@@ -120,7 +120,7 @@ class InPlaceTree(DiskTree):
         """What is at *path*; ``FileChangedError`` if it is not what we know."""
         there = self.entry(path)
         found = content_of(self, there)
-        if found == UNKNOWN_CONTENT:
+        if found == UNKNOWN_CONTENT and self._effects.states(path)[-1] is None:
             raise FilesystemError(
                 f"{path} is a pipe, a socket or a device, which could not be put back",
                 hint="Leave it alone, or ask its owner to remove it.",

@@ -1,0 +1,231 @@
+"""Packing what calls wrote one by one: at a cost that follows their number, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+from ledger_support import (
+    NOW,
+    DiesAt,
+    assert_clean,
+    call,
+    contents,
+    dies,
+    imported,
+    made,
+    reopened,
+    tree,
+)
+
+from wink_workspace.clock import ManualClock
+from wink_workspace.errors import LedgerError
+from wink_workspace.ledger import Ledger, LineWriter, Retention
+from wink_workspace.ledger.repository import GitRepository
+
+DUE = 30
+
+
+@pytest.fixture(autouse=True)
+def due_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wink_workspace.ledger.ledger._DUE_AFTER_OBJECTS", DUE)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    with made(tmp_path, clock=ManualClock(NOW)) as ledger:
+        yield ledger
+
+
+def write(writer: LineWriter, n: int, *, days: float = 0) -> None:
+    """Four objects: a file, the tree of the files, the tree of the entry, and the entry."""
+    files = tree(writer.store, {"f": b"%d" % n}, writer.head.files)
+    call(writer, files, call_id=str(n), when=NOW + timedelta(days=days))
+
+
+def n_loose(ledger: Ledger) -> int:
+    return sum(1 for _ in ledger.store.loose.listed())
+
+
+def n_packs(ledger: Ledger) -> int:
+    return len(ledger.store.packs.listed())
+
+
+def assert_has(ledger: Ledger, numbers: range) -> None:
+    """The newest entries are these, each with its files."""
+    entries = list(ledger.line().log())
+    assert [entry.number for entry in entries] == list(reversed(numbers))
+    for entry in entries[: len(numbers) - 1]:
+        assert contents(ledger.store, entry.files) == {"f": b"%d" % entry.number}
+
+
+def test_files_of_objects_stay_few_however_many_calls_there_are(ledger, tmp_path) -> None:
+    most = 0
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 150):
+            write(writer, n)
+            ledger.tidy(Retention())
+            most = max(most, n_loose(ledger))
+    assert most <= DUE + 4 + 1  # the empty tree is there from the beginning
+    assert n_packs(ledger) > 9  # to join them would take a call long
+    ledger.tidy(Retention(), at_end=True)
+    assert n_packs(ledger) <= 2
+    assert_has(ledger, range(1, 150))
+    assert_clean(tmp_path)
+
+
+def test_packing_reads_what_is_new_and_nothing_that_is_packed(tmp_path, monkeypatch) -> None:
+    read: list[str] = []
+    real = GitRepository.read
+
+    def reading(repository: GitRepository, object_id: str) -> object:
+        read.append(object_id)
+        return real(repository, object_id)
+
+    monkeypatch.setattr(GitRepository, "read", reading)
+    costs: list[int] = []
+    for n_before in (16, 64):
+        (directory := tmp_path / f"{n_before}").mkdir()
+        with made(directory) as ledger, ledger.write() as writer:
+            imported(writer, {"f": b"1"})
+            for n in range(2, n_before):
+                write(writer, n)
+            ledger.tidy(Retention())
+            assert n_loose(ledger) == 0
+            for n in range(n_before, n_before + 10):
+                write(writer, n)
+            read.clear()
+            ledger.tidy(Retention())
+            costs.append(len(read))
+            assert n_loose(ledger) == 0
+    assert costs[0] == costs[1] < 40 + 5
+
+
+def test_what_earlier_processes_left_is_packed_at_the_end_and_not_before(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 80):
+            write(writer, n)
+    ledger.close()
+    with reopened(tmp_path) as again, again.write():
+        again.tidy(Retention())
+        assert n_loose(again) > DUE
+        again.tidy(Retention(), at_end=True)
+        assert n_loose(again) == 0
+        assert_has(again, range(1, 80))
+    assert_clean(tmp_path)
+
+
+def test_others_at_work_put_packing_off_and_do_not_make_every_call_try(
+    ledger, tmp_path, monkeypatch
+) -> None:
+    tries: list[object] = []
+    monkeypatch.setattr(Ledger, "_pack", lambda own, real=Ledger._pack: tries.append(real(own)))
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        ledger.fork("other", writer.head)
+        with reopened(tmp_path) as other, other.write("other"):
+            for n in range(2, 40):
+                write(writer, n)
+                ledger.tidy(Retention())
+            assert n_loose(ledger) > DUE
+            assert 1 <= len(tries) <= 39 * 4 // DUE
+        ledger.tidy(Retention(), at_end=True)
+        assert n_loose(ledger) == 0
+
+
+def test_entries_that_are_too_old_are_forgotten_where_there_is_much_to_pack(
+    ledger, tmp_path
+) -> None:
+    kept = Retention(max_age_days=30)
+    with ledger.write() as writer:
+        ledger.fork("imported", imported(writer, {"f": b"1"}))
+        for n in range(2, 40):
+            write(writer, n, days=n)
+        for at, oldest in ((29, 1), (39, 9), (45, 15)):
+            ledger._clock.moment = NOW + timedelta(days=at)
+            for n in range(DUE + 1):
+                ledger.store.write_blob(b"%d at %d" % (n, at))
+            ledger.tidy(kept)
+            assert n_loose(ledger) == 0
+            assert_has(ledger, range(oldest, 40))
+    assert_clean(tmp_path)
+
+
+def test_packs_are_joined_when_there_are_many_but_for_one_that_is_larger_than_the_rest(
+    ledger, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("wink_workspace.ledger.collection._MAX_PACKS_AT_WORK", 8)
+    with ledger.write() as writer:
+        with ledger.store.bulk():
+            files = {f"{n}": b"%d" % n for n in range(900)}
+            root = tree(ledger.store, files)
+        call(writer, root)
+        (large,) = ledger.store.packs.listed()
+        sizes: list[int] = []
+        for n in range(80):
+            root = tree(ledger.store, {"0": b"changed %d" % n}, writer.head.files)
+            call(writer, root)
+            ledger.tidy(Retention())
+            sizes.append(n_packs(ledger))
+        assert max(sizes) == 9
+        assert sizes[-1] < 9
+        assert large.path in [pack.path for pack in ledger.store.packs.listed()]
+        assert len(contents(ledger.store, writer.head.files)) == 900
+    assert_clean(tmp_path)
+
+
+def test_what_is_damaged_and_of_no_use_does_not_stop_the_packing(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 20):
+            write(writer, n)
+        useless = ledger.store.write_blob(b"a power failure will cut this short" * 9)
+        (tmp_path / "ledger.git/objects" / useless[:2] / useless[2:]).write_bytes(b"x\x9c")
+        ledger.tidy(Retention())
+        assert n_loose(ledger) == 0
+        assert_has(ledger, range(1, 20))
+    assert_clean(tmp_path)
+
+
+def test_what_is_damaged_and_needed_is_named_and_nothing_is_deleted(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 20):
+            write(writer, n)
+        needed, before = writer.head.files, n_loose(ledger)
+        (tmp_path / "ledger.git/objects" / needed[:2] / needed[2:]).write_bytes(b"x\x9c")
+        with pytest.raises(LedgerError, match=needed):
+            ledger.tidy(Retention())
+        assert n_loose(ledger) == before
+
+
+def test_killed_at_any_step_of_packing_nothing_is_lost(tmp_path) -> None:
+    with made(tmp_path) as ledger, ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+
+    def tidied(**options: object) -> None:
+        with reopened(tmp_path, **options) as own, own.write():
+            own.store.n_written += DUE + 1
+            own.tidy(Retention())
+
+    number = 1
+    for step in count(1, 9):
+        with reopened(tmp_path) as ledger, ledger.write() as writer:
+            for _ in range(10):
+                number += 1
+                write(writer, number)
+            ledger.store.write_blob(os.urandom(64))
+        killed = dies(lambda step=step: tidied(kill_points=DiesAt(step)))
+        with reopened(tmp_path) as ledger:
+            assert_has(ledger, range(1, number + 1))
+        assert_clean(tmp_path)
+        if not killed:
+            break
+    assert step > 20
+    with reopened(tmp_path) as ledger:
+        assert n_loose(ledger) == 0

@@ -1,0 +1,134 @@
+"""What lies damaged in a workspace is named: it never hangs, is never served, and no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from workspace_support import created, git, state, write
+
+from wink_workspace.errors import LedgerDamagedError, LedgerError, UsageError
+from wink_workspace.ledger import Ledger, Retention
+from wink_workspace.workspace import Workspace, WorkspaceReader
+
+_WATCHDOG_S = 60
+
+_LIST = "print(len(list(workspace.log())))"
+_COMPARE = "print(workspace.diff())"
+_COLLECT = "print(workspace.maintain())"
+_SCRIPT = """
+import sys
+from wink_workspace.errors import LedgerError
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+try:
+    with Workspace.open(sys.argv[1], storage=WorkspaceStorage(sys.argv[2])) as workspace:
+        exec(sys.argv[3])
+except LedgerError as error:
+    print(error)
+"""
+
+
+def _said(which: str, tmp_path: Path, act: str) -> str:
+    """What a process prints that opens the workspace and acts; it is ended if it hangs."""
+    command = [sys.executable, "-c", _SCRIPT, which, str(tmp_path / "state"), act]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_WATCHDOG_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _cut(path: Path) -> None:
+    content = path.read_bytes()
+    path.chmod(0o644)
+    path.write_bytes(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize("act", [_LIST, _COMPARE, _COLLECT])
+def test_object_whose_file_is_cut_short_is_named_and_hangs_nobody(tmp_path: Path, act: str) -> None:
+    """As a loss of power leaves it; libgit2 never returns from reading such a file."""
+    with created(tmp_path, {}) as workspace:
+        for n in range(60):  # enough for a pack
+            workspace.files.write_text(f"{n}.txt", f"{n}\n" * 99)
+        write(workspace, **{"a.txt": "the words\n" * 99})
+        which, (change, *_) = workspace.info.id, workspace.changes_of(workspace.entry(2))
+        assert change.after is not None
+        ledger, newest = workspace._folder.ledger, workspace.head.id
+        store = workspace._ledger.store
+        words = store.write_blob(b"the words\n" * 99)
+    damaged = newest if act is _LIST else words
+    _cut(ledger / "objects" / damaged[:2] / damaged[2:])
+    assert damaged in _said(which, tmp_path, act)
+
+
+def test_pack_whose_index_is_lost_is_kept_until_git_has_made_the_index_anew(tmp_path: Path) -> None:
+    """A writer that dies leaves such a pack, too, but then nothing is missing."""
+    with created(tmp_path, {f"{n}.txt": f"{n}\n" for n in range(60)}) as workspace:
+        folder = workspace._folder.ledger
+    (pack,) = folder.glob("objects/pack/*.pack")
+    pack.with_suffix(".idx").unlink()
+    with Ledger(folder) as ledger, pytest.raises(LedgerDamagedError):
+        ledger.maintain(Retention())
+    git(folder, "index-pack", str(pack))
+    with Ledger(folder) as ledger:
+        assert ledger.maintain(Retention()).ran
+
+
+@pytest.mark.parametrize("n_bytes", [9, 1_040, 1_100])
+def test_index_that_is_cut_short_is_named(tmp_path: Path, n_bytes: int) -> None:
+    with created(tmp_path, {f"{n}.txt": f"{n}\n" for n in range(60)}) as workspace:
+        (index,) = workspace._folder.ledger.glob("objects/pack/*.idx")
+        content = index.read_bytes()
+        index.unlink()  # the old one may be mapped
+        index.write_bytes(content[:n_bytes])
+        with pytest.raises(LedgerDamagedError, match=index.name):
+            workspace._ledger.store.packs.listed()
+        index.write_bytes(content)
+
+
+@pytest.mark.parametrize("damaged", ["refs/heads/main", "refs/wink/forks/imported", "config"])
+def test_file_of_the_ledger_that_is_garbage_is_named_with_what_to_do(
+    tmp_path: Path, damaged: str
+) -> None:
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        which, ledger = workspace.info.id, workspace._folder.ledger
+    (ledger / damaged).write_bytes(b"\xff\0garbage\n")
+    with (
+        pytest.raises(LedgerError, match=r"git fsck") as caught,
+        Workspace.open(which, storage=state(tmp_path)) as workspace,
+    ):
+        workspace.diff()
+    assert damaged in str(caught.value) or str(ledger) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{}"])
+def test_workspace_that_does_not_say_what_it_is_is_not_said_to_be_missing(
+    tmp_path: Path, text: str
+) -> None:
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        which, files = workspace.info.id, workspace._folder.files
+    (files.parent / "about.json").write_text(text)
+    with pytest.raises(UsageError, match=r"about\.json.* cannot be read") as caught:
+        Workspace.open(which, storage=state(tmp_path))
+    assert str(files) in caught.value.hint
+
+
+def test_nothing_is_deleted_while_the_ref_of_the_main_line_is_missing(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        workspace.fork("other")
+        write(workspace, **{"b.txt": "b\n"})
+        ledger, newest = workspace._folder.ledger, workspace.head.id
+    (ledger / "refs/heads/main").unlink()
+    with (
+        Ledger(ledger) as opened,
+        pytest.raises(LedgerDamagedError, match="so nothing of the history is deleted"),
+    ):
+        opened.maintain(Retention())
+    for open_it in (WorkspaceReader, Workspace):
+        with pytest.raises(LedgerDamagedError, match="ref of the line main is missing") as caught:
+            open_it(workspace._folder)
+        assert "spare-1" in caught.value.hint
+    (ledger / "refs/heads/main").write_text(f"{newest}\n")
+    with Workspace.open(workspace.info.id, storage=state(tmp_path)) as workspace:
+        assert workspace.files.read_bytes("b.txt") == b"b\n"
+        assert [entry.number for entry in workspace.log()] == [2, 1]

@@ -1,0 +1,25 @@
+"""Two processes at the same workspace, one of which removes it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from workspace_support import created
+
+from wink_workspace.errors import LedgerError
+from wink_workspace.ledger import Ledger
+
+
+def test_workspace_that_goes_while_it_is_opened_does_not_come_back_as_a_ghost(
+    tmp_path: Path,
+) -> None:
+    """Its folder would hold two locks and nothing else, and nobody would ever delete it."""
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        folder = workspace._folder
+    with Ledger(folder.ledger) as ledger:
+        shutil.rmtree(folder.path)  # as `rm` of another process, at the worst moment
+        with pytest.raises(LedgerError, match="No such file"):
+            ledger.write()
+    assert not folder.path.exists()

@@ -1,0 +1,71 @@
+"""What a path is when it is written is not what it was when it was read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workspace_rig import calls, made
+
+from wink_workspace.workspace import Workspace
+
+_PATCH = "*** Begin Patch\n*** Update File: d/f.txt\n@@\n-old\n+new\n*** End Patch"
+
+
+def _put_before_the_next_write(
+    workspace: Workspace,
+    place: str,
+    make: Callable[[Path], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Let somebody put something else at *place* after a file was read and before it is written."""
+    tree = workspace.files.tree  # pyright: ignore[reportAttributeAccessIssue] - it is on disk
+    todo, write = [tree.root / place], tree.write_file
+
+    def swapped(*arguments: Any, **options: Any) -> None:
+        while todo:
+            there = todo.pop()
+            shutil.rmtree(there) if there.is_dir() else there.unlink()
+            make(there)
+        write(*arguments, **options)
+
+    monkeypatch.setattr(tree, "write_file", swapped)
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("..")
+
+
+def _file(path: Path) -> None:
+    path.write_text("a file\n")
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("mode", ["copy", "in_place"])
+@pytest.mark.parametrize(
+    ("place", "make"),
+    [("d", _link), ("d", _file), ("d", _pipe), ("d/f.txt", _pipe)],
+    ids=["link for directory", "file for directory", "pipe for directory", "pipe for file"],
+)
+def test_patch_whose_file_turns_into_something_else_leaves_a_workspace_that_goes_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: Any,
+    place: str,
+    make: Callable[[Path], object],
+) -> None:
+    with (
+        made(tmp_path, {"d/f.txt": b"old\n", "other.txt": b"other\n"}, mode=mode) as workspace,
+        calls(workspace) as call,
+    ):
+        call("read_file", file_path="d/f.txt")
+        _put_before_the_next_write(workspace, place, make, monkeypatch)
+        call("apply_patch", patch=_PATCH)  # which must not raise that the workspace is poisoned
+        assert call("read_file", file_path="other.txt").result.success

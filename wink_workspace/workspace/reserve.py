@@ -1,0 +1,63 @@
+"""Room on the disk for the day on which there is none.
+
+A rollback on a full disk has to write what its call deleted. So a file beside the files of a
+workspace takes up some room, and goes when a rollback needs it. What is left of the room then
+is for the record of that call.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Reserve", "is_full"]
+
+_RESERVE_BYTES: Final = 1_048_576
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+class Reserve:
+    """Room that is kept on the disk of *path*, in the file of that name.
+
+    Attributes:
+        is_spent: Whether it was given back since it was last kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.is_spent = False
+        self.keep()
+
+    def keep(self) -> None:
+        """Take up the room, if it is there to be had."""
+        try:
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                if os.fstat(file).st_size < _RESERVE_BYTES:
+                    os.posix_fallocate(file, 0, _RESERVE_BYTES)
+            finally:
+                os.close(file)
+        except OSError:
+            with suppress(OSError):  # without it everything works but a rollback on a full disk
+                self._path.unlink(missing_ok=True)
+        else:
+            self.is_spent = False
+
+    def spend(self) -> bool:
+        """Give the room back; whether there was any."""
+        try:
+            self._path.unlink()
+        except OSError:
+            return False
+        self.is_spent = True
+        return True
+
+
+def is_full(failures: Iterable[BaseException]) -> bool:
+    """Whether one of the failures is that the disk takes no more."""
+    causes = (failure.__cause__ for failure in failures)
+    return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in causes)
