@@ -130,6 +130,7 @@ class Sandbox(ABC):
 
         Raises:
             UsageError: If the request cannot be run: no such directory, a NUL, too much.
+            CallCancelledError: If it is cancelled before it begins.
             SandboxError: If the sandbox failed, or broke the protocol and was ended.
         """
 
@@ -141,6 +142,14 @@ class Sandbox(ABC):
         raise SandboxUnavailableError(
             "this sandbox cannot evaluate Python", hint="Run a program of the image instead."
         )
+
+    def start(self, cancellation: Cancellation | None = None) -> None:  # noqa: B027 - most have nothing to start
+        """Be ready for a command, which else would wait for it; costs nothing when it is.
+
+        Raises:
+            CallCancelledError: If *cancellation* says so meanwhile; nothing stays running.
+            SandboxError: If it cannot be started.
+        """
 
     @property
     def shell(self) -> tuple[str, ...]:

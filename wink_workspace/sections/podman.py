@@ -203,6 +203,7 @@ def _in_sandbox(
             context.deadline.check()
             timeout_s = min(timeout_s, context.deadline.remaining_s())
         try:
+            sandbox.start(context.cancellation)
             result = act(params, sandbox, timeout_s, context)
         except (SandboxError, UsageError) as error:
             return ToolResult.error(str(error))

@@ -18,7 +18,7 @@ from podman_machine import OrdinaryUser
 from published_server import PublishedServer, published_server_in
 
 from wink_workspace.environment import Environment
-from wink_workspace.sandbox.podman import PodmanService
+from wink_workspace.sandbox.podman import PodmanSandbox, PodmanService
 from wink_workspace.sandbox.podman.engine_conf import EngineSettings
 from wink_workspace.sandbox.podman.images import recipe
 
@@ -64,6 +64,16 @@ def service(engine_environment: Environment) -> Generator[PodmanService]:
     """An engine for this worker's tests."""
     with closing(PodmanService(engine_environment)) as service:
         yield service
+
+
+@pytest.fixture(scope="module")
+def sandbox(
+    tmp_path_factory: pytest.TempPathFactory, environment: Environment
+) -> Generator[PodmanSandbox]:
+    """One for all tests of a module that do not break it."""
+    place = podman_machine.place_for_a_sandbox(tmp_path_factory.mktemp("sandbox"))
+    with closing(PodmanSandbox(place)) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture(scope="session")

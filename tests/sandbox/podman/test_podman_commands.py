@@ -128,8 +128,15 @@ def test_exec_tells_by_which_signal_a_command_ended(shell: Shell, workspace: str
     shell("exec", workspace, "--", "sh", "-c", "kill -SEGV $$", code=128 + 11)
 
 
-def test_exec_of_a_program_that_is_not_there_is_wrong_usage(shell: Shell, workspace: str) -> None:
-    assert "no-such-program" in shell("exec", workspace, "--", "no-such-program", code=2)
+def test_exec_ends_as_a_shell_does_for_a_program_that_cannot_be_run(
+    shell: Shell, workspace: str
+) -> None:
+    said = shell("exec", workspace, "--", "no-such-program", code=127)
+    assert "'no-such-program' cannot be run: No such file" in said
+    said = shell("exec", workspace, "--", "./a.txt", code=126)
+    assert "'./a.txt' cannot be run: Permission denied" in said
+    assert "chmod +x" in said
+    shell("exec", workspace, "--", "sh", "-c", "no-such-program", code=127)
 
 
 def test_exec_in_an_image_that_is_not_there_says_how_to_get_it(
@@ -145,6 +152,26 @@ def test_exec_reads_what_the_command_line_is_given(
     given = io.TextIOWrapper(io.BytesIO(b"given\n"))
     monkeypatch.setattr(sys, "stdin", given)
     assert "given" in shell("exec", workspace, "--stdin", "--", "cat")
+
+
+class Endless(io.RawIOBase):
+    """Input that never ends, as of a pipe that somebody forgot."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: memoryview) -> int:
+        into[:] = bytes(len(into))
+        return len(into)
+
+
+def test_exec_does_not_read_on_when_it_was_given_more_than_a_command_may_have(
+    shell: Shell, workspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = io.TextIOWrapper(io.BufferedReader(Endless()))
+    monkeypatch.setattr(sys, "stdin", given)
+    said = shell("exec", workspace, "--stdin", "--", "cat", code=2)
+    assert "longer than the 16,777,216 bytes" in said
 
 
 def test_the_demonstration_runs_a_packages_own_tests_and_undoes_what_broke_them(

@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 
 from wink_workspace.environment import Environment
-from wink_workspace.errors import SandboxUnavailableError, WallError
+from wink_workspace.errors import (
+    SandboxBrokenError,
+    SandboxError,
+    SandboxUnavailableError,
+    WallError,
+)
 from wink_workspace.sandbox.findings import Finding
-from wink_workspace.sandbox.podman import PodmanConfig, diagnosis
+from wink_workspace.sandbox.podman import PodmanConfig, PodmanService, diagnosis
 from wink_workspace.sandbox.podman.containers import Host
 from wink_workspace.sandbox.podman.images import Image, recipe
 
@@ -86,6 +91,18 @@ def test_an_ordinary_user_needs_ids_to_map(
     assert one(findings, "newuidmap").state == "missing"
 
 
+@pytest.mark.parametrize(("lines", "state"), [("", "missing"), ("1000000:300000:65536\n", "good")])
+def test_a_user_without_a_name_needs_ids_to_map_as_any_other(
+    lines: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "subuid").write_text(lines)
+    monkeypatch.setattr(diagnosis, "_SUBORDINATE", (tmp_path / "subuid",))
+    monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 1_000_000)
+    found = one(diagnosis._ids(), "subordinate ids")
+    assert found.state == state
+    assert "1000000 has" in found.detail
+
+
 @pytest.mark.parametrize(
     ("line", "state"),
     [
@@ -107,9 +124,13 @@ def test_ids_of_roots_containers_are_to_be_nobody_elses(
     assert ("someone" in found.detail) == (state == "limited")
 
 
-@pytest.mark.parametrize(("driver", "state"), [("overlay", "good"), ("vfs", "limited")])
-def test_storage_that_copies_images_whole_is_named(driver: str, state: str) -> None:
-    assert diagnosis._storage(driver, "/store").state == state
+def test_storage_that_copies_images_whole_is_named_with_what_to_install() -> None:
+    assert diagnosis._storage("overlay", "/store", False).state == "good"
+    rootless, of_root = (diagnosis._storage("vfs", "/store", is_root) for is_root in (False, True))
+    assert (rootless.state, of_root.state) == ("limited", "limited")
+    assert "apt-get install fuse-overlayfs" in rootless.fix
+    assert "~/.config/containers/storage.conf" in rootless.fix
+    assert "/etc/containers/storage.conf" in of_root.fix
 
 
 def test_limits_that_no_cgroup_keeps_are_named_with_what_that_means() -> None:
@@ -149,6 +170,7 @@ def test_images_that_are_missing_or_old_are_named_with_the_command_that_builds_t
     assert one(findings, "image minimal").fix == "Run `wink-workspace image build minimal`."
     broken = list(diagnosis._images(NO_PROGRAMS))
     assert {finding.detail for finding in broken} == {"the store is locked"}
+    assert all("podman image ls" in finding.fix for finding in broken)
 
 
 def test_what_builds_images_here_is_named_when_it_is_missing() -> None:
@@ -156,11 +178,44 @@ def test_what_builds_images_here_is_named_when_it_is_missing() -> None:
     assert "mmdebstrap and busybox" in found.detail
 
 
-def test_a_wall_that_does_not_hold_is_the_worst_finding() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        WallError("the sandbox does not hold"),
+        SandboxUnavailableError("the container does not start"),
+        SandboxBrokenError("the inside of the sandbox ended"),
+    ],
+)
+def test_walls_that_are_not_up_are_told_with_what_to_do_other_than_look_again(
+    error: SandboxError,
+) -> None:
     def prove() -> int:
-        raise WallError("the sandbox does not hold")
+        raise error
 
-    assert diagnosis._proof(prove).state == "missing"
+    found = diagnosis._proof(prove, "localhost/image:1")
+    assert (found.state, found.detail) == ("missing", error.message)
+    assert "podman run --rm --network=none localhost/image:1 true" in found.fix
+    assert "doctor" not in found.fix
+
+
+def test_walls_that_lack_an_image_are_told_with_how_to_get_it() -> None:
+    def prove() -> int:
+        raise SandboxUnavailableError("there is no image", hint="Build it.")
+
+    assert diagnosis._proof(prove, "localhost/image:1").fix == "Build it."
+
+
+def test_an_engine_that_fails_to_start_is_told_with_who_knows_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PodmanService, "_usual", lambda _: ())
+    (tmp_path / "podman").write_text("#!/bin/sh\necho no room\nexit 1\n")
+    (tmp_path / "podman").chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:/bin"}
+    found = diagnosis.examine(Environment(variables=variables))[-1]
+    assert (found.name, found.state) == ("engine", "missing")
+    assert "no room" in found.detail
+    assert "podman info" in found.fix
 
 
 def test_an_engine_that_is_too_old_is_not_used() -> None:

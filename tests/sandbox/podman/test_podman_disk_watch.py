@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from wink_workspace.errors import FilesystemError
+from wink_workspace.sandbox.podman import disk_watch
 from wink_workspace.sandbox.podman.disk_watch import DiskWatch, Usage, usage_of
 
 MIB = 1_048_576
@@ -92,3 +97,25 @@ def test_usage_counts_holes_and_shares_hard_links(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("a")
     assert usage_of(tmp_path, most=MOST) == Usage(10 * MIB, 4)
+
+
+@pytest.mark.parametrize("obstacle", ["keeps out", "moves"])
+@pytest.mark.parametrize("taken", [{"n_bytes": 101 * MIB}, {"n_entries": 1_001}])
+def test_a_tree_that_cannot_be_counted_is_judged_by_what_the_disk_has_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obstacle: str, taken: dict[str, int]
+) -> None:
+    """A command can lock its directories, or move them about, and fill the disk meanwhile."""
+
+    def usage(_: Path, *, most: Usage, unreadable: Callable[[object], None]) -> Usage:
+        if obstacle == "moves":
+            raise FilesystemError("it moved")
+        unreadable(("locked",))
+        return Usage(0, 1)
+
+    monkeypatch.setattr(disk_watch, "usage_of", usage)
+    disk = Disk()
+    watch = DiskWatch(tmp_path, most=MOST, free=disk)
+    disk.take(60 * MIB, 600)
+    assert watch() is None, "it may be within its limits"
+    disk.take(**taken)
+    assert "keeps from being counted" in str(watch())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import re
+import signal
 import socket
 import socketserver
 import struct
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +32,12 @@ from wink_workspace.sandbox.podman import (
 from wink_workspace.sandbox.podman import direct as direct_module
 from wink_workspace.sandbox.podman import service as service_module
 from wink_workspace.sandbox.podman.containers import Container, Host, LiveContainer, remove
-from wink_workspace.sandbox.podman.sandbox import SandboxPlace, _end_container, _give_all
+from wink_workspace.sandbox.podman.sandbox import (
+    SandboxPlace,
+    _end_container,
+    _give_all,
+    _not_tried,
+)
 from wink_workspace.sandbox.podman.service import EngineError, shared_service
 from wink_workspace.sandbox.podman.stream import Ending, Limits
 
@@ -124,12 +132,51 @@ def test_what_an_engine_says_of_its_refusal_is_told(
         service.request("GET", "/info")
 
 
+class Strikes(dict[str, tuple[int, str]]):
+    """Answers of an engine to which Ctrl-C comes while it makes a container."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.removed = engine, threading.Event()
+
+    def get(self, key: str, default: object = None) -> tuple[int, str]:
+        if key != "create":
+            self.removed.set()
+            return 200, ""
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        self.removed.wait(0.1)  # too early for the engine, which knows of none yet
+        self.engine.asked.append("made")
+        return 201, '{"Id": "abc"}'
+
+
+def test_what_the_engine_is_making_when_it_is_interrupted_is_removed_once_it_is_there(
+    engine: Engine, service: PodmanService
+) -> None:
+    engine.answers = Strikes(engine)
+    with pytest.raises(KeyboardInterrupt):
+        Container(service, {"name": "n", "image": "i"}, timeout_s=5)
+    assert engine.asked == ["POST create", "made", "DELETE n"]
+
+
 def test_an_engine_that_hangs_up_is_no_engine(engine: Engine, service: PodmanService) -> None:
     engine.answers.update(info=(0, ""), attach=(0, ""))
     with pytest.raises(SandboxUnavailableError, match="does not answer"):
         service.request("GET", "/info")
     with pytest.raises(SandboxUnavailableError, match="does not answer"):
         made(engine, service).attached()
+
+
+def test_an_engine_that_is_gone_is_told_and_leaves_no_connection_open(
+    engine: Engine, service: PodmanService, recwarn: pytest.WarningsRecorder
+) -> None:
+    gc.collect()
+    recwarn.clear()  # of what others left
+    engine.socket.close()
+    for _ in range(2):
+        with pytest.raises(SandboxUnavailableError, match="does not answer"):
+            service.request("GET", "/info")
+        Path(str(engine.server_address)).unlink(missing_ok=True)
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []
 
 
 def test_each_step_of_a_container_tells_why_it_cannot_be(
@@ -279,6 +326,20 @@ def test_a_proof_that_is_not_complete_is_none(printed: str) -> None:
     assert len(report.holes) >= 19
 
 
+@pytest.mark.parametrize(
+    ("ending", "errors", "told"),
+    [
+        (Ending(signal=9), b"", "was ended by signal 9"),
+        (Ending(signal=9, timed_out=True), b"", "said nothing for 60 seconds"),
+        (Ending(exit_code=1), b"Trace\nMemoryError\n", "ended with 1, saying 'MemoryError'"),
+    ],
+)
+def test_a_proof_that_did_not_begin_says_how_it_ended(
+    ending: Ending, errors: bytes, told: str
+) -> None:
+    assert _not_tried(ending, errors).message.endswith(told)
+
+
 def test_a_secret_that_was_changed_is_a_hole() -> None:
     def run(_: str, variables: object) -> str:
         Path(variables["WINK_CANARY"]).write_text("changed")
@@ -286,6 +347,19 @@ def test_a_secret_that_was_changed_is_a_hole() -> None:
 
     holes = {hole.name: hole.detail for hole in proof.prove(run, PodmanConfig(), ROOT).holes}
     assert holes["reach what the host planted"] == "reached: secret"
+
+
+def test_each_proof_makes_a_file_whose_name_nobody_knew_before() -> None:
+    names: list[str] = []
+
+    def run(_: str, variables: Mapping[str, str]) -> str:
+        names.append(variables["WINK_NEW_NAME"])
+        return ""
+
+    for in_shell in (False, True):
+        proof.prove(run, PodmanConfig(), ROOT, in_shell=in_shell)
+    assert len(set(names)) == 2
+    assert all(re.fullmatch(r"\.wink-probe-[0-9a-f]{16}", name) for name in names)
 
 
 def test_layers_say_which_limits_the_machine_does_not_have() -> None:

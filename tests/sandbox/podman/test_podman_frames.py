@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wink_workspace.sandbox.podman import frames, runner
+from wink_workspace.sandbox.podman import frames, runner, sandbox
 from wink_workspace.sandbox.podman.frames import (
     MOST_PAYLOAD_BYTES,
     EngineParser,
@@ -116,6 +116,7 @@ def test_bytes_that_are_no_fields_are_refused_or_are_some(data: bytes) -> None:
 def test_both_sides_agree_on_every_constant() -> None:
     assert runner.PROTOCOL_VERSION == frames.PROTOCOL_VERSION
     assert runner.MOST_PAYLOAD_BYTES == MOST_PAYLOAD_BYTES
+    assert runner.MOST_REQUEST_BYTES == sandbox._MOST_REQUEST_BYTES
     for kind in Kind:
         assert getattr(runner, kind.name) == kind
     assert runner.READ_BYTES <= MOST_PAYLOAD_BYTES

@@ -202,9 +202,30 @@ def test_a_root_filesystem_that_is_not_finished_is_not_kept(
     machine: Machine, python: Recipe
 ) -> None:
     machine.install("mmdebstrap", f"{MMDEBSTRAP}\necho no space left; exit 1\n")
-    with pytest.raises(SandboxUnavailableError, match="no space left"):
+    with pytest.raises(SandboxUnavailableError, match="no space left") as caught:
         machine.store.build(python)
+    assert "--base" in caught.value.hint
+    assert "newuidmap" not in caught.value.hint
     assert [path.name for path in machine.store.cache.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "E: unable to pick chroot mode automatically (use --mode for manual selection)",
+        "unshare: unshare failed: Operation not permitted",
+        "E: invalid value in /etc/subuid",
+    ],
+)
+def test_a_user_without_the_rights_to_make_a_root_filesystem_is_told_what_is_needed(
+    machine: Machine, python: Recipe, said: str
+) -> None:
+    machine.install("mmdebstrap", f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
+    with pytest.raises(SandboxUnavailableError, match="for lack of rights") as caught:
+        machine.store.build(python)
+    assert said in caught.value.message
+    assert "newuidmap" in caught.value.hint
+    assert "--base debian:bookworm-slim" in caught.value.hint
 
 
 def test_an_interrupted_build_ends_its_program(machine: Machine, python: Recipe) -> None:

@@ -42,6 +42,30 @@ def test_client_runs_a_command_and_takes_it_back(tmp_path: Path, python_image: s
         assert not call(place, "read_file", file_path="out.txt").success
 
 
+class CancelledWhileItStarts(Cancellation):
+    """Asked when the call begins, and then by the start of the container."""
+
+    def __init__(self) -> None:
+        self.n_looks = 0
+
+    @property
+    def cancelled(self) -> bool:
+        self.n_looks += 1
+        return self.n_looks > 3
+
+
+def test_call_that_is_cancelled_while_its_container_starts_is_not_run(
+    tmp_path: Path, python_image: str
+) -> None:
+    del python_image  # it is there
+    cancellation = CancelledWhileItStarts()
+    with hosted(tmp_path) as place:
+        asked = place.call("shell_execute", {"command": "echo x"}, cancellation=cancellation)
+        answer = asked.result(WATCHDOG_S)
+        assert answer.text == "Tool 'shell_execute' was cancelled, and changed nothing."
+        assert call(place, "shell_execute", command="echo x").success
+
+
 def test_command_that_is_cancelled_ends_with_all_it_started_and_is_undone(
     tmp_path: Path, python_image: str
 ) -> None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,16 +33,6 @@ from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
 pytestmark = pytest.mark.xdist_group("podman")
 
 MIB = 1_048_576
-
-
-@pytest.fixture(scope="module")
-def sandbox(
-    tmp_path_factory: pytest.TempPathFactory, environment: Environment
-) -> Generator[PodmanSandbox]:
-    """One for all tests of this module that do not break it."""
-    sandbox = PodmanSandbox(place_for_a_sandbox(tmp_path_factory.mktemp("sandbox")))
-    yield sandbox
-    sandbox.close()
 
 
 @pytest.fixture
@@ -395,8 +385,14 @@ def test_a_file_cannot_grow_beyond_its_limit(fresh) -> None:
         (ExecRequest(argv=("true",), cwd="missing"), "missing"),
         (ExecRequest(argv=("true",), cwd="../up"), "outside"),
         (ExecRequest(argv=("true", "a\0b")), "NUL"),
-        (ExecRequest(argv=("true",), env={"A": "\0"}), "NUL"),
-        (ExecRequest(argv=("true",), env={"A=B": "c"}), "NUL|variable"),
+        (ExecRequest(argv=("true",), env={"A": "\0"}), "'A' holds a NUL"),
+        (ExecRequest(argv=("true",), env={"A=B": "c"}), "'A=B' cannot be the name of a variable"),
+        (ExecRequest(argv=("true",), env={"A\0": "c"}), "cannot be the name of a variable"),
+        (ExecRequest(argv=("true",), env={"": "c"}), "'' cannot be the name of a variable"),
+        (PythonRequest(code="1", env={"": "c"}), "'' cannot be the name of a variable"),
+        (PythonRequest(code="'\0'"), "NUL"),
+        (ExecRequest(argv=("true", "\ud800")), "not valid Unicode"),
+        (ExecRequest(argv=("true",), env={"A": "\ud800"}), "not valid Unicode"),
         (ExecRequest(argv=("true", "x" * 200_000)), "argument"),
         (ExecRequest(argv=("true",), stdin=b"x" * (17 * MIB)), "input"),
         (ExecRequest(argv=("true", *["x" * 100_000] * 20)), "bytes"),
@@ -407,9 +403,10 @@ def test_a_request_that_cannot_be_run_is_refused_and_harms_nothing(
     sandbox: PodmanSandbox, request_: ExecRequest | PythonRequest, said: str
 ) -> None:
     act = sandbox.run if isinstance(request_, ExecRequest) else sandbox.evaluate
+    assert sandbox.report
+    live = sandbox._commands
     with pytest.raises(UsageError, match=said):
         act(request_)
-    live = sandbox._commands
     assert shell(sandbox, "true").exit_code == 0
     assert sandbox._commands is live, "the same container goes on"
 
@@ -545,6 +542,41 @@ def test_a_wall_that_is_not_up_refuses_to_run_anything(
         shell(sandbox, "echo ran > ran")
     assert not (sandbox._place.files / "ran").exists()
     assert containers_of(sandbox) == []
+
+
+@pytest.mark.parametrize("mode", ["000", "555"])
+def test_a_command_that_shuts_itself_out_does_not_shut_out_the_next(fresh, mode: str) -> None:
+    sandbox = fresh()
+    shell(sandbox, f"chmod {mode} .")
+    sandbox.close()
+    assert shell(fresh(), "echo x > new").exit_code == 0
+
+
+@pytest.mark.parametrize("image", ["python_image", "minimal_image"])
+def test_the_proof_touches_no_file_that_a_command_has_left(
+    fresh, image: str, request: pytest.FixtureRequest
+) -> None:
+    """A link in the place of the file that it makes would lead it to another."""
+    sandbox = fresh(PodmanConfig(image=request.getfixturevalue(image)))
+    files = sandbox._place.files
+    shell(sandbox, "echo precious > mine; ln -s mine .wink-probe")
+    sandbox.close()
+    assert not fresh(sandbox.config).report.holes
+    assert (files / "mine").read_text() == "precious\n"
+
+
+def test_walls_that_cannot_be_tried_are_told_with_what_may_be_too_small(
+    fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's own limits may be lower than those that were asked for."""
+    build = sandbox_module.container_spec
+    few = [{"type": kind, "soft": n, "hard": n} for kind, n in (("nofile", 13), ("nproc", 64))]
+    monkeypatch.setattr(
+        sandbox_module, "container_spec", lambda *a, **k: {**build(*a, **k), "r_limits": few}
+    )
+    with pytest.raises(WallError, match=r"not started \(Too many open files\)") as caught:
+        shell(fresh(), "true")
+    assert "n_open_files" in caught.value.hint
 
 
 def test_a_network_that_was_asked_for_is_no_hole_and_is_told(fresh) -> None:

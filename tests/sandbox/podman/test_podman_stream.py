@@ -12,6 +12,7 @@ import pytest
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import SandboxBrokenError
+from wink_workspace.sandbox.podman import stream
 from wink_workspace.sandbox.podman.frames import Kind, joined_fields, packed
 from wink_workspace.sandbox.podman.stream import Ending, Limits, RunnerStream
 
@@ -177,11 +178,49 @@ def test_a_runner_that_goes_on_talking_after_its_time_breaks_the_sandbox(ready: 
         ready.run(timeout_s=3)
 
 
+@pytest.mark.parametrize("on", [1, 2], ids=["half a frame", "the error stream"])
+def test_a_runner_whose_words_are_no_answer_does_not_make_the_host_wait(
+    ready: Far, on: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come a byte at a time, and one always comes in time."""
+    monkeypatch.setattr(stream, "_RECEIVE_BYTES", 1)
+    ready.says(packed(Kind.OUTPUT, 1, b"x" * 1_000), on=on)
+    ready.says(ended())
+    with pytest.raises(SandboxBrokenError, match="told to end"):
+        ready.run(timeout_s=3)
+
+
 def test_a_runner_that_does_not_listen_breaks_the_sandbox(ready: Far) -> None:
     with pytest.raises(SandboxBrokenError, match="does not listen"):
         ready.stream.run(
             Kind.RUN, b"", stdin=b"x" * 50_000_000, limits=Limits(1), sink=lambda *_: None
         )
+
+
+class Reluctant:
+    """A connection that takes each piece only when it is asked twice."""
+
+    def __init__(self, writable: socket.socket) -> None:
+        self.fileno = writable.fileno
+        self.n_asked = 0
+
+    def setblocking(self, _: bool) -> None: ...
+
+    def send(self, data: memoryview) -> int:
+        self.n_asked += 1
+        if self.n_asked % 2:
+            raise BlockingIOError
+        return len(data)
+
+
+def test_a_runner_that_listens_a_little_does_not_make_the_host_wait_for_each_piece(
+    ready: Far,
+) -> None:
+    reluctant = Reluctant(ready.connection)
+    slow = RunnerStream(reluctant, clock=FastClock())
+    with pytest.raises(SandboxBrokenError, match="does not listen"):
+        slow.run(Kind.RUN, b"", stdin=b"x" * 16_000_000, limits=Limits(1), sink=lambda *_: None)
+    assert reluctant.n_asked < 100
 
 
 def test_what_the_watch_says_ends_a_command(ready: Far) -> None:

@@ -94,16 +94,22 @@ class FileAccess:
     def _counted(self) -> Filesystem:
         self._n_calls += 1
         if self._n_calls > self._config.file_calls:
-            raise LimitExceededError(f"more than {self._config.file_calls} file calls")
+            raise LimitExceededError(
+                f"more than {self._config.file_calls} file calls",
+                hint="Read and write fewer files, or do it in several calls.",
+            )
         if self._files is None:
-            raise FilesystemError("no filesystem is bound to the prompt")
+            raise FilesystemError(
+                "no filesystem is bound to the prompt", hint="Pass what the code needs as globals."
+            )
         return self._files
 
     def _transferred(self, n_bytes: int) -> None:
         self._n_bytes += n_bytes
         if self._n_bytes > self._config.transfer_bytes:
             raise LimitExceededError(
-                f"more than {self._config.transfer_bytes:,} bytes read and written"
+                f"more than {self._config.transfer_bytes:,} bytes read and written",
+                hint="Work on parts of the files, in several calls.",
             )
 
 
@@ -126,4 +132,7 @@ def _undeclared(path: WorkspacePath, parameter: str) -> ReadOnlyError:
 
 
 def _too_large(path: WorkspacePath, most: int) -> LimitExceededError:
-    return LimitExceededError(f"{path} has more than {most:,} bytes")
+    return LimitExceededError(
+        f"{path} has more than {most:,} bytes",
+        hint="Use read_file for a part of it, and pass that part as a global.",
+    )

@@ -149,7 +149,8 @@ class AstevalSandbox:
         if len(request.code) > self.config.code_chars:
             raise LimitExceededError(
                 f"the code has {len(request.code):,} characters,"
-                f" at most {self.config.code_chars:,} are allowed"
+                f" at most {self.config.code_chars:,} are allowed",
+                hint="Split it over several calls; read data from a file.",
             )
         fields = {
             "code": request.code,
@@ -165,7 +166,9 @@ class AstevalSandbox:
             request.code.encode()
             return encode_frame("evaluate", fields)
         except FrameError as error:
-            raise LimitExceededError(f"the names hold too much: {error}") from error
+            raise LimitExceededError(
+                f"the globals hold too much: {error}", hint="Read large data from a file."
+            ) from error
         except (ValueError, TypeError, RecursionError) as error:
             raise UsageError(
                 f"the code or the names cannot be sent: {error}", hint="Use what JSON can hold."

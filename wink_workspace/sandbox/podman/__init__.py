@@ -5,8 +5,9 @@ Importing this package loads neither that library nor anything that talks to an 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
 
 from .config import DEFAULT_IMAGE, IMAGE_VERSION, PodmanConfig, ReadOnlyMount
 
@@ -23,15 +24,11 @@ __all__ = [
     "ReadOnlyMount",
 ]
 
-_HOME = {"PodmanSandbox": "sandbox", "PodmanService": "service"}
-
-
-def __getattr__(name: str) -> object:
-    module = _HOME.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "sandbox": ("PodmanSandbox",),
+            "service": ("PodmanService",),
+        },
+    )

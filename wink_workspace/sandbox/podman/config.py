@@ -19,6 +19,8 @@ IMAGE_VERSION: Final = "1"
 DEFAULT_IMAGE: Final = f"localhost/wink-workspace/python:{IMAGE_VERSION}"
 
 _KIB, _MIB, _GIB = 1_024, 1_048_576, 1_073_741_824
+_LEAST: Final = {"cpus": 0.01, "memory_bytes": 16 * _MIB, "n_processes": 2, "n_open_files": 16}
+"""With less, no command can be started: the runner inside and Python need as much."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_PLACES = ("/", "/workspace", "/tmp", "/dev", "/proc", "/sys")  # noqa: S108 - inside the container
 
@@ -49,7 +51,8 @@ class ReadOnlyMount:
 class PodmanConfig:
     """What the container is made of and what its commands may use.
 
-    A limit above the caller's own hard limit is lowered to that.
+    A limit above the caller's own hard limit is lowered to that. A limit too small for anything
+    to be started is refused; the error names the least.
 
     Attributes:
         image: The image; it must be there, as nothing is ever pulled.
@@ -75,7 +78,8 @@ class PodmanConfig:
         output_bytes: What is kept of each stream in a result.
         output_file_bytes: What is kept of each in a file when a result does not hold all.
         most_output_bytes: A command that writes more is ended.
-        stdin_bytes: The most that a command can be given to read.
+        stdin_bytes: The most that a command can be given to read; never more than
+            ``file_bytes``.
         start_timeout_s: How long the engine may take to start a container.
     """
 
@@ -109,6 +113,11 @@ class PodmanConfig:
             value = getattr(self, name)
             if isinstance(value, int | float) and value <= 0:
                 raise UsageError(f"{name} is {value}", hint="Use a positive number.")
+            if name in _LEAST and value < _LEAST[name]:
+                raise UsageError(
+                    f"{name} is {value:,}, with which nothing could be started",
+                    hint=f"Use at least {_LEAST[name]:,}.",
+                )
         if not self.user_id < 65_536:
             raise UsageError(
                 f"user_id is {self.user_id}", hint="Use an id from 1 to 65535, such as 1000."

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -267,13 +268,18 @@ class Container:
         self._timeout_s = timeout_s
         self.name = str(spec["name"])
         try:
-            with narrowed() as calls:
+            # Made in a thread, for whose end even Ctrl-C waits: the engine would go on making it,
+            # and nothing could be removed before it is there.
+            with narrowed() as calls, ThreadPoolExecutor(1) as maker:
                 asked = spec if calls is None else {**spec, "seccomp_profile_path": str(calls)}
-                made = service.request(
-                    "POST", "/containers/create", body=asked, timeout_s=timeout_s
-                )
+                made = maker.submit(
+                    service.request, "POST", "/containers/create", body=asked, timeout_s=timeout_s
+                ).result()
         except EngineError as error:
             raise _cannot_be_made(str(spec["image"]), error) from error
+        except (KeyboardInterrupt, SystemExit):
+            remove(service, self.name)
+            raise
         self.id = str(cast("Mapping[str, object]", made)["Id"])
 
     def attached(self) -> socket:

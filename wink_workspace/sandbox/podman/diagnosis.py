@@ -13,7 +13,7 @@ import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -35,6 +35,13 @@ _OLDEST_PODMAN: Final = 4
 _SUBORDINATE: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 _MOST_NAMESPACES: Final = Path("/proc/sys/user/max_user_namespaces")
 _FILTERS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
+_ENGINE_FIX: Final = "Run `podman info` as this user: it says in its own words what is wrong."
+_STORE_FIX: Final = "Run `podman image ls` as this user: it says in its own words what is wrong."
+_WALLS_FIX: Final = (
+    "Mend what is missing or limited above, and run this again. If nothing is left, try"
+    " `podman run --rm --network=none {image} true`, another OCI runtime (runc, crun), a newer one"
+    " or a newer kernel."
+)
 _INSTALL: Final = "Install it: `apt-get install {}` on Debian and Ubuntu, or run `make test`."
 
 
@@ -61,7 +68,7 @@ def _findings(environment: Environment, config: PodmanConfig) -> Iterator[Findin
             yield from _engine(service)
             yield from _limits(config, host)
     except WinkError as error:
-        yield _missing("engine", error.message, error.hint)
+        yield _missing("engine", error.message, _next_step(error, _ENGINE_FIX))
         return
     yield from _images(environment)
     yield from _building(environment)
@@ -78,6 +85,11 @@ def _limited(name: str, detail: str, fix: str) -> Finding:
 
 def _missing(name: str, detail: str, fix: str) -> Finding:
     return Finding("podman", name, "missing", detail, fix)
+
+
+def _next_step(error: WinkError, instead: str) -> str:
+    """What an error says to do, unless that is what its kind always says: to run ``doctor``."""
+    return instead if error.hint == type(error).default_hint else error.hint
 
 
 # The machine
@@ -111,8 +123,11 @@ def _kernel() -> Iterator[Finding]:
 def _ids() -> Iterator[Finding]:
     """Rootless, ids to map; by root, ids that nobody else maps."""
     if os.geteuid():
-        name = pwd.getpwuid(os.geteuid()).pw_name
-        lacking = [str(file) for file in _SUBORDINATE if not any(_ranges(file, name))]
+        number = name = str(os.geteuid())
+        with suppress(KeyError):  # of a user without a name
+            name = pwd.getpwuid(os.geteuid()).pw_name
+        ours = {number, name}  # the files may have either
+        lacking = [str(file) for file in _SUBORDINATE if not any(_ranges(file, ours))]
         if lacking:
             yield _missing(
                 "subordinate ids",
@@ -148,8 +163,8 @@ def _lines(file: Path) -> Iterator[tuple[str, int, int]]:
             yield found[1], int(found[2]), int(found[3])
 
 
-def _ranges(file: Path, name: str) -> Iterator[int]:
-    return (count for who, _, count in _lines(file) if who == name and count)
+def _ranges(file: Path, names: set[str]) -> Iterator[int]:
+    return (count for who, _, count in _lines(file) if who in names and count)
 
 
 def _overlapping(file: Path) -> Iterator[str]:
@@ -172,17 +187,20 @@ def _engine(service: PodmanService) -> Iterator[Finding]:
     host = info["host"]
     runtime = Host.of(service).runtime or host["ociRuntime"]["name"]
     yield _good("runtime", str(runtime))
-    yield _storage(str(info["store"]["graphDriverName"]), str(info["store"]["graphRoot"]))
+    store = info["store"]
+    yield _storage(str(store["graphDriverName"]), str(store["graphRoot"]), service.is_root)
 
 
-def _storage(driver: str, folder: str) -> Finding:
+def _storage(driver: str, folder: str, is_root: bool) -> Finding:
     if driver != "vfs":
         return _good("storage", f"{driver} in {folder}")
     return _limited(
         "storage",
         f"vfs in {folder}: each container copies its image whole, in time and in space",
-        _INSTALL.format("fuse-overlayfs") + ' Then set `driver = "overlay"` under `[storage]` in '
-        "containers/storage.conf and run `podman system reset`, which deletes all images.",
+        ("" if is_root else _INSTALL.format("fuse-overlayfs") + " Then: ")
+        + f'Set `driver = "overlay"` under `[storage]` in {"/etc" if is_root else "~/.config"}'
+        "/containers/storage.conf, run `podman system reset`, which deletes all images and"
+        " containers, and `wink-workspace image build`.",
     )
 
 
@@ -231,7 +249,7 @@ def _images(environment: Environment) -> Iterator[Finding]:
         try:
             found = store.find(wanted.reference)
         except SandboxError as error:
-            yield _missing(f"image {name}", error.message, error.hint)
+            yield _missing(f"image {name}", error.message, _next_step(error, _STORE_FIX))
             continue
         if found is None:
             yield _missing(f"image {name}", f"{wanted.reference} is not there", fix)
@@ -251,7 +269,7 @@ def _building(environment: Environment) -> Iterable[Finding]:
             _INSTALL.format(" ".join(lacking).replace("busybox", "busybox-static")),
         )
     else:
-        yield _good("building images", "root filesystems can be made here")
+        yield _good("building images", "mmdebstrap and busybox are installed")
 
 
 # The proof
@@ -265,13 +283,14 @@ def _walls(environment: Environment, config: PodmanConfig) -> Iterator[Finding]:
         give_to_sandbox(files)
         sandbox = PodmanSandbox(SandboxPlace(files=files), config=config, environment=environment)
         with closing(sandbox):
-            yield _proof(lambda: len(sandbox.report.probes))
+            yield _proof(lambda: len(sandbox.report.probes), config.image)
 
 
-def _proof(prove: Callable[[], int]) -> Finding:
+def _proof(prove: Callable[[], int], image: str) -> Finding:
     try:
         n_attempts = prove()
     except WinkError as error:
-        return _missing("walls", error.message, error.hint)
+        fix = _next_step(error, _WALLS_FIX.format(image=image))
+        return _missing("walls", error.message, fix)
     state: State = "good"
     return Finding("podman", "walls", state, f"{n_attempts} attempts to get out, all stopped")

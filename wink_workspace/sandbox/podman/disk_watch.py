@@ -3,7 +3,8 @@
 A walk of the tree is too slow to be repeated all the while. So the free space of the disk is
 asked, which costs nothing, and the tree is walked only once that has shrunk by a good part of
 what the workspace may still grow. Files that were deleted and are still open are in no tree: if
-the disk itself is nearly full, the command is stopped whatever the walk finds.
+the disk itself is nearly full, the command is stopped whatever the walk finds. Where a tree cannot
+be counted, as its directories keep us out or move while we walk, the disk alone is believed.
 
 This is best effort: what is written between two looks is written, and others may fill the disk
 at the same time, for which a command may then be stopped.
@@ -37,11 +38,16 @@ class Usage:
     n_entries: int
 
 
-def usage_of(directory: Path, *, most: Usage) -> Usage:
-    """What is in *directory*, or as much of it as is more than *most*."""
+def usage_of(
+    directory: Path, *, most: Usage, unreadable: Callable[[object], None] = lambda _: None
+) -> Usage:
+    """What is in *directory*, or as much of it as is more than *most*.
+
+    ``unreadable`` is called for each directory that keeps us out.
+    """
     n_bytes = n_entries = 0
     with DiskTree(directory) as tree:
-        for listing in tree.listings(unreadable=lambda _: None):
+        for listing in tree.listings(unreadable=unreadable):
             n_entries += len(listing.entries)
             n_bytes += sum(_size(status) for _, status in listing.entries)
             if n_bytes > most.n_bytes or n_entries > most.n_entries:
@@ -90,15 +96,26 @@ class DiskWatch:
 
     def look(self) -> str | None:
         """As calling it, with a walk of the tree."""
+        unread: list[object] = []
         try:
-            usage = usage_of(self._directory, most=self._most)
+            usage = usage_of(self._directory, most=self._most, unreadable=unread.append)
         except FilesystemError:
-            return None  # it changes too fast to be walked; the next look comes soon
+            return self._lost()  # it changes too fast to be walked; the next look comes soon
         if usage.n_bytes > self._most.n_bytes:
             return f"the workspace grew beyond {self._most.n_bytes:,} bytes"
         if usage.n_entries > self._most.n_entries:
             return f"the workspace grew beyond {self._most.n_entries:,} files and directories"
         self._look_below = self._thresholds(usage)
+        return self._lost() if unread else None
+
+    def _lost(self) -> str | None:
+        """Why the command has to be stopped, by what the disk has lost since it began."""
+        free_bytes, free_entries = self._free(self._directory)
+        if (
+            self._bytes_at_start - free_bytes > self._most.n_bytes
+            or self._entries_at_start - free_entries > self._most.n_entries
+        ):
+            return "the disk lost more than the workspace may hold, which keeps from being counted"
         return None
 
     def _thresholds(self, usage: Usage) -> tuple[int, int]:

@@ -55,6 +55,24 @@ _UNPACKING = (
 _FORGET_THE_BUILDER = (
     'cd "$1/etc" && rm -rf apt/sources.list* apt/apt.conf.d/99mmdebstrap hostname resolv.conf'
 )
+_SAID_WITHOUT_RIGHTS = (
+    "chroot mode",
+    "unshare",
+    "uidmap",
+    "subuid",
+    "need to be root",
+    "permitted",
+)
+_BUILD_WITH_RIGHTS = (
+    "Build as root with all its rights, or as an ordinary user who has `newuidmap` (of the package"
+    " uidmap), lines in /etc/subuid and /etc/subgid, and user namespaces; `wink-workspace doctor`"
+    " tells which of these is missing. Or start from a public image:"
+    " `wink-workspace image build python --base debian:bookworm-slim`."
+)
+_BUILD_ELSEWHERE = (
+    "Mend what it names and build again, or start from a public image:"
+    " `wink-workspace image build python --base debian:bookworm-slim`."
+)
 _NETWORK_OPTIONS = ("Acquire::http", "Acquire::Check-", "Acquire::Retries")
 
 
@@ -356,7 +374,15 @@ def _watched(process: subprocess.Popen[str], command: Sequence[str], tell: Progr
 
 def _failed(command: Sequence[str], lines: Sequence[str]) -> SandboxUnavailableError:
     said = "; ".join(line.strip() for line in lines[-_LAST_LINES:] if line.strip())
-    return SandboxUnavailableError(f"{Path(command[0]).name} {command[1]} failed: {said}")
+    program = Path(command[0]).name
+    if program != "mmdebstrap":
+        return SandboxUnavailableError(f"{program} {command[1]} failed: {said}")
+    lacks_rights = any(word in said.casefold() for word in _SAID_WITHOUT_RIGHTS)
+    why = " for lack of rights" if lacks_rights else ""
+    return SandboxUnavailableError(
+        f"no root filesystem could be made{why}; mmdebstrap said: {said}",
+        hint=_BUILD_WITH_RIGHTS if lacks_rights else _BUILD_ELSEWHERE,
+    )
 
 
 def _tell_nobody(_line: str) -> None:

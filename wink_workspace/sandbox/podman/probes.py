@@ -19,6 +19,8 @@ from typing import Any
 CANARY = os.environ.get("WINK_CANARY", "")
 PORT = int(os.environ.get("WINK_PORT", "0"))
 ABSTRACT = os.environ.get("WINK_ABSTRACT", "")
+NEW_NAME = os.environ.get("WINK_NEW_NAME", "")
+"""What no file of the workspace is called: an earlier command may have left links there."""
 
 
 def system() -> Any:
@@ -93,7 +95,7 @@ def connects(family: int, address: tuple[str, int] | str) -> Callable[[], str | 
 def work_in_the_workspace() -> str | None:
     """The one thing that must work, which shows that the others were really tried."""
     try:
-        writes("/workspace/.wink-probe")()
+        writes(os.path.join("/workspace", NEW_NAME))()
     except OSError as error:
         return f"a command cannot write to the workspace: {error}"
     return None

@@ -132,7 +132,7 @@ writes() {
     for file in "$@"; do if (: > "$file") 2>/dev/null; then found="$found $file"; fi; done
     echo "$found"
 }
-if [ "$(writes /workspace/.wink-probe)" ] && rm /workspace/.wink-probe; then found=
+if [ "$(writes "/workspace/$WINK_NEW_NAME")" ] && rm "/workspace/$WINK_NEW_NAME"; then found=
 else found="a command cannot write to the workspace"; fi
 ended "work in the workspace" "$found"
 ended "write outside the workspace" "$(writes /.p /etc/.p /usr/.p /root/.p /var/tmp/.p /run/.p)"
@@ -193,6 +193,7 @@ class _Bait:
             "WINK_CANARY": str(self._canary),
             "WINK_PORT": port,
             "WINK_ABSTRACT": abstract,
+            "WINK_NEW_NAME": f".wink-probe-{secrets.token_hex(8)}",
         }
 
     def taken(self) -> Probe:

@@ -9,7 +9,8 @@ container's root with no rights but to change to the commands' user and to kill 
 why no command can signal, trace or read it.
 
 Nothing but the workspace outlives a command: when one ends, every process in the container is
-killed, and the places that anybody may write to are emptied.
+killed, and the places that anybody may write to are emptied. What passes through this process
+lies in memory that no fork inherits, so that no command finds what another was told or said.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import gc
+import mmap
 import os
 import select
 import signal
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 PROTOCOL_VERSION = 1
 MOST_PAYLOAD_BYTES = 65536
-MOST_REQUEST_BYTES = 32 * 1048576
+MOST_REQUEST_BYTES = 1048576
 RUN, PYTHON, INPUT, KILL = 1, 2, 3, 4
 READY, OUTPUT, ERRORS, ENDED, REFUSED = 64, 65, 66, 67, 68
 
@@ -63,9 +65,9 @@ def joined_fields(parts: Iterable[bytes]) -> bytes:
     return b"".join(LENGTH.pack(len(part)) + part for part in parts)
 
 
-def fields(payload: bytes) -> list[bytes]:
-    """What the host joined."""
-    found: list[bytes] = []
+def fields(payload: memoryview) -> list[memoryview]:
+    """What the host joined; no byte of it is copied."""
+    found: list[memoryview] = []
     at = 0
     while at < len(payload):
         (length,) = LENGTH.unpack_from(payload, at)
@@ -75,45 +77,72 @@ def fields(payload: bytes) -> list[bytes]:
     return found
 
 
+def own_memory(n_bytes: int) -> memoryview:
+    """Memory that no fork inherits."""
+    memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_DONTFORK)
+    return memoryview(memory)
+
+
 class Host:
-    """The stream to the host."""
+    """The stream to the host.
+
+    A frame that is received stays where it is until the next of its kind: a request in one
+    place, all others, and what is sent, in another.
+    """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self.read_fd = read_fd
         self.write_fd = write_fd
+        self.request = own_memory(HEADER.size + MOST_REQUEST_BYTES)
+        self.piece = own_memory(HEADER.size + MOST_PAYLOAD_BYTES)
 
-    def receive(self) -> tuple[int, int, bytes]:
-        """The next frame, waited for: its kind, its number, its payload."""
-        kind, number, length = HEADER.unpack(self._exactly(HEADER.size))
-        if length > MOST_REQUEST_BYTES:
+    def receive(self, room: memoryview) -> tuple[int, int, memoryview]:
+        """The next frame, waited for: its kind, its number, and all of it, in *room*."""
+        self._fill(room[: HEADER.size])
+        kind, number, length = HEADER.unpack_from(room)
+        if length > len(room) - HEADER.size:
             raise HostGoneError
-        return kind, number, self._exactly(length)
+        frame = room[: HEADER.size + length]
+        self._fill(frame[HEADER.size :])
+        return kind, number, frame
 
     def send(self, kind: int, number: int, payload: bytes = b"") -> None:
         """Send a frame; waits while the host is busy."""
         write_all(self.write_fd, HEADER.pack(kind, number, len(payload)) + payload)
 
-    def _exactly(self, n_bytes: int) -> bytes:
-        pieces: list[bytes] = []
-        while n_bytes:
-            piece = os.read(self.read_fd, min(n_bytes, 1048576))
-            if not piece:
+    def pass_on(self, fd: int, kind: int, number: int) -> int | None:
+        """Send what can be read from a stream now; how many bytes, ``None`` if none came yet.
+
+        At the stream's end there are 0.
+        """
+        try:
+            length = os.readv(fd, [self.piece[HEADER.size :][:READ_BYTES]])
+        except BlockingIOError:
+            return None
+        if length:
+            HEADER.pack_into(self.piece, 0, kind, number, length)
+            write_all(self.write_fd, self.piece[: HEADER.size + length])
+        return length
+
+    def _fill(self, room: memoryview) -> None:
+        while room:
+            n_bytes = os.readv(self.read_fd, [room])
+            if not n_bytes:
                 raise HostGoneError
-            pieces.append(piece)
-            n_bytes -= len(piece)
-        return b"".join(pieces)
+            room = room[n_bytes:]
 
 
 class Command:
-    """What to run, from an order: its kind and the host's request."""
+    """What to run, from an order: the host's frame."""
 
     def __init__(self, order: bytes) -> None:
-        cwd, variables, n_input, *arguments = fields(order[1:])
+        cwd, variables, n_input, *arguments = fields(memoryview(order)[HEADER.size :])
         self.kind = order[0]
-        self.cwd = os.path.join(WORKSPACE, os.fsdecode(cwd))
-        self.env = dict(os.fsdecode(each).split("=", 1) for each in fields(variables))
-        self.has_input = n_input != b"0"
-        self.arguments = arguments
+        self.cwd = os.path.join(WORKSPACE, os.fsdecode(bytes(cwd)))
+        self.env = dict(os.fsdecode(bytes(each)).split("=", 1) for each in fields(variables))
+        self.has_input = bytes(n_input) != b"0"
+        self.arguments = [bytes(argument) for argument in arguments]
 
 
 class Spare:
@@ -129,7 +158,7 @@ class Spare:
         self.told = told
         self.streams = streams
 
-    def take(self, order: bytes) -> bool:
+    def take(self, order: memoryview) -> bool:
         """Give it its order; ``False``, with all closed, if it was no longer there to take it.
 
         Raises:
@@ -171,20 +200,20 @@ class Runner:
         self.host.send(READY, 0, joined_fields(str(each).encode() for each in ready))
         while True:
             self.make_spare()
-            self.answer(*self.host.receive())  # not named here, where the next command could look
+            self.answer(*self.host.receive(self.host.request))
 
-    def answer(self, kind: int, number: int, payload: bytes) -> None:
+    def answer(self, kind: int, number: int, order: memoryview) -> None:
         """Do what the host asks for."""
         if kind in (RUN, PYTHON):
-            self.run(number, kind, payload)
+            self.run(number, order)
         elif kind != KILL:  # one that came after its command had ended is nothing
             raise HostGoneError
 
-    def run(self, number: int, kind: int, payload: bytes) -> None:
+    def run(self, number: int, order: memoryview) -> None:
         """Run a command to its end and report it."""
         try:
-            self.take_input(int(fields(payload)[2]))
-            child, streams = self.started(bytes([kind]) + payload)
+            self.take_input(int(bytes(fields(order[HEADER.size :])[2])))
+            child, streams = self.started(order)
         except RefusedError as refused:
             self.kill_all()  # nothing of the command has run
             reason = joined_fields((refused.stage.encode(), str(refused.code).encode()))
@@ -193,7 +222,8 @@ class Runner:
         status = self.followed(number, child, streams)
         self.kill_all()
         for fd, stream in streams.items():
-            self.drain(fd, stream, number)
+            while self.host.pass_on(fd, stream, number):
+                pass  # nobody writes to it any more
             os.close(fd)
         self.empty_scratch()
         how, code = ("signal", -status) if status < 0 else ("exit", status)
@@ -203,9 +233,10 @@ class Runner:
         """Put the standard input that follows a request where the command is to read it."""
         refused: RefusedError | None = None
         while n_bytes > 0:
-            kind, _, piece = self.host.receive()
+            kind, _, frame = self.host.receive(self.host.piece)
             if kind != INPUT:
                 raise HostGoneError
+            piece = frame[HEADER.size :]
             n_bytes -= len(piece)
             if refused is None:
                 try:
@@ -225,7 +256,7 @@ class Runner:
             with suppress(OSError):
                 self.spare = self.forked()
 
-    def started(self, order: bytes) -> tuple[int, dict[int, int]]:
+    def started(self, order: memoryview) -> tuple[int, dict[int, int]]:
         """Start a command; its process, and its streams with the kinds of their frames."""
         spare, self.spare = self.spare, None
         try:
@@ -312,19 +343,16 @@ class Runner:
         while True:
             for fd, _ in poll.poll():
                 if fd in streams:
-                    data = read_some(fd)
-                    if data:
-                        self.host.send(streams[fd], number, data)
-                    elif data is not None:
+                    if self.host.pass_on(fd, streams[fd], number) == 0:
                         poll.unregister(fd)
                 elif fd == self.host.read_fd:
-                    kind, about, _ = self.host.receive()
+                    kind, about, _ = self.host.receive(self.host.piece)
                     if kind != KILL:
                         raise HostGoneError
                     if about == number:
                         return -signal.SIGKILL
                 else:
-                    read_some(self.wake_read)
+                    forget(self.wake_read)
                     status = reaped(child)
                     if status is not None:
                         return status
@@ -338,15 +366,7 @@ class Runner:
                 os.waitpid(-1, 0)
             except ChildProcessError:
                 break
-        read_some(self.wake_read)
-
-    def drain(self, fd: int, kind: int, number: int) -> None:
-        """Pass on what is left in a stream that nobody writes to any more."""
-        while True:
-            data = read_some(fd)
-            if not data:
-                return
-            self.host.send(kind, number, data)
+        forget(self.wake_read)
 
     def empty_scratch(self) -> None:
         """Empty the places that anybody may write to, as the user whose things are there."""
@@ -362,7 +382,7 @@ class Runner:
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-        read_some(self.wake_read)
+        forget(self.wake_read)
 
 
 def heard(*_: object) -> None:
@@ -374,7 +394,13 @@ def nothing() -> int:
     return os.open("/dev/null", os.O_RDONLY)
 
 
-def write_all(fd: int, content: bytes) -> None:
+def forget(fd: int) -> None:
+    """Read what can be read now, of which nothing is wanted."""
+    with suppress(BlockingIOError):
+        os.read(fd, READ_BYTES)
+
+
+def write_all(fd: int, content: bytes | memoryview) -> None:
     """Write all of it; waits while there is no room."""
     left = memoryview(content)
     while left:
@@ -401,14 +427,6 @@ def write_file(path: str, content: bytes) -> None:
         os.write(fd, content)
     finally:
         os.close(fd)
-
-
-def read_some(fd: int) -> bytes | None:
-    """What can be read now: ``b""`` at the end, ``None`` if it would have to be waited for."""
-    try:
-        return os.read(fd, READ_BYTES)
-    except BlockingIOError:
-        return None
 
 
 def read_all(fd: int) -> bytes:

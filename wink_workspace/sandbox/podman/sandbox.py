@@ -11,8 +11,10 @@ A container ends with ``close``, with this object, with the interpreter, and wit
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 import threading
 import weakref
 from collections.abc import Callable, Generator, Mapping
@@ -25,6 +27,7 @@ from typing import Final, Protocol
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
+    ProgramError,
     SandboxBrokenError,
     SandboxError,
     SandboxUnavailableError,
@@ -81,6 +84,7 @@ _BOOT: Final = (
 )
 """Reads the runner from the stream: as an argument, every listing of processes would show it."""
 
+_CANCELLED: Final = "it was cancelled"
 _PROOF_TIMEOUT_S: Final = 60.0
 _PROOF_BYTES: Final = 65_536
 _MOST_REQUEST_BYTES: Final = 1_048_576
@@ -228,6 +232,11 @@ class PodmanSandbox(Sandbox):
             self._opened()
             return self._report
 
+    def start(self, cancellation: Cancellation | None = None) -> None:
+        """Start the container, prove its walls and keep it; see ``Sandbox.start``."""
+        with self._lock:
+            self._opened(cancellation)
+
     @property
     def shell(self) -> tuple[str, ...]:
         """``bash`` if the image has it, else ``sh``."""
@@ -265,7 +274,7 @@ class PodmanSandbox(Sandbox):
         env = {**_VARIABLES, **self.config.env, **request.env}
         self._check(request, env)
         with self._lock:
-            commands = self._opened()
+            commands = self._opened(request.cancellation)
             capture = Capture(
                 limit_bytes=request.output_bytes,
                 file_bytes=self.config.output_file_bytes,
@@ -288,19 +297,18 @@ class PodmanSandbox(Sandbox):
 
     def _check(self, request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> None:
         """Refuse what no command can be."""
-        payload = _payload(request, env)
-        if any("=" in name for name in env) or b"\0" in b"".join(
-            (
-                *_arguments(request),
-                *(f"{name}{value}".encode("utf-8", "replace") for name, value in env.items()),
-            )
-        ):
+        _check_variables(env)
+        if any(b"\0" in argument for argument in _arguments(request)):
             raise UsageError("a command cannot hold a NUL", hint="Leave out the '\\0'.")
-        if len(request.stdin) > self.config.stdin_bytes:
+        most = min(self.config.stdin_bytes, self.config.file_bytes)  # inside, it is a file
+        if len(request.stdin) > most:
             raise UsageError(
-                f"the input has {len(request.stdin):,} bytes, {self.config.stdin_bytes:,} allowed",
-                hint="Write it to a file and let the command read that.",
+                f"the input is longer than the {most:,} bytes that are allowed",
+                hint="Write it to a file and let the command read that."
+                if most == self.config.stdin_bytes
+                else "Raise PodmanConfig.file_bytes, or give it in pieces.",
             )
+        payload = _payload(request, env)
         if len(payload) > _MOST_REQUEST_BYTES:
             raise UsageError(
                 f"the command has {len(payload):,} bytes, {_MOST_REQUEST_BYTES:,} allowed",
@@ -316,7 +324,7 @@ class PodmanSandbox(Sandbox):
     ) -> Callable[[], str | None]:
         def watch() -> str | None:
             if cancellation is not None and cancellation.cancelled:
-                return "it was cancelled"
+                return _CANCELLED
             if capture.n_bytes > self.config.most_output_bytes:
                 return f"it wrote more than {self.config.most_output_bytes:,} bytes of output"
             return disk()
@@ -371,10 +379,11 @@ class PodmanSandbox(Sandbox):
 
     # The container
 
-    def _opened(self) -> _Commands:
+    def _opened(self, cancellation: Cancellation | None = None) -> _Commands:
         """What runs commands, started and proven now if it is not there.
 
         Raises:
+            CallCancelledError: If *cancellation* said so meanwhile; it is gone again.
             SandboxUnavailableError: If it cannot be started.
             WallError: If an attempt to get out succeeded; it is gone again.
             SandboxError: If this is closed.
@@ -382,30 +391,34 @@ class PodmanSandbox(Sandbox):
         if self._closed:
             raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
         if self._commands is None:
-            self._commands = self._started()
+            self._commands = self._started(cancellation or Cancellation())
         return self._commands
 
-    def _started(self) -> _Commands:
+    def _started(self, cancellation: Cancellation) -> _Commands:
+        """As ``_opened``; asks *cancellation* before each request to the engine, and in waits."""
+        cancellation.check()
         if self._service is None:
             environment = self._environment or Environment.from_os()
-            self._service = shared_service(environment, clock=self._clock)
+            self._service = shared_service(
+                environment, clock=self._clock, cancellation=cancellation
+            )
         service = self._service
         self._check_owner(service)
         with suppress(SandboxError):  # what others left is no reason not to work
             sweep(service)
         host = Host.of(service)
         try:
-            commands: _Commands = self._warm(service, host)
+            commands: _Commands = self._warm(service, host, cancellation)
         except _NoPythonError:
             commands = self._cold(service, host)
         try:
-            self._report = self._proven(commands, host)
+            self._report = self._proven(commands, host, cancellation)
         except BaseException:
             commands.end()
             raise
         return commands
 
-    def _warm(self, service: PodmanService, host: Host) -> _Warm:
+    def _warm(self, service: PodmanService, host: Host, cancellation: Cancellation) -> _Warm:
         """A container whose first process is the runner; ``_NoPythonError`` if there is none."""
         name = new_name()
         source = _runner_source()
@@ -421,13 +434,15 @@ class PodmanSandbox(Sandbox):
             self, _end_container, service, name, streams, self._place.notes, os.getpid()
         )
         try:
+            cancellation.check()
             container = Container(service, spec, timeout_s=self.config.start_timeout_s)
+            cancellation.check()
             streams.append(container.attached())
             stream = RunnerStream(streams[0], clock=self._clock)
             container.start()
             if self._place.notes is not None:
                 leftovers.note(self._place.notes, container.live())
-            ready = stream.ready(source, self.config.start_timeout_s)
+            ready = stream.ready(source, self.config.start_timeout_s, cancellation)
         except SandboxUnavailableError as error:
             end()
             if _lacks_python(error):
@@ -449,22 +464,29 @@ class PodmanSandbox(Sandbox):
             DirectRunner(service, self.config, host, self._place.files, noted, self._clock)
         )
 
-    def _proven(self, commands: _Commands, host: Host) -> WallReport:
+    def _proven(self, commands: _Commands, host: Host, cancellation: Cancellation) -> WallReport:
         in_shell = isinstance(commands, _Cold)
 
         def run(program: str, variables: Mapping[str, str]) -> str:
-            printed = bytearray()
+            printed, errors = bytearray(), bytearray()
 
             def sink(stream: StreamName, data: bytes) -> None:
-                if stream == "stdout" and len(printed) < _PROOF_BYTES:
-                    printed.extend(data)
+                kept = printed if stream == "stdout" else errors
+                if len(kept) < _PROOF_BYTES:
+                    kept.extend(data)
 
             request = (
                 ExecRequest(argv=("/bin/sh", "-c", program))
                 if in_shell
                 else PythonRequest(code=program)
             )
-            commands.run(request, {**_VARIABLES, **variables}, Limits(_PROOF_TIMEOUT_S), sink)
+            limits = Limits(
+                _PROOF_TIMEOUT_S, lambda: _CANCELLED if cancellation.cancelled else None
+            )
+            ending = commands.run(request, {**_VARIABLES, **variables}, limits, sink)
+            cancellation.check()
+            if not printed:
+                raise _not_tried(ending, bytes(errors))
             return printed.decode("utf-8", "replace")
 
         report = prove(run, self.config, host, in_shell=in_shell)
@@ -474,16 +496,19 @@ class PodmanSandbox(Sandbox):
         return report
 
     def _check_owner(self, service: PodmanService) -> None:
-        """Make the files be those of the commands' user."""
+        """Make the files be those of the commands' user, who can write to them."""
         if service.is_root != (os.geteuid() == 0):
             whose = "root's" if service.is_root else "an ordinary user's"
             raise SandboxUnavailableError(
                 f"the engine at {service.socket_path} is {whose}, and we are not",
                 hint="Unset CONTAINER_HOST, so that an engine of ours is started.",
             )
-        owner = host_owner(self.config.user_id)
-        if owner is not None and self._place.files.stat().st_uid != owner:
-            _give_all(self._place.files, owner)
+        owner, files = host_owner(self.config.user_id), self._place.files
+        if owner is not None and files.stat().st_uid != owner:
+            _give_all(files, owner)
+        mode = files.stat().st_mode
+        if mode & stat.S_IRWXU != stat.S_IRWXU:  # a command has shut itself out
+            files.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
 
     def _end(self) -> None:
         commands, self._commands = self._commands, None
@@ -501,10 +526,31 @@ def _lacks_python(error: SandboxUnavailableError) -> bool:
     return "python3" in said and ("not found" in said or "no such file" in said)
 
 
+def _check_variables(env: Mapping[str, str]) -> None:
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name:
+            raise UsageError(
+                f"{name!r} cannot be the name of a variable",
+                hint="Use letters, digits and '_'.",
+            )
+        if "\0" in value:
+            raise UsageError(f"the variable {name!r} holds a NUL", hint="Leave out the '\\0'.")
+        _encoded(f"{name}={value}")
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{text[:80]!r} is not valid Unicode", hint="Leave out lone surrogates."
+        ) from error
+
+
 def _arguments(request: ExecRequest | PythonRequest) -> list[bytes]:
     if isinstance(request, PythonRequest):
         return [request.code.encode("utf-8", "surrogatepass")]
-    return [argument.encode("utf-8", "surrogateescape") for argument in request.argv]
+    return [_encoded(argument) for argument in request.argv]
 
 
 def _payload(request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> bytes:
@@ -558,13 +604,34 @@ def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
                 hint="Name a directory of the workspace.",
             )
         case "program" if isinstance(request, ExecRequest):
+            missing = ending.exit_code == errno.ENOENT
+            return ProgramError(request.argv[0], reason, is_missing=missing)
+        case "input" if ending.exit_code == errno.EFBIG:  # the user's own limit, or its parent's
             return UsageError(
-                f"{request.argv[0]!r} cannot be run: {reason}",
-                hint="Name a program that the image has, or a file of the workspace that may be"
-                " executed.",
+                f"the input has {len(request.stdin):,} bytes, more than a file may have here",
+                hint="Give it in pieces, or raise the user's limit (`ulimit -f`).",
             )
         case _:
             return SandboxBrokenError(f"the sandbox could not start a command: {reason}")
+
+
+def _not_tried(ending: Ending, errors: bytes) -> WallError:
+    """Why the attempts to get out were not even begun, in words."""
+    if ending.refused is not None:
+        how = f"was not started ({os.strerror(ending.exit_code or 0)})"
+    elif ending.timed_out:
+        how = f"said nothing for {_PROOF_TIMEOUT_S:g} seconds"
+    elif ending.signal is not None:
+        how = f"was ended by signal {ending.signal}"
+    else:
+        how = f"ended with {ending.exit_code}"
+    said = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return WallError(
+        f"the walls could not be tried, nothing was run: the program that tries them {how}"
+        + (f", saying {said[:300]!r}" if said else ""),
+        hint="It needs some memory, processes and open files: raise PodmanConfig.memory_bytes,"
+        " n_processes or n_open_files, or the limits of the user (`ulimit -n`, `ulimit -u`).",
+    )
 
 
 def _runner_source() -> bytes:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
-from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError, SandboxUnavailableError
 
@@ -64,20 +64,28 @@ class PodmanService:
     Args:
         environment: Where ``CONTAINER_HOST`` and the user's folders are known from.
         clock: The time.
+        cancellation: Ends the wait for an engine that has to be started.
 
     Safe to use from several threads.
 
     Raises:
         SandboxUnavailableError: If there is no engine and none can be started.
+        CallCancelledError: If *cancellation* says so meanwhile.
     """
 
-    def __init__(self, environment: Environment, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        cancellation: Cancellation | None = None,
+    ) -> None:
         self._environment = environment
         self._clock = clock
         self._lock = threading.RLock()
         self._own: _OwnService | None = None
         self._client: APIClient | None = None
-        self.socket_path = self._found()
+        self.socket_path = self._found(cancellation or Cancellation())
         self._is_root = self.socket_path.stat().st_uid == 0  # our own may end while nobody asks
 
     @property
@@ -161,6 +169,8 @@ class PodmanService:
     ) -> Any:
         import requests
 
+        if not _answers(self.socket_path):  # the library leaves open what it could not connect
+            raise self._unavailable("nothing listens there")
         try:
             response = self._api.request(
                 method,
@@ -193,7 +203,7 @@ class PodmanService:
 
     # Finding and starting
 
-    def _found(self) -> Path:
+    def _found(self, cancellation: Cancellation) -> Path:
         given = self._environment.variables.get("CONTAINER_HOST", "")
         if given:
             path = _socket_of(given)
@@ -206,7 +216,7 @@ class PodmanService:
         for path in self._usual():
             if _answers(path):
                 return path
-        self._own = _OwnService(self._environment, self._clock)
+        self._own = _OwnService(self._environment, self._clock, cancellation)
         return self._own.socket_path
 
     def _usual(self) -> tuple[Path, ...]:
@@ -217,14 +227,14 @@ class PodmanService:
 
     def _restart(self) -> None:
         self.close()
-        self._own = _OwnService(self._environment, self._clock)
+        self._own = _OwnService(self._environment, self._clock, Cancellation())
         self.socket_path = self._own.socket_path
 
 
 class _OwnService:
     """A ``podman system service`` on a private socket."""
 
-    def __init__(self, environment: Environment, clock: Clock) -> None:
+    def __init__(self, environment: Environment, clock: Clock, cancellation: Cancellation) -> None:
         program = shutil.which("podman", path=environment.variables.get("PATH"))
         if program is None:
             raise SandboxUnavailableError("there is no podman on this machine")
@@ -259,7 +269,11 @@ class _OwnService:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise SandboxUnavailableError(f"podman cannot be started: {error}") from error
         self.stop = weakref.finalize(self, _stop, self._process, self._folder, os.getpid())
-        self._await(clock)
+        try:
+            self._await(clock, cancellation)
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def is_running(self) -> bool:
@@ -271,15 +285,15 @@ class _OwnService:
             self._process.wait(_ENDING_S)
         return not self.is_running
 
-    def _await(self, clock: Clock) -> None:
+    def _await(self, clock: Clock, cancellation: Cancellation) -> None:
         """Wait until it answers."""
         until_s = clock.monotonic_s() + _START_TIMEOUT_S
         while not _answers(self.socket_path):
+            cancellation.check()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.005)
             if not self.is_running or clock.monotonic_s() > until_s:
                 said = self._log.read_text(errors="replace")[-2_000:].strip()
-                self.stop()
                 raise SandboxUnavailableError(f"podman's service did not start: {said}")
 
 
@@ -358,16 +372,24 @@ _shared: weakref.WeakValueDictionary[tuple[int, tuple[str, ...]], PodmanService]
 _shared_lock = threading.Lock()
 
 
-def shared_service(environment: Environment, *, clock: Clock = SYSTEM_CLOCK) -> PodmanService:
+def shared_service(
+    environment: Environment,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    cancellation: Cancellation | None = None,
+) -> PodmanService:
     """The service that this process has for such surroundings; it stops with its last user.
 
     Raises:
         SandboxUnavailableError: If there is no engine and none can be started.
+        CallCancelledError: If *cancellation* says so while one is started.
     """
     names = ("CONTAINER_HOST", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "CONTAINERS_CONF", "HOME")
     key = (os.getpid(), tuple(environment.variables.get(name, "") for name in names))
     with _shared_lock:
         service = _shared.get(key)
         if service is None:
-            service = _shared[key] = PodmanService(environment, clock=clock)
+            service = _shared[key] = PodmanService(
+                environment, clock=clock, cancellation=cancellation
+            )
         return service

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from socket import socket
 from typing import Final
 
-from wink_workspace.clock import Clock
+from wink_workspace.clock import Cancellation, Clock
 from wink_workspace.errors import SandboxBrokenError
 from wink_workspace.sandbox.protocol import StreamName
 
@@ -101,14 +101,22 @@ class RunnerStream:
         """What the runner wrote to its standard error last: why it died, perhaps."""
         return self._said.decode("utf-8", "replace").strip()
 
-    def ready(self, source: bytes, timeout_s: float) -> Ready:
+    def ready(
+        self, source: bytes, timeout_s: float, cancellation: Cancellation | None = None
+    ) -> Ready:
         """Send the runner, whose length the container was told, and wait for it to be there.
 
         Raises:
             SandboxBrokenError: If it is not in time, or is another.
+            CallCancelledError: If *cancellation* says so meanwhile.
         """
-        self._send(source)
-        frame = self._next(self._clock.monotonic_s() + timeout_s)
+        self._send(source, self._clock.monotonic_s() + _SEND_TIMEOUT_S)
+        until_s = self._clock.monotonic_s() + timeout_s
+        frame: Frame | None = None
+        while frame is None and (now_s := self._clock.monotonic_s()) < until_s:
+            if cancellation is not None:
+                cancellation.check()
+            frame = self._next(min(until_s, now_s + WATCH_S))
         if frame is None or frame.kind is not Kind.READY:
             raise self._broken("did not report that it is ready")
         version, shell, python = self._fields(frame, 3)
@@ -140,9 +148,11 @@ class RunnerStream:
             SandboxBrokenError: If the other side broke the protocol; end the container.
         """
         self._number = number = (self._number + 1) & 0xFFFF_FFFF
-        self._send(packed(kind, number, payload))
+        sent_by_s = self._clock.monotonic_s() + _SEND_TIMEOUT_S
+        self._send(packed(kind, number, payload), sent_by_s)
         for at in range(0, len(stdin), MOST_PAYLOAD_BYTES):
-            self._send(packed(Kind.INPUT, number, stdin[at : at + MOST_PAYLOAD_BYTES]))
+            piece = stdin[at : at + MOST_PAYLOAD_BYTES]
+            self._send(packed(Kind.INPUT, number, piece), sent_by_s)
         started_s = self._clock.monotonic_s()
         until_s = started_s + limits.timeout_s
         killed: Ending | None = None
@@ -159,8 +169,8 @@ class RunnerStream:
                 continue
             killed = self._to_be_killed(until_s, limits)
             if killed is not None:
-                self._send(packed(Kind.KILL, number))
                 until_s = self._clock.monotonic_s() + _GRACE_S
+                self._send(packed(Kind.KILL, number), until_s)
 
     def _to_be_killed(self, until_s: float, limits: Limits) -> Ending | None:
         if self._clock.monotonic_s() >= until_s:
@@ -222,7 +232,7 @@ class RunnerStream:
             remaining_s = until_s - self._clock.monotonic_s()
             if self._wait(select.POLLIN, remaining_s):
                 self._receive()
-            elif remaining_s <= 0:
+            if remaining_s <= 0 and not self._pending:  # also if what came is no frame yet
                 return None
         return self._pending.popleft()
 
@@ -248,9 +258,8 @@ class RunnerStream:
                 self._said += piece
                 del self._said[:-_MOST_SAID_BYTES]
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes, until_s: float) -> None:
         left = memoryview(data)
-        until_s = self._clock.monotonic_s() + _SEND_TIMEOUT_S
         while left:
             try:
                 left = left[self._connection.send(left) :]

@@ -2,23 +2,28 @@
 
 ``python run_server.py`` reads one JSON request a line and answers each with one::
 
-    {"arguments": ["run", ...], "variables": {...}, "told": "/tmp/x", "signal": 2, "moment": 4711}
+    {"arguments": ["run", ...], "variables": {...}, "told": "/tmp/x", "signal": 2, "moment": 4711,
+     "loads": false}
     {"code": 130, "begun": 3000, "calls": 4711}
 
 A moment counts calls of functions in the child's main thread, so that a seed means the same moments
 everywhere, from where the command can tell of its end; before that it is Python that starts. ``null``
-is none. A code below 0 is the signal that ended the child. ``begun`` is the
-count when the evaluation began, ``calls`` the last one; a child that is killed says neither. What
-the child prints goes to the file ``told``. The first command is run by the server itself and tells
-nothing: it loads what each child would else load anew.
+is none. A code below 0 is the signal that ended the child. ``begun`` is the count when the evaluation
+began, ``calls`` the last one; a child that is killed says neither. What the child prints goes to the
+file ``told``. The answer comes when no process is left that the child started. With ``"loads": true``
+the command is run by the server itself and tells nothing: it loads what each child would else load
+anew.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import json
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +31,8 @@ from typing import Any
 from wink_workspace.adapters import ProviderAdapter
 from wink_workspace.cli import main
 from wink_workspace.cli.logs import logged
+
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class Striker:
@@ -68,6 +75,7 @@ def run_and_strike(request: dict[str, Any], answer: int) -> None:
         sys.setprofile(None)
         traceback.print_exc()
         code = 1
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     counts = {"code": code, "begun": striker.begun, "calls": striker.calls}
@@ -84,11 +92,16 @@ def serve(request: dict[str, Any]) -> dict[str, int]:
     with os.fdopen(answer, "rb") as answered:
         counts = answered.read()
     _, status = os.waitpid(child, 0)
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()  # for what outlived its parent and so became our child
     return json.loads(counts) if counts else {"code": -os.WTERMSIG(status)}
 
 
 if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     answers = os.fdopen(os.dup(1), "w")
-    for n, line in enumerate(sys.stdin):
+    for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(serve(request) if n else {"code": run(request)}), file=answers, flush=True)
+        answer = {"code": run(request)} if request["loads"] else serve(request)
+        print(json.dumps(answer), file=answers, flush=True)
