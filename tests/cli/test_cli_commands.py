@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,20 @@ def test_run_writes_a_patch_that_git_applies_to_the_source(
     assert (folder / "a.py").read_text() == "print('helo')\n", "the source is only read"
     subprocess.run(["git", "apply", str(patch)], cwd=folder, env=GIT, check=True)
     assert (folder / "a.py").read_text() == "print('hello')\n"
+
+
+def test_a_patch_goes_into_a_pipe_as_it_does_into_a_file_and_keeps_the_rights_of_that(
+    tmp_path: Path,
+) -> None:
+    source(tmp_path)
+    script(tmp_path, *MENDING)
+    run = "W run --script script.jsonl --source source --patch"
+    (tmp_path / "out.patch").touch(mode=0o600)
+    done = in_a_shell(tmp_path, f"{run} out.patch; {run} /dev/stdout | cat; {run} >(cat >&2)")
+    assert done.stdout.count("+print('hello')") == 1
+    assert done.stderr.count("+print('hello')") == 1
+    assert "+print('hello')" in (tmp_path / "out.patch").read_text()
+    assert (tmp_path / "out.patch").stat().st_mode & 0o777 == 0o600
 
 
 def test_run_prints_the_patch_when_no_file_is_named(
@@ -208,6 +223,19 @@ def test_no_command_shows_the_help_and_no_error(capsys: pytest.CaptureFixture[st
     assert "See wink-workspace" not in shown.err
 
 
+def test_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"{version('wink-workspace')}\n"
+
+
+def test_help_breaks_its_lines_where_the_terminal_ends(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["run", "--help"]) == 0
+    assert "leaves the workspace before you say so." in capsys.readouterr().out
+
+
 def test_wrong_usage_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log"]) == 2
     assert capsys.readouterr().err.endswith("See wink-workspace log --help.\n")
@@ -246,3 +274,69 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
     monkeypatch.delattr(wink_workspace.cli, "app", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Interrupts(), *sys.meta_path])
     assert main(["--help"]) == 130
+
+
+RUNNER = "import sys; from wink_workspace.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def in_a_shell(tmp_path: Path, shell: str) -> subprocess.CompletedProcess[str]:
+    """A line of bash in which ``$W`` is the command."""
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "HOME": str(tmp_path),
+    }
+    line = f'W() {{ {shlex.quote(sys.executable)} -c {shlex.quote(RUNNER)} "$@"; }}; {shell}'
+    return subprocess.run(
+        ["bash", "-c", line], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+
+
+def test_what_was_asked_for_is_applied_even_if_nobody_reads_the_diff(tmp_path: Path) -> None:
+    folder = source(tmp_path)
+    long = call("write_file", file_path="long.txt", content="line\n" * 50_000)
+    script(tmp_path, EDIT, long, {"text": "Done."})
+    done = in_a_shell(tmp_path, "W run --script script.jsonl --repo source --yes | head -1")
+    assert done.stdout.startswith("diff --git")
+    assert (folder / "long.txt").exists()
+    assert "Traceback" not in done.stderr
+
+
+def test_lines_of_a_list_are_fields_between_tabs_and_a_closed_output_is_no_error(
+    tmp_path: Path,
+) -> None:
+    source(tmp_path)
+    shell = "W new source; W list | cut -f 3,4; W diff $(W list | cut -f1) >&-; echo $?"
+    done = in_a_shell(tmp_path, shell)
+    assert done.stdout.splitlines()[1:] == [f"copy\t{tmp_path}/source", "0"]
+    assert done.stderr == ""
+
+
+def test_an_output_without_room_is_said_to_be_that(tmp_path: Path) -> None:
+    done = in_a_shell(tmp_path, "W tools > /dev/full; echo $?")
+    assert done.stdout == "1\n"
+    assert "the output" in done.stderr
+    assert "XDG_STATE_HOME" not in done.stderr
+
+
+def test_to_resume_in_place_where_nothing_ever_ran_makes_no_workspace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert main(["run", "--repo", str(source(tmp_path)), "--in-place", "--resume"]) == 2
+    assert "there was no run in" in capsys.readouterr().err
+    assert main(["list"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_terminal_too_narrow_for_a_table_gets_every_field(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from rich.console import Console
+
+    from wink_workspace.cli.display import print_table
+
+    shown = io.StringIO()
+    console = Console(file=shown, width=20, force_terminal=True, highlight=False, soft_wrap=True)
+    print_table(console, ("ENTRY", "WHEN", "WHAT"), [("12", "2026-01-01 10:00:00", "a call")])
+    assert shown.getvalue() == "12 2026-01-01 10:00:00 a call\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -9,9 +10,11 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
-from model_server import KEY, Call, Drops, Fails, Hangs, Says, Step
+from model_server import KEY, Call, Drops, Fails, Hangs, ModelServer, Says, Step
 from run_desk import (
     ANTHROPIC,
     CHECK,
@@ -60,7 +63,7 @@ def test_a_package_is_searched_edited_checked_mended_and_applied_through_all_mis
     assert "10 calls, 3 undone; 1 path changed" in out
     assert "+class ParseError(ValueError):" in out
     assert "The line numbers count from 1 now." in out
-    for said in ("A plan first.", "· 1. Find", "mend_it", "attempt 2", "+class", "1 path applied"):
+    for said in ("A plan first.", "· 1. Find", "mend_it", "attempt 2", "1 path applied"):
         assert said in desk.err, said
     assert "tokens: 60 in, 30 out" in desk.err
 
@@ -464,8 +467,83 @@ def test_a_terminal_gets_the_models_words_as_they_come_and_no_control_characters
 def test_a_long_diff_is_cut_and_says_so(desk: Desk) -> None:
     long = Call("write_file", {"file_path": "long.txt", "content": "line\n" * 100})
     desk.serve(Says("", (long,)), DONE)
-    desk.run()
+    desk.run("--patch", desk.tmp_path / "out.patch")
     assert "… 45 more lines" in desk.err
+
+
+def test_what_goes_into_a_pipe_holds_the_diff_and_what_is_told_meanwhile_does_not(
+    desk: Desk,
+) -> None:
+    desk.serve(*SHORT)
+    out = desk.run()
+    assert out.count("lineno + 1}:") == 1
+    assert "lineno + 1}:" not in desk.err
+    assert "edit_file" in desk.err
+
+
+@pytest.mark.parametrize("command", [["demo"], ["run", "Mend.", "--source", ".", "--model", "m:n"]])
+@pytest.mark.parametrize("place", ["missing/out.patch", "a-directory"])
+def test_a_patch_that_cannot_be_written_is_refused_before_anything_runs(
+    desk: Desk, command: list[str], place: str
+) -> None:
+    (desk.tmp_path / "a-directory").mkdir()
+    out = desk(*command, "--patch", desk.tmp_path / place, fails=2)
+    assert out == ""
+    assert desk.err.startswith("wink-workspace: the patch cannot be written to ")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--record", "."), "the turns cannot be written to .: it is a directory"),
+        (("--branch", "mended", "--yes"), "is not the top of a git repository"),
+    ],
+)
+def test_what_a_run_could_not_do_at_its_end_is_refused_before_anything_is_copied(
+    desk: Desk, options: tuple[str, ...], said: str
+) -> None:
+    desk.serve()
+    desk.run(*options, fails=2)
+    assert said in desk.err
+    assert desk.workspaces == []
+    assert not desk.server.requests
+
+
+def test_changes_that_cannot_be_applied_stay_and_it_is_said_how_to_apply_them(desk: Desk) -> None:
+    class Meanwhile(ModelServer):
+        def take(self, *asked: Any) -> tuple[int, Step]:
+            desk.mended.write_text("another")
+            return super().take(*asked)
+
+    desk.serve_by(Meanwhile(*SHORT))
+    desk.run("--apply", "--yes", fails=1)
+    assert f"to apply: wink-workspace apply {desk.workspaces[0]}" in desk.err
+    assert desk.mended.read_text() == "another"
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_patch_for_which_there_is_no_room_is_printed_and_what_was_there_stays(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    patch = desk.tmp_path / "out.patch"
+    patch.write_text("an earlier one\n")
+
+    write = Path.write_bytes
+
+    def no_room(path: Path, content: bytes) -> int:
+        if "out.patch" not in path.name:
+            return write(path, content)
+        with path.open("wb") as file:
+            file.write(content[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", no_room)
+    desk.serve(*SHORT)
+    out = desk.run("--patch", patch, *options, fails=2)
+    assert "lineno + 1" in out
+    assert "No space left on device" in desk.err.splitlines()[-1]
+    assert patch.read_text() == "an earlier one\n"
+    assert [path.name for path in desk.tmp_path.glob("*out.patch*")] == ["out.patch"]
 
 
 def test_spans_of_a_run_go_where_the_environment_says(desk: Desk) -> None:

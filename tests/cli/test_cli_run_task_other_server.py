@@ -130,7 +130,6 @@ def test_a_server_of_others_leads_a_run_through_all_mishaps_and_a_resumption(
         "limits the rate",
         "broke",
         "no tool named 'mend_it'",
-        "+class",
     ):
         assert said in told, said
     marks = Counter(line[0] for line in told.splitlines() if line.startswith(("✓", "↩")))

@@ -135,7 +135,7 @@ def test_list_names_every_workspace_and_rm_takes_one_away(shell: Shell) -> None:
     assert str(shell.source) in listed
     shell("rm", first)
     assert [found["id"] for found in json.loads(shell("list", "--json"))] == [second]
-    assert "no workspaces are called" in shell("log", first, fails=2)
+    assert "no workspace is called" in shell("log", first, fails=2)
 
 
 def test_fork_diff_and_rm_answer_programs_in_json(shell: Shell) -> None:
@@ -257,7 +257,7 @@ def test_gc_removes_what_a_killed_making_left(shell: Shell) -> None:
     )
     state = shell.tmp_path / "state" / "wink-workspace"
     subprocess.run([sys.executable, "-c", make, str(state)], check=False)
-    assert "1 unfinished workspaces" in shell("gc", workspace)
+    assert "1 unfinished workspace of" in shell("gc", workspace)
     assert json.loads(shell("gc", workspace, "--json"))["unfinished_workspaces_removed"] == 0
 
 
@@ -331,6 +331,12 @@ def test_recover_says_that_an_apply_was_cut_short_until_another_finishes_it(
     assert "apply again to finish it" in shell("recover", workspace)
     assert "1 path applied" in shell("apply", workspace)
     assert "nothing was left behind" in shell("recover", workspace)
+
+
+def test_new_counts_one_file_as_one(shell: Shell) -> None:
+    (shell.tmp_path / "small").mkdir()
+    (shell.tmp_path / "small" / "a.py").touch()
+    assert shell("new", shell.tmp_path / "small").endswith(", 1 file\n")
 
 
 def test_workspace_in_place_from_its_beginning_to_its_end(shell: Shell) -> None:

@@ -86,6 +86,7 @@ class Rig:
         progress_interval_s: float = 5.0,
         leave: Callable[[Workspace], None] = Workspace.close,
         traces_content: bool = False,
+        redact: Callable[[str], str] = str,
     ) -> AsyncIterator[Client]:
         """A client of a server in this process."""
 
@@ -94,7 +95,7 @@ class Rig:
             return self.workspace
 
         offer = Offer(sections, operations=True)
-        home = WorkspaceHome(open_workspace, leave, traces_content)
+        home = WorkspaceHome(open_workspace, leave, traces_content, redact)
         hosted = HostedWorkspace(home, offer)
 
         class One:

@@ -103,7 +103,7 @@ def test_a_workspace_can_be_gone_on_with(rig: Rig) -> None:
         ([], "nothing to work on"),
         (["--repo", "no-such-directory"], "is no directory"),
         (["--repo", ".", "--workspace", "abc"], "has its directory"),
-        (["--workspace", "abc", "--http", "127.0.0.1:0"], "are called"),
+        (["--workspace", "abc", "--http", "127.0.0.1:0"], "is called"),
         (["--repo", ".", "--in-place", "--http", "127.0.0.1:0"], "for one client"),
         (["--repo", ".", "--in-place", "--sandbox", "podman"], "only files"),
         (["--repo", ".", "--in-place", "--temporary"], "not temporary"),

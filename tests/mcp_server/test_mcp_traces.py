@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
-from mcp_rig import Rig, run
+from mcp_rig import WATCHDOG_S, Rig, run, text_of
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 from raw_http import INITIALIZE, RawClient
 from span_rig import Spans, attributes, recorded_spans
+
+from wink_workspace.clock import Cancellation
+from wink_workspace.mcp_server import HostedWorkspace, Offer
+from wink_workspace.mcp_server.hosting import WorkspaceHome
+from wink_workspace.runtime import RemoteClient
+from wink_workspace.sections import AstevalSection
+from wink_workspace.workspace import Workspace
 
 SECRET = "correct horse battery staple"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -91,12 +99,81 @@ def test_content_that_is_asked_for_is_in_the_spans(rig: Rig, spans: Spans) -> No
     assert SECRET in read["gen_ai.tool.call.result"]
 
 
+def test_content_is_redacted_before_it_is_in_a_span(rig: Rig, spans: Spans) -> None:
+    async def test() -> None:
+        def redact(text: str) -> str:
+            return text.replace(SECRET, "[KEY]")
+
+        async with rig.client(traces_content=True, redact=redact) as client:
+            answer = await client.call_tool("grep", {"pattern": SECRET})
+            assert SECRET in text_of(answer), "the client's own model is told all"
+
+    run(test)
+    (call,) = served(spans)
+    assert attributes(call)["gen_ai.tool.call.arguments"].count("[KEY]") == 1
+    assert "[KEY]" in attributes(call)["gen_ai.tool.call.result"]
+    assert SECRET not in call.to_json()
+
+
+def test_content_that_cannot_be_redacted_is_left_out_and_the_call_stands(
+    rig: Rig, spans: Spans, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        def redact(text: str) -> str:
+            raise ValueError(text)
+
+        async with rig.client(traces_content=True, redact=redact) as client:
+            assert not (await client.call_tool("read_file", {"file_path": "secret.txt"})).is_error
+
+    run(test)
+    (call,) = served(spans)
+    assert "gen_ai.tool.call.arguments" not in attributes(call)
+    assert "The redactor raised ValueError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_a_call_that_is_cancelled_has_a_span_that_says_so_even_if_its_turn_never_came(
+    rig: Rig, spans: Spans
+) -> None:
+    """The first occupies the workspace until it is cancelled; the second waits for its turn."""
+    home = WorkspaceHome(lambda: Workspace.create(rig.source, storage=rig.storage))
+    hosted = HostedWorkspace(home, Offer([AstevalSection()]))
+    client = RemoteClient("tools/call", {}, {})
+    runs, cancellation = threading.Event(), Cancellation()
+    endless = {"code": "while True: pass"}
+    try:
+        running = hosted.call(
+            "evaluate_python", endless, cancellation=cancellation, on_beat=runs.set, client=client
+        )
+        assert runs.wait(WATCHDOG_S)
+        waiting = hosted.call(
+            "evaluate_python", endless, cancellation=Cancellation(), client=client
+        )
+        assert waiting.cancel()
+        (never_began,) = served(spans)
+        cancellation.cancel()
+        assert not running.result(WATCHDOG_S).success
+    finally:
+        hosted.close().result(WATCHDOG_S)
+    for span in served(spans):
+        assert span.name == "tools/call evaluate_python"
+        assert attributes(span)["error.type"] == "cancelled"
+        assert span.status.status_code is StatusCode.ERROR
+    assert len(served(spans)) == 2
+    assert never_began in served(spans)
+
+
 def test_the_command_exports_spans_with_the_session_and_the_parent_that_came_over_http(
     rig: Rig,
 ) -> None:
     meta = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
     params = {"name": "ls", "arguments": {}, "_meta": meta}
-    with rig.over_http("--temporary", OTEL_TRACES_EXPORTER="console") as server:
+    variables = {
+        "OTEL_TRACES_EXPORTER": "console",
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true",
+        "SOME_TOKEN": "secret.txt",
+    }
+    with rig.over_http("--temporary", **variables) as server:
         client = RawClient(server.port)
         session = client.send(INITIALIZE).headers["mcp-session-id"]
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
@@ -108,3 +185,5 @@ def test_the_command_exports_spans_with_the_session_and_the_parent_that_came_ove
     assert f'"trace_id": "0x{TRACE}"' in server.said
     assert f'"mcp.session.id": "{session}"' in server.said
     assert '"network.transport": "tcp"' in server.said
+    assert "[SOME_TOKEN]" in server.said
+    assert "secret.txt" not in server.said

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
@@ -68,9 +72,12 @@ def _application() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
+    app.callback()(_own_options)
     for panel, commands in _COMMANDS.items():
         for command in commands:
-            app.command(_name_of(command), epilog=_EPILOG, rich_help_panel=panel)(command)
+            app.command(
+                _name_of(command), help=_help_of(command), epilog=_EPILOG, rich_help_panel=panel
+            )(command)
     for name, (help_text, commands) in _GROUPS.items():
         group = typer.Typer(help=help_text, epilog=_EPILOG, no_args_is_help=True)
         for command in commands:
@@ -79,12 +86,36 @@ def _application() -> typer.Typer:
     return app
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(version("wink-workspace"))
+        raise typer.Exit
+
+
+def _own_options(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 def _name_of(command: Callable[..., object]) -> str:
     return command.__name__.partition("_")[0]
 
 
+def _help_of(command: Callable[..., object]) -> str:
+    """Its docstring with each paragraph in one line, for the terminal to wrap."""
+    paragraphs = (command.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; whatever goes wrong is one line on stderr."""
+    _stand_in_for_closed_streams()
     environment = Environment.from_os()
     _print_whatever_the_encoding()
     try:
@@ -106,11 +137,19 @@ def run_command(arguments: list[str] | None = None) -> int:
         if error.errno not in _PLACE_REFUSES:
             raise
         return _end(environment, _of_the_place(error), EXIT_RUN_FAILED)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # the second is typer's for one at a question
         return _end(environment, _INTERRUPTED, EXIT_INTERRUPTED)
     if code == EXIT_INTERRUPTED:  # typer's answer to Ctrl-C, which it does not let through
         return _end(environment, _INTERRUPTED, EXIT_INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _stand_in_for_closed_streams() -> None:
+    """Let nobody else's file come to be standard output: a closed one is as if nobody read it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The least descriptor that is free, so that it is theirs unless it was taken already.
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - stays
 
 
 def _print_whatever_the_encoding() -> None:
@@ -126,9 +165,13 @@ def _command_of(error: TyperException) -> str:
 
 
 def _of_the_place(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
+    if not error.filename:  # what was open already: the output, mostly
+        return (
+            f"{error.strerror}: the output, or what is noted of a workspace, cannot be written. "
+            "Make room where they go."
+        )
     return (
-        f"{where}{error.strerror}. Make room there, or get the right to write there; "
+        f"{error.filename}: {error.strerror}. Make room there, or get the right to write there; "
         "XDG_STATE_HOME names another place for workspaces."
     )
 

@@ -31,7 +31,7 @@ from wink_workspace.sections import AstevalSection, FileWindow, FoundLines, Plan
 from wink_workspace.session import Session, ToolInvoked
 
 from .display import print_call
-from .running import Run, RunReport, write_patch
+from .running import Run, RunReport, check_place, write_patch
 
 __all__ = ["play_demo"]
 
@@ -46,6 +46,7 @@ def play_demo(console: Console, patch: Path) -> None:
     Raises:
         UsageError: If the package cannot be found, or *patch* cannot be written.
     """
+    check_place(patch)
     source = _package_source()
     demo = Run.over_copy(source, more_sections=(_formatting_section(), AstevalSection()))
     console.print(f"[bold]The package[/] {PACKAGE} {version(PACKAGE)}, a copy held in memory")

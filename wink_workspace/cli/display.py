@@ -22,7 +22,6 @@ __all__ = [
     "consoles",
     "counting",
     "diff_line",
-    "number_of",
     "print_call",
     "print_diff",
     "print_table",
@@ -30,6 +29,7 @@ __all__ = [
     "waiting",
 ]
 
+_LEAST_LAST_CELLS = 8
 _MOST_CHARS = 400
 _MOST_LINES = 8
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
@@ -88,24 +88,26 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
-def number_of(n: int, noun: str) -> str:
-    """*n* things, in words: ``1 path``, ``2 paths``."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
 def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows of text: a table for a terminal, its last column cut to fit; else lines of tabs."""
-    shown = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
+    """Rows of text: a table for a terminal, its last column cut to fit; else lines of tabs.
+
+    A terminal that is too narrow for the other columns gets lines without tabs, to wrap.
+    """
+    shown = [[" ".join(printable(cell).splitlines()) for cell in row] for row in rows]
     if not console.is_terminal:
+        for row in shown:  # the console would make spaces of tabs
+            console.file.write("\t".join(cell.replace("\t", " ") for cell in row) + "\n")
+        return
+    widths = [max(cell_len(row[n]) for row in [heads, *shown]) for n in range(len(heads))]
+    if sum(widths[:-1]) + len(widths) + _LEAST_LAST_CELLS > console.width:
         for row in shown:
-            console.print("\t".join(row), markup=False)
+            console.print(" ".join(row), markup=False)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for n, head in enumerate(heads):
-        width = max(cell_len(row[n]) for row in [heads, *shown])
         is_last = n == len(heads) - 1
         table.add_column(
-            head, no_wrap=True, overflow="ellipsis", min_width=None if is_last else width
+            head, no_wrap=True, overflow="ellipsis", min_width=None if is_last else widths[n]
         )
     for row in shown:
         table.add_row(*map(Text, row))

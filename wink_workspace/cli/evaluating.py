@@ -75,7 +75,8 @@ def _code(file: Path | None, code: str | None) -> str:
             return sys.stdin.read()
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise UsageError(f"{file} cannot be read: {error}", hint="Name a text file.") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file} cannot be read: {why}", hint="Name a text file.") from error
 
 
 def _called(place: Workspace, arguments: dict[str, object], timeout_s: float) -> ToolInvoked:

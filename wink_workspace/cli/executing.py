@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wink_workspace.adapters import ScriptedAdapter
-from wink_workspace.errors import WinkError
+from wink_workspace.errors import ProgramError, WinkError
 from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import ToolCall, ToolExecutor
 from wink_workspace.sandbox import ExecRequest, ExecResult, OutputObserver, Sandbox
@@ -14,9 +14,10 @@ from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections.commands import CommandOutput, stopped_summary
 from wink_workspace.workspace import Workspace
 
-__all__ = ["EXIT_STOPPED", "Execution"]
+__all__ = ["EXIT_STOPPED", "Execution", "exit_code_of"]
 
 EXIT_STOPPED = 124  # as of timeout(1)
+_EXIT_NOT_RUN, _EXIT_NOT_FOUND = 126, 127  # as of a shell
 _EXIT_SIGNAL = 128  # as of a shell: this and the signal's number
 
 
@@ -107,6 +108,11 @@ class Execution:
                 f"{output.summary()}. What it changed was undone.", output, success=False
             )
         return ToolResult.ok(output, output.summary())
+
+
+def exit_code_of(error: ProgramError) -> int:
+    """What a shell ends with for a program that it cannot run."""
+    return _EXIT_NOT_FOUND if error.is_missing else _EXIT_NOT_RUN
 
 
 def _exit_code(result: ExecResult) -> int:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from wink_workspace.environment import Environment
+from wink_workspace.errors import WinkError
+from wink_workspace.wording import counted
 
-from .display import consoles, number_of, printable
+from .display import consoles, printable
 
 if TYPE_CHECKING:
     from wink_workspace.workspace import Workspace
@@ -45,19 +47,25 @@ def hand_over(
     _, err = consoles(environment)
     if not report.changed_paths:
         return
-    wanted = to_source or branch is not None
+    wanted, later = to_source or branch is not None, f"to apply: wink-workspace apply {name}"
     if asks and environment.stdin_is_terminal:
         where = f"as branch {branch}" if branch is not None else f"to {place.info.source}"
-        wanted = typer.confirm(f"Apply {printable(where)}?", err=True)
+        try:
+            wanted = typer.confirm(f"Apply {printable(where)}?", err=True)
+        except typer.Abort:  # by Ctrl-C, or the end of the input
+            err.print(f"\n{later}", markup=False)
+            raise
     if not wanted:
-        err.print(f"to apply: wink-workspace apply {name}", markup=False)
+        err.print(later, markup=False)
         return
-    if branch is None:
-        applied = place.apply()
-        where = f"applied to {place.info.source}"
-    else:
-        applied = place.apply("branch", branch=branch)
+    try:
+        applied = place.apply() if branch is None else place.apply("branch", branch=branch)
+    except WinkError:
+        err.print(later, markup=False)
+        raise
+    where = f"applied to {place.info.source}"
+    if branch is not None:
         where = f"on branch {branch}, commit {applied.commit[:12]}"
-    err.print(printable(f"{number_of(len(applied.paths), 'path')} {where}"), markup=False)
+    err.print(printable(f"{counted(len(applied.paths), 'path')} {where}"), markup=False)
     if applied.left_out:
         err.print(f"left out: {printable(', '.join(applied.left_out))}", markup=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,13 +16,15 @@ from rich.console import Console
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, TokenUsage
 from wink_workspace.environment import Environment
 from wink_workspace.errors import PromptEvaluationError, UsageError
+from wink_workspace.wording import counted
 
-from .display import consoles, number_of, print_diff, printable, waiting
+from .display import consoles, print_diff, printable, waiting
 from .places import JsonOption, line_of, open_workspace, storage_of, workspace_in
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
     from wink_workspace.adapters.model import ModelEvent
+    from wink_workspace.filesystem import FileChange
     from wink_workspace.workspace import RecordedRun, Workspace
 
     from .running import Run, RunReport
@@ -189,8 +192,13 @@ def _work(environment: Environment, options: _Options, opened: ExitStack) -> Non
     """The run from its beginning to what becomes of its changes."""
     from .following import Follower
     from .handing_over import hand_over
+    from .running import check_place, write_patch
 
     out, err = consoles(environment)
+    if options.patch is not None:
+        check_place(options.patch)
+    if options.record is not None:
+        check_place(options.record, "the turns")
     follower = Follower(
         err,
         live=environment.shows_progress and not options.json,
@@ -202,7 +210,11 @@ def _work(environment: Environment, options: _Options, opened: ExitStack) -> Non
     place = begun.place
     if place is not None:
         _introduce(err, place, begun.name)
-    newest_changes = None if place is None else (lambda: place.changes_of(place.head))
+    # What prints the whole diff at its end, into a pipe, does not show it call by call, too.
+    shows_diffs = out.is_terminal or options.json or options.patch is not None
+    newest_changes = None
+    if place is not None and shows_diffs:
+        newest_changes = partial(_newest_changes, place)
     try:
         report = begun.run.evaluate(
             adapter,
@@ -219,17 +231,17 @@ def _work(environment: Environment, options: _Options, opened: ExitStack) -> Non
         raise
     finally:
         _tell_tokens(err, tracker.used)
-    if options.patch is not None:
-        from .running import write_patch
-
-        write_patch(options.patch, report.patch)
-    if options.json:
-        from wink_workspace import serde
-
-        summary = _summary(report, options.patch, tracker.used)
-        out.print_json(serde.dump_json({**summary, "workspace": begun.name or None}))
-    else:
-        _print_report(out, report, options.patch)
+    try:
+        if options.patch is not None:
+            write_patch(options.patch, report.patch)
+    except UsageError:
+        _tell_report(out, replace(options, patch=None), report, tracker.used, begun.name)
+        raise
+    unread: BaseException | None = None
+    try:
+        _tell_report(out, options, report, tracker.used, begun.name)
+    except (BrokenPipeError, SystemExit) as error:  # the latter is rich's word for the former
+        unread = error  # a reader that leaves early has not taken back what was asked for
     if place is not None and (options.branch or not begun.is_in_place):
         hand_over(
             place,
@@ -240,6 +252,12 @@ def _work(environment: Environment, options: _Options, opened: ExitStack) -> Non
             branch=options.branch,
             asks=not options.yes and options.patch is None and not options.json,
         )
+    if unread is not None:
+        raise unread
+
+
+def _newest_changes(place: Workspace) -> Sequence[FileChange]:
+    return place.changes_of(place.head)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +309,7 @@ def _over_workspace(environment: Environment, options: _Options, opened: ExitSta
     is_in_place = place.info.mode == "in_place" and "/" not in name  # a fork is a copy
     if options.has_sandbox and is_in_place:
         raise UsageError("code runs over a workspace's own copy alone", hint=_NO_SANDBOX)
+    _check_branch(options, Path(place.info.source))
     if options.apply and is_in_place:
         raise UsageError("in place there is nothing to apply", hint="Leave out --apply.")
     record, conversation = _recorded(environment, options, place, name)
@@ -324,7 +343,10 @@ def _place(environment: Environment, options: _Options, opened: ExitStack) -> tu
         _, slash, fork = options.workspace.partition("/")
         return place, place.info.id + slash + fork
     repo = (options.repo or Path()).absolute()
+    _check_branch(options, repo)
     if options.in_place:
+        if options.resume and storage_of(environment).in_place(repo) is None:
+            raise UsageError(f"there was no run in {repo}", hint="Begin one with a task.")
         name = workspace_in(environment, repo)
         return opened.enter_context(open_workspace(environment, name)), name
     if options.resume:
@@ -333,6 +355,15 @@ def _place(environment: Environment, options: _Options, opened: ExitStack) -> tu
     with waiting(environment, f"copying {repo}"):
         place = opened.enter_context(Workspace.create(repo, storage=storage_of(environment)))
     return place, place.info.id
+
+
+def _check_branch(options: _Options, source: Path) -> None:
+    """Refuse a branch that nothing of the run could be made into at its end."""
+    if options.branch is not None and not (source / ".git").exists():
+        raise UsageError(
+            f"{source} is not the top of a git repository, so there can be no branch",
+            hint="Use --apply or --patch.",
+        )
 
 
 def _interrupted_in(environment: Environment, repo: Path) -> str:
@@ -433,6 +464,19 @@ def _tell_tokens(err: Console, used: TokenUsage) -> None:
         err.print(f"tokens: {used.input_tokens:,} in{cached}, {used.output_tokens:,} out")
 
 
+def _tell_report(
+    out: Console, options: _Options, report: RunReport, used: TokenUsage, name: str
+) -> None:
+    """Print what came of the run, with its patch unless that is in a file."""
+    if options.json:
+        from wink_workspace import serde
+
+        summary = _summary(report, options.patch, used)
+        out.print_json(serde.dump_json({**summary, "workspace": name or None}))
+    else:
+        _print_report(out, report, options.patch)
+
+
 def _summary(report: RunReport, patch: Path | None, used: TokenUsage) -> dict[str, object]:
     return {
         "answer": report.answer,
@@ -458,8 +502,8 @@ def _print_report(out: Console, report: RunReport, patch: Path | None) -> None:
         print_diff(out, report.patch)
     n_failed = sum(not call.success for call in report.calls)
     out.print(
-        f"{number_of(len(report.calls), 'call')}, {n_failed} undone; "
-        f"{number_of(len(report.changed_paths), 'path')} changed"
+        f"{counted(len(report.calls), 'call')}, {n_failed} undone; "
+        f"{counted(len(report.changed_paths), 'path')} changed"
         + ("" if patch is None else f"; patch written to {patch}"),
         markup=False,
     )

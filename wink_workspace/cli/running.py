@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,7 +29,14 @@ from wink_workspace.sections import (
 )
 from wink_workspace.session import Session, ToolInvoked
 
-__all__ = ["Run", "RunReport", "SandboxChoice", "file_sections", "write_patch"]
+__all__ = [
+    "Run",
+    "RunReport",
+    "SandboxChoice",
+    "check_place",
+    "file_sections",
+    "write_patch",
+]
 
 _ANY_TASK = "Work on the files of this workspace. Each call can be undone; take your time."
 
@@ -166,12 +174,41 @@ class Run:
         )
 
 
+def check_place(path: Path, what: str = "the patch") -> None:
+    """Raise ``UsageError`` if it is plain already that *what* could not be written to *path*."""
+    if path.is_dir():
+        raise _not_written(what, path, "it is a directory")
+    if not path.parent.is_dir():
+        raise _not_written(what, path, f"there is no directory {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise _not_written(what, path, "you may not write there")
+
+
 def write_patch(path: Path, patch: str) -> None:
-    """Write *patch* to *path*; ``UsageError`` if that cannot be done."""
+    """Write *patch* to *path*, whole or not at all; ``UsageError`` if that cannot be done.
+
+    What is no file, or is in a directory that may not be written to, is written as it is.
+    """
+    content = patch.encode("utf-8", "surrogateescape")
     try:
-        path.write_text(patch, encoding="utf-8", errors="surrogateescape", newline="")
+        place = path.resolve()
+        if path.exists() and not (path.is_file() and os.access(place.parent, os.W_OK)):
+            path.write_bytes(content)
+            return
+        unfinished = place.with_name(f".{place.name}.{os.getpid()}.new")
+        try:
+            unfinished.write_bytes(content)
+            if place.exists():
+                unfinished.chmod(place.stat().st_mode & 0o777)
+            unfinished.replace(place)
+        finally:
+            unfinished.unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"the patch cannot be written to {path}: {error.strerror}",
-            hint="Name a file in a directory you may write to.",
-        ) from error
+        raise _not_written("the patch", path, error.strerror or str(error)) from error
+
+
+def _not_written(what: str, path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"{what} cannot be written to {path}: {why}",
+        hint="Name a file in a directory that you may write to and that has room.",
+    )

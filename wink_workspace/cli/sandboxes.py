@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from wink_workspace.environment import Environment
-from wink_workspace.errors import SandboxError
+from wink_workspace.errors import ProgramError, SandboxError
 
 from .display import consoles, printable
 from .places import JsonOption, WorkspaceArgument, open_workspace, print_json
@@ -103,21 +103,26 @@ def exec_command(
     """Run one command in a sandbox over the workspace, as one call of its history.
 
     The exit code is the command's own; 124 if a limit ended it, and it was undone; 128 and the
-    signal's number if a signal did.
+    signal's number if a signal did; 127 if there is no such program, 126 if it cannot be run.
     """
     from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanConfig
 
-    from .executing import Execution
+    from .executing import Execution, exit_code_of
 
+    config = PodmanConfig(image=image or DEFAULT_IMAGE)
+    most_bytes = config.stdin_bytes
     execution = Execution(
         command,
-        config=PodmanConfig(image=image or DEFAULT_IMAGE),
-        stdin=sys.stdin.buffer.read() if stdin else b"",
+        config=config,
+        stdin=sys.stdin.buffer.read(most_bytes + 1) if stdin else b"",  # one too many is refused
         timeout_s=timeout_s,
         rollback=rollback,
     )
-    with open_workspace(context.obj, workspace) as place:
-        code, undone = execution.run(place, _show)
+    try:
+        with open_workspace(context.obj, workspace) as place:
+            code, undone = execution.run(place, _show)
+    except ProgramError as error:
+        code, undone = exit_code_of(error), str(error)
     if undone:
         _, err = consoles(context.obj)
         err.print(f"wink-workspace: {printable(undone)}", markup=False, style="yellow")

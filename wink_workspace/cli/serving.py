@@ -79,7 +79,12 @@ def mcp(
     tell = _teller(environment)
     coming = _Coming(environment, repo, workspace, in_place=in_place, temporary=temporary)
     traces_content = environment.variables.get(CONTENT_VARIABLE, "").lower() == "true"
-    home = WorkspaceHome(coming.opener(), coming.leaver(tell), traces_content=traces_content)
+    home = WorkspaceHome(
+        coming.opener(),
+        coming.leaver(tell),
+        traces_content=traces_content,
+        redact=environment.redactor(),
+    )
     sections = _sections(sandbox, in_place=coming.is_in_place)
     offer = Offer(sections, operations=workspace_tools, in_place=coming.is_in_place)
     with ExitStack() as opened:

@@ -12,8 +12,9 @@ import typer
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import LedgerBusyError, UsageError
+from wink_workspace.wording import counted
 
-from .display import consoles, counting, number_of, print_table, printable
+from .display import consoles, counting, print_table, printable
 from .places import (
     JsonOption,
     WorkspaceArgument,
@@ -57,12 +58,13 @@ def new(
         print_json({**asdict(info), "created_at": info.created_at.isoformat()})
         return
     imported = record.data if isinstance(record.data, dict) else {}
-    skipped = imported.get("skipped")
+    n_files, skipped = imported.get("n_files"), imported.get("skipped")
     names = [str(name) for name in skipped] if isinstance(skipped, list) else []
     left = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
     what = "in" if in_place else "a copy of"
     out.print(
-        f"{info.id}: {what} {printable(info.source)}, {imported.get('n_files')} files"
+        f"{info.id}: {what} {printable(info.source)}, "
+        + counted(n_files if isinstance(n_files, int) else 0, "file")
         + (f"; could not be {'read' if in_place else 'copied'}: {printable(left)}" if left else ""),
         markup=False,
     )
@@ -133,9 +135,7 @@ def apply(
     if json:
         print_json({"paths": applied.paths, "left_out": applied.left_out, "to": where})
         return
-    out.print(
-        f"{number_of(len(applied.paths), 'path')} applied to {printable(where)}", markup=False
-    )
+    out.print(f"{counted(len(applied.paths), 'path')} applied to {printable(where)}", markup=False)
     if applied.left_out:
         err.print(f"left out: {printable(', '.join(applied.left_out))}", markup=False)
 
@@ -180,15 +180,16 @@ def gc(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = 
         print_json({**asdict(done), **unfinished, "containers_removed": swept})
         return
     if n_unfinished:
-        out.print(f"{n_unfinished} unfinished workspaces of dead processes removed")
+        out.print(f"{counted(n_unfinished, 'unfinished workspace')} of dead processes removed")
     if swept:
-        out.print(f"{len(swept)} containers of dead processes removed")
+        out.print(f"{counted(len(swept), 'container')} of dead processes removed")
     if not done.ran:
         out.print("others are at work on it; nothing was done")
     else:
         out.print(
-            f"{done.n_entries_forgotten} entries and {done.n_discards_forgotten} thrown-away "
-            f"states forgotten; {done.freed_bytes:,} bytes freed, {done.disk_bytes:,} in use"
+            f"{counted(done.n_entries_forgotten, 'entry', 'entries')} and "
+            f"{counted(done.n_discards_forgotten, 'thrown-away state')} forgotten; "
+            f"{done.freed_bytes:,} bytes freed, {done.disk_bytes:,} in use"
         )
 
 

@@ -11,8 +11,9 @@ Importing this package loads nothing: what a name needs is loaded when it is fir
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .hosting import HostedWorkspace
@@ -22,21 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["HostedWorkspace", "HttpOptions", "Offer", "serve_http", "serve_stdio"]
 
-_HOME = {
-    "HostedWorkspace": "hosting",
-    "HttpOptions": "http",
-    "Offer": "offer",
-    "serve_http": "http",
-    "serve_stdio": "stdio",
-}
-
-
-def __getattr__(name: str) -> object:
-    module = _HOME.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "hosting": ("HostedWorkspace",),
+            "http": ("HttpOptions", "serve_http"),
+            "offer": ("Offer",),
+            "stdio": ("serve_stdio",),
+        },
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -37,6 +37,8 @@ __all__ = ["Answer", "HostedWorkspace", "WorkspaceHome"]
 
 T = TypeVar("T")
 
+_CANCELLED: Final = "cancelled"
+
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceHome:
@@ -46,11 +48,13 @@ class WorkspaceHome:
         open: Opens one, to be used by one client.
         leave: Closes it when the client has gone, and decides what becomes of it.
         traces_content: Whether telemetry gets the arguments and results of calls, too.
+        redact: Applied to those.
     """
 
     open: Callable[[], Workspace]
     leave: Callable[[Workspace], None] = Workspace.close
     traces_content: bool = False
+    redact: Callable[[str], str] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,14 @@ class HostedWorkspace:
         asking = _Asking(call, cancellation, on_beat, client)
         asked = self._submit(lambda: self._answer(asking))
         self._under_way.add(cancellation)
-        asked.add_done_callback(lambda _: self._under_way.discard(cancellation))
+
+        def over(answered: Future[Answer]) -> None:
+            self._under_way.discard(cancellation)
+            if answered.cancelled():  # before its turn, so that nothing else tells of it
+                with self._span_of(asking) as span:
+                    span.fail(_CANCELLED)
+
+        asked.add_done_callback(over)
         return asked
 
     def cancel_calls(self) -> None:
@@ -136,18 +147,25 @@ class HostedWorkspace:
 
     def _answer(self, asking: _Asking) -> Answer:
         """The answer to a call, whose span is open meanwhile."""
-        with call_span(
+        with self._span_of(asking) as span:
+            try:
+                answer = self._answered(asking, span)
+            except WinkError as error:
+                span.fail()
+                answer = Answer(str(error), success=False)
+            if asking.cancellation.cancelled and not answer.success:
+                span.fail(_CANCELLED)
+            return answer
+
+    def _span_of(self, asking: _Asking) -> AbstractContextManager[CallSpan]:
+        return call_span(
             asking.call,
             is_known=self._offer.tool(asking.call.name) is not None,
             clock=SYSTEM_CLOCK,
             with_content=self._home.traces_content,
+            redact=self._home.redact,
             client=asking.client,
-        ) as span:
-            try:
-                return self._answered(asking, span)
-            except WinkError as error:
-                span.fail()
-                return Answer(str(error), success=False)
+        )
 
     def _answered(self, asking: _Asking, span: CallSpan) -> Answer:
         desk = self._opened()

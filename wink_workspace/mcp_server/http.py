@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 _LAST_ANSWERS_S: Final = 5
 """How long clients may take to read the answers of calls that the server's end has cancelled."""
 _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+_HOW_TO_MAKE_ONE: Final = (
+    "Make one with: python3 -c 'import secrets; print(secrets.token_urlsafe())'"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +75,15 @@ class HttpOptions:
 
     def __post_init__(self) -> None:
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
-            raise UsageError("the token has characters that a header cannot hold")
+            raise UsageError(
+                "the token has characters that a header cannot hold",
+                hint=_HOW_TO_MAKE_ONE,
+            )
         if self.token is not None and (not self.token or " " in self.token):
-            raise UsageError("the token is empty or has a space in it")
+            raise UsageError(
+                "the token is empty or has a space in it",
+                hint=_HOW_TO_MAKE_ONE,
+            )
         if self.token is None and not self.is_loopback:
             raise UsageError(
                 f"a server on {self.host} can be reached by others and needs a token",

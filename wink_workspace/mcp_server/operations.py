@@ -15,6 +15,7 @@ from wink_workspace.errors import ParseError, WinkError
 from wink_workspace.filesystem import render_diff
 from wink_workspace.ledger import LogEntry
 from wink_workspace.prompt import Tool, ToolResult
+from wink_workspace.wording import counted
 from wink_workspace.workspace import Workspace
 
 __all__ = [
@@ -182,7 +183,7 @@ def _apply(workspace: Workspace, params: ApplyParams) -> ToolResult[Any]:
     else:
         applied = workspace.apply("branch", branch=params.branch)
         where = f"branch {params.branch}"
-    said = f"{len(applied.paths)} paths brought to {where}."
+    said = f"{counted(len(applied.paths), 'path')} brought to {where}."
     return ToolResult.ok(AppliedPaths(applied.paths, applied.left_out), said)
 
 
