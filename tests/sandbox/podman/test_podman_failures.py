@@ -170,6 +170,7 @@ def test_an_engine_that_is_gone_is_told_and_leaves_no_connection_open(
 ) -> None:
     gc.collect()
     recwarn.clear()  # of what others left
+    engine.shutdown()  # as what is waited on stays open
     engine.socket.close()
     for _ in range(2):
         with pytest.raises(SandboxUnavailableError, match="does not answer"):
