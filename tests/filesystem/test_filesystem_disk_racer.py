@@ -236,7 +236,7 @@ def test_nothing_outside_is_touched_whichever_system_call_a_link_comes_before(
             around.check_outside(f"{name}, call {n}")
             if len(calls) < n:
                 break
-        assert n > 2, "no system call was seen"
+        assert n > 1, "no system call was seen"
 
 
 # As fast as another process can

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from immutables import Map
 
@@ -76,12 +76,15 @@ class PolicyDecision:
     @staticmethod
     def allow() -> PolicyDecision:
         """The call may run."""
-        return PolicyDecision(allowed=True)
+        return _ALLOWED
 
     @staticmethod
     def deny(reason: str) -> PolicyDecision:
         """The call may not run; *reason* is a sentence without a full stop, for the model."""
         return PolicyDecision(allowed=False, reason=reason)
+
+
+_ALLOWED: Final = PolicyDecision(allowed=True)
 
 
 class ToolPolicy(ABC):
@@ -227,8 +230,13 @@ class FileUse:
     moves: tuple[tuple[WorkspacePath, WorkspacePath], ...] = ()
     follows_links: bool = True
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the call touches no file."""
+        return not (self.reads or self.writes or self.deletes or self.moves)
 
-_NO_FILES = FileUse()
+
+_NO_FILES: Final = FileUse()
 
 
 @runtime_checkable
@@ -296,7 +304,7 @@ class ReadBeforeWritePolicy(ToolPolicy):
         """Refuse what would change or delete content that the model does not know."""
         try:
             use = self._use_of(tool, params)
-            if use == _NO_FILES:
+            if use.is_nothing:
                 return PolicyDecision.allow()
             files = context.filesystem
             if files is None:
@@ -317,7 +325,7 @@ class ReadBeforeWritePolicy(ToolPolicy):
         """Remember what was read and written, and forget or rename what was deleted or moved."""
         del result
         use, files = self._use_of(tool, params), context.filesystem
-        if use == _NO_FILES or files is None:
+        if use.is_nothing or files is None:
             return
         used = _Places(files).after(use)
         if used.deletes or used.moves or not _all_known(used.seen, context.session):
@@ -391,9 +399,7 @@ class _Places:
 
     def __init__(self, files: Filesystem) -> None:
         self._files = files
-        self._stats: dict[WorkspacePath, FileStat | None] = {
-            ROOT: FileStat(ROOT, FileKind.DIRECTORY)
-        }
+        self._stats: dict[WorkspacePath, FileStat | None] = {}
 
     def content(self, path: WorkspacePath, *, follow: bool = True) -> tuple[str, str] | None:
         """The place of the file that *path* leads to and its fingerprint; ``None`` if to none.
@@ -415,14 +421,12 @@ class _Places:
 
     def after(self, use: FileUse) -> FilesUsed:
         """What to remember now that a call has used files."""
-        seen = (
-            *(self.content(path) for path in use.reads),
-            *(self.content(path, follow=use.follows_links) for path in use.writes),
-        )
+        seen = [self.content(path) for path in use.reads]
+        seen += [self.content(path, follow=use.follows_links) for path in use.writes]
         return FilesUsed(
-            deletes=tuple(self.of(path) for path in use.deletes),
-            moves=tuple((self.of(source), self.of(target)) for source, target in use.moves),
-            seen=tuple(content for content in seen if content is not None),
+            deletes=tuple(map(self.of, use.deletes)),
+            moves=tuple([(self.of(source), self.of(target)) for source, target in use.moves]),
+            seen=tuple([content for content in seen if content is not None]),
         )
 
     def _stat(self, path: WorkspacePath) -> FileStat | None:
@@ -432,6 +436,8 @@ class _Places:
         return self._stats[path]
 
     def _fresh_stat(self, path: WorkspacePath) -> FileStat | None:
+        if path == ROOT:
+            return FileStat(ROOT, FileKind.DIRECTORY)
         above = self._stat(path.parent)
         if above is None or above.kind is not FileKind.DIRECTORY:
             return None

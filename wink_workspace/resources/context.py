@@ -195,10 +195,11 @@ class ToolResources:
 
     def get_optional(self, type_: type[T], /) -> T | None:
         """As ``get``, but ``None`` if nothing is bound to *type_*."""
-        if type_ in self._store.bindings:
-            return self.get(type_)
         self._check_open()
-        return None
+        kept = self._store.singletons.find(type_)  # what is there is whole, and needs no lock
+        if kept is not None:
+            return cast("T", kept.value)
+        return self.get(type_) if type_ in self._store.bindings else None
 
     def _check_open(self) -> None:
         self._store.check_open()

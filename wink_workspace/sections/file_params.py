@@ -9,6 +9,7 @@ is no path (or no patch) is refused as a wrong argument, before any policy is as
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from wink_workspace.filesystem import WorkspacePath, parse_path, touched_paths
@@ -33,6 +34,16 @@ _MAX_PATH_CHARS: Final = 4_096
 def _path(description: str) -> dict[str, object]:
     """The metadata of a field that holds a path."""
     return {"description": description, "max_length": _MAX_PATH_CHARS}
+
+
+@lru_cache(maxsize=1_024)  # asked for when they are made, and twice by the policy
+def _reading(path: str) -> FileUse:
+    return FileUse(reads=(parse_path(path),))
+
+
+@lru_cache(maxsize=1_024)
+def _writing(path: str) -> FileUse:
+    return FileUse(writes=(parse_path(path),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,7 @@ class ReadFileParams:
 
     def file_use(self) -> FileUse:
         """Reads the file."""
-        return FileUse(reads=(parse_path(self.file_path),))
+        return _reading(self.file_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ class WriteFileParams:
 
     def file_use(self) -> FileUse:
         """Writes the file."""
-        return FileUse(writes=(parse_path(self.file_path),))
+        return _writing(self.file_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,7 @@ class EditFileParams:
 
     def file_use(self) -> FileUse:
         """Writes the file."""
-        return FileUse(writes=(parse_path(self.file_path),))
+        return _writing(self.file_path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import NoneType
-from typing import Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from wink_workspace.errors import ParseError, Problem
 
@@ -13,6 +13,9 @@ from .json_values import encode, unencodable
 from .problems import misfits
 from .validators import validator
 from .wording import described, path_text, quoted
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 __all__ = ["parse", "parse_json"]
 
@@ -105,16 +108,21 @@ def _parse_nothing(data: object, what: str) -> None:
 
 
 def _validated(type_: Any, text: str, given: object, what: str) -> Any:
-    from pydantic_core import ValidationError
-
     fitting = validator(type_)
     try:
         return fitting.validate_json(text, strict=True, extra="forbid")[0]
-    except ValidationError as error:
-        details = error.errors(include_url=False)
     except Exception as error:  # pydantic collects ValueErrors; a __post_init__ may raise others
-        refusal = f"was refused with {type(error).__name__}: {error}"
-        raise ParseError(what, [Problem("", refusal)]) from error
+        details = _details(error)
+        if details is None:
+            refusal = f"was refused with {type(error).__name__}: {error}"
+            raise ParseError(what, [Problem("", refusal)]) from error
     if details[0]["type"] == "json_invalid":
         raise ParseError(what, unencodable(given))
     raise ParseError(what, misfits(type_, json.loads(text)[0], details))
+
+
+def _details(error: Exception) -> list[ErrorDetails] | None:
+    """What pydantic found, if it is that which raised."""
+    from pydantic_core import ValidationError  # here, as importing it again costs microseconds
+
+    return error.errors(include_url=False) if isinstance(error, ValidationError) else None

@@ -40,6 +40,10 @@ from wink_workspace.errors import (
 from wink_workspace.filesystem.paths import WorkspacePath
 
 __all__ = [
+    "ENTER",
+    "LOOK",
+    "NOT_THERE",
+    "READ",
     "TEMPORARY_PREFIX",
     "Descriptor",
     "Listing",
@@ -53,11 +57,14 @@ __all__ = [
     "lift_mode",
     "listings",
     "look",
+    "look_into",
+    "open_at_once",
     "open_directory",
     "open_listing",
     "open_regular",
     "open_root",
     "open_seen",
+    "regular",
     "remove",
     "rename_to_free",
     "require_regular",
@@ -76,10 +83,12 @@ TEMPORARY_PREFIX = ".wink-tmp-"
 _PATIENCE = 100
 # Only Linux has it; elsewhere this can be imported and nothing more.
 _O_PATH: int = getattr(os, "O_PATH", 0)
-_ENTER = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+ENTER = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_LOOK = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+LOOK = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+NOT_THERE = -errno.ENOENT
+"""Of ``open_at_once``: there is nothing."""
 
 _ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
     errno.ENOENT: (FileMissingError, "does not exist"),
@@ -164,12 +173,17 @@ def look(name: str, dir_fd: int) -> tuple[os.stat_result, str | None]:
     status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     if not stat.S_ISLNK(status.st_mode):
         return status, None
-    link = os.open(name, _LOOK, dir_fd=dir_fd)
+    link = os.open(name, LOOK, dir_fd=dir_fd)
     try:
-        status = os.fstat(link)
-        return status, os.readlink("", dir_fd=link) if stat.S_ISLNK(status.st_mode) else None
+        return look_into(link)
     finally:
         os.close(link)
+
+
+def look_into(entry: int) -> tuple[os.stat_result, str | None]:
+    """The same of what was opened with ``LOOK``."""
+    status = os.fstat(entry)
+    return status, os.readlink("", dir_fd=entry) if stat.S_ISLNK(status.st_mode) else None
 
 
 def open_root(path: Path) -> int:
@@ -182,7 +196,7 @@ def open_directory(name: str, dir_fd: int, *, lift: bool = False) -> int:
 
     With *lift*, a mode that keeps the owner out is changed.
     """
-    directory = os.open(name, _ENTER, dir_fd=dir_fd)
+    directory = os.open(name, ENTER, dir_fd=dir_fd)
     if lift:
         lift_mode(directory)
     return directory
@@ -220,14 +234,23 @@ def open_seen(name: str, dir_fd: int) -> tuple[int, os.stat_result]:
     Raises:
         OSError: As ``open_regular``, if something else took its place.
     """
-    file = os.open(name, _READ, dir_fd=dir_fd)
+    file = os.open(name, READ, dir_fd=dir_fd)
+    return file, regular(file)
+
+
+def regular(file: int) -> os.stat_result:
+    """The status of what was opened to be read; it is closed again if it is no regular file.
+
+    Raises:
+        OSError: As ``open_regular``.
+    """
     try:
         status = os.fstat(file)
         require_regular(status)
     except OSError:
         os.close(file)
         raise
-    return file, status
+    return status
 
 
 def require_regular(status: os.stat_result) -> None:
@@ -259,7 +282,7 @@ def enter(top: int, parts: Parts, *, lift: bool = False) -> int:
     Raises:
         OSError: With ``ENOTDIR`` if one of them is a link, or no directory.
     """
-    directory = _entered_at_once(top, parts) if parts else os.dup(top)
+    directory = open_at_once(top, parts, ENTER) if parts else os.dup(top)
     if directory < 0:
         return _entered_one_by_one(top, parts, lift=lift)
     if lift:
@@ -267,13 +290,19 @@ def enter(top: int, parts: Parts, *, lift: bool = False) -> int:
     return directory
 
 
-def _entered_at_once(top: int, parts: Parts) -> int:
-    """What openat2(2) finds without following any link; -1 if it finds nothing.
+def open_at_once(top: int, parts: Parts, how: int) -> int:
+    """What openat2(2) opens below *top* without following any link, or ``NOT_THERE``.
 
-    The walk tells why, and goes on where modes are to be lifted or a path is too long for
-    the system.
+    Any other negative number says that only a walk can tell: modes are in the way that may be
+    lifted, something on the way is a link or a file, a path is too long for the system, or it
+    has no such call.
+
+    Args:
+        top: A directory.
+        parts: At least one name.
+        how: ``ENTER``, ``LOOK`` or ``READ``.
     """
-    return _openat2()(top, "/".join(parts))
+    return _openat2()(top, "/".join(parts), how)
 
 
 def _entered_one_by_one(top: int, parts: Parts, *, lift: bool) -> int:
@@ -292,19 +321,24 @@ def _entered_one_by_one(top: int, parts: Parts, *, lift: bool) -> int:
 
 
 @cache
-def _openat2() -> Callable[[int, str], int]:
-    """The function of the system that enters without following links, -1 for any failure."""
+def _openat2() -> Callable[[int, str, int], int]:
+    """The function of the system that opens without following links, negative for a failure."""
     import ctypes
 
-    system = ctypes.CDLL(None)
+    system = ctypes.CDLL(None, use_errno=True)
     system.syscall.argtypes = (
         *(ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t),
     )
     system.syscall.restype = ctypes.c_long
-    how = struct.pack("QQQ", _ENTER, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
+    hows = {
+        flags: struct.pack("QQQ", flags, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
+        for flags in (ENTER, LOOK, READ)
+    }
 
-    def openat2(directory: int, path: str) -> int:
-        return system.syscall(_OPENAT2, directory, os.fsencode(path), how, len(how))
+    def openat2(directory: int, path: str, flags: int) -> int:
+        how = hows[flags]
+        opened: int = system.syscall(_OPENAT2, directory, os.fsencode(path), how, len(how))
+        return opened if opened >= 0 else -ctypes.get_errno()
 
     return openat2
 
@@ -318,7 +352,7 @@ def change_mode(name: str, dir_fd: int, new_mode: Callable[[os.stat_result], int
     Raises:
         OSError: With ``ELOOP`` for a link, whose permissions mean nothing.
     """
-    entry = os.open(name, _LOOK, dir_fd=dir_fd)
+    entry = os.open(name, LOOK, dir_fd=dir_fd)
     try:
         status = os.fstat(entry)
         if stat.S_ISLNK(status.st_mode):

@@ -134,9 +134,9 @@ class DiskFilesystem(Filesystem):
     ) -> tuple[WorkspacePath, str]:
         """Where a file is, without links, and its fingerprint; see ``Filesystem.identify``."""
         given = parse_path(path)
-        there = self.tree.entry(given)
-        if there is not None and there.kind is FileKind.FILE:
-            return given, self.fingerprints.of_entry(there)
+        there = self.tree.looked_at(given)
+        if there is not None and stat.S_ISREG(there[0].st_mode):
+            return given, self.fingerprints.of_file(given, there[0])
         return super().identify(given, follow=follow)
 
     # Primitives

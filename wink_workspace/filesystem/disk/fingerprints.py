@@ -22,7 +22,7 @@ from wink_workspace.filesystem.fingerprints import (
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
-from .tree import DiskEntry, DiskTree, identity_of, settled_before_ns
+from .tree import DiskEntry, DiskTree, entry_of, identity_of, settled_before_ns
 
 __all__ = ["DiskFingerprints"]
 
@@ -68,10 +68,15 @@ class DiskFingerprints:
         if entry.kind is not FileKind.FILE or entry.size_bytes > _MAX_HASHED_BYTES:
             identity = repr(entry.identity).encode()
             return file_fingerprint((identity,), executable=entry.executable)
-        kept = self._kept.get(entry.identity[:2])
-        if kept is not None and kept[0] == entry.identity:
-            return kept[1]
-        return self._hashed(entry)
+        return self._known(entry.identity) or self._hashed(entry)
+
+    def of_file(self, path: WorkspacePath, status: os.stat_result) -> str:
+        """The same of a file that has this status."""
+        return self._known(identity_of(status)) or self.of_entry(entry_of(path, status, None))
+
+    def _known(self, identity: tuple[int, int, int, int, int]) -> str | None:
+        kept = self._kept.get(identity[:2])
+        return kept[1] if kept is not None and kept[0] == identity else None
 
     def _hashed(self, entry: DiskEntry) -> str:
         settled_ns = settled_before_ns(self._clock)

@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from io import BufferedReader, FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
@@ -37,6 +38,9 @@ from wink_workspace.filesystem.model import FileKind, WriteMode
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .descriptors import (
+    LOOK,
+    NOT_THERE,
+    READ,
     Descriptor,
     Listing,
     Parts,
@@ -47,10 +51,13 @@ from .descriptors import (
     give_name,
     listings,
     look,
+    look_into,
+    open_at_once,
     open_directory,
     open_listing,
     open_regular,
     open_root,
+    regular,
     remove,
     require_regular,
     telling,
@@ -64,6 +71,7 @@ __all__ = [
     "DiskTree",
     "HiddenPaths",
     "Unfinished",
+    "entry_of",
     "identity_of",
     "kind_of",
     "settled_before_ns",
@@ -198,15 +206,26 @@ class DiskTree:
     def entry(self, path: WorkspacePath) -> DiskEntry | None:
         """What is at *path*; ``None`` if nothing is, or if its parent is no directory."""
         there = self.looked_at(path)
-        return None if there is None else _entry(path, *there)
+        return None if there is None else entry_of(path, *there)
 
     def looked_at(self, path: WorkspacePath) -> tuple[os.stat_result, str | None] | None:
         """The status and a link's target of what is at *path*; ``None`` as for ``entry``."""
+        parts = path.parts
         try:
-            if not path.parts:
+            if not parts:
                 return os.fstat(self._root), None
+            if self.hidden is not None and self.hidden.hides(parts):
+                return None
+            entry = open_at_once(self._root, parts, LOOK)
+            if entry >= 0:
+                try:
+                    return look_into(entry)
+                finally:
+                    os.close(entry)
+            if entry == NOT_THERE:
+                return None
             with self._parent(path) as directory:
-                return look(path.parts[-1], directory)
+                return look(parts[-1], directory)
         except OSError as error:
             if error.errno in _NOTHING_THERE:
                 return None
@@ -271,8 +290,18 @@ class DiskTree:
 
     def open(self, path: WorkspacePath) -> BinaryIO:
         """The regular file *path*, for reading and seeking; the caller closes it."""
-        with telling(path), self._parent(path) as directory:
-            return os.fdopen(open_regular(path.name, directory, lift=self._lift_modes), "rb")
+        with telling(path):
+            return BufferedReader(FileIO(self._opened(path), "rb"))
+
+    def _opened(self, path: WorkspacePath) -> int:
+        there = self.looked_at(path)
+        if there is not None and stat.S_ISREG(there[0].st_mode):
+            file = open_at_once(self._root, path.parts, READ)
+            if file >= 0:
+                regular(file)
+                return file
+        with self._parent(path) as directory:
+            return open_regular(path.name, directory, lift=self._lift_modes)
 
     # Changing, with the checks of a filesystem
 
@@ -548,7 +577,8 @@ def _status(name: str, directory: int) -> os.stat_result | None:
         return None
 
 
-def _entry(path: WorkspacePath, status: os.stat_result, target: str | None) -> DiskEntry:
+def entry_of(path: WorkspacePath, status: os.stat_result, target: str | None) -> DiskEntry:
+    """What a status and the target of a link tell of *path*."""
     return DiskEntry(
         path=path,
         kind=kind_of(status),
@@ -569,5 +599,5 @@ def _entries(path: WorkspacePath, listing: Listing) -> list[DiskEntry]:
                 status, target = look(name, listing.fd)
             except FileNotFoundError:
                 continue
-        entries.append(_entry(path / name, status, target))
+        entries.append(entry_of(path / name, status, target))
     return entries
