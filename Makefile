@@ -29,7 +29,7 @@ bench: $(READY)  ## writes benchmarks/out/latest.json
 	$(BIN)/pytest -q benchmarks -o python_files="bench_*.py" -o python_functions="bench_*"
 
 soak: $(READY)  ## the long versions of the tests
-	$(BIN)/pytest -q -p no:benchmark -m soak -n 2 --dist loadgroup
+	$(BIN)/pytest -q -p no:benchmark -m soak -n 2 --dist loadgroup --timeout 7200
 
 matrix:  ## the suite on every supported Python that is installed
 	scripts/matrix

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -290,6 +293,47 @@ def in_a_shell(tmp_path: Path, shell: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", line], env=environment, cwd=tmp_path, capture_output=True, text=True
     )
+
+
+@pytest.mark.parametrize("key", ["Ctrl-C", "Ctrl-D"])
+def test_question_that_gets_no_answer_ends_the_run_and_tells_how_to_apply_later(
+    tmp_path: Path, key: str
+) -> None:
+    folder, said = source(tmp_path), tmp_path / "said"
+    script(tmp_path, *MENDING)
+    keyboard, terminal = os.openpty()
+    with said.open("wb") as output:
+        run = subprocess.Popen(
+            [sys.executable, "-c", RUNNER, "run", "--script", "script.jsonl", "--repo", "source"],
+            env={"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)},
+            cwd=tmp_path,
+            stdin=terminal,
+            stdout=output,
+            stderr=output,
+            # which make, or whoever runs the tests in the background, may have had it ignore
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+    try:
+        for _ in range(300):  # pressed again, as Python misses the first now and then
+            if said.read_text().rstrip().endswith("[y/N]:"):
+                if key == "Ctrl-C":
+                    run.send_signal(signal.SIGINT)
+                else:
+                    os.write(keyboard, b"\x04")
+            with suppress(subprocess.TimeoutExpired):
+                run.wait(0.2)
+                break
+        assert run.returncode == 130, said.read_text()
+    finally:
+        run.kill()
+        run.wait()
+        os.close(keyboard)
+        os.close(terminal)
+    last = said.read_text().rpartition("[y/N]")[2]
+    assert "to apply: wink-workspace apply" in last
+    assert "interrupted" in last
+    assert "Traceback" not in last
+    assert (folder / "a.py").read_text() == "print('helo')\n"
 
 
 def test_what_was_asked_for_is_applied_even_if_nobody_reads_the_diff(tmp_path: Path) -> None:
