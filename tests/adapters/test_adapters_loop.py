@@ -434,3 +434,8 @@ def test_a_malformed_script_is_refused_with_its_line(
 def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="cannot be read"):
         load_script(tmp_path / "none.jsonl")
+
+
+def test_a_script_of_texts_is_refused_with_what_to_write_in_their_place() -> None:
+    with pytest.raises(UsageError, match=r"'hi' is no turn .* ModelTurn\(text\)"):
+        ScriptedAdapter(["hi"])  # pyright: ignore[reportArgumentType] - that is the mistake

@@ -103,3 +103,8 @@ def test_import_tells_how_far_it_is_up_to_what_its_record_says(tmp_path: Path) -
         assert told == sorted(told)
         assert told[-1] == (5, 10)
         assert len(told) > 1
+
+
+def test_a_workspace_is_not_made_of_a_path(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Use Workspace\.create"):
+        Workspace(tmp_path)  # pyright: ignore[reportArgumentType] - what a newcomer tries first

@@ -22,7 +22,7 @@ from typing_extensions import TypeVar
 
 from wink_workspace import serde
 from wink_workspace.clock import TokenUsage
-from wink_workspace.errors import ParseError, PromptEvaluationError, ScriptError
+from wink_workspace.errors import ParseError, PromptEvaluationError, ScriptError, UsageError
 from wink_workspace.runtime import ToolCall
 from wink_workspace.wording import counted
 
@@ -87,6 +87,9 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
     Args:
         turns: The turns, from ``load_script`` or made by hand.
         options: As for ``ProviderAdapter``.
+
+    Raises:
+        UsageError: If one of them is no ``ModelTurn``.
     """
 
     provider_name = model_name = "scripted"
@@ -95,6 +98,11 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
         super().__init__(**options)
         self._turns = tuple(turns)
         self._n_played = 0
+        for turn in self._turns:
+            if not isinstance(turn, ModelTurn):  # pyright: ignore[reportUnnecessaryIsInstance] - a script is easily written by hand
+                raise UsageError(
+                    f"{turn!r:.80} is no turn of a model", hint="Write it as ModelTurn(text)."
+                )
 
     @property
     def n_left(self) -> int:

@@ -195,4 +195,7 @@ def _path_of(quoted: str) -> str:
     try:
         return unquote_to_bytes(quoted).decode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise UsageError(f"{quoted!r} is not percent-encoded") from error
+        raise UsageError(
+            f"{quoted!r} is not percent-encoded",
+            hint="Take the address from the list of resources, or encode a path in UTF-8.",
+        ) from error

@@ -453,7 +453,10 @@ def _refused(policy: str, reason: str) -> str:
 
 def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
     if tool.handler is None:
-        raise ToolValidationError(f"tool {tool.name!r} has no handler, so it cannot be called")
+        raise ToolValidationError(
+            f"tool {tool.name!r} has no handler, so it cannot be called",
+            hint="Go on without it, and say that it does not work.",
+        )
     returned = cast("object", tool.handler(params, context=context))  # what it says is not proven
     if not isinstance(returned, ToolResult):
         raise TypeError(f"the handler returned {type(returned).__name__}, not ToolResult")

@@ -106,6 +106,11 @@ class Workspace(ReadableHistory):
         clock: Clock = SYSTEM_CLOCK,
         kill_points: KillPoints = no_kill_points,
     ) -> None:
+        if not isinstance(folder, WorkspaceFolder):  # pyright: ignore[reportUnnecessaryIsInstance] - what a newcomer tries first
+            raise UsageError(
+                f"a workspace is not made of {folder!r}",
+                hint="Use Workspace.create(source), temporary(source) or open(id).",
+            )
         self.config = config or WorkspaceConfig()
         self._leave: Callable[[], None] | None = None
         self._is_kept_tidy = True

@@ -37,7 +37,10 @@ def model_named(name: str, environment: Environment) -> Model:
     except UsageError:  # of ours, and a ValueError, too
         raise
     except UserError as error:
-        raise UsageError(f"the model {name!r} cannot be used: {_first_line(error)}") from None
+        raise UsageError(
+            f"the model {name!r} cannot be used: {_first_line(error)}",
+            hint="Give the provider what it asks for, or name another model.",
+        ) from None
     except (ImportError, ValueError) as error:
         raise UsageError(
             f"the model {name!r} cannot be used: {_first_line(error)}",
