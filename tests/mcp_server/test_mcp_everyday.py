@@ -136,7 +136,9 @@ def test_wrong_usage_is_one_line_and_exit_code_2(
 # Ends
 
 
-@pytest.mark.parametrize("ending", ["end of input", "SIGTERM", "SIGINT", "client is gone"])
+@pytest.mark.parametrize(
+    "ending", ["end of input", "SIGTERM", "SIGINT", "client is gone", "client does not read"]
+)
 def test_server_ends_cleanly_and_leaves_nothing_behind(rig: Rig, ending: str) -> None:
     with rig.stdio_process("--temporary") as process:
         try:
@@ -148,6 +150,10 @@ def test_server_ends_cleanly_and_leaves_nothing_behind(rig: Rig, ending: str) ->
                     process.stdout.close()
                     process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
                     process.stdin.close()
+                case "client does not read":
+                    process.stdout.close()
+                    process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+                    process.stdin.flush()
                 case _:
                     process.send_signal(getattr(signal, ending))
             assert process.wait(WATCHDOG_S) == 0, process.stderr.read()

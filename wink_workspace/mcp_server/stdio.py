@@ -60,8 +60,11 @@ async def _serve_streams(server: Server[Workspaces]) -> None:
     with _private_stdin() as descriptor:
         # Any object that yields lines will do; the annotation names the one class they use.
         lines = cast("Any", _Lines(descriptor))
-        async with stdio_server(stdin=lines) as (received, sent):
-            await server.run(received, sent, server.create_initialization_options())
+        try:
+            async with stdio_server(stdin=lines) as (received, sent):
+                await server.run(received, sent, server.create_initialization_options())
+        except* BrokenPipeError:  # nobody reads any more: the client has gone
+            pass
 
 
 def _lifespan_of(hosted: HostedWorkspace) -> Any:
