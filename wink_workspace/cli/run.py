@@ -36,8 +36,9 @@ __all__ = ["run"]
 MODEL_VARIABLE: Final = "WINK_WORKSPACE_MODEL"
 CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
-_NO_SANDBOX: Final = "Leave out --sandbox."
 _SANDBOXES: Final = ("none", "asteval", "podman")
+_NOTHING_TO_APPLY: Final = ("in place there is nothing to apply", "Leave out --apply.")
+_CODE_NEEDS_A_COPY: Final = ("code runs over a workspace's own copy alone", "Leave out --sandbox.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,40 +64,69 @@ class _Options:
     json: bool
 
     def check(self, environment: Environment) -> None:
-        """Refuse what cannot be meant."""
-        if not (self.resume or self.task or self.script):
-            raise UsageError("there is nothing to do", hint="Give a TASK, or a --script.")
-        if [self.repo, self.workspace, self.source].count(None) != 2:
-            raise UsageError(
-                "a run is over one place", hint="Give one of --repo, --workspace and --source."
-            )
-        if self.in_place and self.repo is None:
-            raise UsageError("--in-place needs a directory", hint="Name it with --repo.")
-        if self.model is not None and self.script is not None:
-            raise UsageError("a run has one model", hint="Give either --model or --script.")
-        if [self.apply, self.patch is not None, self.branch is not None].count(True) > 1:
-            raise UsageError("one way at a time", hint="Give one of --apply, --patch and --branch.")
-        if self.source is not None and (self.apply or self.branch or self.resume or self.yes):
-            raise UsageError(
-                "a copy in memory is gone with its run", hint="Use --repo, or take a --patch."
-            )
-        if self.in_place and self.apply:
-            raise UsageError("in place there is nothing to apply", hint="Leave out --apply.")
-        if self.resume and (self.task or self.script):
-            raise UsageError("a resumed run has its task", hint="Give --resume without one.")
-        if self.sandbox is not None and self.sandbox not in _SANDBOXES:
-            raise UsageError(
-                f"there is no sandbox {self.sandbox!r}", hint="Use podman, asteval or none."
-            )
-        if self.has_sandbox and (self.in_place or self.source is not None):
-            raise UsageError("code runs over a workspace's own copy alone", hint=_NO_SANDBOX)
+        """Raise ``UsageError`` for what cannot be meant."""
+        has_task = bool(self.task or self.script)
+        applies = bool(self.apply or self.branch)
+        in_memory = self.source is not None
         nobody_to_ask = self.json or not environment.stdin_is_terminal
-        if (self.apply or self.branch) and not self.yes and nobody_to_ask:
-            raise UsageError("nobody is there to be asked", hint="Add --yes to apply unasked.")
+        n_places = _n_given(self.repo, self.workspace, self.source)
+        n_ways = _n_given(self.apply, self.patch, self.branch)
+        _refuse_first(
+            (
+                not has_task and not self.resume,
+                "there is nothing to do",
+                "Give a TASK, or a --script.",
+            ),
+            (
+                n_places != 1,
+                "a run is over one place",
+                "Give one of --repo, --workspace and --source.",
+            ),
+            (
+                self.in_place and not self.repo,
+                "--in-place needs a directory",
+                "Name it with --repo.",
+            ),
+            (
+                _n_given(self.model, self.script) > 1,
+                "a run has one model",
+                "Give either --model or --script.",
+            ),
+            (n_ways > 1, "one way at a time", "Give one of --apply, --patch and --branch."),
+            (
+                in_memory and (applies or self.resume or self.yes),
+                "a copy in memory is gone with its run",
+                "Use --repo, or take a --patch.",
+            ),
+            (self.in_place and self.apply, *_NOTHING_TO_APPLY),
+            (self.resume and has_task, "a resumed run has its task", "Give --resume without one."),
+            (
+                self.sandbox not in (None, *_SANDBOXES),
+                f"there is no sandbox {self.sandbox!r}",
+                "Use podman, asteval or none.",
+            ),
+            (self.has_sandbox and (self.in_place or in_memory), *_CODE_NEEDS_A_COPY),
+            (
+                applies and not self.yes and nobody_to_ask,
+                "nobody is there to be asked",
+                "Add --yes to apply unasked.",
+            ),
+        )
 
     @property
     def has_sandbox(self) -> bool:
         return self.sandbox not in (None, "none")
+
+
+def _n_given(*options: object) -> int:
+    return sum(option not in (None, False) for option in options)
+
+
+def _refuse_first(*rules: tuple[bool, str, str]) -> None:
+    """Raise ``UsageError`` for the first broken rule: whether it is, what is wrong, the hint."""
+    for is_broken, problem, hint in rules:
+        if is_broken:
+            raise UsageError(problem, hint=hint)
 
 
 def run(
@@ -191,8 +221,7 @@ def _seconds(text: str) -> float:
 def _work(environment: Environment, options: _Options, opened: ExitStack) -> None:
     """The run from its beginning to what becomes of its changes."""
     from .following import Follower
-    from .handing_over import hand_over
-    from .running import check_place, write_patch
+    from .running import check_place
 
     out, err = consoles(environment)
     if options.patch is not None:
@@ -231,17 +260,37 @@ def _work(environment: Environment, options: _Options, opened: ExitStack) -> Non
         raise
     finally:
         _tell_tokens(err, tracker.used)
+    _finish(environment, options, begun, report, tracker.used)
+
+
+def _finish(
+    environment: Environment,
+    options: _Options,
+    begun: _Begun,
+    report: RunReport,
+    used: TokenUsage,
+) -> None:
+    """Write the patch, print what came of the run, and bring its changes to where they are to go.
+
+    A patch that cannot be written is printed instead, and a reader that leaves before the end of
+    what is printed takes back nothing that was asked for; both are raised in the end.
+    """
+    from .handing_over import hand_over
+    from .running import write_patch
+
+    out, _ = consoles(environment)
     try:
         if options.patch is not None:
             write_patch(options.patch, report.patch)
     except UsageError:
-        _tell_report(out, replace(options, patch=None), report, tracker.used, begun.name)
+        _tell_report(out, replace(options, patch=None), report, used, begun.name)
         raise
     unread: BaseException | None = None
     try:
-        _tell_report(out, options, report, tracker.used, begun.name)
+        _tell_report(out, options, report, used, begun.name)
     except (BrokenPipeError, SystemExit) as error:  # the latter is rich's word for the former
-        unread = error  # a reader that leaves early has not taken back what was asked for
+        unread = error
+    place = begun.place
     if place is not None and (options.branch or not begun.is_in_place):
         hand_over(
             place,
@@ -307,11 +356,11 @@ def _over_workspace(environment: Environment, options: _Options, opened: ExitSta
 
     place, name = _place(environment, options, opened)
     is_in_place = place.info.mode == "in_place" and "/" not in name  # a fork is a copy
-    if options.has_sandbox and is_in_place:
-        raise UsageError("code runs over a workspace's own copy alone", hint=_NO_SANDBOX)
+    _refuse_first(
+        (options.has_sandbox and is_in_place, *_CODE_NEEDS_A_COPY),
+        (options.apply and is_in_place, *_NOTHING_TO_APPLY),
+    )
     _check_branch(options, Path(place.info.source))
-    if options.apply and is_in_place:
-        raise UsageError("in place there is nothing to apply", hint="Leave out --apply.")
     record, conversation = _recorded(environment, options, place, name)
     began = place.entry(record.about.after_entry)
     run = Run(
