@@ -84,7 +84,7 @@ def _play(console: Console, package: Path) -> None:
         skip = shutil.ignore_patterns("__pycache__")
         shutil.copytree(package, Path(folder) / PACKAGE, ignore=skip)
         with Workspace.temporary(folder) as workspace:
-            n_attempts = len(workspace.sandbox().report.probes)  # refuses where none can start
+            n_attempts = len(workspace.sandbox().report.probes)  # raises if no sandbox can start
             console.print(
                 f"[bold]The package[/] {PACKAGE} {version(PACKAGE)}, a copy with its tests"
             )

@@ -47,7 +47,8 @@ def hand_over(
     _, err = consoles(environment)
     if not report.changed_paths:
         return
-    wanted, later = to_source or branch is not None, f"to apply: wink-workspace apply {name}"
+    later = f"to apply: wink-workspace apply {name}"
+    wanted = to_source or branch is not None
     if asks and environment.stdin_is_terminal:
         where = f"as branch {branch}" if branch is not None else f"to {place.info.source}"
         try:

@@ -175,7 +175,7 @@ class Run:
 
 
 def check_place(path: Path, what: str = "the patch") -> None:
-    """Raise ``UsageError`` if it is plain already that *what* could not be written to *path*."""
+    """Raise ``UsageError`` if *what* could not be written to *path*, as far as is plain already."""
     if path.is_dir():
         raise _not_written(what, path, "it is a directory")
     if not path.parent.is_dir():
@@ -187,7 +187,8 @@ def check_place(path: Path, what: str = "the patch") -> None:
 def write_patch(path: Path, patch: str) -> None:
     """Write *patch* to *path*, whole or not at all; ``UsageError`` if that cannot be done.
 
-    What is no file, or is in a directory that may not be written to, is written as it is.
+    A pipe or a device, and a file in a directory where no other can be made, are written to as
+    they are, and may get a part of it.
     """
     content = patch.encode("utf-8", "surrogateescape")
     try:

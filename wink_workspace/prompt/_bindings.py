@@ -118,7 +118,8 @@ def checked_resources(
     """A read-only copy of *given*, each value known to suit its type.
 
     Raises:
-        PromptValidationError: If a binding is for another type, or an instance of another.
+        PromptValidationError: If a key is no type, a binding is for another type, or a value is
+            no instance of its type.
     """
     for type_, value in given.items():
         problem = _problem(type_, value)

@@ -26,7 +26,8 @@ class MarkdownSection(Section[P]):
         options: As for ``Section``.
 
     Raises:
-        PromptValidationError: If *template* uses a name that is no field of the params.
+        PromptValidationError: If a placeholder in *template* is malformed or no field of the
+            params.
     """
 
     def __init__(

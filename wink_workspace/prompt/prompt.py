@@ -265,8 +265,8 @@ class Prompt(Specialised, Generic[OutputT]):
             session: Says which sections are open; without one, as their authors decided.
 
         Raises:
-            PromptRenderError: If an enabled section lacks its params, or no section uses the
-                type of one of *params*.
+            PromptRenderError: If an enabled section lacks its params, no section uses the type
+                of one of *params*, or two of them have one type.
             OverridesError: If the store of overrides cannot be read.
         """
         rendering = self._rendering(params, session, self._overrides())

@@ -69,7 +69,7 @@ class ToolResult(Generic[R_co]):
         fields that are ``None``.
 
         Raises:
-            SchemaError: If JSON has to do and the value holds something it cannot express.
+            UsageError: If JSON has to do and the value holds something it cannot express.
         """
         value: object = self.value
         if value is None:

@@ -87,7 +87,7 @@ class CallSpan:
         )
 
     def fail(self, error_type: str = "tool_error") -> None:
-        """Say that it failed, where no outcome does or there is more to say."""
+        """Mark it as failed: where there is no outcome to note, or for another reason than its."""
         self._span.fail(error_type)
 
 

@@ -68,7 +68,7 @@ def encode_frame(kind: str, fields: Mapping[str, object] | None = None, body: by
     """A frame as it goes over the pipe.
 
     Raises:
-        ValueError: If *fields* hold what JSON cannot.
+        ValueError: If *fields* hold what JSON cannot; ``TypeError`` and ``RecursionError``, too.
         FrameError: If the header would be longer than anybody reads.
     """
     header = json.dumps({"kind": kind, **(fields or {})}, allow_nan=False).encode("ascii")
