@@ -2,8 +2,8 @@
 
 Rule 1: nobody else may be at work (``SharedLock.alone``), and no call be under way, for its
 objects are referred to by nothing yet.
-Rule 2: kept is what a ref leads to, up to the boundary of the history, and the empty tree. If
-anything of that cannot be read, nothing is deleted.
+Rule 2: kept is what a ref leads to, up to the boundary of the history, the trees that are asked
+for besides, and the empty tree. If anything of that cannot be read, nothing is deleted.
 Rule 3: an object that may be kept is deleted only after a pack that has it is in place and was
 read back.
 
@@ -57,6 +57,7 @@ def collect(
     store: ObjectStore,
     n_commits: int,
     *,
+    trees: Iterable[str] = (),
     steps: Steps = no_steps,
     kill_points: KillPoints = no_kill_points,
 ) -> None:
@@ -65,6 +66,7 @@ def collect(
     Args:
         store: Where the objects are.
         n_commits: How many commits are kept, for *steps*.
+        trees: Roots that are kept as well; one that is not there is passed over.
         steps: Told how far it is.
         kill_points: Told of each step of the protocol.
 
@@ -75,6 +77,10 @@ def collect(
     store.loose.delete_leftovers()
     store.packs.delete_leftovers()
     kept = _kept(store, lambda n_done: steps("reading entries", n_done, n_commits))
+    for root in trees:
+        if root in store.repository:
+            for _ in _objects_in(store, root, kept):
+                pass
     loose = list(store.loose.listed())
     packs = store.packs.listed()
     if not kept.difference((found.id for found in loose), *(pack.disk_bytes for pack in packs)):
@@ -138,7 +144,14 @@ def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[s
     """
     seen.add(commit_id)
     yield commit_id
-    trees = [parse_commit(commit_id, store.read(commit_id, "commit")).tree]
+    yield from _objects_in(
+        store, parse_commit(commit_id, store.read(commit_id, "commit")).tree, seen
+    )
+
+
+def _objects_in(store: ObjectStore, root: str, seen: set[str]) -> Iterator[str]:
+    """As ``objects_of``, of one tree."""
+    trees = [root]
     while trees:
         tree_id = trees.pop()
         if tree_id in seen:

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -57,6 +58,8 @@ class Ledger:
             the process; each commit then waits for the device.
         clock: The time, for the names of locks.
         kill_points: Told of each step of every protocol; for tests.
+        other_trees: Asked, before objects are deleted, for the roots of trees that are to stay
+            though no line leads to them.
 
     Attributes:
         store: The objects.
@@ -72,12 +75,14 @@ class Ledger:
         durable: bool = False,
         clock: Clock = SYSTEM_CLOCK,
         kill_points: KillPoints = no_kill_points,
+        other_trees: Callable[[], Collection[str]] = tuple,
     ) -> None:
         from .repository import GitRepository  # pygit2 takes 60 ms, so only here
 
         self._directory = directory
         self._clock = clock
         self._kill_points = kill_points
+        self._other_trees = other_trees
         self.store = ObjectStore(GitRepository(directory, durable=durable), durable=durable)
         self._refs = RefMover(self.store.repository, durable=durable, kill_points=kill_points)
         self._shared: SharedLock | None = None
@@ -309,6 +314,7 @@ class Ledger:
                         self.store,
                         retention,
                         self._clock.now(),
+                        trees=self._other_trees(),
                         steps=steps,
                         kill_points=self._kill_points,
                     )

@@ -11,6 +11,7 @@ The newest entry of every line is always kept, whatever its age and size.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -67,10 +68,13 @@ def maintain(
     retention: Retention,
     now: datetime,
     *,
+    trees: Collection[str] = (),
     steps: Steps = no_steps,
     kill_points: KillPoints = no_kill_points,
 ) -> Maintenance:
     """Forget what is too old or too much, and pack the rest; for those who are alone.
+
+    *trees* are kept whatever is forgotten, as ``collect`` says.
 
     Raises:
         LedgerError: If something cannot be read, written or deleted.
@@ -85,7 +89,7 @@ def maintain(
     for _ in range(_ATTEMPTS):
         kept = _kept(store, candidates, oldest, limit_bytes)
         _forget_all_but(store, kept, kill_points)
-        collect(store, len(kept), steps=steps, kill_points=kill_points)
+        collect(store, len(kept), trees=trees, steps=steps, kill_points=kill_points)
         candidates, room_bytes = _candidates(store), disk_bytes(store)
         if room_bytes <= retention.budget_bytes:
             break

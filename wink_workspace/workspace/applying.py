@@ -13,6 +13,7 @@ Rule 4: nothing is reached through a link, and no directory goes that holds more
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from wink_workspace.errors import (
     ConflictError,
     FilesystemError,
     LedgerDamagedError,
+    LedgerError,
     RollbackError,
     UsageError,
     WinkError,
@@ -44,6 +46,7 @@ from wink_workspace.ledger import (
     is_git_directory_name,
     looking_at,
 )
+from wink_workspace.ledger.disk import ledger_failures, write_whole
 
 from .contents import UNKNOWN_CONTENT, content_of, same_content
 from .known_modes import KnownModes
@@ -59,6 +62,7 @@ __all__ = [
 
 ApplyTarget = Literal["worktree", "patch", "branch"]
 
+_ROOT: Final = re.compile("[0-9a-f]{40}")
 _LARGEST_SHOWN_BYTES: Final = 64 * 1_048_576
 
 
@@ -105,14 +109,39 @@ class AppliedTrees:
             LedgerDamagedError: If the file holds something else.
         """
         try:
-            return tuple(json.loads(self._place.read_bytes())["roots"])
+            roots = tuple(json.loads(self._place.read_bytes())["roots"])
+            if not roots or not all(map(_ROOT.fullmatch, roots)):
+                raise ValueError("no roots")
         except FileNotFoundError:
             return (self._imported,)
-        except (ValueError, TypeError, KeyError) as error:
-            raise LedgerDamagedError(
-                f"{self._place}, which says what the source was given, cannot be read",
-                hint="Delete it; the source is then compared with what was imported from it.",
-            ) from error
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise self._damaged("cannot be read") from error
+        return roots
+
+    def known_to(self, store: ObjectStore) -> tuple[str, ...]:
+        """The same, all of which *store* has.
+
+        Raises:
+            LedgerDamagedError: As ``roots``, and if one is missing.
+        """
+        roots = self.roots
+        if any(root not in store.repository for root in roots):
+            raise self._damaged("names a tree that is not there any more")
+        return roots
+
+    def _damaged(self, how: str) -> LedgerDamagedError:
+        return LedgerDamagedError(
+            f"{self._place}, which says what the source was given, {how}",
+            hint="Delete it; the source is then compared with what was imported from it.",
+        )
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The trees that the ledger has to keep for the next ``apply``, as far as is known."""
+        try:
+            return tuple(root for root in self.roots if root)
+        except LedgerDamagedError:
+            return ()
 
     @property
     def is_unfinished(self) -> bool:
@@ -136,10 +165,14 @@ class AppliedTrees:
         return self._place.with_name(self._place.name + ".lock")
 
     def write(self, roots: Sequence[str]) -> None:
-        """Keep *roots*, each once."""
-        unfinished = self._place.with_name(self._place.name + ".new")
-        unfinished.write_text(json.dumps({"roots": list(dict.fromkeys(roots))}) + "\n")
-        unfinished.rename(self._place)
+        """Keep *roots*, each once.
+
+        Raises:
+            LedgerError: If they cannot be written.
+        """
+        text = json.dumps({"roots": list(dict.fromkeys(roots))}) + "\n"
+        with ledger_failures("what the source is given cannot be noted"):
+            write_whole(self._place, text.encode("ascii"), durable=False)
 
 
 class SourceUpdate:
@@ -240,9 +273,10 @@ def apply_to_directory(
         ConflictError: If it holds something else at one of these paths; the message names
             every one, and nothing was written.
         FilesystemError: If something cannot be written; what was done was taken back.
+        LedgerError: If what was done cannot be noted; likewise.
         RollbackError: If that was not possible either.
     """
-    known = trees.roots
+    known = trees.known_to(store)
     if trees.is_unfinished:
         _delete_leftovers(source, store, known)
     plan = _Plan(source, store, wanted, known)
@@ -258,11 +292,12 @@ def apply_to_directory(
         for step in steps:
             begun.append(step)
             hand.do(step)
+        trees.write([wanted])
     except BaseException as error:
         _take_back(hand, begun, error)
-        trees.write(known)
+        with suppress(LedgerError):  # on a full disk; more trees than need be do no harm
+            trees.write(known)
         raise
-    trees.write([wanted])
     return Applied(
         paths=tuple(sorted({str(step.path) for step in steps})),
         left_out=tuple(str(path) for path in plan.left_out),

@@ -123,6 +123,7 @@ class Workspace(ReadableHistory):
                     durable=self.config.durable,
                     clock=clock,
                     kill_points=kill_points,
+                    other_trees=lambda: AppliedTrees(self._folder.applied, imported="").kept,
                 )
             )
             self._writer = opened.enter_context(ledger.write(line))

@@ -1,0 +1,88 @@
+"""What ``apply`` needs to know of the source outlasts the history that it came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from workspace_support import created, executor, state, tree_of, write
+
+from wink_workspace.errors import LedgerDamagedError, LedgerError
+from wink_workspace.ledger import Retention
+from wink_workspace.workspace import Workspace
+from wink_workspace.workspace.sandboxing import OUTPUT_FOLDER
+
+_NOTHING_OLD = Retention(max_age_days=1e-9)
+
+
+def test_source_gets_what_came_since_an_entry_that_is_forgotten(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        write(workspace, **{"b.txt": "b\n"})
+        workspace.apply()
+        with executor(workspace) as call:
+            call("rm", path="b.txt")
+        workspace._ledger.maintain(_NOTHING_OLD)
+        assert len(list(workspace.log())) == 1
+        assert workspace.apply().paths == ("b.txt",)
+        assert [*tree_of(tmp_path / "source")] == ["a.txt"]
+
+
+def test_source_gets_what_came_since_a_fork_that_is_deleted(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        workspace.fork("other")
+        which = workspace.info.id
+        with Workspace.open(which, storage=state(tmp_path), line="other") as other:
+            write(other, **{"b.txt": "b\n"})
+            other.apply()
+        workspace.delete_fork("other")
+        assert workspace.maintain().ran
+        assert workspace.apply().paths == ("b.txt",)
+        assert [*tree_of(tmp_path / "source")] == ["a.txt"]
+
+
+def test_source_gets_what_came_since_a_tree_that_no_entry_has(tmp_path: Path) -> None:
+    """The folder of output stays behind, so what is applied is the tree of no entry."""
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        write(workspace, **{f"{OUTPUT_FOLDER}/stdout.txt": "said\n", "b.txt": "b\n"})
+        assert workspace.apply().paths == ("b.txt",)
+        assert workspace.maintain().ran
+        write(workspace, **{"c.txt": "c\n"})
+        assert workspace.apply().paths == ("c.txt",)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"roots": []}', '{"roots": [1]}', f'{{"roots": ["{"0" * 40}"]}}']
+)
+def test_note_of_no_tree_that_is_there_is_named_and_stops_no_maintenance(
+    tmp_path: Path, text: str
+) -> None:
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        write(workspace, **{"b.txt": "b\n"})
+        note = workspace._folder.applied
+        note.write_text(text)
+        assert workspace.maintain().ran
+        with pytest.raises(LedgerDamagedError, match="says what the source was given") as caught:
+            workspace.apply()
+        assert caught.value.hint.startswith("Delete it")
+        note.unlink()
+        assert workspace.apply().paths == ("b.txt",)
+
+
+def test_note_that_is_no_file_keeps_no_workspace_shut(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        which, note = workspace.info.id, workspace._folder.applied
+    note.mkdir()
+    with (
+        Workspace.open(which, storage=state(tmp_path)) as workspace,
+        pytest.raises(LedgerDamagedError, match="cannot be read"),
+    ):
+        workspace.apply()
+
+
+def test_source_is_not_touched_where_that_cannot_be_noted(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        write(workspace, **{"b.txt": "b\n"})
+        workspace._folder.applied.with_name("applied.new").mkdir()
+        with pytest.raises(LedgerError, match="what the source is given cannot be noted"):
+            workspace.apply()
+        assert [*tree_of(tmp_path / "source")] == ["a.txt"]
