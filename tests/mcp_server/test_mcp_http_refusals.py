@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,20 @@ from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorag
 
 TOKEN = "t0ken-that-must-not-show"
 BODY_BYTES = 200_000
-OPTIONS = {"token": TOKEN, "body_bytes": BODY_BYTES, "body_timeout_s": 0.4, "max_sessions": 2}
+OPTIONS = {"token": TOKEN, "body_bytes": BODY_BYTES, "max_sessions": 2}
 
-pytestmark = pytest.mark.xdist_group("mcp refusals")  # they share one server
+pytestmark = pytest.mark.xdist_group("mcp refusals")  # they share two servers
+
+Served = tuple[Rig, HttpServer]
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Rig, HttpServer]]:
-    rig = Rig(tmp_path_factory.mktemp("refusals"))
+@contextmanager
+def serving(folder: Path, **options: float) -> Iterator[Served]:
+    rig = Rig(folder)
     script = Path(__file__).parent / "http_server.py"
     state = rig.root / "state" / "wink-workspace"
-    command = [sys.executable, str(script), str(rig.source), str(state), json.dumps(OPTIONS)]
+    given = json.dumps({**OPTIONS, **options})
+    command = [sys.executable, str(script), str(rig.source), str(state), given]
     with started(command, rig.environment) as server:
         yield rig, server
         assert server.end() == 0
@@ -36,13 +40,39 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Rig, Http
     assert "Traceback" not in server.said
 
 
-@pytest.fixture
-def client(shared: tuple[Rig, HttpServer]) -> Iterator[RawClient]:
-    """A client of a server at which nothing is to change."""
-    rig, server = shared
+@contextmanager
+def nothing_changes(served: Served) -> Iterator[RawClient]:
+    rig, server = served
     yield RawClient(server.port, TOKEN)
     assert rig.workspaces() == []
     assert rig.source_files() == rig.files
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("refusals")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Not for the other tests: on a busy machine each of their requests could come too late."""
+    with serving(tmp_path_factory.mktemp("hurried"), body_timeout_s=1.0) as served:
+        yield served
+
+
+@pytest.fixture
+def client(shared: Served) -> Iterator[RawClient]:
+    """A client of a server at which nothing is to change."""
+    with nothing_changes(shared) as client:
+        yield client
+
+
+@pytest.fixture
+def slow_client(hurried: Served) -> Iterator[RawClient]:
+    """A client of a server that gives up soon, at which nothing is to change."""
+    with nothing_changes(hurried) as client:
+        yield client
 
 
 def call(name: str, **arguments: object) -> dict[str, object]:
@@ -169,14 +199,14 @@ def test_malformed_request_is_a_bad_request(client: RawClient, request_bytes: by
     assert client.send_bytes(request_bytes).status == 400
 
 
-def test_body_that_comes_too_slowly_is_given_up(client: RawClient) -> None:
+def test_body_that_comes_too_slowly_is_given_up(slow_client: RawClient) -> None:
     """Half of it, and then nothing; the connection is closed, too."""
-    assert client.send(b"{", Content_Length="1000", Connection="keep-alive").status == 408
+    assert slow_client.send(b"{", Content_Length="1000", Connection="keep-alive").status == 408
 
 
-def test_body_that_trickles_is_given_up_though_bytes_keep_coming(client: RawClient) -> None:
-    head = "\r\n".join(f"{n}: {v}" for n, v in client.headers(Content_Length="100000").items())
-    with socket.create_connection(("127.0.0.1", client.port), 30.0) as connection:
+def test_body_that_trickles_is_given_up_though_bytes_keep_coming(slow_client: RawClient) -> None:
+    head = "\r\n".join(f"{n}: {v}" for n, v in slow_client.headers(Content_Length="100000").items())
+    with socket.create_connection(("127.0.0.1", slow_client.port), 30.0) as connection:
         connection.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n\r\n".encode())
         connection.settimeout(0.05)
         data = b""
@@ -190,15 +220,15 @@ def test_body_that_trickles_is_given_up_though_bytes_keep_coming(client: RawClie
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-"])
-def test_headers_that_never_end_are_given_up(client: RawClient, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", client.port), 30.0) as connection:
+def test_headers_that_never_end_are_given_up(slow_client: RawClient, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", slow_client.port), 30.0) as connection:
         connection.sendall(sent)
         assert received(connection).status == 0
 
 
-def test_headers_of_a_second_request_that_never_end_are_given_up(client: RawClient) -> None:
-    head = "\r\n".join(f"{n}: {v}" for n, v in client.headers(Connection="keep-alive").items())
-    with socket.create_connection(("127.0.0.1", client.port), 30.0) as connection:
+def test_headers_of_a_second_request_that_never_end_are_given_up(slow_client: RawClient) -> None:
+    head = "\r\n".join(f"{n}: {v}" for n, v in slow_client.headers(Connection="keep-alive").items())
+    with socket.create_connection(("127.0.0.1", slow_client.port), 30.0) as connection:
         connection.sendall(f"GET /x HTTP/1.1\r\n{head}\r\n\r\n".encode())
         answer = b""
         while not answer.endswith(b"}}"):
@@ -233,7 +263,7 @@ def test_one_session_too_many_is_refused_and_there_is_room_when_one_has_gone(
         assert client.send(method="DELETE", Mcp_Session_Id=session).status in (200, 204)
 
 
-def test_token_is_in_no_log_no_answer_and_no_history(shared: tuple[Rig, HttpServer]) -> None:
+def test_token_is_in_no_log_no_answer_and_no_history(shared: Served) -> None:
     rig, server = shared
     client = RawClient(server.port, TOKEN)
     begun = client.send(INITIALIZE)
