@@ -22,7 +22,13 @@ from wink_workspace.adapters import (
     load_script,
 )
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, ManualClock, TokenUsage
-from wink_workspace.errors import PromptEvaluationError, ScriptError, UsageError
+from wink_workspace.errors import (
+    BudgetExceededError,
+    DeadlineExceededError,
+    PromptEvaluationError,
+    ScriptError,
+    UsageError,
+)
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
 from wink_workspace.prompt import (
     MarkdownSection,
@@ -212,6 +218,7 @@ def test_answers_that_stay_wrong_end_the_run_in_phase_response() -> None:
     with pytest.raises(PromptEvaluationError) as caught:
         adapter.evaluate(verdict_prompt(), session=Session())
     assert caught.value.phase == "response"
+    assert "max_output_retries" in caught.value.hint
     assert adapter.n_left == 0
 
 
@@ -298,7 +305,7 @@ def test_rendering_again_is_bounded() -> None:
 
 def test_a_run_without_end_is_ended() -> None:
     adapter = Listening(*[calls("a")] * 9, limits=LoopLimits(max_turns=3))
-    with pytest.raises(PromptEvaluationError, match="3 turns"):
+    with pytest.raises(PromptEvaluationError, match=r"3 turns\. Raise max_turns"):
         adapter.evaluate(plain_prompt(), session=Session())
     assert adapter.n_left == 6
 
@@ -310,6 +317,7 @@ def test_a_budget_is_checked_before_each_turn() -> None:
     with pytest.raises(PromptEvaluationError) as caught:
         adapter.evaluate(plain_prompt(), session=Session(), budget_tracker=tracker)
     assert caught.value.phase == "budget"
+    assert caught.value.hint == BudgetExceededError.default_hint
     assert adapter.n_left == 1
 
 
@@ -322,6 +330,7 @@ def test_a_deadline_is_checked_before_each_turn() -> None:
     with pytest.raises(PromptEvaluationError) as caught:
         adapter.evaluate(plain_prompt(), session=Session(), deadline=deadline)
     assert caught.value.phase == "request"
+    assert caught.value.hint == DeadlineExceededError.default_hint
     assert adapter.n_left == 1
 
 
@@ -412,6 +421,20 @@ def test_a_script_that_ends_too_early_says_how_to_end_it() -> None:
     assert "calls no tool" in caught.value.hint
 
 
+def test_a_script_whose_last_answer_does_not_fit_says_what_was_wrong_with_it() -> None:
+    with pytest.raises(PromptEvaluationError, match="over after 1 turn,") as caught:
+        Listening(ModelTurn('{"passed": true}')).evaluate(verdict_prompt(), session=Session())
+    assert "reason" in caught.value.hint
+
+
+def test_a_script_that_is_evaluated_twice_says_that_it_lacks_the_second_ones_turns() -> None:
+    adapter = Listening(ModelTurn("Done."))
+    adapter.evaluate(plain_prompt(), session=Session())
+    with pytest.raises(PromptEvaluationError, match="over after 1 turn,") as caught:
+        adapter.evaluate(plain_prompt(), session=Session())
+    assert "an adapter of its own" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -439,3 +462,8 @@ def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_script_of_texts_is_refused_with_what_to_write_in_their_place() -> None:
     with pytest.raises(UsageError, match=r"'hi' is no turn .* ModelTurn\(text\)"):
         ScriptedAdapter(["hi"])  # pyright: ignore[reportArgumentType] - that is the mistake
+
+
+def test_a_script_of_calls_is_refused_with_what_to_write_in_their_place() -> None:
+    with pytest.raises(UsageError, match=r"ModelTurn\(tool_calls=\(call,\)\)"):
+        ScriptedAdapter([ToolCall("1", "ls", {})])  # pyright: ignore[reportArgumentType] - that is the mistake

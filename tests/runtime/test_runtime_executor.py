@@ -20,7 +20,7 @@ from wink_workspace.clock import (
     ManualClock,
     TokenUsage,
 )
-from wink_workspace.errors import PromptEvaluationError
+from wink_workspace.errors import BudgetExceededError, PromptEvaluationError
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
 from wink_workspace.prompt import (
     MarkdownSection,
@@ -215,6 +215,7 @@ def test_a_spent_budget_ends_the_run_before_the_handler_starts() -> None:
         with pytest.raises(PromptEvaluationError) as caught:
             workspace.call("write", text="a.txt")
         assert caught.value.phase == "budget"
+        assert caught.value.hint == BudgetExceededError.default_hint
         assert not workspace.filesystem.exists("a.txt")
 
 

@@ -34,6 +34,7 @@ from wink_workspace.errors import (
 from wink_workspace.prompt import Prompt, RenderedPrompt, SectionVisibility, SetVisibility
 from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
 from wink_workspace.session import PromptExecuted, PromptRendered, Session
+from wink_workspace.wording import counted
 
 from .messages import (
     AssistantMessage,
@@ -208,7 +209,9 @@ class _Evaluation(Generic[OutputT]):
             except ParseError as error:
                 self._ask_again(error)
         raise self._error(
-            f"no final answer after {self._adapter.limits.max_turns} turns", phase="request"
+            f"no final answer after {counted(self._adapter.limits.max_turns, 'turn')}",
+            phase="request",
+            hint="Raise max_turns, or do less in one run.",
         )
 
     def _render(self) -> None:
@@ -254,9 +257,9 @@ class _Evaluation(Generic[OutputT]):
             if self._budget_tracker is not None:
                 self._budget_tracker.check()
         except DeadlineExceededError as error:
-            raise self._error(error.message, phase="request") from error
+            raise self._error(error.message, phase="request", hint=error.hint) from error
         except BudgetExceededError as error:
-            raise self._error(error.message, phase="budget") from error
+            raise self._error(error.message, phase="budget", hint=error.hint) from error
 
     def _request(self) -> ModelRequest:
         output_type = self._rendered.output_type
@@ -342,11 +345,16 @@ class _Evaluation(Generic[OutputT]):
     def _ask_again(self, error: ParseError) -> None:
         self._n_output_failures += 1
         if self._n_output_failures > self._adapter.limits.max_output_retries:
-            raise self._error(error.message, phase="response") from error
+            raise self._error(
+                error.message,
+                phase="response",
+                hint="Ask for a simpler output, raise max_output_retries, or use another model.",
+            ) from error
         self._messages.append(UserMessage(f"{error} Answer with the JSON alone."))
 
-    def _error(self, message: str, *, phase: str) -> PromptEvaluationError:
-        return PromptEvaluationError(message, phase=phase, prompt_name=self._rendered.prompt_name)
+    def _error(self, message: str, *, phase: str, hint: str) -> PromptEvaluationError:
+        prompt_name = self._rendered.prompt_name
+        return PromptEvaluationError(message, phase=phase, prompt_name=prompt_name, hint=hint)
 
 
 def _unanswered(conversation: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -294,7 +294,10 @@ class ToolExecutor:
                 self._budget_tracker.check()
             except BudgetExceededError as error:
                 raise PromptEvaluationError(
-                    error.message, phase="budget", prompt_name=self._rendered.prompt_name
+                    error.message,
+                    phase="budget",
+                    prompt_name=self._rendered.prompt_name,
+                    hint=error.hint,
                 ) from error
 
     # Steps 7 to 9: keeping or undoing it, and the record
