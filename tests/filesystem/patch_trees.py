@@ -52,7 +52,7 @@ def reader(files: Tree) -> Callable[[WorkspacePath], FileState | None]:
 def plan(text: str, files: Mapping[str, FileState | bytes | str] | Tree) -> PatchPlan:
     if any(isinstance(path, str) for path in files):
         files = tree(files)  # type: ignore[arg-type] - one of two forms, just found out
-    return plan_patch(parse_patch(text), reader(files))  # type: ignore[arg-type]
+    return plan_patch(parse_patch(text), reader(files))  # type: ignore[arg-type] - as above
 
 
 def patched(text: str, files: Tree) -> dict[WorkspacePath, FileState]:

@@ -50,7 +50,7 @@ def test_files_that_exclude_one_another_are_refused() -> None:
 
 def test_given_bytes_are_not_shared_with_the_caller() -> None:
     data = bytearray(b"before")
-    files = MemoryFilesystem({"given": data})  # type: ignore[dict-item]  # callers do it
+    files = MemoryFilesystem({"given": data})  # type: ignore[dict-item] - callers do it
     files.write_bytes("written", data)
     data[:] = b"after!"
     assert files.read_bytes("given") == files.read_bytes("written") == b"before"

@@ -53,7 +53,7 @@ class GibibyteMount:
 
     def open(self) -> BinaryIO:
         self.streams.append(EndlessLines(self.pattern))
-        return self.streams[-1]  # type: ignore[return-value]  # read-only is enough here
+        return self.streams[-1]  # type: ignore[return-value] - read-only is enough here
 
     def load(self) -> MountedTree:
         at = parse_path("big.txt")

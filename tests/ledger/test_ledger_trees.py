@@ -309,7 +309,7 @@ def test_a_comparison_reads_only_what_differs(store) -> None:
     store.forget()
     read: list[str] = []
     original = store.repository.read
-    store.repository.read = lambda object_id: read.append(object_id) or original(object_id)  # type: ignore[method-assign] # counts
+    store.repository.read = lambda object_id: read.append(object_id) or original(object_id)  # type: ignore[method-assign] - counts
     try:
         assert [str(change.path) for change in diff(store, before, after)] == ["d7/f7"]
     finally:

@@ -29,8 +29,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from workspace_rig import calls, doing, folder, made, picture  # noqa: E402 - found only now
 
-from wink_workspace.ledger import Retention  # noqa: E402
-from wink_workspace.workspace import Workspace, WorkspaceConfig  # noqa: E402
+from wink_workspace.ledger import Retention  # noqa: E402 - as above
+from wink_workspace.workspace import Workspace, WorkspaceConfig  # noqa: E402 - as above
 
 N_ROUNDS = 3
 LITTLE_BYTES = 40_000

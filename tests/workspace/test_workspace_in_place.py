@@ -229,7 +229,7 @@ def test_second_workspace_in_the_same_place_is_refused_and_names_the_first(
 @pytest.mark.parametrize("mode", ["copy", "in_place"])
 def test_source_around_the_workspaces_own_folder_is_refused(tmp_path: Path, mode: str) -> None:
     with pytest.raises(UsageError, match="folder of the workspaces"):
-        Workspace.create(tmp_path, storage=storage(tmp_path), mode=mode)  # pyright: ignore[reportArgumentType]
+        Workspace.create(tmp_path, storage=storage(tmp_path), mode=mode)  # pyright: ignore[reportArgumentType] - one of the two
 
 
 def test_files_of_a_workspace_are_no_place_to_work_in_but_can_be_copied(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def steps_of(tmp_path: Path, n_files: int) -> tuple[int, int, int]:
         def counted(*args: object, **kwargs: object) -> None:
             nonlocal n_lines
             n_lines += 1
-            real(*args, **kwargs)  # pyright: ignore[reportArgumentType]
+            real(*args, **kwargs)  # pyright: ignore[reportArgumentType] - what it was given
 
         journal._append = counted
         fail = doing(lambda: workspace.files.write_text("a.txt", "spoilt"), fails=True)
