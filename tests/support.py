@@ -91,6 +91,17 @@ class Rig:
         return (self.session.dump_state(), contents(self.filesystem))
 
 
+def executor_of(prompt: Prompt[Any], session: Session, **options: Any) -> ToolExecutor:
+    """An executor without a model, over *prompt* as it renders now."""
+    return ToolExecutor(
+        prompt=prompt,
+        rendered_prompt=prompt.render(session=session),
+        adapter=ScriptedAdapter(()),
+        session=session,
+        **options,
+    )
+
+
 @contextmanager
 def rig(
     *tools: Tool[Any, Any],
@@ -110,13 +121,7 @@ def rig(
     prompt.bind(resources={Filesystem: filesystem, **(resources or {})})
     prompt.install(session)
     with prompt.resources:
-        executor = ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(session=session),
-            adapter=ScriptedAdapter(()),
-            session=session,
-            **executor_options,
-        )
+        executor = executor_of(prompt, session, **executor_options)
         yield Rig(prompt, session, filesystem, executor)
 
 

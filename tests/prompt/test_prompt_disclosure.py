@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support import executor_of
 
-from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.errors import VisibilityExpansionRequired
 from wink_workspace.prompt import (
     MarkdownSection,
@@ -19,7 +19,7 @@ from wink_workspace.prompt import (
     ToolResult,
     VisibilityOverrides,
 )
-from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor
+from wink_workspace.runtime import CallOutcome, ToolCall
 from wink_workspace.session import Session
 
 FULL, SUMMARY = SectionVisibility.FULL, SectionVisibility.SUMMARY
@@ -71,13 +71,7 @@ def installed(prompt: Prompt[None]) -> Session:
 def call(prompt: Prompt[None], session: Session, name: str, **arguments: object) -> CallOutcome:
     """Run one call in a fresh rendering of *prompt*."""
     with prompt.resources:
-        executor = ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(session=session),
-            adapter=ScriptedAdapter(()),
-            session=session,
-        )
-        return executor.execute(ToolCall("1", name, arguments))
+        return executor_of(prompt, session).execute(ToolCall("1", name, arguments))
 
 
 def opened(prompt: Prompt[None], session: Session, *keys: str) -> VisibilityExpansionRequired:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support import rig
+from support import executor_of, rig
 
-from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.errors import PromptValidationError, UsageError
 from wink_workspace.filesystem import Filesystem, FilesystemLimits, MemoryFilesystem
 from wink_workspace.prompt import (
@@ -18,7 +17,7 @@ from wink_workspace.prompt import (
     SequentialDependencyPolicy,
 )
 from wink_workspace.resources import Binding
-from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor
+from wink_workspace.runtime import CallOutcome, ToolCall
 from wink_workspace.sections import FileToolLimits, VfsToolsSection, file_tools
 from wink_workspace.session import Session
 
@@ -34,13 +33,7 @@ def call_once(prompt: Prompt[None], name: str, **arguments: object) -> CallOutco
     session = Session()
     prompt.install(session)
     with prompt.resources:
-        executor = ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(session=session),
-            adapter=ScriptedAdapter(()),
-            session=session,
-        )
-        return executor.execute(ToolCall("1", name, arguments))
+        return executor_of(prompt, session).execute(ToolCall("1", name, arguments))
 
 
 def test_the_tools_come_in_a_fixed_order() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import pytest
+from support import executor_of
 
 from wink_workspace.adapters import ModelTurn, ProviderAdapter, ScriptedAdapter
 from wink_workspace.errors import PromptValidationError
@@ -296,12 +297,7 @@ def test_003_policies() -> None:
     session = Session()
     prompt.install(session)
     with prompt.resources:
-        executor = ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(session=session),
-            adapter=ScriptedAdapter(()),
-            session=session,
-        )
+        executor = executor_of(prompt, session)
         answers = [
             executor.execute(ToolCall("1", name, {})).result.success
             for name in ("deploy", "test", "deploy", "build", "deploy")

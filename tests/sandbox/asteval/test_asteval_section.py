@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import Rig, rig
+from support import Rig, executor_of, rig
 
 from wink_workspace import serde
+from wink_workspace.adapters import ModelTurn, ScriptedAdapter
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
 from wink_workspace.prompt import Prompt, Tool, ToolExample
 from wink_workspace.resources import Binding
-from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.runtime import ToolCall
 from wink_workspace.sandbox.asteval import AstevalConfig, AstevalSandbox
 from wink_workspace.sections import (
     AstevalParams,
@@ -22,6 +23,7 @@ from wink_workspace.sections import (
     PlanningToolsSection,
     VfsToolsSection,
 )
+from wink_workspace.session import Session
 from wink_workspace.workspace import Workspace
 
 FILES = {"README.md": "", "src/app.py": "def main():\n    print('hello')\n    return 0\n"}
@@ -253,18 +255,10 @@ def test_a_sandbox_and_a_configuration_are_one_too_many(sandbox: AstevalSandbox)
 
 def test_without_a_filesystem_code_runs_and_files_are_refused(sandbox: AstevalSandbox) -> None:
     prompt = Prompt(ns="t", key="t", sections=[AstevalSection(sandbox, policies=())])
-    from wink_workspace.adapters import ScriptedAdapter
-    from wink_workspace.session import Session
-
     session = Session()
     prompt.install(session)
     with prompt.resources:
-        executor = ToolExecutor(
-            prompt=prompt,
-            rendered_prompt=prompt.render(session=session),
-            adapter=ScriptedAdapter(()),
-            session=session,
-        )
+        executor = executor_of(prompt, session)
         fine = executor.execute(ToolCall("1", "evaluate_python", {"code": "1"}))
         refused = executor.execute(
             ToolCall("2", "evaluate_python", {"code": "open('a')", "reads": ["a"]})
@@ -290,8 +284,6 @@ def test_a_wall_that_is_not_up_refuses_the_call_and_says_why() -> None:
 def test_a_workspace_on_disk_keeps_what_code_wrote_and_puts_back_what_failed(
     tmp_path: Path, sandbox: AstevalSandbox
 ) -> None:
-    from wink_workspace.adapters import ModelTurn, ScriptedAdapter
-
     source = tmp_path / "source"
     source.mkdir()
     (source / "data.csv").write_text("a,1\nb,2\n")
