@@ -55,7 +55,7 @@ def n_packs(ledger: Ledger) -> int:
 
 
 def assert_has(ledger: Ledger, numbers: range) -> None:
-    """The newest entries are these, each with its files."""
+    """The history is these entries, each but the oldest with the file that it wrote."""
     entries = list(ledger.line().log())
     assert [entry.number for entry in entries] == list(reversed(numbers))
     for entry in entries[: len(numbers) - 1]:
@@ -179,13 +179,17 @@ def test_packs_are_joined_when_there_are_many_but_for_one_that_is_larger_than_th
     assert_clean(tmp_path)
 
 
+def cut_short(directory: Path, object_id: str) -> None:
+    """As a power failure may leave the file of an object."""
+    (directory / "ledger.git/objects" / object_id[:2] / object_id[2:]).write_bytes(b"x\x9c")
+
+
 def test_what_is_damaged_and_of_no_use_does_not_stop_the_packing(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"1"})
         for n in range(2, 20):
             write(writer, n)
-        useless = ledger.store.write_blob(b"a power failure will cut this short" * 9)
-        (tmp_path / "ledger.git/objects" / useless[:2] / useless[2:]).write_bytes(b"x\x9c")
+        cut_short(tmp_path, ledger.store.write_blob(b"of no entry" * 9))
         ledger.tidy(Retention())
         assert n_loose(ledger) == 0
         assert_has(ledger, range(1, 20))
@@ -198,7 +202,7 @@ def test_what_is_damaged_and_needed_is_named_and_nothing_is_deleted(ledger, tmp_
         for n in range(2, 20):
             write(writer, n)
         needed, before = writer.head.files, n_loose(ledger)
-        (tmp_path / "ledger.git/objects" / needed[:2] / needed[2:]).write_bytes(b"x\x9c")
+        cut_short(tmp_path, needed)
         with pytest.raises(LedgerError, match=needed):
             ledger.tidy(Retention())
         assert n_loose(ledger) == before
