@@ -15,10 +15,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from run_desk import RUNNER
 
 import wink_workspace.cli
 from wink_workspace.cli import main
 from wink_workspace.cli.demo import NEW_NAME, OLD_NAME
+from wink_workspace.cli.display import print_call, print_table
+from wink_workspace.session import Outcome, ToolInvoked
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "PATH": "/usr/bin:/bin"}
 
@@ -38,6 +42,23 @@ def script(tmp_path: Path, *turns: dict[str, object]) -> Path:
 
 def call(name: str, **arguments: object) -> dict[str, object]:
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+def in_a_shell(tmp_path: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """A line of bash in which ``W`` is the command."""
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "HOME": str(tmp_path),
+    }
+    command = shlex.join([sys.executable, "-c", RUNNER])
+    return subprocess.run(
+        ["bash", "-c", f'W() {{ {command} "$@"; }}; {line}'],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
 
 
 EDIT = call("edit_file", file_path="a.py", old_string="helo", new_string="hello")
@@ -60,9 +81,7 @@ def test_run_writes_a_patch_that_git_applies_to_the_source(
     assert (folder / "a.py").read_text() == "print('hello')\n"
 
 
-def test_a_patch_goes_into_a_pipe_as_it_does_into_a_file_and_keeps_the_rights_of_that(
-    tmp_path: Path,
-) -> None:
+def test_a_patch_goes_into_a_pipe_and_into_a_file_that_keeps_its_rights(tmp_path: Path) -> None:
     source(tmp_path)
     script(tmp_path, *MENDING)
     run = "W run --script script.jsonl --source source --patch"
@@ -180,11 +199,6 @@ def test_demo_shows_failures_undone_and_a_patch_that_git_accepts(
 
 
 def test_a_failed_call_fits_a_terminal_and_keeps_its_hint() -> None:
-    from rich.console import Console
-
-    from wink_workspace.cli.display import print_call
-    from wink_workspace.session import Outcome, ToolInvoked
-
     text = "\n".join(["it does not apply:", *["    | some line"] * 40, "Read it again. " * 8])
     event = ToolInvoked(
         call_id="1",
@@ -241,7 +255,14 @@ def test_help_breaks_its_lines_where_the_terminal_ends(
 
 def test_wrong_usage_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log"]) == 2
-    assert capsys.readouterr().err.endswith("See wink-workspace log --help.\n")
+    assert capsys.readouterr().err.endswith("'workspace'. See wink-workspace log --help.\n")
+
+
+def test_a_misspelt_command_is_answered_with_the_one_that_is_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["lst"]) == 2
+    assert "Did you mean 'list'? See wink-workspace --help." in capsys.readouterr().err
 
 
 def test_a_place_that_cannot_be_written_is_named_and_no_traceback(
@@ -277,22 +298,6 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
     monkeypatch.delattr(wink_workspace.cli, "app", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Interrupts(), *sys.meta_path])
     assert main(["--help"]) == 130
-
-
-RUNNER = "import sys; from wink_workspace.cli import main; sys.exit(main(sys.argv[1:]))"
-
-
-def in_a_shell(tmp_path: Path, shell: str) -> subprocess.CompletedProcess[str]:
-    """A line of bash in which ``$W`` is the command."""
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "HOME": str(tmp_path),
-    }
-    line = f'W() {{ {shlex.quote(sys.executable)} -c {shlex.quote(RUNNER)} "$@"; }}; {shell}'
-    return subprocess.run(
-        ["bash", "-c", line], env=environment, cwd=tmp_path, capture_output=True, text=True
-    )
 
 
 @pytest.mark.parametrize("key", ["Ctrl-C", "Ctrl-D"])
@@ -350,8 +355,8 @@ def test_lines_of_a_list_are_fields_between_tabs_and_a_closed_output_is_no_error
     tmp_path: Path,
 ) -> None:
     source(tmp_path)
-    shell = "W new source; W list | cut -f 3,4; W diff $(W list | cut -f1) >&-; echo $?"
-    done = in_a_shell(tmp_path, shell)
+    line = "W new source; W list | cut -f 3,4; W diff $(W list | cut -f1) >&-; echo $?"
+    done = in_a_shell(tmp_path, line)
     assert done.stdout.splitlines()[1:] == [f"copy\t{tmp_path}/source", "0"]
     assert done.stderr == ""
 
@@ -373,13 +378,7 @@ def test_to_resume_in_place_where_nothing_ever_ran_makes_no_workspace(
     assert capsys.readouterr().out == ""
 
 
-def test_a_terminal_too_narrow_for_a_table_gets_every_field(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    from rich.console import Console
-
-    from wink_workspace.cli.display import print_table
-
+def test_a_terminal_too_narrow_for_a_table_gets_every_field() -> None:
     shown = io.StringIO()
     console = Console(file=shown, width=20, force_terminal=True, highlight=False, soft_wrap=True)
     print_table(console, ("ENTRY", "WHEN", "WHAT"), [("12", "2026-01-01 10:00:00", "a call")])

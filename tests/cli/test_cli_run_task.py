@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from model_server import KEY, Call, Drops, Fails, Hangs, ModelServer, Says, Step
+from rich.console import Console
 from run_desk import (
     ANTHROPIC,
     CHECK,
@@ -31,8 +32,11 @@ from run_desk import (
     edit,
 )
 
+from wink_workspace.adapters.model import Retrying, TextDelta
+from wink_workspace.cli.following import Follower
 from wink_workspace.environment import Environment
 from wink_workspace.filesystem import DiskFilesystem
+from wink_workspace.session import Session
 from wink_workspace.workspace import RecordedRun
 
 
@@ -441,12 +445,6 @@ def test_wrong_usage_is_one_line_and_makes_no_workspace(
 
 
 def test_a_terminal_gets_the_models_words_as_they_come_and_no_control_characters() -> None:
-    from rich.console import Console
-
-    from wink_workspace.adapters.model import Retrying, TextDelta
-    from wink_workspace.cli.following import Follower
-    from wink_workspace.session import Session
-
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, no_color=True, highlight=False)
     redact = Environment(variables={"KEY": KEY}).redactor()

@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from wink_workspace.cli import main
+from wink_workspace.cli import display, main, workspaces
+from wink_workspace.environment import Environment
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 GIT = {
@@ -67,6 +70,21 @@ class Shell:
             capture_output=True,
             text=True,
         ).stdout
+
+    def kill_in_a_call(self, workspace: str, *paths: str) -> None:
+        """A process that begins a call in *workspace*, writes these files, and is killed."""
+        die = (
+            "import os, sys\n"
+            "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
+            "place = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
+            "place._writer.begin('c1', 'write_file', place._clock.now())\n"
+            "for path in sys.argv[3:]:\n"
+            "    place.files.write_text(path, 'half')\n"
+            "os.kill(os.getpid(), 9)\n"
+        )
+        state = self.tmp_path / "state" / "wink-workspace"
+        done = subprocess.run([sys.executable, "-c", die, str(state), workspace, *paths])
+        assert done.returncode == -9
 
     def entries(self, workspace: str) -> list[dict[str, object]]:
         return json.loads(self("log", workspace, "--json"))
@@ -262,13 +280,6 @@ def test_gc_removes_what_a_killed_making_left(shell: Shell) -> None:
 
 
 def test_a_terminal_is_shown_how_far_gc_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from io import StringIO
-
-    from rich.console import Console
-
-    from wink_workspace.cli import workspaces
-    from wink_workspace.environment import Environment
-
     for is_shown in (True, False):
         text = StringIO()
         terminal = Console(file=text, force_terminal=True, width=120)
@@ -283,13 +294,6 @@ def test_a_terminal_is_shown_how_far_gc_is(tmp_path: Path, monkeypatch: pytest.M
 def test_a_terminal_is_told_how_many_files_and_bytes_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from io import StringIO
-
-    from rich.console import Console
-
-    from wink_workspace.cli import display
-    from wink_workspace.environment import Environment
-
     for is_shown in (True, False):
         text = StringIO()
         terminal = Console(file=text, force_terminal=True, width=120)
@@ -303,16 +307,7 @@ def test_a_terminal_is_told_how_many_files_and_bytes_are_copied(
 def test_recover_reports_a_call_that_a_kill_interrupted(shell: Shell) -> None:
     workspace = shell.new()
     assert "nothing was left behind" in shell("recover", workspace)
-    die = (
-        "import os, sys\n"
-        "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
-        "place = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
-        "place._writer.begin('c1', 'write_file', place._clock.now())\n"
-        "place.files.write_text('half.txt', 'half')\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
-    state = shell.tmp_path / "state" / "wink-workspace"
-    subprocess.run([sys.executable, "-c", die, str(state), workspace], check=False)
+    shell.kill_in_a_call(workspace, "half.txt")
     assert "write_file: interrupted" in shell("recover", workspace)
     assert shell("diff", workspace) == ""
     assert "nothing was left behind" in shell("recover", workspace)
@@ -369,18 +364,7 @@ def test_run_in_place_makes_one_workspace_and_finds_it_again(shell: Shell) -> No
 
 def test_recover_in_place_says_what_was_undone_and_what_was_left(shell: Shell) -> None:
     workspace = shell("new", shell.source, "--in-place").split(":")[0]
-    die = (
-        "import os, sys\n"
-        "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
-        "place = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
-        "place._writer.begin('c1', 'write_file', place._clock.now())\n"
-        "place.files.write_text('half.txt', 'half')\n"
-        "place.files.write_text('a.py', 'half')\n"
-        "place.files.write_text('b.py', 'half')\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
-    state = shell.tmp_path / "state" / "wink-workspace"
-    subprocess.run([sys.executable, "-c", die, str(state), workspace], check=False)
+    shell.kill_in_a_call(workspace, "half.txt", "a.py", "b.py")
     (shell.source / "b.py").write_text("by hand\n")
     said = " ".join(shell("recover", workspace).split())
     assert "undone (2 paths); left as somebody else changed them: b.py" in said
@@ -415,15 +399,9 @@ def test_a_run_is_over_one_place(shell: Shell) -> None:
 
 
 def test_a_file_that_would_steer_the_terminal_does_not(shell: Shell) -> None:
-    from io import StringIO
-
-    from rich.console import Console
-
-    from wink_workspace.cli.display import print_diff, print_table
-
     text = StringIO()
     terminal = Console(file=text, force_terminal=True, no_color=True, highlight=False)
-    print_diff(terminal, "+\x1b]0;title\x07\n")
-    print_table(terminal, ("WHAT",), [("\x1b[2Jcleared",)])
+    display.print_diff(terminal, "+\x1b]0;title\x07\n")
+    display.print_table(terminal, ("WHAT",), [("\x1b[2Jcleared",)])
     assert "\x1b]" not in text.getvalue()
     assert "\x1b[2J" not in text.getvalue()
