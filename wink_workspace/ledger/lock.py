@@ -119,6 +119,7 @@ class WriterLock:
 
     Raises:
         LedgerBusyError: If another has it; the message says who.
+        LedgerError: If the file cannot be written.
     """
 
     def __init__(self, path: Path, *, what: str, now: datetime, hint: str | None = None) -> None:
@@ -127,8 +128,12 @@ class WriterLock:
         if not self._file.try_lock(fcntl.LOCK_EX):
             self._file.close()
             raise _busy(what, read_owner(path), hint)
-        self.owner_died = path.stat().st_size > 0
-        self._write(json.dumps(asdict(Owner.this_process(now))).encode())
+        try:
+            self.owner_died = os.fstat(self._file.fd).st_size > 0
+            self._write(json.dumps(asdict(Owner.this_process(now))).encode())
+        except BaseException:
+            self._file.close()
+            raise
 
     @property
     def is_held(self) -> bool:
