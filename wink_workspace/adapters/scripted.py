@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from typing_extensions import TypeVar
 
@@ -27,7 +27,7 @@ from wink_workspace.runtime import ToolCall
 from wink_workspace.wording import counted
 
 from .core import ProviderAdapter
-from .messages import ModelRequest, ModelTurn
+from .messages import ModelRequest, ModelTurn, UserMessage
 
 __all__ = ["ScriptRecorder", "ScriptedAdapter", "load_script"]
 
@@ -98,10 +98,11 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
         super().__init__(**options)
         self._turns = tuple(turns)
         self._n_played = 0
-        for turn in self._turns:
-            if not isinstance(turn, ModelTurn):  # pyright: ignore[reportUnnecessaryIsInstance] - a script is easily written by hand
+        for turn in cast("tuple[object, ...]", self._turns):  # easily written by hand
+            if not isinstance(turn, ModelTurn):
+                form = "tool_calls=(call,)" if isinstance(turn, ToolCall) else "text"
                 raise UsageError(
-                    f"{turn!r:.80} is no turn of a model", hint="Write it as ModelTurn(text)."
+                    f"{turn!r:.80} is no turn of a model", hint=f"Write it as ModelTurn({form})."
                 )
 
     @property
@@ -109,7 +110,7 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
         """Turns not played yet."""
         return len(self._turns) - self._n_played
 
-    def complete(self, request: ModelRequest) -> ModelTurn:  # noqa: ARG002 - a script answers whatever is asked
+    def complete(self, request: ModelRequest) -> ModelTurn:
         """The next turn.
 
         Raises:
@@ -119,11 +120,22 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
             raise PromptEvaluationError(
                 f"the script is over after {counted(self._n_played, 'turn')}, but the run is not",
                 phase="request",
-                hint="End the script with a turn that calls no tool.",
+                hint=_what_is_missing(request),
             )
         turn = self._turns[self._n_played]
         self._n_played += 1
         return turn
+
+
+def _what_is_missing(request: ModelRequest) -> str:
+    """What to put into a script that was over when *request* came."""
+    match request.messages[-1:]:
+        case ():
+            return "Put this evaluation's turns into it, too, or give it an adapter of its own."
+        case (UserMessage(text),):
+            return f"Its last answer was sent back: {text}"
+        case _:
+            return "End the script with a turn that calls no tool."
 
 
 class ScriptRecorder(ProviderAdapter[OutputT]):
