@@ -125,9 +125,8 @@ def run_command(arguments: list[str] | None = None) -> int:
             )
     except TyperException as error:
         if message := error.format_message():  # none where help was shown instead
-            _end(
-                environment, f"{message.rstrip('.')}. See {_command_of(error)} --help.", EXIT_USAGE
-            )
+            sentence = message if message.endswith((".", "?")) else f"{message}."
+            _end(environment, f"{sentence} See {_command_of(error)} --help.", EXIT_USAGE)
         return EXIT_USAGE
     except (MountError, ScriptError, UsageError) as error:
         return _end(environment, str(error), EXIT_USAGE)
