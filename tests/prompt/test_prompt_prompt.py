@@ -355,6 +355,11 @@ def test_protocol_that_cannot_be_asked_takes_any_instance() -> None:
         assert prompt.resources.get(Speaks) is client
 
 
+def test_something_bound_in_place_of_its_resources_is_refused_with_what_to_write() -> None:
+    with pytest.raises(PromptValidationError, match=r"Client is not a mapping.*\.resources"):
+        Prompt(name="p", sections=[]).bind(resources=Client())
+
+
 def test_binding_is_built_lazily_and_afresh_in_each_block() -> None:
     prompt = Prompt(name="p", sections=[])
     prompt.bind(resources={Client: Binding(Client, lambda _: Client())})

@@ -118,9 +118,16 @@ def checked_resources(
     """A read-only copy of *given*, each value known to suit its type.
 
     Raises:
-        PromptValidationError: If a key is no type, a binding is for another type, or a value is
-            no instance of its type.
+        PromptValidationError: If *given* is no mapping, a key is no type, a binding is for
+            another type, or a value is no instance of its type.
     """
+    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a workspace is easily given for its resources
+        raise PromptValidationError(
+            f"{type(given).__name__} is not a mapping",
+            section_path=section_path,
+            field="resources",
+            hint="Write {Type: instance}; a workspace has one, workspace.resources.",
+        )
     for type_, value in given.items():
         problem = _problem(type_, value)
         if problem is not None:
