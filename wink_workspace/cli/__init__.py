@@ -2,6 +2,7 @@
 
 Exit codes: 0 done; 1 it could not be done (a run that ended early, a conflict, a workspace in
 use); 2 wrong usage, also a file or directory that cannot be used; 130 interrupted by Ctrl-C.
+``exec`` ends with its command's own.
 """
 
 from __future__ import annotations

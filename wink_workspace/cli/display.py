@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _LEAST_LAST_CELLS = 8
+"""What the last column of a table must have; with less, the rows are lines."""
 _MOST_CHARS = 400
 _MOST_LINES = 8
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}

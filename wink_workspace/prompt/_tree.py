@@ -1,4 +1,4 @@
-"""Sections at their places: paths, inherited policies and resources, and what must be unique."""
+"""Sections at their places: paths, inherited policies and resources, and what must suit what."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Prompts: a tree of sections, the values bound to it, and what it renders to.
 
 Rule 1: everything that can be wrong with a tree is found when the template is built: two
-siblings with one key, two tools with one name, two sections that disagree on a resource.
+siblings with one key, two tools with one name, two sections that disagree on a resource, a
+policy that does not see the tools it is about.
 Rule 2: a template never changes and may be shared; a ``Prompt`` is one use of it, with its
 params and resources.
 Rule 3: rendering is a pure function of the template, the params, the session's state and the

@@ -307,7 +307,7 @@ class _Store:
         """The resource bound to *type_*; *call* caches those of one tool call, if one runs."""
         with self.lock:
             self.check_open()
-            if (kept := self.singletons.find(type_)) is not None:
+            if (kept := self.singletons.find(type_)) is not None:  # nearly always, and quick
                 return cast("T", kept.value)
             binding = self._binding(type_)
             match binding.scope:

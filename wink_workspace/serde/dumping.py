@@ -60,7 +60,7 @@ def dump_json(value: object, *, exclude_none: bool = False, indent: int | None =
     return text if is_encodable(text) else json.dumps(plain, allow_nan=False, indent=indent)
 
 
-# What most of what is written consists of: asked for in place, as a function call costs more
+# Most values are of these. They are looked up where they stand: a call of _dump costs more.
 _PLAIN: Final[frozenset[type]] = frozenset((str, int, bool, type(None)))
 
 
