@@ -75,7 +75,7 @@ def run_and_strike(request: dict[str, Any], answer: int) -> None:
         sys.setprofile(None)
         traceback.print_exc()
         code = 1
-    atexit._run_exitfuncs()
+    atexit._run_exitfuncs()  # as Python would at its end, which os._exit leaves out
     sys.stdout.flush()
     sys.stderr.flush()
     counts = {"code": code, "begun": striker.begun, "calls": striker.calls}

@@ -106,8 +106,8 @@ class Ring:
         """Strike before the evaluation now and then, and during and after it most of the time."""
         chance = random.Random(n_moments if Environment.from_os().is_ci else None)
         for n in range(n_moments):
-            begins = (1, self.begun) if n % 6 == 5 else (self.begun, self.calls)
-            self.strike(number, chance.randrange(*begins))
+            moments = range(1, self.begun) if n % 6 == 5 else range(self.begun, self.calls)
+            self.strike(number, chance.choice(moments))
 
     def learn(self) -> None:
         """Run to the end, and see all that there was on the way."""

@@ -28,7 +28,6 @@ CODE = (
     DONE,
 )
 
-
 Server = subprocess.Popen[str]
 
 
