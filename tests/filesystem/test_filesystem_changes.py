@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from disk_fixtures import as_ordinary_user, deep_tree, later, path_of
 
+from wink_workspace.clock import ManualClock
 from wink_workspace.filesystem import (
     ROOT,
     Dirty,
@@ -109,9 +111,10 @@ def test_content_of_the_same_size_and_time_is_found(tracker: ScanTracker, tmp_pa
 
 def test_file_that_had_just_changed_is_told_again(tmp_path: Path) -> None:
     """By a clock that is right, all of these are too young to be relied on."""
+    clock = ManualClock(datetime.now(UTC))
     for name in ("f", "g", "l"):
         (tmp_path / name).write_text("x")
-    tracker = ScanTracker(tmp_path)
+    tracker = ScanTracker(tmp_path, clock=clock)
     tracker.drain()
     assert found(tracker) == dirty("f", "g", "l")
     tracker.close()
@@ -219,10 +222,11 @@ def test_stored_index_tells_what_changed_while_nobody_looked(
 def test_what_is_doubtful_in_an_index_stays_so_when_it_is_stored(
     tmp_path: Path, stored: Path
 ) -> None:
+    clock = ManualClock(datetime.now(UTC))
     (tmp_path / "closed").mkdir()
     (tmp_path / "young").touch()
     (tmp_path / "closed").chmod(0o000)
-    tracker = ScanTracker(tmp_path)
+    tracker = ScanTracker(tmp_path, clock=clock)
     with as_ordinary_user(tmp_path):
         tracker.drain()
     assert tracker.index is not None
