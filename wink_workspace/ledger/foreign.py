@@ -15,7 +15,7 @@ nobody can tell it from that of a git at work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -145,6 +145,7 @@ class _TreeBuilding:
 
         self._store = store
         self._repository = repository
+        self._head = head.tree
         self._index = pygit2.Index()
         self._index.read_tree(head.tree)
         self._conflicts: list[str] = []
@@ -181,9 +182,10 @@ class _TreeBuilding:
         import pygit2
         from pygit2.enums import FileMode
 
-        if self._conflicts:
+        conflicts = {*self._conflicts, *self._in_the_way()}
+        if conflicts:
             raise ConflictError(
-                f"the last commit has other changes in: {', '.join(sorted(self._conflicts))}",
+                f"the last commit has other changes in: {', '.join(sorted(conflicts))}",
                 hint="Commit what is there, or take the changes as a patch.",
             )
         for path, entry in self._steps.items():
@@ -194,6 +196,22 @@ class _TreeBuilding:
                 blob = self._repository.create_blob(self._store.read(entry.id))
                 self._index.add(pygit2.IndexEntry(path, blob, FileMode(_mode(entry))))
         return self._index.write_tree(self._repository)
+
+    def _in_the_way(self) -> Iterator[str]:
+        """HEAD's files where we have directories, and its directories where we have files.
+
+        What goes with our changes is none; of the rest libgit2 would drop one or the other.
+        """
+        import pygit2
+
+        going = {path for path, entry in self._steps.items() if entry is None}
+        for path in self._steps.keys() - going:
+            above = (path[:end] for end, letter in enumerate(path) if letter == "/")
+            yield from (file for file in above if file in self._index and file not in going)
+            if path in self._head and isinstance(there := self._head[path], pygit2.Tree):
+                n_going = sum(gone.startswith(f"{path}/") for gone in going)
+                if n_going < _n_files(there):
+                    yield path
 
     def _is_left_out(self, path: WorkspacePath) -> bool:
         if any(_is_refused(name) for name in path.parts):
@@ -228,6 +246,13 @@ class _TreeBuilding:
     def _copied(self, head: TreeEntry) -> str:
         """The id of HEAD's content, which is in our own store then."""
         return self._store.write_blob(bytes(self._repository.odb.read(head.id)[1]))
+
+
+def _n_files(tree: pygit2.Tree) -> int:
+    """How many files, links and submodules there are in it."""
+    import pygit2
+
+    return sum(_n_files(entry) if isinstance(entry, pygit2.Tree) else 1 for entry in tree)
 
 
 def _unless_directory(entry: TreeEntry | None) -> TreeEntry | None:
