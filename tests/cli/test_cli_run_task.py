@@ -462,11 +462,12 @@ def test_a_terminal_gets_the_models_words_as_they_come_and_no_control_characters
     assert "\x1b]0" not in shown.getvalue()
 
 
-def test_a_long_diff_is_cut_and_says_so(desk: Desk) -> None:
-    long = Call("write_file", {"file_path": "long.txt", "content": "line\n" * 100})
+@pytest.mark.parametrize(("n_lines", "said"), [(100, "… 45 more lines\n"), (56, "… 1 more line\n")])
+def test_a_long_diff_is_cut_and_says_so(desk: Desk, n_lines: int, said: str) -> None:
+    long = Call("write_file", {"file_path": "long.txt", "content": "line\n" * n_lines})
     desk.serve(Says("", (long,)), DONE)
     desk.run("--patch", desk.tmp_path / "out.patch")
-    assert "… 45 more lines" in desk.err
+    assert said in desk.err
 
 
 def test_what_goes_into_a_pipe_holds_the_diff_and_what_is_told_meanwhile_does_not(

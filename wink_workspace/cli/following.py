@@ -17,6 +17,7 @@ from wink_workspace.adapters.model import ModelEvent, Retrying
 from wink_workspace.filesystem import FileChange, render_diff
 from wink_workspace.sections import Plan, StepStatus
 from wink_workspace.session import Outcome, Session, ToolInvoked
+from wink_workspace.wording import counted
 
 from .display import diff_line, print_call, printable
 
@@ -100,7 +101,8 @@ class Follower:
         for line in lines[:_MOST_DIFF_LINES]:
             self._console.print(diff_line(line))
         if len(lines) > _MOST_DIFF_LINES:
-            self._console.print(f"… {len(lines) - _MOST_DIFF_LINES} more lines", style="dim")
+            n_more = len(lines) - _MOST_DIFF_LINES
+            self._console.print(f"… {counted(n_more, 'more line')}", style="dim")
 
     def _show_plan(self, plan: Plan | None) -> None:
         if plan is None or plan == self._plan:

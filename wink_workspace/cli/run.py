@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from .running import Run, RunReport
 
-__all__ = ["run"]
+__all__ = ["run", "shows_content"]
 
 # What runs need is imported inside the functions: it takes longer than most other commands do.
 
 MODEL_VARIABLE: Final = "WINK_WORKSPACE_MODEL"
-CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 _SANDBOXES: Final = ("none", "asteval", "podman")
 _NOTHING_TO_APPLY: Final = ("in place there is nothing to apply", "Leave out --apply.")
@@ -204,6 +204,11 @@ def run(
     with ExitStack() as opened:
         opened.callback(export_spans(environment.variables))
         _work(environment, options, opened)
+
+
+def shows_content(environment: Environment) -> bool:
+    """Whether spans are to hold the arguments and results of calls."""
+    return environment.variables.get(_CONTENT_VARIABLE, "").lower() == "true"
 
 
 def _seconds(text: str) -> float:
@@ -473,7 +478,7 @@ def _adapter(
     """What takes the turns."""
     settings: dict[str, Any] = {
         "redact": environment.redactor(),
-        "traces_content": environment.variables.get(CONTENT_VARIABLE, "").lower() == "true",
+        "traces_content": shows_content(environment),
     }
     if options.script is not None:
         from wink_workspace.adapters import ScriptedAdapter, load_script

@@ -16,7 +16,7 @@ from wink_workspace.telemetry import export_spans
 
 from .display import consoles
 from .places import line_of, open_workspace, storage_of, workspace_in
-from .run import CONTENT_VARIABLE
+from .run import shows_content
 
 if TYPE_CHECKING:
     from wink_workspace.mcp_server import HttpOptions
@@ -78,11 +78,10 @@ def mcp(
     environment: Environment = context.obj
     tell = _teller(environment)
     coming = _Coming(environment, repo, workspace, in_place=in_place, temporary=temporary)
-    traces_content = environment.variables.get(CONTENT_VARIABLE, "").lower() == "true"
     home = WorkspaceHome(
         coming.opener(),
         coming.leaver(tell),
-        traces_content=traces_content,
+        traces_content=shows_content(environment),
         redact=environment.redactor(),
     )
     sections = _sections(sandbox, in_place=coming.is_in_place)
