@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from wink_workspace.clock import SystemClock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox.podman.images import RECIPES, ImageStore, recipe
@@ -195,6 +196,30 @@ def place_for_a_sandbox(folder: Path) -> SandboxPlace:
     files.mkdir()
     notes.mkdir(mode=0o700)
     return SandboxPlace(files=files, notes=notes)
+
+
+class HeldClock(SystemClock):
+    """The machine's clock, which can be held until a command has begun.
+
+    So a short time is enough for one that begins late, on a busy machine.
+    """
+
+    def __init__(self) -> None:
+        self._held_s: float | None = None
+        self._lag_s = 0.0
+
+    def hold(self) -> None:
+        self._held_s = self.monotonic_s()
+
+    def release(self) -> None:
+        if self._held_s is not None:
+            self._lag_s = super().monotonic_s() - self._held_s
+            self._held_s = None
+
+    def monotonic_s(self) -> float:
+        if self._held_s is not None:
+            return self._held_s
+        return super().monotonic_s() - self._lag_s
 
 
 def children_of(pid: int) -> list[int]:

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from podman_machine import place_for_a_sandbox
+from podman_machine import HeldClock, place_for_a_sandbox
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
@@ -285,6 +286,22 @@ def test_nothing_that_a_command_left_running_outlives_it(
     assert processes_of(sandbox) == set()
 
 
+@pytest.fixture(scope="module")
+def clock() -> HeldClock:
+    return HeldClock()
+
+
+@pytest.fixture(scope="module")
+def timed(
+    tmp_path_factory: pytest.TempPathFactory, environment: Environment, clock: HeldClock
+) -> Iterator[PodmanSandbox]:
+    """One for commands whose time begins with the first thing that they say."""
+    place = place_for_a_sandbox(tmp_path_factory.mktemp("timed"))
+    with closing(PodmanSandbox(place, clock=clock)) as sandbox:
+        assert sandbox.report
+        yield sandbox
+
+
 @pytest.mark.behaviour(60)
 @pytest.mark.parametrize(
     "command",
@@ -293,25 +310,30 @@ def test_nothing_that_a_command_left_running_outlives_it(
         "echo begun; trap '' TERM INT HUP; while :; do :; done",
         "echo begun; kill -STOP $$",
         "echo begun; setsid sleep 1000 & wait",
-        "echo begun; f() { f & f & sleep 1; }; f 2>/dev/null; while :; do :; done",
+        "echo begun; f() { f & f & sleep 1; }; f 2>/dev/null & while :; do :; done",
     ],
     ids=["sleeping", "spinning", "stopped", "waiting", "bomb"],
 )
 def test_a_command_is_ended_at_its_time_with_all_it_started(
-    sandbox: PodmanSandbox, command: str
+    timed: PodmanSandbox, clock: HeldClock, command: str
 ) -> None:
-    result = shell(sandbox, command, timeout_s=0.4)
+    clock.hold()
+    request = ExecRequest(argv=("/bin/sh", "-c", command), timeout_s=0.4)
+    result = timed.run(request, observer=lambda *_: clock.release())
     assert (result.timed_out, result.signal) == (True, signal.SIGKILL)
     assert said(result).startswith("begun\n"), "what it wrote until then is kept"
-    assert processes_of(sandbox) == set()
+    assert processes_of(timed) == set()
 
 
 @pytest.mark.behaviour(60)
-def test_python_that_spins_is_ended_at_its_time(sandbox: PodmanSandbox) -> None:
-    result = python(sandbox, "print('begun', flush=True)\nwhile True: pass", timeout_s=0.4)
+def test_python_that_spins_is_ended_at_its_time(timed: PodmanSandbox, clock: HeldClock) -> None:
+    clock.hold()
+    code = "print('begun', flush=True)\nwhile True: pass"
+    request = PythonRequest(code=code, timeout_s=0.4)
+    result = timed.evaluate(request, observer=lambda *_: clock.release())
     assert result.timed_out
     assert said(result) == "begun\n"
-    assert processes_of(sandbox) == set()
+    assert processes_of(timed) == set()
 
 
 def test_a_time_beyond_the_longest_is_the_longest(fresh) -> None:

@@ -276,7 +276,7 @@ def test_commands_that_end_at_their_time_leave_nothing_to_those_that_follow(
     sandbox: PodmanSandbox,
 ) -> None:
     """Whatever is being forked when they are killed, and the next one made."""
-    bomb = 'f() { setsid sh -c "$0" 2>/dev/null & f & f & echo x >> log; }; f 2>/dev/null; while :; do :; done'
+    bomb = 'f() { setsid sh -c "$0" 2>/dev/null & f & f & echo x >> log; }; f 2>/dev/null & while :; do :; done'
     for n in range(5):
         assert shell(sandbox, bomb, timeout_s=0.05 + n / 50).timed_out
         assert said(shell(sandbox, "ls -d /proc/[0-9]*")).count("\n") == 2
