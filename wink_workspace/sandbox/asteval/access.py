@@ -134,5 +134,5 @@ def _undeclared(path: WorkspacePath, parameter: str) -> ReadOnlyError:
 def _too_large(path: WorkspacePath, most: int) -> LimitExceededError:
     return LimitExceededError(
         f"{path} has more than {most:,} bytes",
-        hint="Use read_file for a part of it, and pass that part as a global.",
+        hint="Pass the part that is needed as a global.",
     )
