@@ -67,7 +67,13 @@ class PromptResponse(Generic[OutputT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopLimits:
-    """Bounds that keep one evaluation finite."""
+    """Bounds that keep one evaluation finite.
+
+    Attributes:
+        max_turns: How often the model is asked.
+        max_expansions: How often it may have closed sections opened; then it is told no.
+        max_output_retries: How often an answer that is not the output asked for is sent back.
+    """
 
     max_turns: int = 200
     max_expansions: int = 16

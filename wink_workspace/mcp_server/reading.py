@@ -105,7 +105,9 @@ def read_resource(workspace: Workspace, uri: str) -> ReadResourceResult | None:
     """What is at *uri*; ``None`` if it is the address of nothing that there could be.
 
     Raises:
-        FilesystemError, EntryMissingError: If there is no such file or entry.
+        FilesystemError, EntryMissingError: If there is no such file or entry, or the file has
+            more than 4 MiB.
+        UsageError: If the address of a file holds no path.
     """
     content = _content(workspace, uri)
     if content is None:

@@ -55,7 +55,7 @@ class Outcome(StrEnum):
     """The code is no Python, or raised."""
 
     DEADLINE = "deadline"
-    """It was killed when its time was over."""
+    """It was killed when its time, or its time on a processor, was over."""
 
     MEMORY = "memory"
     """It wanted more memory than it may take."""
@@ -67,7 +67,7 @@ class Outcome(StrEnum):
     """It was killed because nobody wanted it any more."""
 
     KILLED = "killed"
-    """It died otherwise: of a signal, or of too much processor time."""
+    """It died otherwise, such as of a signal."""
 
 
 @dataclass(frozen=True, slots=True)
