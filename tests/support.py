@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,8 +131,3 @@ def contents(filesystem: Filesystem) -> dict[str, object]:
         data = filesystem.read_bytes(stat.path) if stat.kind == "file" else stat.target
         found[str(stat.path)] = (stat.kind.value, data, stat.executable)
     return found
-
-
-def arguments_text(**arguments: object) -> str:
-    """Arguments as a provider sends them."""
-    return json.dumps(arguments)
