@@ -27,9 +27,9 @@ def error(params: Nothing, *, context: ToolContext) -> ToolResult[None]:
 
 
 def with_progress(params: Nothing, *, context: ToolContext) -> ToolResult[None]:
-    for _ in range(5):
+    for _ in range(20):  # three are asked for, and those of which none was told yet are one
         context.beat()
-        threading.Event().wait(0.05)  # beats that come at once are told of as one
+        threading.Event().wait(0.05)
     return ToolResult.ok(None, "done")
 
 
