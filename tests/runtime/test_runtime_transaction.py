@@ -160,10 +160,14 @@ def test_an_outer_rollback_that_succeeds_heals_what_the_inner_one_broke() -> Non
 
 
 def test_recovering_a_healthy_session_changes_nothing() -> None:
+    cell = Cell("before")
     transactions = transactions_of(Session())
+    with transactions.turn(), transactions.transaction([cell], discard=lambda: None) as work:
+        cell.value = "after"
+        transactions.recover()
+        work.commit()
     transactions.recover()
-    with transactions.turn():
-        pass
+    assert (cell.value, cell.diary) == ("after", [])
 
 
 def test_every_executor_on_one_session_shares_its_transactions() -> None:
