@@ -157,6 +157,30 @@ def test_what_the_engine_is_making_when_it_is_interrupted_is_removed_once_it_is_
     assert engine.asked == ["POST create", "made", "DELETE n"]
 
 
+def test_nothing_is_asked_for_by_a_thread_in_whose_start_we_are_interrupted(
+    engine: Engine, service: PodmanService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would wait for its end."""
+    start, asked = threading.Thread.start, threading.Event()
+
+    class Watched(dict[str, tuple[int, str]]):
+        def get(self, key: str, default: object = None) -> tuple[int, str]:
+            asked.set()
+            return 200, "{}"
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith("ThreadPoolExecutor"):
+            asked.wait(0.2)
+            raise KeyboardInterrupt
+
+    engine.answers = Watched()
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Container(service, {"name": "n", "image": "i"}, timeout_s=5)
+    assert engine.asked == ["DELETE n"]
+
+
 def test_an_engine_that_hangs_up_is_no_engine(engine: Engine, service: PodmanService) -> None:
     engine.answers.update(info=(0, ""), attach=(0, ""))
     with pytest.raises(SandboxUnavailableError, match="does not answer"):

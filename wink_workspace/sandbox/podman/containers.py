@@ -271,6 +271,7 @@ class Container:
             # Made in a thread, for whose end even Ctrl-C waits: the engine would go on making it,
             # and nothing could be removed before it is there.
             with narrowed() as calls, ThreadPoolExecutor(1) as maker:
+                maker.submit(int).result()  # nobody waits for a thread whose start is cut short
                 asked = spec if calls is None else {**spec, "seccomp_profile_path": str(calls)}
                 made = maker.submit(
                     service.request, "POST", "/containers/create", body=asked, timeout_s=timeout_s
