@@ -351,6 +351,12 @@ def test_workspace_in_place_from_its_beginning_to_its_end(shell: Shell) -> None:
     assert (shell.source / "b.py").exists()
 
 
+def test_a_command_in_place_is_refused_and_leaves_no_entry(shell: Shell) -> None:
+    workspace = shell("new", "--in-place", shell.source).partition(":")[0]
+    assert f"Fork {workspace}" in shell("exec", workspace, "--", "ls", fails=2)
+    assert len(shell("log", workspace).splitlines()) == 1
+
+
 def test_run_in_place_makes_one_workspace_and_finds_it_again(shell: Shell) -> None:
     script = shell.tmp_path / "s.jsonl"
     script.write_text("".join(json.dumps(turn) + "\n" for turn in MENDING))

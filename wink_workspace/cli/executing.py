@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wink_workspace.adapters import ScriptedAdapter
-from wink_workspace.errors import ProgramError, WinkError
+from wink_workspace.errors import ProgramError, UsageError, WinkError
 from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import ToolCall, ToolExecutor
 from wink_workspace.sandbox import ExecRequest, ExecResult, OutputObserver, Sandbox
@@ -61,15 +61,22 @@ class Execution:
         """Run it to its end; the exit code, and in words why it was undone, if it was.
 
         Raises:
+            UsageError: If *place* is in place.
             WinkError: If it could not be run at all; nothing has changed.
         """
+        resources = place.resources
+        if Sandbox not in resources:
+            raise UsageError(
+                f"no commands run in place, in {place.info.source}",
+                hint=f"Fork {place.info.id}: the files of a fork are a copy.",
+            )
         self._observer = observer
         tool = Tool[CommandLine, CommandOutput](
             name="exec", description="Run a command in the sandbox.", handler=self._handle
         )
         section = MarkdownSection[None](title="Commands", template="`exec`.", tools=[tool])
         prompt = Prompt[None](ns="wink-workspace", key="exec", sections=[section])
-        prompt.bind(resources={**place.resources, PodmanConfig: self._config})
+        prompt.bind(resources={**resources, PodmanConfig: self._config})
         prompt.install(place.session)
         with prompt.resources:
             executor = ToolExecutor(
