@@ -421,6 +421,12 @@ def test_a_script_that_ends_too_early_says_how_to_end_it() -> None:
     assert "calls no tool" in caught.value.hint
 
 
+def test_a_script_without_a_turn_says_how_to_end_it() -> None:
+    with pytest.raises(PromptEvaluationError, match="over after 0 turns,") as caught:
+        Listening().evaluate(plain_prompt(), session=Session())
+    assert "calls no tool" in caught.value.hint
+
+
 def test_a_script_whose_last_answer_does_not_fit_says_what_was_wrong_with_it() -> None:
     with pytest.raises(PromptEvaluationError, match="over after 1 turn,") as caught:
         Listening(ModelTurn('{"passed": true}')).evaluate(verdict_prompt(), session=Session())

@@ -120,22 +120,21 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
             raise PromptEvaluationError(
                 f"the script is over after {counted(self._n_played, 'turn')}, but the run is not",
                 phase="request",
-                hint=_what_is_missing(request),
+                hint=self._what_is_missing(request),
             )
         turn = self._turns[self._n_played]
         self._n_played += 1
         return turn
 
-
-def _what_is_missing(request: ModelRequest) -> str:
-    """What to put into a script that was over when *request* came."""
-    match request.messages[-1:]:
-        case ():
-            return "Put this evaluation's turns into it, too, or give it an adapter of its own."
-        case (UserMessage(text),):
-            return f"Its last answer was sent back: {text}"
-        case _:
-            return "End the script with a turn that calls no tool."
+    def _what_is_missing(self, request: ModelRequest) -> str:
+        """What to put into the script, which was over when *request* came."""
+        match request.messages[-1:]:
+            case () if self._turns:
+                return "Put its turns into the script, too, or give it an adapter of its own."
+            case (UserMessage(text),):
+                return f"Its last answer was sent back: {text}"
+            case _:
+                return "End the script with a turn that calls no tool."
 
 
 class ScriptRecorder(ProviderAdapter[OutputT]):
