@@ -199,11 +199,11 @@ def _in_sandbox(
                 "Go on without commands, and say that they do not work."
             )
         timeout_s = min(params.timeout_s or config.timeout_s, config.longest_timeout_s)
-        if context.deadline is not None:
-            context.deadline.check()
-            timeout_s = min(timeout_s, context.deadline.remaining_s())
         try:
-            sandbox.start(context.cancellation)
+            sandbox.start(context.cancellation)  # may take seconds of what the run still has
+            if context.deadline is not None:
+                context.deadline.check()
+                timeout_s = min(timeout_s, context.deadline.remaining_s())
             result = act(params, sandbox, timeout_s, context)
         except (SandboxError, UsageError) as error:
             return ToolResult.error(str(error))

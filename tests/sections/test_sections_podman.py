@@ -1,0 +1,50 @@
+"""The section for commands over a sandbox that takes its time to start."""
+
+from __future__ import annotations
+
+import pytest
+from support import rig
+
+from wink_workspace.clock import Cancellation, Deadline, ManualClock
+from wink_workspace.errors import PromptEvaluationError
+from wink_workspace.sandbox import CapturedOutput, ExecRequest, ExecResult, Sandbox, WallReport
+from wink_workspace.sections import PodmanSandboxSection
+
+
+class SlowToStart(Sandbox):
+    """Takes three seconds of *clock* to be ready, and keeps the time that commands are given."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.given_s: list[float] = []
+
+    @property
+    def report(self) -> WallReport:
+        return WallReport()
+
+    def start(self, cancellation: Cancellation | None = None) -> None:
+        self._clock.advance(3)
+
+    def run(self, request: ExecRequest, *, observer: object = None) -> ExecResult:
+        self.given_s.append(request.timeout_s)
+        return ExecResult(
+            exit_code=0, signal=None, stdout=CapturedOutput(), stderr=CapturedOutput(), duration_s=0
+        )
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_command_gets_what_the_start_of_its_sandbox_leaves_of_the_deadline() -> None:
+    clock = ManualClock()
+    sandbox = SlowToStart(clock)
+    with rig(
+        sections=[PodmanSandboxSection(files=False)],
+        resources={Sandbox: sandbox},
+        deadline=Deadline.after(5, clock=clock),
+    ) as agent:
+        assert agent.call("shell_execute", command="true").result.success
+        assert sandbox.given_s == [2.0]
+        with pytest.raises(PromptEvaluationError, match="deadline"):
+            agent.call("shell_execute", command="true")
+        assert sandbox.given_s == [2.0]
