@@ -86,3 +86,13 @@ def test_source_is_not_touched_where_that_cannot_be_noted(tmp_path: Path) -> Non
         with pytest.raises(LedgerError, match="what the source is given cannot be noted"):
             workspace.apply()
         assert [*tree_of(tmp_path / "source")] == ["a.txt"]
+
+
+def test_directory_goes_whose_repository_was_made_here(tmp_path: Path) -> None:
+    """The repository was left out, so the source has none that would be lost."""
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        write(workspace, **{"sub/.git/HEAD": "ref: refs/heads/main\n", "sub/b.txt": "b\n"})
+        assert workspace.apply().paths == ("sub", "sub/b.txt")
+        workspace.files.delete("sub", recursive=True)
+        assert workspace.apply().paths == ("sub", "sub/b.txt")
+        assert [*tree_of(tmp_path / "source")] == ["a.txt"]

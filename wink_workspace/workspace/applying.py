@@ -423,10 +423,19 @@ class _Plan:
                 yield parent
 
     def _must_stay(self, path: WorkspacePath) -> bool:
-        """Whether it is a removed directory around a repository, which stays."""
+        """Whether it is a removed directory around a repository, which stays.
+
+        One that was made here never came to the source, so nothing stays for its sake.
+        """
         return entry_at(self._store, self._wanted, path) is None and any(
-            kept.is_below(path) for kept in self.left_out
+            kept.is_below(path) and self._is_there(kept) for kept in self.left_out
         )
+
+    def _is_there(self, path: WorkspacePath) -> bool:
+        try:
+            return self._source.entry(path) is not None
+        except FilesystemError:  # no way to it
+            return True
 
 
 class _Hand:
