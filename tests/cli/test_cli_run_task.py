@@ -426,7 +426,10 @@ def test_a_key_is_in_no_record_script_or_output(desk: Desk, sandbox: str) -> Non
         (["Mend.", "--source", ".", "--sandbox", "asteval"], "own copy"),
         (["Mend.", "--repo", ".", "--apply"], "--yes"),
         (["Mend.", "--repo", ".", "--branch", "b", "--json"], "--yes"),
-        (["Mend.", "--repo", ".", "--deadline", "soon"], "'soon'"),
+        (
+            ["Mend.", "--repo", ".", "--deadline", "soon"],
+            "'soon' is no length of time. Write it as",
+        ),
         (["Mend.", "--repo", ".", "--deadline", "0m"], "'0m'"),
         (["Mend.", "--repo", ".", "--model", "anthropic:claude-sonnet-5"], "ANTHROPIC_API_KEY"),
     ],

@@ -243,7 +243,7 @@ def test_apply_writes_a_patch_or_makes_a_branch(shell: Shell) -> None:
     workspace = shell.new()
     shell.play(workspace, *MENDING)
     patch = shell.tmp_path / "out.patch"
-    shell("apply", workspace, "--patch", patch)
+    assert "1 path written to" in shell("apply", workspace, "--patch", patch)
     shell.git("apply", "--check", str(patch))
     applied = json.loads(shell("apply", workspace, "--branch", "mended", "--json"))
     assert applied["paths"] == ["a.py"]

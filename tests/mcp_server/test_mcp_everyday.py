@@ -108,7 +108,7 @@ def test_a_workspace_can_be_gone_on_with(rig: Rig) -> None:
         (["--repo", ".", "--in-place", "--sandbox", "podman"], "only files"),
         (["--repo", ".", "--in-place", "--temporary"], "not temporary"),
         (["--repo", ".", "--sandbox", "docker"], "no sandbox"),
-        (["--repo", ".", "--http", "somewhere"], "no HOST:PORT"),
+        (["--repo", ".", "--http", "somewhere"], "no HOST:PORT. Write it as"),
         (["--repo", ".", "--http", "127.0.0.1:99999"], "no HOST:PORT"),
         (["--repo", ".", "--http", "0.0.0.0:0"], "needs a token"),
         (["--repo", ".", "--http", "[::]:0"], "needs a token"),

@@ -219,7 +219,7 @@ def _seconds(text: str) -> float:
         hours, minutes, rest = (int(part or 0) for part in match.groups())
         seconds = hours * 3600 + minutes * 60 + rest
     if not seconds:
-        raise UsageError(f"{text!r} is no length of time", hint="Such as 90s, 30m or 1h30m.")
+        raise UsageError(f"{text!r} is no length of time", hint="Write it as 90s, 30m or 1h30m.")
     return seconds
 
 

@@ -224,7 +224,7 @@ def _http_options(
 
     host, colon, port = address.rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise UsageError(f"{address} is no HOST:PORT", hint="Such as 127.0.0.1:8321.")
+        raise UsageError(f"{address} is no HOST:PORT", hint="Write it as 127.0.0.1:8321.")
     return HttpOptions(
         host=host.removeprefix("[").removesuffix("]"),
         port=int(port),

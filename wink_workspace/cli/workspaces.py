@@ -121,6 +121,7 @@ def apply(
     if patch is not None and branch is not None:
         raise UsageError("one way at a time", hint="Give either --patch or --branch.")
     out, err = consoles(context.obj)
+    done = "applied" if patch is None else "written"
     with open_workspace(context.obj, workspace) as place:
         if patch is not None:
             from .running import write_patch
@@ -135,7 +136,7 @@ def apply(
     if json:
         print_json({"paths": applied.paths, "left_out": applied.left_out, "to": where})
         return
-    out.print(f"{counted(len(applied.paths), 'path')} applied to {printable(where)}", markup=False)
+    out.print(f"{counted(len(applied.paths), 'path')} {done} to {printable(where)}", markup=False)
     if applied.left_out:
         err.print(f"left out: {printable(', '.join(applied.left_out))}", markup=False)
 
