@@ -49,9 +49,9 @@ def test_the_time_ends_also_while_there_is_always_something_to_read(
 ) -> None:
     server_pid(sandbox)
     clock = ManualClock()
-    with host._Child(sandbox._server, sandbox.config, clock, 30.0) as child:
+    with host._Child(sandbox._server, sandbox.config, clock) as child:
         child.ready_layers()
-        child.begin()
+        child.begin(30.0)
         child.send(encode_frame("probe"))
         poll = select.poll()
         poll.register(child._pipe, select.POLLIN)

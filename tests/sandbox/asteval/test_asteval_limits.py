@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asteval_support import children_of, evaluate, n_descriptors, opened, server_pid
 
-from wink_workspace.clock import Cancellation, Deadline
+from wink_workspace.clock import Cancellation, Deadline, ManualClock
 from wink_workspace.filesystem import MemoryFilesystem, parse_path
 from wink_workspace.sandbox.asteval import (
     AstevalConfig,
@@ -18,6 +19,7 @@ from wink_workspace.sandbox.asteval import (
     EvaluationRequest,
     Outcome,
 )
+from wink_workspace.sandbox.asteval.launching import ServerProcess
 
 TIMEOUT_S = 1.0
 MEMORY_BYTES = 64 * 1_048_576
@@ -114,6 +116,21 @@ def test_a_deadline_of_the_run_ends_an_evaluation_before_its_own_time() -> None:
         request = EvaluationRequest(code="while True: pass")
         evaluation = sandbox.evaluate(request, deadline=Deadline.after(0.3))
     assert evaluation.outcome is Outcome.DEADLINE
+
+
+def test_an_evaluation_gets_what_the_start_of_its_server_leaves_of_the_deadline() -> None:
+    clock = ManualClock()
+
+    class SlowToStart(AstevalSandbox):
+        def _running(self) -> ServerProcess:
+            clock.advance(5)
+            return super()._running()
+
+    with closing(SlowToStart(clock=clock)) as sandbox:
+        request = EvaluationRequest(code="1")
+        assert sandbox.evaluate(request).outcome is Outcome.VALUE
+        late = sandbox.evaluate(request, deadline=Deadline.after(5, clock=clock))
+    assert late.outcome is Outcome.DEADLINE
 
 
 def test_code_that_is_not_wanted_any_more_is_killed_and_what_it_printed_is_there() -> None:

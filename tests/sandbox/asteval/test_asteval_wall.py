@@ -186,11 +186,11 @@ def wait_for_death(pid: int) -> None:
 def test_a_server_that_dies_during_an_evaluation_loses_it_and_says_so() -> None:
     with opened(timeout_s=30.0) as sandbox:
         server = server_pid(sandbox)
-        child = host._Child(sandbox._server, sandbox.config, sandbox._clock, 30.0)
+        child = host._Child(sandbox._server, sandbox.config, sandbox._clock)
         with pytest.raises(SandboxBrokenError, match="has died"), child:
             child.ready_layers()
             os.kill(server, signal.SIGKILL)
-            child.begin()
+            child.begin(30.0)
             assert child.receive(0) is None
             raise SandboxBrokenError(child.ending_in_words())
 

@@ -124,18 +124,19 @@ class AstevalSandbox:
             SandboxBrokenError: If the child or the server broke the protocol.
         """
         message = self._message(request)
-        timeout_s = self.config.timeout_s
-        if deadline is not None:
-            timeout_s = min(timeout_s, deadline.remaining_s())
-        with self._child(timeout_s) as child:
+        with self._child() as child:
             layers = child.ready_layers()
             self._check(layers)
+            timeout_s = self.config.timeout_s
+            if deadline is not None:  # asked now, as the start of a server may take seconds
+                timeout_s = min(timeout_s, deadline.remaining_s())
+            child.begin(timeout_s, cancellation)
             return _Conversation(
                 child,
                 FileAccess(files, request, self.config),
                 self.config,
                 WallReport(layers, self._report.probes),
-            ).evaluate(message, cancellation)
+            ).evaluate(message)
 
     def close(self) -> None:
         """End the server, and with it whatever is being evaluated. Once is enough."""
@@ -174,17 +175,17 @@ class AstevalSandbox:
                 f"the code or the names cannot be sent: {error}", hint="Use what JSON can hold."
             ) from error
 
-    def _child(self, timeout_s: float) -> _Child:
+    def _child(self) -> _Child:
         """A child, of a second server if the first has died since it was last looked at."""
         server = self._running()
         try:
-            return _Child(server, self.config, self._clock, timeout_s)
+            return _Child(server, self.config, self._clock)
         except _ServerGoneError:
             with self._lock:
                 if self._server is server:
                     server.end()
                     self._server = None
-        return _Child(self._running(), self.config, self._clock, timeout_s)
+        return _Child(self._running(), self.config, self._clock)
 
     def _running(self) -> ServerProcess:
         """The server, started and proved if there is none."""
@@ -210,9 +211,9 @@ class AstevalSandbox:
 
     def _proved(self, server: ServerProcess) -> WallReport:
         """What the wall is made of, and what came of all attempts to get through."""
-        with _Child(server, self.config, self._clock, self.config.start_timeout_s) as child:
+        with _Child(server, self.config, self._clock) as child:
             layers = child.ready_layers()
-            child.begin()
+            child.begin(self.config.start_timeout_s)
             child.send(encode_frame("probe"))
             frame = child.receive(0)
             if frame is None or frame.kind != "probed":
@@ -256,14 +257,12 @@ def _check_holes(report: WallReport) -> None:
 class _Child:
     """A child of the server, from its fork to its end; leaving the block kills what is left."""
 
-    def __init__(
-        self, server: ServerProcess, config: AstevalConfig, clock: Clock, timeout_s: float
-    ) -> None:
+    def __init__(self, server: ServerProcess, config: AstevalConfig, clock: Clock) -> None:
         self._clock = clock
         self._config = config
-        self.timeout_s = timeout_s
+        self.timeout_s = config.start_timeout_s
         self._began_s = clock.monotonic_s()
-        self._ends_s = self._began_s + config.start_timeout_s
+        self._ends_s = self._began_s + self.timeout_s
         self._ended: Mapping[str, Any] | None = None
         self._cancellation: Cancellation | None = None
         self._buffer = bytearray()
@@ -306,8 +305,9 @@ class _Child:
             raise SandboxBrokenError(f"the wall was not put up ({self.ending_in_words()})")
         return _layers(frame.fields.get("layers"))
 
-    def begin(self, cancellation: Cancellation | None = None) -> None:
+    def begin(self, timeout_s: float, cancellation: Cancellation | None = None) -> None:
         """From now on the time of the evaluation runs, and *cancellation* ends it."""
+        self.timeout_s = timeout_s
         self._cancellation = cancellation
         self._began_s = self._clock.monotonic_s()
         self._ends_s = self._began_s + self.timeout_s
@@ -430,9 +430,8 @@ class _Conversation:
         }
         self._body_bytes_max = max(config.transfer_bytes, 65_536)  # output comes in less
 
-    def evaluate(self, message: bytes, cancellation: Cancellation | None) -> Evaluation:
-        """Send the code, and answer until it has ended."""
-        self._child.begin(cancellation)
+    def evaluate(self, message: bytes) -> Evaluation:
+        """Send the code to the child, whose time has begun, and answer until it has ended."""
         try:
             self._child.send(message)
             done = self._until_done()
