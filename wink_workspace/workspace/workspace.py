@@ -415,10 +415,20 @@ class Workspace(ReadableHistory):
             )
 
     def _turn(self) -> ExitStack:
-        """Own the session, with what others changed meanwhile already in the history."""
+        """Own the session, with what others changed meanwhile already in the history.
+
+        Raises:
+            UsageError: If a call is under way, of whose effects nothing may be in the history yet.
+        """
         stack = ExitStack()
+        transactions = transactions_of(self.session)
         with ExitStack() as entered:
-            entered.enter_context(transactions_of(self.session).turn())
+            entered.enter_context(transactions.turn())
+            if transactions.depth:
+                raise UsageError(
+                    "a call is under way, in which nothing but its own files and state can move",
+                    hint="Do it when the call is over.",
+                )
             self._journal.absorb_external(())
             stack.push(entered.pop_all())
         return stack
