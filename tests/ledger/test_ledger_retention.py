@@ -127,15 +127,19 @@ def test_the_newest_entry_is_kept_whatever_its_age_and_size(ledger, tmp_path) ->
     assert_clean(tmp_path)
 
 
-def test_a_clock_that_went_back_does_not_tear_a_chain(ledger, tmp_path) -> None:
+def test_a_clock_that_went_back_neither_tears_a_chain_nor_makes_it_old(ledger, tmp_path) -> None:
+    """Entry 2 is young enough; entry 3, which only looks old, stays with it."""
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
         for day in (50, 5, 51, 52):
             rewrite(writer, b"%d" % day, days=day)
         ledger._clock.moment = NOW + timedelta(days=60)
         ledger.maintain(Retention(max_age_days=30))
+        assert [entry.number for entry in writer.log()] == [5, 4, 3, 2]
+        assert ledger.store.repository.boundary() == {writer.find(2).id}
+        ledger._clock.moment = NOW + timedelta(days=81)
+        ledger.maintain(Retention(max_age_days=30))
         assert [entry.number for entry in writer.log()] == [5, 4]
-        assert ledger.store.repository.boundary() == {writer.find(4).id}
     assert_clean(tmp_path)
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Final
 
 from wink_workspace.errors import UsageError
@@ -127,8 +128,8 @@ def _check_main_line(store: ObjectStore) -> None:
 class _Candidate:
     """A commit that is kept at present.
 
-    ``at`` is never later than that of the newest commit that follows it, whatever the clock
-    said; so keeping the newest ones keeps whole chains.
+    ``at`` is never earlier than that of a commit before it, whatever the clock said; so keeping
+    the newest ones keeps whole chains, and one that a wrong clock made old takes none with it.
     """
 
     id: str
@@ -149,16 +150,12 @@ def _candidates(store: ObjectStore) -> dict[str, _Candidate]:
                 commit_id, discarded.at, discarded.number, None, is_discarded=True
             )
             continue
-        newest = None
-        for entry in Line(store, ref).log():
-            newest = entry.at if newest is None else min(newest, entry.at)
-            known = found.get(entry.id)
-            is_head = entry.id == commit_id or (known is not None and known.is_head)
-            if known is not None and known.at >= newest and known.is_head == is_head:
-                break  # from here on another line has been this way, no earlier
-            found[entry.id] = _Candidate(
-                entry.id, newest, entry.number, entry.parent, is_head=is_head
-            )
+        line = takewhile(lambda entry: entry.id not in found, Line(store, ref).log())
+        for entry in reversed([*line]):
+            older = found.get(entry.parent or "")
+            at = entry.at if older is None else max(entry.at, older.at)
+            found[entry.id] = _Candidate(entry.id, at, entry.number, entry.parent)
+        found[commit_id] = replace(found[commit_id], is_head=True)
     return found
 
 
