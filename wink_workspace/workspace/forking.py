@@ -21,7 +21,7 @@ from wink_workspace.sandbox.ownership import give_to_sandbox
 from .last_seen import SeenWhenMade
 from .storage import WorkspaceFolder, delete_tree
 
-__all__ = ["IMPORTED_LINE", "check_out", "forks_of", "imported_entry"]
+__all__ = ["IMPORTED_LINE", "check_line", "check_out", "forks_of", "imported_entry"]
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +40,14 @@ def imported_entry(ledger: Ledger) -> LogEntry:
 def forks_of(ledger: Ledger) -> tuple[str, ...]:
     """The names of all forks, sorted."""
     return tuple(name for name in ledger.forks() if name != IMPORTED_LINE)
+
+
+def check_line(ledger: Ledger, name: str) -> None:
+    """Raise ``EntryMissingError`` unless *name* is the main line or a fork."""
+    if name != MAIN_LINE and name not in (forks := forks_of(ledger)):
+        raise EntryMissingError(
+            f"there is no fork {name!r}", hint=f"There are: {', '.join(forks) or 'none'}."
+        )
 
 
 def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> None:

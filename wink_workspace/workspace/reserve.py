@@ -17,6 +17,7 @@ from typing import Final
 __all__ = ["Reserve", "is_full"]
 
 _RESERVE_BYTES: Final = 1_048_576
+_KEPT: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
@@ -35,7 +36,7 @@ class Reserve:
     def keep(self) -> None:
         """Take up the room, if it is there to be had."""
         try:
-            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = os.open(self._path, _KEPT, 0o600)
             try:
                 if os.fstat(file).st_size < _RESERVE_BYTES:
                     os.posix_fallocate(file, 0, _RESERVE_BYTES)

@@ -56,7 +56,7 @@ from wink_workspace.session import Session, SliceKind, WorkspaceRestored
 
 from .applying import Applied, AppliedTrees, ApplyTarget, SourceUpdate
 from .config import WorkspaceConfig
-from .forking import check_out
+from .forking import check_line, check_out
 from .histories import CopyHistory
 from .importing import Progress, import_copy, no_progress
 from .in_place.importing import import_in_place
@@ -126,6 +126,7 @@ class Workspace(ReadableHistory):
                     other_trees=lambda: AppliedTrees(self._folder.applied, imported="").kept,
                 )
             )
+            check_line(ledger, line)
             self._writer = opened.enter_context(ledger.write(line))
             super().__init__(folder.info(), ledger, self._writer)
             said = end_interrupted(self._folder)
@@ -502,6 +503,7 @@ class Workspace(ReadableHistory):
         """
         if name == MAIN_LINE:
             raise UsageError("the main line is no fork", hint="Delete the workspace instead.")
+        check_line(self._ledger, name)
         own = self._folder.of_line(name).own
         deleted = own.with_name(f"{name}~")  # which is no fork's name
         with self._ledger.write(name):
