@@ -5,15 +5,18 @@ from __future__ import annotations
 import gc
 import io
 import itertools
+from pathlib import Path
 
 import pytest
 
 from wink_workspace.errors import (
     FilesystemError,
+    InvalidPathError,
     LimitExceededError,
     LinkError,
     PatchError,
     RollbackError,
+    UsageError,
 )
 from wink_workspace.filesystem import (
     FileKind,
@@ -179,3 +182,12 @@ def test_a_change_cut_off_before_its_end_is_not_put_back_when_its_traceback_goes
     del block
     gc.collect()
     assert files.read_bytes("a.txt") == b"written by a later call"
+
+
+def test_mode_or_path_that_is_none_is_refused_with_what_can_be_given() -> None:
+    files = MemoryFilesystem()
+    with pytest.raises(UsageError, match=r"'w' is no mode .* create, overwrite, append"):
+        files.write_text("a", "b", mode="w")  # pyright: ignore[reportArgumentType] - the mistake
+    with pytest.raises(InvalidPathError, match=r"is no text.*POSIX path relative"):
+        files.read_text(Path("a"))  # pyright: ignore[reportArgumentType] - as above
+    assert not files.exists("a")

@@ -76,7 +76,7 @@ def parse_path(given: str | WorkspacePath) -> WorkspacePath:
 
     Raises:
         PathEscapeError: For a ``..`` segment or a leading ``/``.
-        InvalidPathError: For a NUL, a backslash, or text that UTF-8 cannot hold.
+        InvalidPathError: For a NUL, a backslash, or text that UTF-8 cannot hold; or no text.
         LimitExceededError: For more than 64 segments, or a segment over 255 bytes.
     """
     return given if isinstance(given, WorkspacePath) else _parsed(given)
@@ -84,6 +84,8 @@ def parse_path(given: str | WorkspacePath) -> WorkspacePath:
 
 @lru_cache(maxsize=1_024)  # params, policies and filesystem each parse the few texts of a call
 def _parsed(given: str) -> WorkspacePath:
+    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a Path is easily given
+        raise InvalidPathError(f"{given!r} is no text")
     if "\0" in given:
         raise InvalidPathError(f"{given!r} contains a NUL character")
     if "\\" in given:

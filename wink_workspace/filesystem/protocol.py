@@ -22,7 +22,7 @@ from dataclasses import replace
 from io import BytesIO
 from itertools import islice
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, get_args
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import (
@@ -76,6 +76,7 @@ from .text import TextPieces, read_window
 __all__ = ["Filesystem"]
 
 _CHUNK_BYTES = 1_048_576
+_WRITE_MODES = get_args(WriteMode)
 
 _Touched = list[tuple[WorkspacePath, FileState | None]]
 
@@ -325,7 +326,12 @@ class Filesystem(ABC):
             PathExistsError: If *mode* is ``"create"`` and something is there.
             LimitExceededError: If *data* is longer than ``limits.write_bytes``.
             ReadOnlyError: If nothing may change there.
+            UsageError: If there is no such *mode*.
         """
+        if mode not in _WRITE_MODES:
+            raise UsageError(
+                f"{mode!r} is no mode of writing", hint=f"Use {', '.join(_WRITE_MODES)}."
+            )
         self._check_writable()
         given = parse_path(path)
         self._check_size(given, len(data))

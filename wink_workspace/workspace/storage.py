@@ -353,7 +353,8 @@ class WorkspaceStorage:
         if self._root.resolve().is_relative_to(place.resolve()):
             raise UsageError(
                 f"the folder of the workspaces, {self._root}, is in {place}",
-                hint="Keep the workspaces elsewhere: set XDG_STATE_HOME to another directory.",
+                hint="Keep the workspaces elsewhere: set XDG_STATE_HOME, or give WorkspaceStorage"
+                " another directory.",
             )
 
     def in_place(self, place: Path) -> WorkspaceInfo | None:
