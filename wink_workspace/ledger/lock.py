@@ -47,6 +47,11 @@ class Owner:
         """Whether the process has certainly ended; of another host's nobody here knows."""
         return self.host == socket.gethostname() and _start_of(self.pid) != self.started
 
+    @property
+    def is_this_process(self) -> bool:
+        """Whether it is the present one."""
+        return self.pid == os.getpid() and self.host == socket.gethostname() and not self.is_gone
+
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} since {self.since}"
 
@@ -171,6 +176,10 @@ def _busy(what: str, owner: Owner | None, hint: str | None) -> LedgerBusyError:
         return LedgerBusyError(
             f"{what} is in use by what {owner}, which has ended, left running",
             hint="End its remaining processes, then try again.",
+        )
+    if owner.is_this_process:
+        return LedgerBusyError(
+            f"{what} is in use by {owner}, which is this one", hint="Close it first, or use that."
         )
     return LedgerBusyError(f"{what} is in use by {owner}", hint=hint)
 

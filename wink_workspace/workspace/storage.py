@@ -215,12 +215,14 @@ class WorkspaceStorage:
         if len(ids) != 1:
             self._refuse_damaged(which)
             found = f"{len(ids)} workspaces are" if ids else "no workspace is"
-            raise UsageError(
-                f"{found} called {which!r}",
-                hint=f"There are: {', '.join(ids or known)}."
-                if known
-                else "Make one of a directory first: `wink-workspace new DIRECTORY`.",
-            )
+            id_, slash, _ = which.partition("/")
+            if slash and id_ and any(each.startswith(id_) for each in known):
+                hint = "The name of a fork goes apart from the id: line=…."
+            elif known:
+                hint = f"There are: {', '.join(ids or known)}."
+            else:
+                hint = "Make one of a directory first: `wink-workspace new DIRECTORY`."
+            raise UsageError(f"{found} called {which!r}", hint=hint)
         folder = WorkspaceFolder(self._root / ids[0])
         info = folder.info()
         return replace(folder, in_place=Path(info.source)) if info.mode == "in_place" else folder

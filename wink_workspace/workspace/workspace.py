@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self, get_args
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import (
@@ -80,6 +80,8 @@ __all__ = ["Workspace"]
 
 _log = logging.getLogger(__name__)
 
+_MODES: Final = get_args(WorkspaceMode)
+_TARGETS: Final = get_args(ApplyTarget)
 _OWN_SLICES: tuple[type[Any], ...] = (Plan, KnownFiles, CompletedTools, VisibilityOverrides)
 _KNOWN_TO_POLICIES = frozenset(  # as the ledger names slices
     f"{slice_type.__module__}:{slice_type.__qualname__}"
@@ -208,6 +210,11 @@ class Workspace(ReadableHistory):
                 also if another one is in it, or above or below it, or if it is a repository.
             LedgerError: If the history cannot be written; nothing is left then.
         """
+        _check_is_storage(storage)
+        if mode not in _MODES:
+            raise UsageError(
+                f"{mode!r} is no mode of a workspace", hint=f"Use {' or '.join(_MODES)}."
+            )
         if mode == "in_place":
             info = _begun_in_place(Path(source).resolve(), storage, clock)
         else:
@@ -242,6 +249,7 @@ class Workspace(ReadableHistory):
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If another process has it open; the message says which.
         """
+        _check_is_storage(storage)
         folder = storage.folder(which)
         return cls(folder, config=config, line=line, slices=slices, clock=clock)
 
@@ -299,6 +307,14 @@ class Workspace(ReadableHistory):
         if self._leave is not None:
             self._leave()
 
+    def _check_open(self) -> None:
+        if not self._writer.is_held:
+            raise UsageError(
+                f"the workspace {self.info.id} is not open in this process any more",
+                hint="Do it before the end of its `with` block, or open it again; a forked child"
+                " cannot go on with its parent's.",
+            )
+
     @property
     def resources(self) -> dict[type[Any], object]:
         """What to bind to a prompt: ``prompt.bind(resources=workspace.resources)``.
@@ -331,6 +347,7 @@ class Workspace(ReadableHistory):
 
     def changes(self) -> tuple[FileChange, ...]:
         """What differs between the source, as it was imported, and now."""
+        self._check_open()
         imported = self._imported().files
         present = without_output(self._ledger.store, self._history.snapshot().root, imported)
         return self._between(imported, present)
@@ -419,8 +436,10 @@ class Workspace(ReadableHistory):
         """Own the session, with what others changed meanwhile already in the history.
 
         Raises:
-            UsageError: If a call is under way, of whose effects nothing may be in the history yet.
+            UsageError: If a call is under way, of whose effects nothing may be in the history yet;
+                or if the workspace is closed.
         """
+        self._check_open()
         stack = ExitStack()
         transactions = transactions_of(self.session)
         with ExitStack() as entered:
@@ -501,6 +520,7 @@ class Workspace(ReadableHistory):
             LedgerBusyError: If somebody has it open.
             UsageError: If it is the main line.
         """
+        self._check_open()
         if name == MAIN_LINE:
             raise UsageError("the main line is no fork", hint="Delete the workspace instead.")
         check_line(self._ledger, name)
@@ -532,6 +552,11 @@ class Workspace(ReadableHistory):
             LedgerBusyError: If another line is just being applied; the message says by whom.
             FilesystemError: If a file cannot be written; what was done was taken back.
         """
+        if to not in _TARGETS or (branch and to != "branch"):
+            raise UsageError(
+                f"apply to {to!r}{f' with the branch {branch!r}' if branch else ''} means nothing",
+                hint=f"Use {', '.join(_TARGETS)}; a branch's name goes with 'branch' alone.",
+            )
         if to == "worktree" and self._is_in_place:
             raise UsageError(
                 f"the files of workspace {self.info.id} are those of {self.info.source} itself",
@@ -598,6 +623,13 @@ class Workspace(ReadableHistory):
             root = self._history.snapshot().root
             if self._opened.tracker.index is not None and root == self.head.files:
                 save_last_seen(self._folder.index, self._opened.tracker.index, self.head)
+
+
+def _check_is_storage(storage: WorkspaceStorage) -> None:
+    if not isinstance(storage, WorkspaceStorage):  # pyright: ignore[reportUnnecessaryIsInstance] - a path is easily given
+        raise UsageError(
+            f"{storage!r} is no storage of workspaces", hint="Write WorkspaceStorage(directory)."
+        )
 
 
 def _copied(

@@ -101,6 +101,7 @@ _ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
     errno.EPERM: (ReadOnlyError, "is out of reach: operation not permitted"),
     errno.EROFS: (ReadOnlyError, "is on a read-only filesystem"),
     errno.ENXIO: (FilesystemError, "is a pipe, a socket or a device, which is not opened"),
+    errno.EBADF: (FilesystemError, "is out of reach: its workspace was closed"),
     errno.EBUSY: (FilesystemError, "is being changed by somebody else all the time"),
 }
 

@@ -1,0 +1,66 @@
+"""What people write at first that cannot be: refused in words that say what to write instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from workspace_support import created, make_tree, state
+
+from wink_workspace.errors import FilesystemError, LedgerBusyError, UsageError
+from wink_workspace.workspace import Workspace
+
+FILES = {"a.txt": "one\n"}
+
+
+def test_a_storage_is_no_path_and_a_mode_is_one_of_two(tmp_path: Path) -> None:
+    source = make_tree(tmp_path / "source", FILES)
+    for make in (Workspace.create, Workspace.open):
+        with pytest.raises(UsageError, match=r"'folder' is no storage .* WorkspaceStorage\("):
+            make(str(source), storage="folder")  # pyright: ignore[reportArgumentType] - the mistake
+    with pytest.raises(UsageError, match=r"'inplace' is no mode .* copy or in_place"):
+        Workspace.create(source, storage=state(tmp_path), mode="inplace")  # pyright: ignore[reportArgumentType] - the mistake
+    assert not list(state(tmp_path).all())
+
+
+def test_what_is_applied_goes_to_one_of_three_places(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    with created(tmp_path, FILES) as workspace:
+        workspace.files.write_text("a.txt", "two\n")
+        for wrong in ({"to": "ptch"}, {"branch": "new"}, {"to": "patch", "branch": "new"}):
+            with pytest.raises(UsageError, match="worktree, patch, branch"):
+                workspace.apply(**wrong)  # pyright: ignore[reportArgumentType] - the mistake
+    assert (source / "a.txt").read_text() == "one\n"
+
+
+def test_a_closed_workspace_says_that_it_is_closed(tmp_path: Path) -> None:
+    workspace = created(tmp_path, FILES)
+    workspace.fork("bold")
+    workspace.close()
+    for call in (
+        workspace.diff,
+        workspace.apply,
+        workspace.undo,
+        workspace.maintain,
+        lambda: workspace.fork("new"),
+        lambda: workspace.delete_fork("bold"),
+        lambda: workspace.restore(1),
+    ):
+        with pytest.raises(UsageError, match="not open in this process any more"):
+            call()
+    with pytest.raises(FilesystemError, match=r"a\.txt is out of reach: its workspace was closed"):
+        workspace.files.read_text("a.txt")
+    assert workspace.forks() == ("bold",)
+
+
+def test_opening_again_what_this_process_has_open_says_so(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        with pytest.raises(LedgerBusyError, match=r"which is this one\. Close it first"):
+            Workspace.open(workspace.info.id, storage=state(tmp_path))
+
+
+def test_the_name_of_a_fork_goes_apart_from_the_id(tmp_path: Path) -> None:
+    with created(tmp_path, FILES) as workspace:
+        workspace.fork("bold")
+    with pytest.raises(UsageError, match=r"line="):
+        Workspace.open(f"{workspace.info.id}/bold", storage=state(tmp_path))
