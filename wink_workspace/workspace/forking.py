@@ -1,8 +1,8 @@
 """The lines of a workspace beside its main one.
 
 The files of a fork are made from the ledger when it is first opened, and so are those of the main
-line if they are gone. One line is no fork: it
-ends at the import and never grows, so that no retention takes away what the source was.
+line if they are gone. One line is no fork: it ends at the import and never grows, so that no
+retention takes away what the source was.
 """
 
 from __future__ import annotations
