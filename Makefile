@@ -42,4 +42,4 @@ $(READY): pyproject.toml scripts/setup tests/mcp_server/node/package-lock.json
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-* .coverage* .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* benchmarks/peers/.venv-* .coverage* .pytest_cache .ruff_cache .hypothesis
