@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -75,6 +76,26 @@ def test_files_of_objects_stay_few_however_many_calls_there_are(ledger, tmp_path
     ledger.tidy(Retention(), at_end=True)
     assert n_packs(ledger) <= 2
     assert_has(ledger, range(1, 150))
+    assert_clean(tmp_path)
+
+
+@pytest.mark.parametrize("sweep", ["tidy", "maintain"])
+def test_index_is_swept_whose_pack_had_no_name_when_its_writer_died(
+    ledger, tmp_path, sweep: str
+) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"1"})
+        for n in range(2, 20):
+            write(writer, n)
+        ledger.maintain(Retention())
+        packs = tmp_path / "ledger.git" / "objects" / "pack"
+        orphan = packs / f"pack-{'0' * 40}.idx"
+        shutil.copy(next(packs.glob("*.idx")), orphan)
+        for n in range(20, 30):
+            write(writer, n)
+        getattr(ledger, sweep)(Retention())
+    assert not orphan.exists()
+    assert_has(ledger, range(1, 30))
     assert_clean(tmp_path)
 
 

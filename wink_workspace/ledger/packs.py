@@ -83,7 +83,8 @@ class Packs:
         Raises:
             LedgerDamagedError: If an index is not one.
         """
-        return [Pack(path, _room_by_id(path)) for path in sorted(self.directory.glob("*.idx"))]
+        indexes = sorted(self.directory.glob("*.idx"))
+        return [Pack(path, _room_by_id(path)) for path in indexes if _has_pack(path)]
 
     def delete(self, pack: Pack) -> None:
         """Delete a pack, the index first; what it holds must be elsewhere or not be needed."""
@@ -94,8 +95,9 @@ class Packs:
     def delete_leftovers(self) -> None:
         """Delete what writers that died left behind, but for packs without index.
 
-        Also what plain git may have made: its indexes over all packs and over all commits,
-        which would name packs and commits that are gone.
+        libgit2 names the index of a new pack before the pack. Also what plain git may have made:
+        its indexes over all packs and over all commits, which would name packs and commits that
+        are gone.
         """
         (self.directory / "multi-pack-index").unlink(missing_ok=True)
         (self.directory.parent / "info" / "commit-graph").unlink(missing_ok=True)
@@ -103,6 +105,9 @@ class Packs:
         for path in [path for names in _UNFINISHED for path in self.directory.glob(names)]:
             if not path.with_suffix(".idx").exists():
                 path.unlink(missing_ok=True)
+        for index in self.directory.glob("*.idx"):
+            if not _has_pack(index):
+                index.unlink(missing_ok=True)
 
     def delete_unindexed(self) -> None:
         """Delete packs whose index is missing, since their writer died or something is damaged.
@@ -218,6 +223,10 @@ def _index(entries: dict[bytes, tuple[int, int]], pack_checksum: bytes) -> bytes
         )
     )
     return body + hashlib.sha1(body, usedforsecurity=False).digest()
+
+
+def _has_pack(index: Path) -> bool:
+    return index.with_suffix(".pack").exists()
 
 
 def _room_by_id(path: Path) -> dict[str, int]:
