@@ -78,7 +78,9 @@ def staged(server: Server, template: Path, work: str) -> Stage:
 def oracle(directory: Path) -> dict[int, dict[str, Any]]:
     """The states that were written down, by entry number."""
     path = directory / "oracle"
-    noted = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    # A kill may have cut the last line short: its state counts as not written down
+    noted = [json.loads(line) for line in lines if line.endswith("\n")]
     return {state.pop("number"): state for state in noted}
 
 
