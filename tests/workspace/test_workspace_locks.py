@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,28 @@ def test_second_process_is_told_who_has_it_open_and_a_dead_ones_lock_is_taken_ov
 def test_workspace_can_be_opened_once_in_one_process(tmp_path: Path) -> None:
     with made(tmp_path), pytest.raises(LedgerBusyError, match=str(os.getpid())):
         reopened(tmp_path)
+
+
+def test_threads_that_close_at_once_close_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one would empty the lock's file by a number that may be another file's by then."""
+    workspace, both_inside = made(tmp_path), threading.Barrier(2)
+    met: list[int] = []
+
+    def meet() -> None:
+        with suppress(threading.BrokenBarrierError):  # nobody else came
+            met.append(both_inside.wait(0.3))
+
+    monkeypatch.setattr(workspace._sandbox, "close", meet)
+    closers = [threading.Thread(target=workspace.close) for _ in range(2)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join()
+    assert met == []
+    with reopened(tmp_path) as again:
+        assert again.head.number == 1
 
 
 WORKER = """

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -115,6 +116,7 @@ class Workspace(ReadableHistory):
             )
         self.config = config or WorkspaceConfig()
         self._leave: Callable[[], None] | None = None
+        self._closing = threading.RLock()
         self._is_kept_tidy = True
         self._folder = folder.of_line(line)
         self._clock = clock
@@ -299,13 +301,14 @@ class Workspace(ReadableHistory):
 
     def close(self) -> None:
         """Let go of everything; what is not temporary stays on the disk. Once is enough."""
-        self._sandbox.close()  # before the last look at the files
-        self._keep_index()
-        if self._writer.is_held and self._leave is None:
-            self._keep_house(at_end=True)
-        self._close()
-        if self._leave is not None:
-            self._leave()
+        with self._closing:  # one thread at a time
+            self._sandbox.close()  # before the last look at the files
+            self._keep_index()
+            if self._writer.is_held and self._leave is None:
+                self._keep_house(at_end=True)
+            self._close()
+            if self._leave is not None:
+                self._leave()
 
     def _check_open(self) -> None:
         if not self._writer.is_held:
