@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntFlag, StrEnum
+from functools import cached_property
 from ipaddress import ip_address
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -17,8 +18,8 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel
 
-from wink_workspace.errors import UsageError
-from wink_workspace.serde import dump, dump_json
+from wink_workspace.errors import ParseError, UsageError
+from wink_workspace.serde import dump, dump_json, parse, schema
 
 
 class Color(Enum):
@@ -158,3 +159,39 @@ def test_text_is_readable_unless_utf8_cannot_hold_it() -> None:
 
 def test_indent_gives_one_item_a_line() -> None:
     assert dump_json([1, 2], indent=2) == "[\n  1,\n  2\n]"
+
+
+@dataclass(frozen=True)
+class Size:
+    width_px: int = field(metadata={"alias": "widthPx"})
+    height_px: int = 1
+
+    @property
+    def area_px(self) -> int:
+        return self.width_px * self.height_px
+
+    @cached_property
+    def is_square(self) -> bool:
+        return self.width_px == self.height_px
+
+    @property
+    def _hidden(self) -> int:
+        raise AssertionError("a private property was read")
+
+
+def test_field_with_an_alias_is_written_by_its_alias_and_parsed_back() -> None:
+    size = Size(3, 2)
+    assert dump(size) == {"widthPx": 3, "height_px": 2}
+    assert parse(Size, dump(size)) == size
+    properties: Any = schema(Size)["properties"]
+    assert list(properties) == ["widthPx", "height_px"]
+
+
+def test_properties_are_written_only_when_asked_for_and_at_any_depth() -> None:
+    sizes = [Size(3, 2)]
+    written = [{"widthPx": 3, "height_px": 2, "area_px": 6, "is_square": False}]
+    assert dump(sizes, computed=True) == written
+    assert json.loads(dump_json(sizes, computed=True)) == written
+    assert parse(list[Size], written, extra="ignore") == sizes
+    with pytest.raises(ParseError, match="area_px: is not a known field"):
+        parse(list[Size], written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import UserDict, UserList
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    path: str = field(metadata={"description": "The file", "alias": "p", "unknown": object()})
+    path: str = field(metadata={"description": "The file", "unknown": object()})
     offset: int = field(default=0, metadata={"ge": 0})
     limit: int | None = None
 
@@ -168,10 +169,33 @@ def test_nothing_is_coerced_silently(type_: Any, data: object, message: str) -> 
     assert [str(problem) for problem in caught.value.problems] == [message]
 
 
-def test_field_goes_by_its_own_name_whatever_alias_its_metadata_gives() -> None:
-    assert parse(Read, {"path": "a"}) == Read("a")
-    with pytest.raises(ParseError, match="p: is not a known field"):
-        parse(Read, {"path": "a", "p": "b"})
+@dataclass(frozen=True, slots=True)
+class Move:
+    source: str = field(metadata={"alias": "from"})
+    reads: tuple[Read, ...] = ()
+
+
+def test_field_with_an_alias_is_parsed_by_its_alias_or_its_own_name() -> None:
+    assert parse(Move, {"from": "a"}) == parse(Move, {"source": "a"}) == Move("a")
+
+
+def test_field_given_by_alias_and_by_name_is_refused() -> None:
+    with pytest.raises(ParseError, match="source: is not a known field"):
+        parse(Move, {"from": "a", "source": "b"})
+
+
+def test_problem_with_an_aliased_field_names_the_alias() -> None:
+    with pytest.raises(ParseError, match="from: must be a string"):
+        parse(Move, {"from": 1})
+
+
+def test_unknown_fields_are_left_out_at_any_depth_when_extras_are_ignored() -> None:
+    data = {"from": "a", "x": 1, "reads": [{"path": "b", "y": 2}]}
+    assert parse(Move, data, extra="ignore") == Move("a", (Read("b"),))
+    assert parse_json(Move, json.dumps(data), extra="ignore") == Move("a", (Read("b"),))
+    assert parse(None, {"x": 1}, extra="ignore") is None
+    with pytest.raises(ParseError, match="x: is not a known field"):
+        parse(Move, data)
 
 
 def test_field_that_is_not_for_the_caller_is_unknown() -> None:

@@ -10,9 +10,9 @@ from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import PurePath
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from wink_workspace.errors import UsageError
@@ -22,25 +22,27 @@ from .json_values import JsonValue, is_encodable
 __all__ = ["dump", "dump_json"]
 
 
-def dump(value: object, *, exclude_none: bool = False) -> JsonValue:
+def dump(value: object, *, exclude_none: bool = False, computed: bool = False) -> JsonValue:
     """*value* as JSON-shaped Python, decided by what it is at run time.
 
-    Dataclasses become objects by field name (without the fields that have ``init=False``),
-    enums their values, paths, UUIDs, decimals, dates and times strings, durations ISO 8601
-    strings, bytes base64, named tuples and all sequences arrays, and sets arrays in a fixed
-    order. A float that JSON cannot hold becomes ``"NaN"``, ``"Infinity"`` or ``"-Infinity"``,
-    which tells a reader what it was, and which ``parse`` refuses.
+    Dataclasses become objects by field name, or by the ``alias`` in the field's metadata, without
+    the fields that have ``init=False``. Enums become their values; paths, UUIDs, decimals, dates
+    and times strings; durations ISO 8601 strings; bytes base64; named tuples and all sequences
+    arrays; sets arrays in a fixed order. A float that JSON cannot hold becomes ``"NaN"``,
+    ``"Infinity"`` or ``"-Infinity"``, which ``parse`` refuses.
 
     Args:
         value: What to write.
         exclude_none: Leave out the fields of dataclasses that are ``None``.
+        computed: Also write the public properties of dataclasses, after the fields.
+            ``parse`` takes the result with ``extra="ignore"``.
 
     Raises:
         UsageError: If something inside has no JSON form, or contains itself, or if two keys
             of a mapping become the same string.
     """
     try:
-        return _dump(value, exclude_none)
+        return _dump(value, _Options(exclude_none, computed))
     except RecursionError:
         raise UsageError(
             f"a {type(value).__name__} contains itself, or is nested too deeply for JSON",
@@ -48,45 +50,60 @@ def dump(value: object, *, exclude_none: bool = False) -> JsonValue:
         ) from None
 
 
-def dump_json(value: object, *, exclude_none: bool = False, indent: int | None = None) -> str:
+def dump_json(
+    value: object,
+    *,
+    exclude_none: bool = False,
+    computed: bool = False,
+    indent: int | None = None,
+) -> str:
     """*value* as a JSON text that UTF-8 can hold; *indent* spaces a level, or all on one line.
 
     Raises:
         UsageError: As ``dump``.
     """
-    plain = dump(value, exclude_none=exclude_none)
+    plain = dump(value, exclude_none=exclude_none, computed=computed)
     text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
     # Lone surrogates, as file names may hold them, stay readable as escapes.
     return text if is_encodable(text) else json.dumps(plain, allow_nan=False, indent=indent)
 
 
+class _Options(NamedTuple):
+    """The arguments of ``dump`` that hold at every depth."""
+
+    exclude_none: bool
+    computed: bool
+
+
+_FIELDS_ALONE: Final = _Options(exclude_none=False, computed=False)
+
 # Most values are of these. They are looked up where they stand: a call of _dump costs more.
 _PLAIN: Final[frozenset[type]] = frozenset((str, int, bool, type(None)))
 
 
-def _dump(value: Any, exclude_none: bool) -> Any:
+def _dump(value: Any, options: _Options) -> Any:
     kind = cast("type[Any]", type(value))
     if kind in _PLAIN:
         return value
-    if (names := _init_fields(kind)) is not None:
+    if (members := _members(kind, options.computed)) is not None:
         return {
-            name: item if type(item) in _PLAIN else _dump(item, exclude_none)
-            for name in names
-            if (item := getattr(value, name)) is not None or not exclude_none
+            key: item if type(item) in _PLAIN else _dump(item, options)
+            for name, key in members
+            if (item := getattr(value, name)) is not None or not options.exclude_none
         }
     if isinstance(value, Enum):
-        return _dump(value.value, exclude_none)
+        return _dump(value.value, options)
     if isinstance(value, Mapping):
-        return _dump_mapping(cast("Mapping[object, object]", value), exclude_none)
+        return _dump_mapping(cast("Mapping[object, object]", value), options)
     if isinstance(value, (list, tuple)):
         return [
-            item if type(item) in _PLAIN else _dump(item, exclude_none)
+            item if type(item) in _PLAIN else _dump(item, options)
             for item in cast("Sequence[object]", value)
         ]
-    return _dump_rarer(value, exclude_none)
+    return _dump_rarer(value, options)
 
 
-def _dump_rarer(value: Any, exclude_none: bool) -> Any:
+def _dump_rarer(value: Any, options: _Options) -> Any:
     match value:
         case str():
             return str.__str__(value)
@@ -104,9 +121,9 @@ def _dump_rarer(value: Any, exclude_none: bool) -> Any:
             return _duration(value)
         case Set():
             items = cast("Set[object]", value)
-            return _in_fixed_order(_dump(item, exclude_none) for item in items)
+            return _in_fixed_order(_dump(item, options) for item in items)
         case Sequence():
-            return [_dump(item, exclude_none) for item in cast("Sequence[object]", value)]
+            return [_dump(item, options) for item in cast("Sequence[object]", value)]
         case _:
             return _dump_foreign(value)
 
@@ -122,19 +139,28 @@ def _dump_foreign(value: object) -> Any:
             f"a {type(value).__qualname__} has no JSON form",
             hint="Keep only dataclasses, collections and scalars in values to be written.",
         ) from error
-    return _dump(plain, exclude_none=False)  # for the floats in it
+    return _dump(plain, _FIELDS_ALONE)  # for the floats in it
 
 
 @lru_cache(maxsize=1024)
-def _init_fields(kind: type) -> tuple[str, ...] | None:
-    """The fields of a dataclass, ``None`` for other types."""
+def _members(kind: type, computed: bool) -> tuple[tuple[str, str], ...] | None:
+    """Attribute and JSON key of what is written of a dataclass; ``None`` for other types."""
     if not is_dataclass(kind):
         return None
-    return tuple(field.name for field in fields(kind) if field.init)
+    written = [(f.name, str(f.metadata.get("alias", f.name))) for f in fields(kind) if f.init]
+    if computed:
+        names = dict.fromkeys(
+            name
+            for base in reversed(kind.__mro__)
+            for name, member in vars(base).items()
+            if isinstance(member, (property, cached_property)) and not name.startswith("_")
+        )
+        written += [(name, name) for name in names]
+    return tuple(written)
 
 
-def _dump_mapping(mapping: Mapping[object, object], exclude_none: bool) -> dict[str, Any]:
-    dumped = {_dump_key(key): _dump(item, exclude_none) for key, item in mapping.items()}
+def _dump_mapping(mapping: Mapping[object, object], options: _Options) -> dict[str, Any]:
+    dumped = {_dump_key(key): _dump(item, options) for key, item in mapping.items()}
     if len(dumped) < len(mapping):
         raise UsageError(
             "two keys of a mapping become the same JSON string",
@@ -144,7 +170,7 @@ def _dump_mapping(mapping: Mapping[object, object], exclude_none: bool) -> dict[
 
 
 def _dump_key(key: object) -> str:
-    plain = _dump(key, exclude_none=False)
+    plain = _dump(key, _FIELDS_ALONE)
     if isinstance(plain, str):
         return plain
     if plain is None or isinstance(plain, (int, float)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, overload
 
 from wink_workspace.errors import ParseError, Problem
 
@@ -17,16 +17,19 @@ from .wording import described, path_text, quoted
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-__all__ = ["parse", "parse_json"]
+__all__ = ["Extra", "parse", "parse_json"]
 
 T = TypeVar("T")
 
+Extra: TypeAlias = Literal["forbid", "ignore"]
+"""What becomes of fields that a dataclass does not have: refused, or left out."""
+
 
 @overload
-def parse(type_: type[T], data: object, *, what: str = "value") -> T: ...
+def parse(type_: type[T], data: object, *, what: str = "value", extra: Extra = "forbid") -> T: ...
 @overload
-def parse(type_: object, data: object, *, what: str = "value") -> Any: ...
-def parse(type_: Any, data: object, *, what: str = "value") -> Any:
+def parse(type_: object, data: object, *, what: str = "value", extra: Extra = "forbid") -> Any: ...
+def parse(type_: Any, data: object, *, what: str = "value", extra: Extra = "forbid") -> Any:
     """The *type_* that JSON-shaped *data* describes.
 
     Args:
@@ -34,6 +37,9 @@ def parse(type_: Any, data: object, *, what: str = "value") -> Any:
             ``None`` takes an empty object or null and gives ``None``.
         data: What a JSON parser gave: mappings, sequences, strings, numbers, booleans, ``None``.
         what: What the data is, for the message: ``arguments of 'read_file'``.
+        extra: What becomes of fields that a dataclass, at any depth, does not have: refused, or
+            left out. To keep them is not offered: a frozen, slotted dataclass has no place for
+            them.
 
     Raises:
         ParseError: If the data does not fit; ``problems`` lists all of them. Also for what no
@@ -41,19 +47,25 @@ def parse(type_: Any, data: object, *, what: str = "value") -> Any:
         SchemaError: If the type itself cannot be parsed into.
     """
     if type_ is None or type_ is NoneType:
-        return _parse_nothing(data, what)
+        return _parse_nothing(data, what, extra)
     try:
         text = encode([data])  # the array that the validator wants
     except (TypeError, ValueError, RecursionError):
         raise ParseError(what, unencodable(data)) from None
-    return _validated(type_, text, data, what)
+    return _validated(type_, text, data, what, extra)
 
 
 @overload
-def parse_json(type_: type[T], text: str | bytes, *, what: str = "value") -> T: ...
+def parse_json(
+    type_: type[T], text: str | bytes, *, what: str = "value", extra: Extra = "forbid"
+) -> T: ...
 @overload
-def parse_json(type_: object, text: str | bytes, *, what: str = "value") -> Any: ...
-def parse_json(type_: Any, text: str | bytes, *, what: str = "value") -> Any:
+def parse_json(
+    type_: object, text: str | bytes, *, what: str = "value", extra: Extra = "forbid"
+) -> Any: ...
+def parse_json(
+    type_: Any, text: str | bytes, *, what: str = "value", extra: Extra = "forbid"
+) -> Any:
     """The *type_* that a JSON text (bytes: UTF-8, -16 or -32) describes.
 
     A key given twice in one object is refused, since one of its values would be lost.
@@ -75,7 +87,7 @@ def parse_json(type_: Any, text: str | bytes, *, what: str = "value") -> Any:
     except ValueError:  # Python's own limit on the digits of an integer
         message = "holds a number with too many digits"
     else:
-        return parse(type_, data, what=what)
+        return parse(type_, data, what=what, extra=extra)
     raise ParseError(what, [Problem("", message)])
 
 
@@ -96,21 +108,21 @@ def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return unique
 
 
-def _parse_nothing(data: object, what: str) -> None:
+def _parse_nothing(data: object, what: str, extra: Extra) -> None:
     if data is None:
         return
     if not isinstance(data, Mapping):
         raise ParseError(what, [Problem("", f"must be an empty object, not {described(data)}")])
     names = cast("Mapping[object, object]", data)
-    if names:
+    if names and extra == "forbid":
         message = "is not a known field; no fields are taken"
         raise ParseError(what, [Problem(path_text((name,)), message) for name in names])
 
 
-def _validated(type_: Any, text: str, given: object, what: str) -> Any:
+def _validated(type_: Any, text: str, given: object, what: str, extra: Extra) -> Any:
     fitting = validator(type_)
     try:
-        return fitting.validate_json(text, strict=True, extra="forbid")[0]
+        return fitting.validate_json(text, strict=True, extra=extra)[0]
     except Exception as error:  # pydantic collects ValueErrors; a __post_init__ may raise others
         details = _details(error)
         if details is None:

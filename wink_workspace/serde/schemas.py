@@ -46,7 +46,7 @@ def complete_schema(type_: Any) -> Node:
         return {"type": "object", "properties": {}, "additionalProperties": False}
     pydantic_type = adapter(type_)
     try:
-        array = pydantic_type.json_schema(by_alias=False, schema_generator=_generator())
+        array = pydantic_type.json_schema(schema_generator=_generator())
     except PydanticUserError as error:
         raise SchemaError(
             f"{type_name(type_)} has no JSON Schema: {first_sentence(error)}", hint=UNSUPPORTED_HINT

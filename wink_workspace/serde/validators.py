@@ -53,7 +53,7 @@ _CONFIG: CoreConfig = {
     "allow_inf_nan": False,
     "val_json_bytes": "base64",
     "validate_by_name": True,
-    "validate_by_alias": False,
+    "validate_by_alias": True,
 }
 
 
@@ -77,7 +77,7 @@ def adapter(type_: Any) -> TypeAdapter[list[Any]]:
         allow_inf_nan=False,
         val_json_bytes="base64",
         validate_by_name=True,
-        validate_by_alias=False,
+        validate_by_alias=True,
     )
     try:
         listed: Any = GenericAlias(list, type_)  # a type made now is none to a type checker
