@@ -40,7 +40,7 @@ from wink_workspace.prompt import (
     ToolResult,
 )
 from wink_workspace.runtime import ToolCall
-from wink_workspace.session import PromptExecuted, PromptRendered, Session, ToolInvoked
+from wink_workspace.session import EventBus, PromptExecuted, PromptRendered, Session, ToolInvoked
 
 
 def note(params: Text, *, context: ToolContext) -> ToolResult[None]:
@@ -361,6 +361,41 @@ def test_a_handler_evaluates_a_prompt_of_its_own_on_the_same_session() -> None:
     answer = adapter.requests[-1].messages[-1]
     assert isinstance(answer, ToolMessage)
     assert answer.text == "Delegated.\n\nsub done"
+
+
+def test_a_bus_given_to_evaluate_gets_the_events_of_the_run_and_no_later_ones() -> None:
+    bus, session = EventBus(), Session()
+    seen: list[str] = []
+    bus.subscribe(object, lambda event: seen.append(type(event).__name__))
+    adapter = Listening(calls("a"), ModelTurn("Done."))
+    adapter.evaluate(plain_prompt(), session=session, bus=bus)
+    session[Note].append(Note("later"))
+    assert [name for name in seen if name != "SliceWritten"] == [
+        "PromptRendered",
+        "ToolInvoked",
+        "PromptExecuted",
+    ]
+    assert session[Note].all() == (Note("a"), Note("later"))
+
+
+def test_a_handler_may_pass_its_event_bus_without_events_coming_twice() -> None:
+    def delegate(params: Text, *, context: ToolContext) -> ToolResult[str]:
+        sub_prompt = plain_prompt()
+        sub_prompt.bind(resources={Filesystem: MemoryFilesystem()})
+        response = context.adapter.evaluate(
+            sub_prompt, bus=context.event_bus, session=context.session
+        )
+        return ToolResult.ok(response.text, "Delegated.")
+
+    tool = Tool[Text, str](name="delegate", description="Delegate", handler=delegate)
+    session = Session()
+    seen: list[str] = []
+    session.dispatcher.subscribe(PromptExecuted, lambda event: seen.append(event.text))
+    adapter = Listening(
+        calls("job", tool="delegate"), calls("inside"), ModelTurn("sub done"), ModelTurn("Done.")
+    )
+    adapter.evaluate(plain_prompt(tool), session=session)
+    assert seen == ["sub done", "Done."]
 
 
 def test_params_given_to_evaluate_are_bound_to_the_prompt() -> None:

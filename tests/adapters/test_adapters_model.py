@@ -30,6 +30,7 @@ from wink_workspace.prompt import (
     PromptTemplate,
     Tool,
     ToolContext,
+    ToolExample,
     ToolResult,
 )
 from wink_workspace.session import PromptExecuted, Session, ToolInvoked
@@ -125,6 +126,22 @@ def test_a_run_calls_tools_and_ends_with_the_models_text(bench: Benches, model: 
     assert "Take notes." in json.dumps(one.server.requests[0])
     assert "noted a" in json.dumps(one.server.requests[1])
     assert "I take a note." in json.dumps(one.server.requests[1])
+
+
+@each_wire
+def test_examples_of_a_tool_reach_its_definition_and_the_instructions(
+    bench: Benches, model: str
+) -> None:
+    example = ToolExample(description="Note what to buy", input=Text("milk"), output=None)
+    tool = Tool[Text, None](name="note", description="Note it.", handler=note, examples=(example,))
+    one = bench(model, Says("Done."))
+    one.run(prompt_with(tool))
+    request = one.server.requests[0]
+    (definition,) = request["tools"]
+    described = definition.get("function", definition)["description"]
+    assert described == 'Note it.\n\nExamples:\n- Note what to buy: {"text": "milk"}'
+    instructions = json.dumps({key: part for key, part in request.items() if key != "tools"})
+    assert json.dumps('- Note what to buy: `note` with `{"text": "milk"}`.')[1:-1] in instructions
 
 
 @each_wire

@@ -87,6 +87,9 @@ def test_every_tool_gives_what_its_schemas_say(rig: Rig, mode: str) -> None:
                 jsonschema.Draft202012Validator.check_schema(tool.input_schema)
                 assert tool.input_schema["additionalProperties"] is False
                 assert tool.description
+                assert ("\n\nExamples:\n- " in tool.description) == (
+                    not tool.name.startswith("workspace_")
+                )
                 assert tool.title
 
     run(test)

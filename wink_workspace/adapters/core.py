@@ -33,7 +33,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.prompt import Prompt, RenderedPrompt, SectionVisibility, SetVisibility
 from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
-from wink_workspace.session import PromptExecuted, PromptRendered, Session
+from wink_workspace.session import EventBus, PromptExecuted, PromptRendered, Session
 from wink_workspace.wording import counted
 
 from .messages import (
@@ -139,6 +139,7 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         deadline: Deadline | None = None,
         budget_tracker: BudgetTracker | None = None,
         conversation: Sequence[Message] = (),
+        bus: EventBus | None = None,
     ) -> PromptResponse[OutputT]:
         """Run *prompt* to its end.
 
@@ -154,6 +155,8 @@ class ProviderAdapter(ABC, Generic[OutputT]):
             budget_tracker: Counts tokens; checked before every turn and every call.
             conversation: What was said in a run that was interrupted, to go on from there.
                 Calls of its last turn that have no answer yet are run first.
+            bus: Also notified of every event of the session during the evaluation. A handler
+                may pass ``context.event_bus``, which is the session's own and the default.
 
         Raises:
             PromptEvaluationError: If the provider fails, a limit, deadline or budget is
@@ -162,7 +165,11 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         if params:
             prompt.bind(*params)
         prompt.install(session)
-        with _opened(prompt), transactions_of(session).gate.installed():
+        with (
+            _opened(prompt),
+            _forwarded(session, bus),
+            transactions_of(session).gate.installed(),
+        ):
             evaluation = _Evaluation(self, prompt, session, deadline, budget_tracker)
             with evaluation.traces.evaluation():
                 return evaluation.run(conversation)
@@ -175,6 +182,19 @@ def _opened(prompt: Prompt[Any]) -> Generator[None]:
         return
     with prompt.resources:
         yield
+
+
+@contextmanager
+def _forwarded(session: Session, bus: EventBus | None) -> Generator[None]:
+    """Deliver the session's events to *bus* too, unless it is the session's own."""
+    if bus is None or bus is session.dispatcher:
+        yield
+        return
+    end = session.dispatcher.subscribe(object, bus.dispatch)
+    try:
+        yield
+    finally:
+        end()
 
 
 class _Evaluation(Generic[OutputT]):
@@ -273,7 +293,9 @@ class _Evaluation(Generic[OutputT]):
             instructions=self._rendered.text,
             messages=tuple(self._messages),
             tools=tuple(
-                ToolDefinition(tool.name, tool.description, self._rendered.tool_schema(tool.name))
+                ToolDefinition(
+                    tool.name, tool.provider_description, self._rendered.tool_schema(tool.name)
+                )
                 for tool in self._rendered.tools
             ),
             output_schema=None if output_type is None else serde.provider_schema(output_type),

@@ -75,7 +75,7 @@ def offered_tool(tool: Tool[Any, Any]) -> OfferedTool:
     return OfferedTool(
         name=tool.name,
         title=tool.name.replace("_", " ").replace("-", " ").capitalize(),
-        description=tool.description,
+        description=tool.provider_description,
         input_schema=dict(serde.schema(tool.params_type)),
         output_schema=schema,
         annotations=_annotations(tool),

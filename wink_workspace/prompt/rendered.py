@@ -8,7 +8,8 @@ opening it at the time of rendering would have shown.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, cast
 
@@ -20,13 +21,14 @@ from wink_workspace.errors import UsageError
 from ._generics import firmly_frozen
 from .disclosure import how_to_open
 from .policy import ToolPolicy
-from .tool import Tool
+from .tool import Tool, ToolExample
 
 __all__ = ["RenderedPrompt", "RenderedSection"]
 
 OutputT = TypeVar("OutputT", default=None)
 
 _DEEPEST_HEADING = 6
+_LONGEST_ANSWER_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ class RenderedSection:
     def _open_blocks(self) -> Iterator[str]:
         yield self.heading
         yield from filter(None, [self.body])
+        yield from filter(None, [_examples(self.tools)])
         for child in self.children:
             yield child.text()
 
@@ -190,6 +193,26 @@ class RenderedPrompt(Generic[OutputT]):
         return tuple(line)
 
 
+def _examples(tools: Iterable[Tool[Any, Any]]) -> str:
+    """The tools' examples as a list of calls with their answers; empty if there are none."""
+    items = [
+        f"- {each.description.strip()}: `{tool.name}` with `{each.arguments}`" + _answer(each)
+        for tool in tools
+        for each in tool.examples
+    ]
+    return "\n".join(["**Examples**", "", *items]) if items else ""
+
+
+def _answer(example: ToolExample[Any, Any]) -> str:
+    text = example.answer.strip("\n")
+    if not text:
+        return "."
+    if len(text) > _LONGEST_ANSWER_CHARS:
+        text = text[:_LONGEST_ANSWER_CHARS].rpartition("\n")[0] + "\n…"
+    fence = "~~~~" if "```" in text else "```"
+    return " gives\n" + textwrap.indent(f"{fence}\n{text}\n{fence}", "  ")
+
+
 def response_format(output_type: object, number: int) -> str:
     """The last section of a prompt with structured output: the schema of the answer."""
     schema = json.dumps(serde.schema(output_type), indent=2, ensure_ascii=False)
@@ -206,26 +229,36 @@ def response_format(output_type: object, number: int) -> str:
 def _with_descriptions(
     tool: Tool[Any, Any], descriptions: Mapping[str, serde.ParamDescription]
 ) -> dict[str, serde.JsonValue]:
-    """The tool's provider schema with the descriptions that differ from the tool's own."""
+    """The tool's provider schema with the words that differ from the tool's own."""
     schema = tool.provider_schema()
     properties = cast("dict[str, dict[str, serde.JsonValue]]", schema.get("properties", {}))
     own = tool.param_descriptions()
     changed = {
-        name: _reworded(properties[name], own[name].description or "", param.description or "")
+        name: {**properties[name], "description": _reworded(properties[name], own[name], param)}
         for name, param in descriptions.items()
-        if param.description != own[name].description
+        if param != own[name]
     }
     return {**schema, "properties": {**properties, **changed}} if changed else schema
 
 
 def _reworded(
-    property_: dict[str, serde.JsonValue], own: str, new: str
-) -> dict[str, serde.JsonValue]:
-    """*property_* with *new* for *own*, keeping what the schema adds to it, such as the default."""
+    property_: dict[str, serde.JsonValue], own: serde.ParamDescription, new: serde.ParamDescription
+) -> str:
+    """The property's description with *new* for *own*, and what else the schema adds to it."""
     shown = str(property_.get("description", ""))
-    if own and _sentence(own) in shown:
-        return {**property_, "description": shown.replace(_sentence(own), _sentence(new), 1)}
-    return {**property_, "description": f"{_sentence(new)} {shown}".strip()}
+    for before, after in (
+        (_sentence(own.description), _sentence(new.description)),
+        (f"Default: {own.default}", f"Default: {new.default}"),
+    ):
+        if before == after:
+            continue
+        if before and before in shown:
+            shown = shown.replace(before, after, 1)
+        elif after.startswith("Default:"):
+            shown = f"{shown} {_sentence(after)}".strip()
+        else:
+            shown = f"{after} {shown}".strip()
+    return shown if new.type == own.type else f"{shown} {_sentence(f'Type: {new.type}')}".strip()
 
 
 def _sentence(description: str) -> str:

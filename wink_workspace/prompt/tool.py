@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from wink_workspace import serde
@@ -54,6 +54,35 @@ class ToolExample(Generic[P, R]):
     input: P
     output: R
 
+    @property
+    def arguments(self) -> str:
+        """The call's arguments as JSON, without those that equal their defaults."""
+        if self.input is None:
+            return "{}"
+        given = cast("dict[str, serde.JsonValue]", serde.dump(self.input))
+        return serde.dump_json(given if not given else _without_defaults(self.input, given))
+
+    @property
+    def answer(self) -> str:
+        """The value as the model would read it."""
+        return ToolResult("", self.output, exclude_value_from_context=True).render()
+
+
+def _without_defaults(
+    value: object, given: dict[str, serde.JsonValue]
+) -> dict[str, serde.JsonValue]:
+    """*given*, the JSON form of the dataclass *value*, without fields that equal a default."""
+    own = [member for member in fields(cast("Any", value)) if member.init]
+    return {
+        key: item
+        for member, (key, item) in zip(own, given.items(), strict=True)
+        if getattr(value, member.name) != _default_of(member)
+    }
+
+
+def _default_of(member: Field[Any]) -> object:
+    return member.default if member.default_factory is MISSING else member.default_factory()
+
 
 @firmly_frozen
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,7 +98,8 @@ class Tool(Specialised, Generic[P, R]):
         description: What the model reads; 1 to 200 ASCII characters, stored stripped.
         handler: What runs, ``None`` for a tool that is only described. Any synchronous callable
             ``(params: P, *, context: ToolContext) -> ToolResult[R]``.
-        examples: Calls that show a model the way.
+        examples: Calls that show a model the way; they follow the description in the tool's
+            definition and stand, with their answers, in the text of its section.
         accepts_overrides: Whether an override may replace the description.
         params_type: ``P``; ``NoneType`` for no parameters.
         result_type: ``R``.
@@ -120,6 +150,12 @@ class Tool(Specialised, Generic[P, R]):
         """
         fits = type(value) is self.result_type  # almost always, and quick to see
         return None if fits else misfit(value, self.result_type)
+
+    @property
+    def provider_description(self) -> str:
+        """The description and the examples' calls, as the tool's definition has them."""
+        lines = [f"- {each.description.strip()}: {each.arguments}" for each in self.examples]
+        return "\n".join([self.description, "", "Examples:", *lines]) if lines else self.description
 
     def provider_schema(self) -> dict[str, serde.JsonValue]:
         """The JSON Schema of the parameters, as strict modes of providers want it."""
