@@ -21,6 +21,7 @@ from wink_workspace.prompt import (
     SectionOverride,
     Tool,
     ToolContext,
+    ToolExample,
     ToolOverride,
     ToolResult,
 )
@@ -39,6 +40,9 @@ class Lookup:
 
 def handle(params: Lookup, *, context: ToolContext) -> ToolResult[None]:
     return ToolResult.ok(None)
+
+
+LOOK = ToolExample(description="Look up Ada", input=Lookup("ada"), output=None)
 
 
 def lookup(**options: Any) -> Tool[Lookup, None]:
@@ -122,6 +126,47 @@ def test_overridden_parameter_description_reaches_the_schema_with_the_default_ke
     assert "2" in new["depth"]["description"]
 
 
+@pytest.mark.behaviour(10)
+def test_overridden_type_and_default_hints_reach_the_description_and_the_schema(
+    store: LocalPromptOverridesStore,
+) -> None:
+    made = overrides(prompt())
+    hints = replace(
+        made.tools["lookup"],
+        param_descriptions={},
+        param_types={"entity": "a UUID"},
+        param_defaults={"depth": "2, enough for most"},
+    )
+    store.set(prompt().descriptor, replace(made, tools={"lookup": hints}))
+    own: Any = prompt().render().tool_schema("lookup")["properties"]
+    rendered = prompt(store=store).render()
+    described = rendered.tool_param_descriptions["lookup"]
+    new: Any = rendered.tool_schema("lookup")["properties"]
+
+    assert (described["entity"].type, described["entity"].default) == ("a UUID", None)
+    assert (described["depth"].type, described["depth"].default) == (
+        "integer",
+        "2, enough for most",
+    )
+    assert new["entity"] == {
+        **own["entity"],
+        "description": "Global identifier. Type: a UUID.",
+    }
+    assert new["depth"]["description"] == own["depth"]["description"].replace(
+        "Default: 2", "Default: 2, enough for most"
+    )
+    assert rendered.tools[0].parse({"entity": "x"}) == Lookup("x", 2)
+
+
+def test_default_hint_of_a_required_parameter_is_refused(
+    store: LocalPromptOverridesStore,
+) -> None:
+    made = overrides(prompt())
+    hints = replace(made.tools["lookup"], param_defaults={"entity": "none"})
+    with pytest.raises(OverridesError, match="entity is required, so it has no default"):
+        store.set(prompt().descriptor, replace(made, tools={"lookup": hints}))
+
+
 def test_parameter_without_a_description_can_be_given_one(
     store: LocalPromptOverridesStore,
 ) -> None:
@@ -176,6 +221,7 @@ def test_tags_are_kept_apart(store: LocalPromptOverridesStore) -> None:
         (guide(template="Good day ${name}."), ["lookup"], "section top.guide"),
         (guide(summary="New."), ["lookup"], "section top.guide"),
         (guide(tools=[lookup(description="Searches.")]), ["top.guide"], "tool lookup"),
+        (guide(tools=[lookup(examples=(LOOK,))]), ["top.guide"], "tool lookup"),
         (guide(tools=[]), ["top.guide"], "tool lookup"),
         (guide(accepts_overrides=False), [], "section top.guide"),
         (guide(tools=[lookup(accepts_overrides=False)]), ["top.guide"], "tool lookup"),

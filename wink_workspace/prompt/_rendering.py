@@ -132,9 +132,15 @@ class Rendering:
         return dataclasses.replace(tool, description=override.description)
 
     def _described(self, tool: Tool[Any, Any]) -> dict[str, serde.ParamDescription]:
+        own = tool.param_descriptions()
         override = self.overrides.tools.get(tool.name)
-        words: Mapping[str, str] = {} if override is None else override.param_descriptions
+        if override is None:
+            return dict(own)
         return {
-            name: dataclasses.replace(param, description=words.get(name, param.description))
-            for name, param in tool.param_descriptions().items()
+            name: serde.ParamDescription(
+                override.param_descriptions.get(name, param.description),
+                override.param_types.get(name, param.type),
+                override.param_defaults.get(name, param.default),
+            )
+            for name, param in own.items()
         }

@@ -2,8 +2,8 @@
 
 Rule 1: an override names the hash of what it was written for. When the section or tool has
 changed since, the override is not applied, and the log says so.
-Rule 2: only words can be replaced: a section's body, a tool's description, the descriptions
-of its parameters. Names, types and handlers stay.
+Rule 2: only words can be replaced: a section's body, a tool's description, and what is said of
+its parameters: description, type and default. Names, real types and handlers stay.
 Rule 3: what a section or tool does not accept is refused when it is stored; what reaches the
 file in another way is not applied.
 """
@@ -82,9 +82,12 @@ class ToolDescriptor:
     Attributes:
         name: The tool.
         section_path: The section that explains it.
-        content_hash: SHA-256 of its name, description and parameter schema, in hexadecimal.
+        content_hash: SHA-256 of its name, description, parameter schema and examples, in
+            hexadecimal.
         description: The text itself.
         param_descriptions: The parameters' own descriptions, by name.
+        param_types: Their types in words, by name.
+        param_defaults: Their defaults as JSON, by name; none for a required one.
         accepts_overrides: Whether both the tool and its section accept them.
     """
 
@@ -93,18 +96,26 @@ class ToolDescriptor:
     content_hash: str
     description: str
     param_descriptions: Mapping[str, str]
+    param_types: Mapping[str, str]
+    param_defaults: Mapping[str, str]
     accepts_overrides: bool
 
     @classmethod
     def of(cls, section_path: str, section: Section[Any], tool: Tool[Any, Any]) -> ToolDescriptor:
         """Describe *tool*, which *section* at *section_path* declares."""
+        params = tool.param_descriptions()
+        examples = serde.dump([(e.description, e.input, e.output) for e in tool.examples])
         return cls(
             name=tool.name,
             section_path=section_path,
-            content_hash=_hash(tool.name, tool.description, serde.schema(tool.params_type)),
+            content_hash=_hash(
+                tool.name, tool.description, serde.schema(tool.params_type), examples
+            ),
             description=tool.description,
-            param_descriptions={
-                name: param.description or "" for name, param in tool.param_descriptions().items()
+            param_descriptions={name: param.description for name, param in params.items()},
+            param_types={name: param.type for name, param in params.items()},
+            param_defaults={
+                name: param.default for name, param in params.items() if param.default is not None
             },
             accepts_overrides=tool.accepts_overrides and section.accepts_overrides,
         )
@@ -154,11 +165,17 @@ class SectionOverride:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOverride:
-    """Other words for a tool; None and missing parameters keep their own."""
+    """Other words for a tool; None and missing parameters keep their own.
+
+    ``param_descriptions``, ``param_types`` and ``param_defaults`` say what the model reads of a
+    parameter. What ``parse`` accepts, and which default it fills in, stays as it is.
+    """
 
     expected_hash: str
     description: str | None = None
     param_descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
+    param_types: Mapping[str, str] = field(default_factory=dict[str, str])
+    param_defaults: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def problem(self, tool: ToolDescriptor | None) -> str | None:
         """Why this cannot stand in for *tool*'s words, as a clause; None if it can."""
@@ -168,9 +185,11 @@ class ToolOverride:
             return "it accepts no overrides"
         if tool.content_hash != self.expected_hash:
             return "the tool has changed since the override was written"
-        unknown = sorted(set(self.param_descriptions) - set(tool.param_descriptions))
-        if unknown:
+        named = {*self.param_descriptions, *self.param_types, *self.param_defaults}
+        if unknown := sorted(named - set(tool.param_descriptions)):
             return f"it has no parameter {', '.join(unknown)}"
+        if required := sorted(set(self.param_defaults) - set(tool.param_defaults)):
+            return f"{', '.join(required)} is required, so it has no default to describe"
         return None if self.description is None else _problem_of(self.description)
 
 
@@ -354,6 +373,8 @@ def _own_words(descriptor: PromptDescriptor, tag: str) -> PromptOverrides:
                 expected_hash=tool.content_hash,
                 description=tool.description,
                 param_descriptions=tool.param_descriptions,
+                param_types=tool.param_types,
+                param_defaults=tool.param_defaults,
             )
             for tool in descriptor.tools
             if tool.accepts_overrides
