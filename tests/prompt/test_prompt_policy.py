@@ -125,25 +125,38 @@ def sections_of(*names: str, policies: tuple[ToolPolicy, ...]) -> list[MarkdownS
 def test_a_policy_beside_a_tool_of_its_own_is_refused_since_it_would_not_see_the_calls(
     names: tuple[str, ...], unseen: str
 ) -> None:
+    policy = SequentialDependencyPolicy(dependencies={"deploy": frozenset({"test"})})
     with pytest.raises(PromptValidationError, match=f"does not see '{unseen}'") as caught:
-        Prompt(name="p", sections=sections_of(*names, policies=(DEPLOY,)))
+        Prompt(name="p", sections=sections_of(*names, policies=(policy,)))
     assert caught.value.section_path == (names[0],)
 
 
-def test_a_policy_above_its_tools_or_at_each_or_without_them_is_accepted() -> None:
-    both = sections_of("deploy", "test", policies=())
+def test_a_policy_above_its_tools_or_at_each_is_accepted() -> None:
+    names = ("deploy", "test", "build")
+    below = sections_of(*names, policies=())
     Prompt(
         name="p",
-        sections=[MarkdownSection(title="A", template="", children=both, policies=(DEPLOY,))],
+        sections=[MarkdownSection(title="A", template="", children=below, policies=(DEPLOY,))],
     )
-    Prompt(
-        name="p",
-        sections=[
-            *sections_of("deploy", policies=(DEPLOY,)),
-            *sections_of("test", policies=(DEPLOY,)),
-        ],
-    )
-    Prompt(name="p", sections=sections_of("deploy", "other", policies=(DEPLOY,)))
+    at_each = [section for name in names for section in sections_of(name, policies=(DEPLOY,))]
+    Prompt(name="p", sections=at_each)
+
+
+@pytest.mark.parametrize(
+    ("names", "unknown", "hint"),
+    [
+        (("deploy", "test", "biuld"), "build", "Did you mean 'biuld'?"),
+        (("test", "build"), "deploy", "the tools are build, test"),
+    ],
+)
+def test_a_policy_that_names_a_tool_the_prompt_lacks_is_refused_when_the_prompt_is_built(
+    names: tuple[str, ...], unknown: str, hint: str
+) -> None:
+    below = sections_of(*names, policies=())
+    above = MarkdownSection(title="A", template="", children=below, policies=(DEPLOY,))
+    with pytest.raises(PromptValidationError, match=f"names '{unknown}'") as caught:
+        Prompt(name="p", sections=[above])
+    assert hint in str(caught.value)
 
 
 def test_a_refusal_needs_a_reason() -> None:

@@ -45,6 +45,19 @@ def set_up(planner: Rig, *titles: str) -> None:
 
 
 @pytest.mark.behaviour(59)
+def test_plan_events_and_plans_that_a_program_dispatches_change_the_plan(planner: Rig) -> None:
+    planner.session.dispatch(SetupPlan("Ship it", ("Build",)))
+    planner.session.dispatch(AddStep(("Test",)))
+    planner.session.dispatch(UpdateStep(1, status=StepStatus.DONE))
+    assert [(step.title, step.status) for step in plan_of(planner).steps] == [
+        ("Build", StepStatus.DONE),
+        ("Test", StepStatus.PENDING),
+    ]
+    planner.session.dispatch(Plan("Another"))
+    assert plan_of(planner) == Plan("Another")
+    assert len(planner.session[Plan].all()) == 1
+
+
 def test_a_new_plan_is_active_and_numbers_its_pending_steps_from_1(planner: Rig) -> None:
     set_up(planner, "Read", "Write")
     assert plan_of(planner) == Plan(

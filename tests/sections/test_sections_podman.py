@@ -6,7 +6,9 @@ import pytest
 from support import rig
 
 from wink_workspace.clock import Cancellation, Deadline, ManualClock
-from wink_workspace.errors import PromptEvaluationError
+from wink_workspace.errors import PromptEvaluationError, PromptRenderError
+from wink_workspace.mcp_server import Offer
+from wink_workspace.prompt import Prompt
 from wink_workspace.sandbox import CapturedOutput, ExecRequest, ExecResult, Sandbox, WallReport
 from wink_workspace.sections import PodmanSandboxSection
 
@@ -33,6 +35,21 @@ class SlowToStart(Sandbox):
 
     def close(self) -> None:
         pass
+
+
+def test_a_prompt_without_a_sandbox_is_refused_when_it_is_rendered() -> None:
+    prompt = Prompt[None](ns="t", key="p", sections=[PodmanSandboxSection()])
+    with pytest.raises(PromptRenderError, match="needs a Sandbox, and none is bound") as caught:
+        prompt.render()
+    assert "prompt.bind(resources=workspace.resources)" in str(caught.value)
+
+    disabled = PodmanSandboxSection(enabled=lambda: False)
+    assert Prompt[None](ns="t", key="p", sections=[disabled]).render().tools == ()
+
+
+def test_a_server_lists_the_tools_of_a_sandbox_before_any_workspace_is_open() -> None:
+    offer = Offer([PodmanSandboxSection(files=False)])
+    assert [tool.name for tool in offer.tools] == ["shell_execute", "evaluate_python"]
 
 
 def test_a_command_gets_what_the_start_of_its_sandbox_leaves_of_the_deadline() -> None:

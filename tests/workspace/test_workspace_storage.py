@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from workspace_support import created, state
+from workspace_support import created, make_tree, state
 
 from wink_workspace import workspace as package
 from wink_workspace.errors import UsageError
+from wink_workspace.sections import Plan, SetupPlan
 from wink_workspace.workspace import Workspace, WorkspaceFolder, WorkspaceInfo, WorkspaceStorage
 
 
@@ -24,6 +25,15 @@ def test_workspaces_are_listed_newest_first(tmp_path: Path) -> None:
     assert list(WorkspaceStorage(tmp_path).all()) == []
     older, newer = add(WorkspaceStorage(tmp_path), 1), add(WorkspaceStorage(tmp_path), 2)
     assert list(WorkspaceStorage(tmp_path).all()) == [newer, older]
+
+
+def test_plan_events_dispatched_on_a_workspaces_session_change_its_plan(tmp_path: Path) -> None:
+    source = make_tree(tmp_path / "source", {"a": "1"})
+    with Workspace.temporary(source) as workspace:
+        workspace.session.dispatch(SetupPlan("Ship it", ("Build",)))
+        plan = workspace.session[Plan].latest()
+    assert plan is not None
+    assert (plan.objective, [step.title for step in plan.steps]) == ("Ship it", ["Build"])
 
 
 def test_the_beginning_of_an_id_is_enough_when_only_one_has_it(tmp_path: Path) -> None:

@@ -691,7 +691,7 @@ class Filesystem(ABC):
         if n_bytes > self.limits.write_bytes:
             raise LimitExceededError(
                 f"{n_bytes} bytes for {path}, at most {self.limits.write_bytes} allowed",
-                hint="Write less at once; a long file can be written in parts by appending.",
+                hint="Split the content over several files.",
             )
 
     def _check_growth(self, path: WorkspacePath, data: bytes, old: str, new: str) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Never
 
+from wink_workspace.errors import ResourceError
 from wink_workspace.prompt import MarkdownSection, Prompt, RenderedPrompt, Section, Tool
+from wink_workspace.resources import Binding
 from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 
 from .operations import APPLY, OPERATIONS, Operation
@@ -57,7 +59,10 @@ class Offer:
 
     @cached_property
     def _rendered(self) -> RenderedPrompt[None]:
-        return self.prompt().render()
+        prompt = self.prompt()
+        required = {t for node in prompt.template.walk() for t in node.section.required_resources}
+        # No workspace is open yet; the one of each session brings what the sections require.
+        return prompt.bind(resources={t: Binding[Any](t, _of_a_session) for t in required}).render()
 
     @property
     def instructions(self) -> str:
@@ -72,6 +77,10 @@ class Offer:
     def tool(self, name: str) -> Tool[Any, Any] | None:
         """The tool called *name*, if there is one."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+
+def _of_a_session(_: object) -> Never:
+    raise ResourceError("a resource is asked for outside a session", hint="Begin a session first.")
 
 
 def _words(*, operations: bool, in_place: bool) -> str:

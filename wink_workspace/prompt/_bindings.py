@@ -31,7 +31,7 @@ T = TypeVar("T")
 class PromptResources:
     """The resources of one prompt: ``with prompt.resources:``, then ``get`` and the like.
 
-    Outside the block everything but ``is_open`` and ``singletons`` raises
+    Outside the block everything but ``is_open``, ``types`` and ``singletons`` raises
     ``ResourcesClosedError``.
     """
 
@@ -62,6 +62,11 @@ class PromptResources:
     def is_open(self) -> bool:
         """Whether this is inside the ``with`` block."""
         return self._context is not None
+
+    @property
+    def types(self) -> frozenset[type[Any]]:
+        """The types that are bound."""
+        return frozenset(self._bindings)
 
     @property
     def singletons(self) -> frozenset[type[Any]]:

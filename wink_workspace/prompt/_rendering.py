@@ -35,12 +35,14 @@ class Rendering:
         params: The values at hand, by type.
         session: Passed to the predicates that ask for it.
         overrides: Those that fit the prompt.
-        singletons: The types of resource that live as long as the prompt's resources are open.
+        resource_types: The types of resource that are bound.
+        singletons: Those that live as long as the prompt's resources are open.
     """
 
     params: Mapping[type[Any], object]
     session: SessionProtocol | None
     overrides: PromptOverrides
+    resource_types: frozenset[type[Any]]
     singletons: frozenset[type[Any]]
 
     def enabled(self, nodes: Iterable[SectionNode]) -> Iterator[SectionNode]:
@@ -56,7 +58,7 @@ class Rendering:
         """The whole prompt.
 
         Raises:
-            PromptRenderError: If an enabled section lacks its params.
+            PromptRenderError: If an enabled section lacks its params or a required resource.
         """
         sections = self._sections(nodes, (), VisibilityOverrides.of(self.session))
         shown = [section for top in sections for section in top.shown()]
@@ -91,6 +93,7 @@ class Rendering:
         self, node: SectionNode, number: tuple[int, ...], visibility: VisibilityOverrides
     ) -> RenderedSection:
         section, params = node.section, self._params_of(node)
+        self._check_resources(node)
         override = self.overrides.sections.get(node.path)
         prompt = f"{self.overrides.ns}/{self.overrides.key}"
         shown = visibility.of_section(node.path, section, prompt=prompt)
@@ -124,6 +127,17 @@ class Rendering:
                 hint=f"Pass {type_.__name__}(…) to render() or bind().",
             )
         return params
+
+    def _check_resources(self, node: SectionNode) -> None:
+        for type_ in node.section.required_resources:
+            if type_ not in self.resource_types:
+                name = type_.__name__
+                raise PromptRenderError(
+                    f"section {' > '.join(node.keys)} needs a {name}, and none is bound",
+                    hint=f"Bind one with prompt.bind(resources={{{name}: …}}). The resources of a"
+                    " workspace that is a copy have all that the ready-made sections need:"
+                    " prompt.bind(resources=workspace.resources).",
+                )
 
     def _reworded(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
         override = self.overrides.tools.get(tool.name)

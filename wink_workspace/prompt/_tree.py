@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,9 +107,10 @@ def refuse_shared_tool_names(nodes: Iterable[SectionNode]) -> None:
 
 
 def refuse_unseen_dependencies(nodes: Iterable[SectionNode]) -> None:
-    """See that a ``SequentialDependencyPolicy`` stands above each of its tools that is here.
+    """Refuse a ``SequentialDependencyPolicy`` that does not see the calls of one of its tools.
 
-    It would refuse a tool for ever, or never, whose calls it does not see.
+    The policy must stand above each tool that it names, and the prompt must have that tool:
+    otherwise the policy would refuse a tool for ever, or never.
 
     Raises:
         PromptValidationError: If one does not; names the section and the tool.
@@ -120,7 +122,17 @@ def refuse_unseen_dependencies(nodes: Iterable[SectionNode]) -> None:
             if not isinstance(policy, SequentialDependencyPolicy):
                 continue
             for name in sorted({*policy.dependencies}.union(*policy.dependencies.values())):
-                if name in owners and policy not in owners[name].policies:
+                if name not in owners:
+                    close = difflib.get_close_matches(name, owners, n=1)
+                    raise PromptValidationError(
+                        f"the policy names {name!r}, and the prompt has no such tool",
+                        section_path=node.keys,
+                        field="policies",
+                        hint=f"Did you mean {close[0]!r}?"
+                        if close
+                        else f"Correct the name; the tools are {', '.join(sorted(owners))}.",
+                    )
+                if policy not in owners[name].policies:
                     raise PromptValidationError(
                         f"the policy does not see {name!r}, a tool of section "
                         + " > ".join(owners[name].keys),

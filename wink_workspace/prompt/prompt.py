@@ -266,8 +266,8 @@ class Prompt(Specialised, Generic[OutputT]):
             session: Says which sections are open; without one, as their authors decided.
 
         Raises:
-            PromptRenderError: If an enabled section lacks its params, no section uses the type
-                of one of *params*, or two of them have one type.
+            PromptRenderError: If an enabled section lacks its params or a required resource, no
+                section uses the type of one of *params*, or two of them have one type.
             OverridesError: If the store of overrides cannot be read.
         """
         rendering = self._rendering(params, session, self._overrides())
@@ -283,6 +283,7 @@ class Prompt(Specialised, Generic[OutputT]):
             params={**self._params, **self._by_type(params, PromptRenderError)},
             session=session,
             overrides=overrides or PromptOverrides(ns=self.ns, key=self.key),
+            resource_types=self._resources.types,
             singletons=self._resources.singletons,
         )
 

@@ -78,6 +78,7 @@ class SectionOptions(TypedDict, Generic[P], total=False):
     visibility: SectionVisibility
     policies: Sequence[ToolPolicy]
     resources: Mapping[type[Any], object] | None
+    required_resources: Sequence[type[Any]]
     accepts_overrides: bool
 
 
@@ -100,6 +101,8 @@ class Section(Specialised, Generic[P]):
         visibility: How the section is shown until the session says otherwise.
         policies: Checked before any tool of this section or of one below it runs.
         resources: Type to instance, or to a ``Binding`` that makes it.
+        required_resources: Types that the prompt must bind, here or elsewhere, before it can be
+            rendered with this section enabled.
         accepts_overrides: Whether a store may replace the section's text and its tools'
             descriptions.
 
@@ -121,6 +124,7 @@ class Section(Specialised, Generic[P]):
         visibility: SectionVisibility = SectionVisibility.FULL,
         policies: Sequence[ToolPolicy] = (),
         resources: Mapping[type[Any], object] | None = None,
+        required_resources: Sequence[type[Any]] = (),
         accepts_overrides: bool = True,
     ) -> None:
         self.title: Final = _checked_title(title)
@@ -135,6 +139,7 @@ class Section(Specialised, Generic[P]):
         self.visibility: Final = self._checked_visibility(visibility)
         self.policies: Final = self._all_of(ToolPolicy, "policies", policies)
         self.resources: Final = checked_resources(resources or {}, section_path=(self.key,))
+        self.required_resources: Final = tuple(required_resources)
         self.accepts_overrides: Final = accepts_overrides
 
     @property

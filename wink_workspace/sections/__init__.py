@@ -42,6 +42,7 @@ from .plans import (
     SetupPlan,
     StepStatus,
     UpdateStep,
+    register_plans,
 )
 from .podman import EvaluatePythonParams, PodmanSandboxSection, ShellExecuteParams
 from .vfs import VfsToolsSection
@@ -90,4 +91,5 @@ __all__ = [
     "WriteFileParams",
     "WrittenFile",
     "file_tools",
+    "register_plans",
 ]

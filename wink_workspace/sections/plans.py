@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from wink_workspace.errors import UsageError
-from wink_workspace.session import Replace, SessionProtocol, SliceView
+from wink_workspace.session import Replace, SessionProtocol, SliceView, replace_latest
 from wink_workspace.wording import counted
 
 __all__ = [
@@ -216,7 +216,11 @@ def no_plan() -> UsageError:
 
 
 def register_plans(session: SessionProtocol) -> None:
-    """Let the events change the session's ``Plan`` slice; may be called again."""
+    """Let the events change the session's ``Plan`` slice; may be called again.
+
+    A ``Plan`` that is dispatched itself replaces the present one.
+    """
+    session[Plan].register(Plan, replace_latest)
     for event_type in (SetupPlan, AddStep, UpdateStep):
         session[Plan].register(event_type, _reduced)
 

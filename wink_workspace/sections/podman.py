@@ -89,7 +89,8 @@ class EvaluatePythonParams:
 class PodmanSandboxSection(MarkdownSection[None]):
     """Commands and Python in a container over the workspace's files.
 
-    Bind a workspace's resources to the prompt: its ``Sandbox`` runs the commands.
+    Bind a workspace's resources to the prompt: its ``Sandbox`` runs the commands. A prompt
+    without one raises ``PromptRenderError`` when it is rendered.
 
     Args:
         config: The image and the limits; the default ones, or the workspace's, when omitted.
@@ -120,6 +121,7 @@ class PodmanSandboxSection(MarkdownSection[None]):
             policies = (ReadBeforeWritePolicy(),) if files else ()
         options["policies"] = policies
         options["key"] = options.get("key") or f"{prefix}sandbox"
+        options["required_resources"] = (Sandbox, *options.get("required_resources", ()))
         declared = {} if config is None else {PodmanConfig: config}
         options["resources"] = {**declared, **(options.get("resources") or {})}
         known = config or PodmanConfig()
@@ -192,12 +194,7 @@ def _in_sandbox(
     """A handler that gives *act* the sandbox, and the model how it went."""
 
     def handle(params: P, /, *, context: ToolContext) -> ToolResult[CommandOutput]:
-        sandbox = context.resources.get_optional(Sandbox)
-        if sandbox is None:
-            return ToolResult.error(
-                "No sandbox is bound to this prompt, so nothing can be run. "
-                "Go on without commands, and say that they do not work."
-            )
+        sandbox = context.resources.get(Sandbox)
         timeout_s = min(params.timeout_s or config.timeout_s, config.longest_timeout_s)
         try:
             sandbox.start(context.cancellation)  # may take seconds of what the run still has

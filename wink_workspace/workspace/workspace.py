@@ -52,7 +52,7 @@ from wink_workspace.prompt import CompletedTools, KnownFiles, VisibilityOverride
 from wink_workspace.runtime import transactions_of
 from wink_workspace.sandbox import Sandbox
 from wink_workspace.sandbox.podman import PodmanConfig
-from wink_workspace.sections import Plan
+from wink_workspace.sections import Plan, register_plans
 from wink_workspace.session import Session, SliceKind, WorkspaceRestored
 
 from .applying import Applied, AppliedTrees, ApplyTarget, SourceUpdate
@@ -182,6 +182,7 @@ class Workspace(ReadableHistory):
         session = Session(clock=self._clock)
         for slice_type in (*_OWN_SLICES, *slices):
             session[slice_type].declare()
+        register_plans(session)
         return session
 
     @classmethod
