@@ -55,14 +55,14 @@ NUMBERS = {
         add_key=248, bpf=321, clone=56, finit_module=313, fsopen=430, init_module=175, io_uring=425,
         kexec_load=246, keyctl=250, mount=165, name_to_handle_at=303, open_by_handle_at=304,
         open_tree=428, perf_event_open=298, pidfd_getfd=438, pidfd_open=434, pivot_root=155,
-        process_vm_readv=310, ptrace=101, request_key=249, setns=308, unshare=272,
+        fallocate=285, process_vm_readv=310, ptrace=101, request_key=249, setns=308, unshare=272,
         userfaultfd=323, fanotify_init=300, quotactl=179, syslog=103, clone3=435,
     ),
     "aarch64": dict(
         add_key=217, bpf=280, clone=220, finit_module=273, fsopen=430, init_module=105,
         io_uring=425, kexec_load=104, keyctl=219, mount=40, name_to_handle_at=264,
         open_by_handle_at=265, open_tree=428, perf_event_open=241, pidfd_getfd=438, pidfd_open=434,
-        pivot_root=41, process_vm_readv=270, ptrace=117, request_key=218, setns=268, unshare=97,
+        pivot_root=41, fallocate=47, process_vm_readv=270, ptrace=117, request_key=218, setns=268, unshare=97,
         userfaultfd=282, fanotify_init=262, quotactl=60, syslog=116, clone3=435,
     ),
 }
@@ -591,7 +591,7 @@ def _processes() -> list[Attempt]:
         Attempt(
             "fill the process table",
             """
-            for _ in range(100_000):
+            for _ in range(20_000):
                 if os.fork() == 0:
                     signal.pause()
             """,
@@ -613,7 +613,7 @@ def _processes() -> list[Attempt]:
             "fill the process table with threads",
             """
             import threading
-            for _ in range(100_000):
+            for _ in range(20_000):
                 try:
                     threading.Thread(target=signal.pause, daemon=True).start()
                 except RuntimeError as error:
@@ -896,6 +896,55 @@ def _resources() -> list[Attempt]:
                     os.posix_fallocate(file.fileno(), 0, 48 << 20)
             """,
             ends=("stopped",),
+        ),
+        Attempt(
+            "fill the disk with deleted files",
+            """
+            held = []
+            for n in range(10_000):
+                held.append(os.open("bomb", os.O_WRONLY | os.O_CREAT))
+                os.unlink("bomb")
+                for _ in range(16):
+                    os.write(held[-1], os.urandom(1 << 20))
+            """,
+            ends=("stopped",),
+        ),
+        Attempt(
+            "take room on the disk without writing",
+            """
+            with open("large", "wb") as file:
+                syscall("fallocate", file.fileno(), 0, 0, 1 << 20)
+            """,
+            "EOPNOTSUPP|ENOTSUP",
+        ),
+        Attempt(
+            "take every inotify instance of the user",
+            "held = [called(libc.inotify_init1(0)) for _ in range(64)]",
+            "EMFILE",
+        ),
+        Attempt(
+            "queue signals without bound",
+            """
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+            for _ in range(20_000):
+                called(libc.sigqueue(os.getpid(), int(signal.SIGRTMIN), None))
+            """,
+            "EAGAIN",
+        ),
+        Attempt(
+            "leave a port in TIME_WAIT for the next command",
+            """
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                with socket.create_connection(server.getsockname()) as client:
+                    accepted, _ = server.accept()
+                while accepted.recv(1):
+                    pass
+                accepted.close()
+            states = [line.split()[3] for line in open("/proc/net/tcp") if ":" in line]
+            if "06" not in states:
+                raise Stopped("no port waits")
+            """,
+            "Stopped",
         ),
         Attempt(
             "make a file larger than any disk",

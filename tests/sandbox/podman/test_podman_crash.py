@@ -141,7 +141,7 @@ def test_a_workspace_whose_process_was_killed_in_a_command_is_recovered(
 # A container that does not end by itself
 
 
-def stubborn(service: PodmanService, image: str, files: Path) -> Container:
+def stubborn(service: PodmanService, image: str, files: Path) -> LiveContainer:
     """One that does not notice that its owner has gone."""
     spec = container_spec(
         PodmanConfig(image=image),
@@ -150,9 +150,7 @@ def stubborn(service: PodmanService, image: str, files: Path) -> Container:
         workspace=files,
         command=("/bin/sh", "-c", "while :; do sleep 1; done"),
     )
-    container = Container(service, spec, timeout_s=60)
-    container.start()
-    return container
+    return Container(service, spec, timeout_s=60).start()
 
 
 def test_a_container_that_still_runs_is_ended_before_the_files_are_looked_at(
@@ -163,7 +161,7 @@ def test_a_container_that_still_runs_is_ended_before_the_files_are_looked_at(
         folder = workspace._folder
     folder.sandbox.mkdir(exist_ok=True)
     container = stubborn(service, minimal_image, folder.files)
-    note(folder.sandbox, container.live())
+    note(folder.sandbox, container)
     (folder.sandbox / "stdout").write_text("what it said last")
     with Workspace.open(info.id, storage=storage):
         assert containers_over(folder.files) == []
@@ -180,7 +178,7 @@ def test_a_container_that_only_its_engine_can_end_is_ended_by_it(
     monkeypatch.setattr(leftovers, "_PATIENCE_S", 0.2)
     (tmp_path / "files").mkdir()
     container = stubborn(service, minimal_image, tmp_path / "files")
-    note(tmp_path, container.live())
+    note(tmp_path, container)
     with pytest.raises(SandboxError, match=f"podman rm --force {container.name}"):
         end_leftover(tmp_path, lambda name: None)
     monkeypatch.setattr(leftovers, "_PATIENCE_S", 3.0)

@@ -208,7 +208,7 @@ def test_each_step_of_a_container_tells_why_it_cannot_be(
     engine: Engine, service: PodmanService
 ) -> None:
     container = made(engine, service)
-    for step in ("attach", "start", "wait", "abc", "json"):
+    for step in ("attach", "init", "wait", "abc", "json"):
         engine.answers[step] = (500, '{"message": "no room"}')
     with pytest.raises(SandboxUnavailableError, match=r"does not start: .*no room"):
         container.attached()
@@ -216,9 +216,13 @@ def test_each_step_of_a_container_tells_why_it_cannot_be(
         container.start()
     with pytest.raises(SandboxError, match=r"lost: .*no room"):
         container.exit_code()
+    engine.answers["init"] = (200, "")
     engine.answers["json"] = (200, '{"State": {"Pid": 0}}')
     with pytest.raises(SandboxError, match="ended at once"):
-        container.live()
+        container.start()
+    engine.answers["json"] = (200, f'{{"State": {{"Pid": {os.getpid()}}}}}')
+    with pytest.raises(SandboxUnavailableError, match="kernel objects cannot be limited"):
+        container.start()
 
 
 def test_a_removal_that_fails_is_told_only_if_the_container_is_still_there(

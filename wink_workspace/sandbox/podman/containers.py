@@ -13,6 +13,7 @@ import resource
 import secrets
 import shutil
 import signal
+import subprocess  # noqa: TID251 - enters the namespace of a container
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -55,6 +56,21 @@ _NOTHING_THAT_STAYS: Final = {
     "kernel.sem": "250 32000 32 0",
 }
 """Shared memory goes with its last process; queues and semaphores would not, so there are none."""
+_NOTHING_OF_CONNECTIONS: Final = {
+    "net.ipv4.tcp_max_tw_buckets": "0",
+    "net.ipv4.tcp_no_metrics_save": "1",
+}
+"""Closed connections leave no port in TIME_WAIT and no metrics for the next command to find."""
+_NAMESPACE_LIMITS: Final = {"max_inotify_instances": 32, "max_inotify_watches": 65_536}
+"""Limits of a user namespace, user_namespaces(7), for objects that the kernel counts by user.
+
+Rootless, that user is the caller, who has 128 inotify instances for everything.
+"""
+_N_PENDING_SIGNALS: Final = 1_024
+_MESSAGE_QUEUE_BYTES: Final = 819_200
+_OWN_KERNEL: Final = ("runc", "crun")
+"""Runtimes whose containers share the host's kernel; others have limits of their own."""
+_LIMIT_TIMEOUT_S: Final = 10.0
 _PERIOD_US: Final = 100_000
 _STOP_TIMEOUT_S: Final = 30.0
 
@@ -149,7 +165,10 @@ def container_spec(
         "r_limits": [
             {"type": kind, "soft": value, "hard": value} for kind, value in limits.items()
         ],
-        "sysctl": _NOTHING_THAT_STAYS,
+        "sysctl": {
+            **_NOTHING_THAT_STAYS,
+            **({} if config.network == "host" else _NOTHING_OF_CONNECTIONS),
+        },
         **_users(config, host),
     }
     resources = _resources(config, host)
@@ -211,6 +230,8 @@ def _process_limits(config: PodmanConfig, host: Host) -> dict[str, int]:
         "nproc": (resource.RLIMIT_NPROC, config.n_processes),
         "fsize": (resource.RLIMIT_FSIZE, config.file_bytes),
         "core": (resource.RLIMIT_CORE, 0),
+        "sigpending": (resource.RLIMIT_SIGPENDING, _N_PENDING_SIGNALS),
+        "msgqueue": (resource.RLIMIT_MSGQUEUE, _MESSAGE_QUEUE_BYTES),
     }
     if "memory" not in host.controllers:
         wanted["data"] = (resource.RLIMIT_DATA, config.memory_bytes)
@@ -267,6 +288,7 @@ class Container:
         self._service = service
         self._timeout_s = timeout_s
         self.name = str(spec["name"])
+        self._shares_kernel = spec.get("oci_runtime") in (None, *_OWN_KERNEL)
         try:
             # Made in a thread, for whose end even Ctrl-C waits: the engine would go on making it,
             # and nothing could be removed before it is there.
@@ -293,15 +315,26 @@ class Container:
         except EngineError as error:
             raise _cannot_start(error) from error
 
-    def start(self) -> None:
-        """Let its first process begin."""
+    def start(self) -> LiveContainer:
+        """Limit its user namespace, then let its first process begin; how to find it again.
+
+        Raises:
+            SandboxUnavailableError: If it does not start, or cannot be limited.
+        """
         try:
-            self._service.request("POST", f"/containers/{self.id}/start", timeout_s=self._timeout_s)
+            self._request("init")
+            live = self._live()
+            if self._shares_kernel:
+                _limit_namespace(live.pid)
+            self._request("start")
         except EngineError as error:
             raise _cannot_start(error) from error
+        return live
 
-    def live(self) -> LiveContainer:
-        """How to find it again; ``SandboxError`` if it has ended already."""
+    def _request(self, action: str) -> None:
+        self._service.request("POST", f"/containers/{self.id}/{action}", timeout_s=self._timeout_s)
+
+    def _live(self) -> LiveContainer:
         state = self._service.request("GET", f"/containers/{self.id}/json")["State"]
         pid = int(state["Pid"])
         started = started_ticks(pid) if pid else None
@@ -325,6 +358,39 @@ class Container:
     def end(self) -> None:
         """Kill all that is in it and remove it; one that is gone is no error."""
         remove(self._service, self.id)
+
+
+def _limit_namespace(pid: int) -> None:
+    """Write the limits of the user namespace of process *pid*.
+
+    The kernel shows a process the limits of its own namespace, and lets the namespace's root
+    write them. Inside, ``/proc/sys`` is read-only; so a process of the host enters the namespace.
+    """
+    lines = (f"echo {limit} > /proc/sys/user/{name}" for name, limit in _NAMESPACE_LIMITS.items())
+    nsenter = shutil.which("nsenter", path=f"{os.defpath}:/usr/sbin:/sbin")
+    if nsenter is None:
+        raise SandboxUnavailableError(
+            "the container's kernel objects cannot be limited: there is no nsenter",
+            hint="Install util-linux.",
+        )
+    try:
+        subprocess.run(  # noqa: S603 - fixed words and a number
+            [
+                *(nsenter, f"--target={pid}", "--user", "--setuid=0", "--setgid=0"),
+                *("/bin/sh", "-ec", "\n".join(lines)),
+            ],
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_LIMIT_TIMEOUT_S,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or b""
+        raise SandboxUnavailableError(
+            "the container's kernel objects cannot be limited: "
+            + (said.decode("utf-8", "replace").strip() or str(error)),
+            hint="`wink-workspace doctor` examines the machine.",
+        ) from error
 
 
 def remove(service: PodmanService, which: str) -> None:

@@ -17,7 +17,7 @@ from socket import SHUT_WR, socket
 from typing import Final
 
 from wink_workspace.clock import Clock
-from wink_workspace.errors import SandboxBrokenError, SandboxError
+from wink_workspace.errors import SandboxBrokenError
 from wink_workspace.sandbox.protocol import StreamName
 
 from .config import PodmanConfig
@@ -86,9 +86,7 @@ class DirectRunner:
         container = Container(self.service, spec, timeout_s=self.config.start_timeout_s)
         try:
             with container.attached() as connection:
-                container.start()
-                with suppress(SandboxError):  # one that has ended already needs no note
-                    self.noted(container.live())
+                self.noted(container.start())
                 ended = _Following(connection, stdin, sink, self.clock).until_end(limits)
             return ended or Ending(exit_code=container.exit_code())
         finally:

@@ -2,12 +2,14 @@
 
 A walk of the tree is too slow to be repeated all the while. So the free space of the disk is
 asked, which costs nothing, and the tree is walked only once that has shrunk by a good part of
-what the workspace may still grow. Files that were deleted and are still open are in no tree: if
-the disk itself is nearly full, the command is stopped whatever the walk finds. Where a tree cannot
-be counted, as its directories keep us out or move while we walk, the disk alone is believed.
+what the workspace may still grow. Files that were deleted and are still open are in no tree; they
+are found among the open files of the command's processes. If the disk itself is nearly full, the
+command is stopped whatever is found. Where the tree or the open files cannot be counted, as
+directories keep us out, move while we walk, or are too many, the free space alone decides.
 
-This is best effort: what is written between two looks is written, and others may fill the disk
-at the same time, for which a command may then be stopped.
+This is best effort: what is written between two looks is written. A deleted file that is mapped
+and not open counts only once the disk is nearly full. Others may fill the disk at the same time,
+for which a command may then be stopped.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,6 +31,7 @@ _PARTS: Final = 8
 """After which part of the remaining room the tree is looked at again."""
 _RESERVE_BYTES: Final = 256 * 1_048_576
 _RESERVE_PARTS: Final = 20
+_MOST_OPEN_FILES: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class DiskWatch:
         directory: What may grow.
         most: What it may hold.
         free: The free bytes and entries of the disk it is on.
+        first_pid: The first process of the container that the command runs in; ``None`` while
+            there is none.
     """
 
     def __init__(
@@ -76,10 +82,12 @@ class DiskWatch:
         *,
         most: Usage,
         free: Callable[[Path], tuple[int, int]] | None = None,
+        first_pid: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._directory = directory
         self._most = most
         self._free = free or _free
+        self._first_pid = first_pid
         self._bytes_at_start, self._entries_at_start = self._free(directory)
         self._reserve = min(_RESERVE_BYTES, self._bytes_at_start // _RESERVE_PARTS)
         self._look_below = self._thresholds(Usage(most.n_bytes // 2, most.n_entries // 2))
@@ -101,7 +109,11 @@ class DiskWatch:
             usage = usage_of(self._directory, most=self._most, unreadable=unread.append)
         except FilesystemError:
             return self._lost()  # it changes too fast to be walked; the next look comes soon
-        if usage.n_bytes > self._most.n_bytes:
+        first_pid = self._first_pid()
+        deleted = 0 if first_pid is None else _deleted_bytes(first_pid, self._directory)
+        if deleted is None:
+            return self._lost()
+        if usage.n_bytes + deleted > self._most.n_bytes:
             return f"the workspace grew beyond {self._most.n_bytes:,} bytes"
         if usage.n_entries > self._most.n_entries:
             return f"the workspace grew beyond {self._most.n_entries:,} files and directories"
@@ -125,6 +137,31 @@ class DiskWatch:
             free_bytes - max(1, (self._most.n_bytes - usage.n_bytes) // _PARTS),
             free_entries - max(1, (self._most.n_entries - usage.n_entries) // _PARTS),
         )
+
+
+def _deleted_bytes(first_pid: int, directory: Path) -> int | None:
+    """How much the container's processes hold open in deleted files on the disk of *directory*.
+
+    ``None`` if they have too many files open to be counted.
+    """
+    sizes: dict[int, int] = {}
+    n_seen = 0
+    with suppress(OSError):  # the container has ended
+        device = directory.stat().st_dev
+        namespace = Path(f"/proc/{first_pid}/ns/pid").stat().st_ino
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # the process has ended, or is another user's
+                if (process / "ns/pid").stat().st_ino != namespace:
+                    continue
+                for opened in (process / "fd").iterdir():
+                    n_seen += 1
+                    if n_seen > _MOST_OPEN_FILES:
+                        return None
+                    with suppress(OSError):
+                        status = opened.stat()
+                        if status.st_nlink == 0 and status.st_dev == device:
+                            sizes[status.st_ino] = status.st_blocks * 512
+    return sum(sizes.values())
 
 
 def _free(directory: Path) -> tuple[int, int]:

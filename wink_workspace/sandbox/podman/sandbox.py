@@ -222,6 +222,7 @@ class PodmanSandbox(Sandbox):
         self._clock = clock
         self._lock = threading.RLock()
         self._commands: _Commands | None = None
+        self._live: LiveContainer | None = None
         self._report = WallReport()
         self._closed = False
 
@@ -281,7 +282,7 @@ class PodmanSandbox(Sandbox):
                 folder=self._place.notes,
                 observer=observer,
             )
-            disk = DiskWatch(self._place.files, most=self._most)
+            disk = DiskWatch(self._place.files, most=self._most, first_pid=self._first_pid)
             limits = Limits(
                 min(request.timeout_s, self.config.longest_timeout_s),
                 self._watch(capture, disk, request.cancellation),
@@ -314,6 +315,9 @@ class PodmanSandbox(Sandbox):
                 f"the command has {len(payload):,} bytes, {_MOST_REQUEST_BYTES:,} allowed",
                 hint="Write it to a file and run that.",
             )
+
+    def _first_pid(self) -> int | None:
+        return None if self._live is None else self._live.pid
 
     @property
     def _most(self) -> Usage:
@@ -439,9 +443,9 @@ class PodmanSandbox(Sandbox):
             cancellation.check()
             streams.append(container.attached())
             stream = RunnerStream(streams[0], clock=self._clock)
-            container.start()
+            self._live = container.start()
             if self._place.notes is not None:
-                leftovers.note(self._place.notes, container.live())
+                leftovers.note(self._place.notes, self._live)
             ready = stream.ready(source, self.config.start_timeout_s, cancellation)
         except SandboxUnavailableError as error:
             end()
@@ -457,6 +461,7 @@ class PodmanSandbox(Sandbox):
         notes = self._place.notes
 
         def noted(container: LiveContainer | None) -> None:
+            self._live = container
             if notes is not None:
                 leftovers.forget(notes) if container is None else leftovers.note(notes, container)
 

@@ -39,8 +39,12 @@ _THE_MACHINE: Final = """
     query_module quotactl quotactl_fd reboot setdomainname sethostname settimeofday stime swapoff
     swapon syslog userfaultfd vhangup vmsplice
 """
+_UNBOUNDED: Final = "fallocate"
+"""Takes room on the disk at once, before any watch can look. Programs that are told that the
+filesystem does not support it write instead, as the C library's ``posix_fallocate`` does."""
 _NEVER: Final = frozenset((_NAMESPACES_AND_MOUNTS + _OF_OTHERS + _THE_MACHINE).split())
 _EPERM: Final = 1
+_EOPNOTSUPP: Final = 95
 _NEW_NAMESPACES: Final = 0x7E02_0000  # every CLONE_NEW flag that clone takes
 _FAMILIES: Final = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 _NETLINK, _NETLINK_ROUTE = 16, 0  # how the C library lists interfaces
@@ -71,9 +75,9 @@ def narrowed() -> Generator[Path | None]:
 
 def narrowed_list(allowed: Mapping[str, Any]) -> _List:
     """What *allowed* allows, less all that is named above."""
-    rules = list(
-        _without({*_NEVER, "clone", "clone3", "socket", "socketcall"}, allowed["syscalls"])
-    )
+    own_rules = {"clone", "clone3", "socket", "socketcall", _UNBOUNDED}
+    rules = list(_without({*_NEVER, *own_rules}, allowed["syscalls"]))
+    rules.append({"names": [_UNBOUNDED], "action": "SCMP_ACT_ERRNO", "errnoRet": _EOPNOTSUPP})
     rules.append({"names": sorted(_NEVER), "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM})
     # clone3 passes its flags where no filter can look; answered with ENOSYS, libraries use clone.
     rules += _cloning()
