@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+import pytest
 
 from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
@@ -131,3 +136,29 @@ def contents(filesystem: Filesystem) -> dict[str, object]:
         data = filesystem.read_bytes(stat.path) if stat.kind == "file" else stat.target
         found[str(stat.path)] = (stat.kind.value, data, stat.executable)
     return found
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bytes]]:
+    """Standard output and error on a terminal; to be called once, at the end, for all it shows."""
+    keyboard, screen = os.openpty()
+    shown = bytearray()
+
+    def read() -> None:
+        with os.fdopen(keyboard, "rb", buffering=0) as source, suppress(OSError):  # EIO is its end
+            while data := source.read(65_536):
+                shown.extend(data)
+
+    reader = threading.Thread(target=read)
+    with os.fdopen(screen, "w", encoding="utf-8") as stream:
+        reader.start()
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr(sys, "stderr", stream)
+
+        def everything() -> bytes:
+            monkeypatch.undo()
+            stream.close()
+            reader.join()
+            return bytes(shown)
+
+        yield everything

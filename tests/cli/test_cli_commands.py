@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from run_desk import RUNNER
+from support import terminal
 
 import wink_workspace.cli
 from wink_workspace.cli import main
@@ -196,6 +197,25 @@ def test_demo_shows_failures_undone_and_a_patch_that_git_accepts(
         shlex.split(advice.splitlines()[0]), env=GIT, check=True, capture_output=True
     )
     assert b"checking file" in tried.stdout
+
+
+def test_escape_sequences_in_names_and_arguments_of_tools_do_not_reach_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steering = "\x1b]0;owned\x07\x9b2J\u202e"
+    played = script(
+        tmp_path,
+        call(f"no_{steering}_tool", path=steering),
+        call("read_file", file_path=steering),
+        {"text": f"Done. {steering}"},
+    )
+    with monkeypatch.context() as streams, terminal(streams) as shown:
+        assert main(["run", "--script", str(played), "--source", str(source(tmp_path))]) == 0
+        said = shown()
+    assert b"no_" in said
+    assert b"owned" in said
+    for unwanted in ("\x1b]", "\x07", "\x9b", "\u202e"):
+        assert unwanted.encode() not in said
 
 
 def test_a_failed_call_fits_a_terminal_and_keeps_its_hint() -> None:

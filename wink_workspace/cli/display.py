@@ -7,11 +7,12 @@ model; anything else gets the plain text, of diffs every byte.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -41,11 +42,27 @@ _STYLES = {
 }
 
 
+class _SafeConsole(Console):
+    """Prints no control character but those of its own styles, whatever it is given.
+
+    Names of tools, paths and models' words may hold escape sequences. ``render`` is where all
+    that is printed passes, so no call of ``print`` can forget to filter.
+    """
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """The segments of *renderable* with control characters replaced."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(printable(text), style)
+
+
 def consoles(environment: Environment) -> tuple[Console, Console]:
     """A console for results and one for progress and errors."""
     return (
-        Console(no_color=not environment.stdout_color, highlight=False, soft_wrap=True),
-        Console(
+        _SafeConsole(no_color=not environment.stdout_color, highlight=False, soft_wrap=True),
+        _SafeConsole(
             stderr=True, no_color=not environment.stderr_color, highlight=False, soft_wrap=True
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import shutil
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -120,7 +121,7 @@ def exec_command(
     )
     try:
         with open_workspace(context.obj, workspace) as place:
-            code, undone = execution.run(place, _show)
+            code, undone = execution.run(place, _Output())
     except ProgramError as error:
         code, undone = exit_code_of(error), str(error)
     if undone:
@@ -129,7 +130,19 @@ def exec_command(
     return code
 
 
-def _show(stream: StreamName, data: bytes) -> None:
-    target = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
-    target.write(data)
-    target.flush()
+class _Output:
+    """Passes on what a command writes: every byte, or to a terminal text that cannot steer it."""
+
+    def __init__(self) -> None:
+        self._streams: dict[StreamName, TextIO] = {"stdout": sys.stdout, "stderr": sys.stderr}
+        utf8 = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {name: utf8("replace") for name in self._streams}
+
+    def __call__(self, stream: StreamName, data: bytes) -> None:
+        target = self._streams[stream]
+        if target.isatty():
+            text = self._decoders[stream].decode(data)
+            target.write(printable(text.replace("\r\n", "\n").replace("\r", "\n")))
+        else:
+            target.buffer.write(data)
+        target.flush()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from support import terminal
 
 from wink_workspace.cli import demo_sandbox, main
 from wink_workspace.environment import Environment
@@ -106,6 +107,21 @@ def test_exec_passes_output_and_exit_code_on_and_keeps_what_was_done(
     assert "err\n" in said
     assert "+b" in shell("diff", workspace)
     assert entries(shell, workspace) == [("exec: Exit code 7", "committed")]
+
+
+def test_exec_shows_a_terminal_no_escape_sequence_and_a_pipe_every_byte(
+    shell: Shell, workspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printf = ("sh", "-c", r"printf 'a\033]0;owned\007\r\nb\rc\342\202\254\n'; printf '\233x' >&2")
+    assert "a\x1b]0;owned\x07\r\nb\rc" in shell(
+        "exec", workspace, "--", *printf[:2], printf[2].rpartition(";")[0]
+    )
+    with monkeypatch.context() as streams, terminal(streams) as shown:
+        assert main(["exec", workspace, "--", *printf]) == 0
+        said = shown().decode()
+    assert "a\ufffd]0;owned\ufffd\r\nb\r\nc€" in said
+    assert "\x1b" not in said
+    assert "\x9b" not in said
 
 
 def test_exec_with_rollback_undoes_what_ends_with_another_code(
