@@ -317,16 +317,6 @@ def test_a_request_that_cannot_be_run_is_answered(shared: Workspace) -> None:
         assert not rig.shell("true", timeout_s=-1).result.success
 
 
-def test_without_a_sandbox_a_model_is_told_so() -> None:
-    section = PodmanSandboxSection(files=False)
-    prompt = Prompt[None](ns="t", key="p", sections=[section])
-    from support import rig as plain_rig
-
-    with plain_rig(sections=[section]) as agent:
-        assert "No sandbox is bound" in agent.call("shell_execute", command="true").text
-    assert [tool.name for tool in prompt.render().tools] == ["shell_execute", "evaluate_python"]
-
-
 @dataclass
 class Breaking(Sandbox):
     """A sandbox that fails."""
@@ -357,18 +347,23 @@ def test_a_sandbox_that_breaks_fails_the_call_and_not_the_run() -> None:
         assert "cannot evaluate Python" in agent.call("evaluate_python", code="1").text
 
 
+def text_of(*sections: PodmanSandboxSection) -> str:
+    prompt = Prompt[None](ns="t", key="p", sections=sections)
+    prompt.bind(resources={Sandbox: Breaking(RuntimeError("no command runs"))})
+    return prompt.render().text
+
+
 def test_prefixes_keep_sections_apart() -> None:
     sections = [PodmanSandboxSection(), PodmanSandboxSection(prefix="big_")]
     names = {tool.name for section in sections for tool in section.tools()}
     assert {"shell_execute", "big_shell_execute", "read_file", "big_read_file"} <= names
-    text = Prompt[None](ns="t", key="p", sections=sections).render().text
+    text = text_of(*sections)
     assert "`big_shell_execute`" in text
 
 
 def test_the_words_tell_the_limits_that_hold() -> None:
     config = PodmanConfig(timeout_s=7, memory_bytes=512 * 1_048_576, network="slirp4netns")
-    section = PodmanSandboxSection(config, rollback_on_nonzero_exit=True)
-    text = Prompt[None](ns="t", key="p", sections=[section]).render().text
+    text = text_of(PodmanSandboxSection(config, rollback_on_nonzero_exit=True))
     assert "7 seconds a command" in text
     assert "512 MiB of memory" in text
     assert "There is a network." in text

@@ -546,7 +546,7 @@ def test_every_attempt_was_stopped_and_the_report_says_which_walls_are_up(
     ("hole", "probe"),
     [
         ({"no_new_privileges": False}, "gain rights: programs may gain rights"),
-        ({"netns": {"nsmode": "host"}}, "reach what the host planted"),
+        ({"netns": {"nsmode": "host"}, "sysctl": {}}, "reach what the host planted"),
         ({"read_only_filesystem": False}, "write outside the workspace"),
         ({"r_limits": []}, "raise limits"),
     ],
