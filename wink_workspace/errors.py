@@ -34,6 +34,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- DirectoryExpectedError (NotADirectoryError)
      |    +-- DirectoryNotEmptyError (OSError)
      |    +-- ReadOnlyError (PermissionError)
+     |    |    +-- GitRepositoryError       ... as git would find a repository there
      |    +-- LinkError (OSError)           a link that loops or leads outside
      |    +-- LimitExceededError
      |    +-- BinaryFileError (ValueError)
@@ -85,6 +86,7 @@ __all__ = [
     "FileExpectedError",
     "FileMissingError",
     "FilesystemError",
+    "GitRepositoryError",
     "InvalidPathError",
     "LedgerBusyError",
     "LedgerDamagedError",
@@ -364,6 +366,13 @@ class ReadOnlyError(FilesystemError, PermissionError):
 
     code = "read-only"
     default_hint = "Write somewhere else; this part of the workspace can only be read."
+
+
+class GitRepositoryError(ReadOnlyError):
+    """A change inside a git repository, or one after which git would find a repository."""
+
+    code = "git-repository"
+    default_hint = "Change the files beside it, and leave the repository to its user."
 
 
 class LinkError(FilesystemError, OSError):

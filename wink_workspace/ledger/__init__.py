@@ -10,6 +10,18 @@ from .collection import Steps, no_steps
 from .discards import Discarded
 from .effects import Effect, EffectJournal
 from .foreign import NewBranch, create_branch
+from .git_discovery import (
+    DirectoryView,
+    DiskView,
+    Found,
+    LedgerView,
+    enclosing_repository,
+    found_of,
+    is_layout_name,
+    is_repository,
+    paths_left_behind,
+    repositories_in,
+)
 from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted, lost_ref
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .ledger import Ledger
@@ -48,14 +60,18 @@ __all__ = [
     "MAX_TREE_DEPTH",
     "SOME_DIRECTORY",
     "Conflict",
+    "DirectoryView",
     "Discarded",
+    "DiskView",
     "Draft",
     "Effect",
     "EffectJournal",
     "EntryKind",
+    "Found",
     "KillPoint",
     "KillPoints",
     "Ledger",
+    "LedgerView",
     "Line",
     "LineWriter",
     "LogEntry",
@@ -78,17 +94,23 @@ __all__ = [
     "build",
     "create_branch",
     "diff",
+    "enclosing_repository",
     "entry_at",
     "entry_of",
     "file_changes",
     "file_state",
+    "found_of",
     "is_git_directory_name",
+    "is_layout_name",
+    "is_repository",
     "looking_at",
     "lost_ref",
     "merge_trees",
     "no_kill_points",
     "no_steps",
+    "paths_left_behind",
     "plant",
+    "repositories_in",
     "walk",
     "with_paths_from",
 ]

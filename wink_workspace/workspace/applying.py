@@ -5,8 +5,9 @@ imported, or what an earlier ``apply`` put there (also one that a crash cut shor
 that does not is a ``ConflictError``, and nothing is written at all.
 Rule 2: what is removed goes before what is written, each file appears whole or not at all, and
 when something fails midway, what was done is taken back.
-Rule 3: no path with a part that git takes for ``.git``, on any system, is touched. The source's
-own ``.git`` is its user's, and a hook planted in a nested one would run on the host.
+Rule 3: no path is touched that is part of a git repository, or would complete one in the source
+(``ledger.git_discovery``). A repository there is its user's, and what is planted in one, a hook or
+a configured program, would run on the host.
 Rule 4: nothing is reached through a link, and no directory goes that holds more than is known.
 """
 
@@ -35,6 +36,8 @@ from wink_workspace.filesystem.disk.descriptors import TEMPORARY_PREFIX, change_
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
+    DiskView,
+    LedgerView,
     ObjectStore,
     TreeChange,
     TreeEntry,
@@ -43,8 +46,8 @@ from wink_workspace.ledger import (
     diff,
     entry_at,
     file_changes,
-    is_git_directory_name,
     looking_at,
+    paths_left_behind,
 )
 from wink_workspace.ledger.disk import ledger_failures, write_whole
 
@@ -57,7 +60,6 @@ __all__ = [
     "ApplyTarget",
     "SourceUpdate",
     "apply_to_directory",
-    "is_git_internal",
 ]
 
 ApplyTarget = Literal["worktree", "patch", "branch"]
@@ -72,8 +74,8 @@ class Applied:
 
     Attributes:
         paths: The paths that are now as the workspace has them and were not before.
-        left_out: Changed paths that stay behind: those inside a ``.git``, and for a branch
-            also ignored ones and what git cannot keep.
+        left_out: Changed paths that stay behind: those that are part of a git repository or
+            would complete one, and for a branch also ignored ones and what git cannot keep.
         patch: The patch, if one was asked for.
         branch: The branch's name, if one was asked for.
         commit: The id of the branch's commit.
@@ -234,11 +236,12 @@ class SourceUpdate:
             LimitExceededError: If a content is too large to be shown.
         """
         changes = self._changes()
-        mine = [change for change in changes if not is_git_internal(change.path)]
+        theirs = self._left_behind(changes)
+        mine = [change for change in changes if change.path not in theirs]
         shown = file_changes(self._store, mine, limit_bytes=_LARGEST_SHOWN_BYTES)
         return Applied(
             paths=tuple(str(change.path) for change in mine),
-            left_out=tuple(str(change.path) for change in changes if change not in mine),
+            left_out=tuple(str(change.path) for change in changes if change.path in theirs),
             patch=render_diff(shown),
         )
 
@@ -255,10 +258,17 @@ class SourceUpdate:
     def _changes(self) -> list[TreeChange]:
         return list(diff(self._store, self._imported, self._wanted))
 
-
-def is_git_internal(path: WorkspacePath) -> bool:
-    """Whether *path* is a ``.git``, or inside of one, on any system."""
-    return any(is_git_directory_name(name) for name in path.parts)
+    def _left_behind(self, changes: Sequence[TreeChange]) -> frozenset[WorkspacePath]:
+        """What rule 3 keeps out of a patch: for the source as it was and, if there, as it is."""
+        brought = [(change.path, change.after) for change in changes]
+        views = LedgerView(self._store, self._imported)
+        left = paths_left_behind(self._store, [views], brought)
+        try:
+            source = DiskTree(self._source)
+        except (FilesystemError, UsageError):
+            return left
+        with source:
+            return left | paths_left_behind(self._store, [DiskView(source)], brought)
 
 
 def apply_to_directory(
@@ -370,10 +380,10 @@ class _Plan:
         self._wanted = wanted
         self._known = known
         changed = {change.path for root in known for change in diff(store, root, wanted)}
-        self.left_out = sorted(path for path in changed if is_git_internal(path))
-        self._paths = sorted(
-            path for path in changed if not is_git_internal(path) and not self._must_stay(path)
-        )
+        brought = ((path, entry_at(store, wanted, path)) for path in changed)
+        self.left_out = sorted(paths_left_behind(store, [DiskView(source)], brought))
+        mine = changed.difference(self.left_out)
+        self._paths = sorted(path for path in mine if not self._must_stay(path))
 
     def steps(self) -> list[_Step]:
         """What has to be done, in this order; ``ConflictError`` if the source has moved on."""

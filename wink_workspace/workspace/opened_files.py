@@ -111,7 +111,14 @@ def open_in_place(
         raise
     modes = KnownModes(folder.modes)
     present = PresentState(tree, tracker, writer.store, root=root, modes=modes)
-    history = InPlaceHistory(tree, present, effects, writer.store, git)
+    history = InPlaceHistory(
+        tree,
+        present,
+        effects,
+        writer.store,
+        git,
+        earlier=lambda: (entry.files for entry in writer.log()),
+    )
     filesystem = InPlaceFilesystem(
         tree, history=history, git=git, limits=config.limits, clock=clock
     )

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.errors import FileMissingError, ReadOnlyError
-from wink_workspace.filesystem import DiskFilesystem, FileStat, FilesystemLimits, WorkspacePath
-from wink_workspace.ledger import is_git_directory_name
+from wink_workspace.errors import FileMissingError, GitRepositoryError
+from wink_workspace.filesystem import (
+    DiskFilesystem,
+    FileKind,
+    FileStat,
+    FilesystemLimits,
+    WorkspacePath,
+)
+from wink_workspace.filesystem.model import WriteMode
+from wink_workspace.ledger import (
+    DiskView,
+    Found,
+    enclosing_repository,
+    is_layout_name,
+    repositories_in,
+)
 
 from .history import InPlaceHistory
 from .own_git import OwnGit
@@ -17,9 +30,9 @@ __all__ = ["InPlaceFilesystem"]
 class InPlaceFilesystem(DiskFilesystem):
     """A ``DiskFilesystem`` that keeps its hands off repositories.
 
-    The one at the top is not there. Nested ones can be read, and go and come back with the
-    directories that they are in; nothing is written into them, and none is made: what git
-    finds there it may run, on the user's machine.
+    The one at the top is not there. Nested ones, bare ones too, can be read, and go and come
+    back with the directories that they are in. Nothing is written into them, and no change may
+    complete one (``ledger.git_discovery``): git may run what it finds there.
 
     Args:
         tree: The directory.
@@ -40,6 +53,7 @@ class InPlaceFilesystem(DiskFilesystem):
     ) -> None:
         super().__init__(tree, history=history, limits=limits, clock=clock)
         self._git = git
+        self._view = DiskView(tree)
 
     def _existing(self, path: WorkspacePath, *, follow: bool = True) -> FileStat:
         try:
@@ -55,8 +69,42 @@ class InPlaceFilesystem(DiskFilesystem):
     def _check_writable(self, *places: WorkspacePath) -> None:
         super()._check_writable(*places)
         for place in places:
-            if self._git.hides(place.parts) or any(map(is_git_directory_name, place.parts)):
-                raise ReadOnlyError(
-                    f"{place} belongs to a git repository itself, which is its user's alone",
-                    hint="Change the files beside it, and leave the repository to the user.",
+            if self._git.hides(place.parts) or enclosing_repository(self._view, place) is not None:
+                raise GitRepositoryError(
+                    f"{place} is part of a git repository, which only its user may change"
                 )
+
+    # Nothing that completes a repository: asked here, where every writer ends
+
+    def _write(self, path: WorkspacePath, data: bytes, *, mode: WriteMode) -> None:
+        if is_layout_name(path.name):
+            before = self._view.look(path) if mode == "append" else None
+            content = data if before is None else before.beginning() + data
+            self._check_completes_none(path, Found(FileKind.FILE, lambda: content))
+        super()._write(path, data, mode=mode)
+
+    def _mkdir(self, path: WorkspacePath) -> None:
+        if is_layout_name(path.name):
+            self._check_completes_none(path, Found(FileKind.DIRECTORY))
+        super()._mkdir(path)
+
+    def _symlink(self, path: WorkspacePath, target: str) -> None:
+        if is_layout_name(path.name):
+            content = target.encode("utf-8", "surrogateescape")
+            self._check_completes_none(path, Found(FileKind.SYMLINK, lambda: content))
+        super()._symlink(path, target)
+
+    def _move(self, source: WorkspacePath, destination: WorkspacePath) -> None:
+        if is_layout_name(destination.name):
+            self._check_completes_none(destination, self._view.look(source))
+        super()._move(source, destination)
+
+    def _check_completes_none(self, path: WorkspacePath, arriving: Found | None) -> None:
+        for place in repositories_in(self._view, {path: arriving}).values():
+            where = f"the directory {place}" if place.parts else "the workspace's own directory"
+            raise GitRepositoryError(
+                f"with {path}, git would take {where} for a repository,"
+                " and a repository can make git run programs",
+                hint="Use other names, or let a test make the repository in a temporary directory"
+                " when it runs. A workspace that is a copy may hold one.",
+            )

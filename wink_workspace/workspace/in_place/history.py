@@ -6,6 +6,8 @@ Rule 2: a rollback takes back what the call did, path by path, where our bytes s
 somebody else made of a path since stays, and is an entry of its own, too.
 Rule 3: moving to another state is all or nothing: a path that somebody changed is a
 ``FileChangedError``, and what was done until then is taken back.
+Rule 4: moving to another state brings a git repository only as it was in an earlier state of this
+history. Calls make none, so such a one is the user's; a mixture of states could be a call's.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from wink_workspace.errors import (
     FileChangedError,
     FileMissingError,
     FilesystemError,
+    GitRepositoryError,
     LedgerError,
     PathExistsError,
     ReadOnlyError,
@@ -31,12 +34,16 @@ from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.disk.tree import DiskEntry
 from wink_workspace.ledger import (
+    DiskView,
     Effect,
     ObjectStore,
     TreeChange,
     TreeEntry,
     diff,
+    entry_at,
     file_changes,
+    found_of,
+    repositories_in,
 )
 from wink_workspace.wording import counted
 from wink_workspace.workspace.contents import same_content
@@ -144,6 +151,7 @@ class InPlaceHistory:
         effects: What the call under way did.
         store: Where contents are kept.
         git: What belongs to the user's git.
+        earlier: Gives the roots of the earlier states of the directory, the newest first.
     """
 
     def __init__(
@@ -153,6 +161,8 @@ class InPlaceHistory:
         effects: CallEffects,
         store: ObjectStore,
         git: OwnGit,
+        *,
+        earlier: Callable[[], Iterable[str]],
     ) -> None:
         self.discarding: Callable[[str], None] | None = None
         self._tree = tree
@@ -160,6 +170,7 @@ class InPlaceHistory:
         self._effects = effects
         self._store = store
         self._git = git
+        self._earlier = earlier
         self._token = _Token(self, effects.base, effects.epoch, 0, None)
 
     def snapshot(self) -> _Token:
@@ -180,6 +191,7 @@ class InPlaceHistory:
             SnapshotError: If the token is not of this history; nothing changed.
             FileChangedError: If the token is older than the last call and somebody changed a
                 path that would have to; nothing changed.
+            GitRepositoryError: If it would bring a git repository of no earlier state; likewise.
             FilesystemError: If a path cannot be put back; the others were.
         """
         wanted = self._own(token)
@@ -205,12 +217,28 @@ class InPlaceHistory:
 
     def _go_to(self, root: str) -> None:
         position = self._effects.position
+        steps = list(diff(self._store, self._effects.root(), root))
+        self._check_repositories(steps, root)
         try:
             with _as_conflicts():
-                self._make(list(diff(self._store, self._effects.root(), root)))
+                self._make(steps)
         except BaseException:
             self._undo(position)
             raise
+
+    def _check_repositories(self, steps: Sequence[TreeChange], root: str) -> None:
+        """Rule 4."""
+        changes = {step.path: found_of(self._store, step.after) for step in steps}
+        for place in sorted(set(repositories_in(DiskView(self._tree), changes).values())):
+            wanted = entry_at(self._store, root, place)
+            if wanted is not None and not any(
+                entry_at(self._store, earlier, place) == wanted for earlier in self._earlier()
+            ):
+                raise GitRepositoryError(
+                    f"git would take {place} for a repository, which is in no earlier state as it"
+                    " would be then, and a repository can make git run programs",
+                    hint="Go back to a whole entry, or leave out this path.",
+                )
 
     def accept(self) -> None:
         """Begin anew with the state of the last snapshot."""

@@ -5,6 +5,8 @@ system: the directory may be shared with one that folds case.
 Rule 2: where ``.git`` is a link or a file that says where the repository is, and that is inside
 the directory, it is there, too; so is the repository that a linked working tree is of.
 Rule 3: a directory that is a git repository's own, or lies in one, is no place to work in.
+
+Repositories elsewhere in the directory are not hidden; ``ledger.git_discovery`` finds them.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import FilesystemError, UsageError
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.ledger import is_git_directory_name
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.paths import ROOT
+from wink_workspace.ledger import DiskView, is_git_directory_name, is_repository
 
 __all__ = ["OwnGit", "refuse_repository"]
 
@@ -96,9 +100,12 @@ def refuse_repository(place: Path) -> None:
 
 
 def _is_repository(directory: Path) -> bool:
-    """Whether git would take *directory* for a repository without a working tree."""
-    has_head = (directory / "HEAD").is_file() or (directory / "HEAD").is_symlink()
-    return has_head and (directory / "objects").is_dir() and (directory / "refs").is_dir()
+    """Whether git could take *directory* itself for a repository."""
+    try:
+        with DiskTree(directory) as tree:
+            return is_repository(DiskView(tree), ROOT)
+    except (FilesystemError, UsageError):  # what we cannot enter, git cannot, either
+        return False
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:

@@ -1,0 +1,304 @@
+"""What git takes for a repository, and which changes would give it one.
+
+git looks for a repository from the current directory upwards. In each directory it takes ``.git``,
+or the directory itself if it is laid out as a bare repository: ``HEAD`` names a ref or an object,
+and ``objects`` and ``refs`` are there, or ``commondir`` says where they are. The ``config`` and
+the ``hooks`` of what it finds can run any program, even on ``git status``.
+
+Rule 1: a directory counts as a repository whenever git could take it for one. ``objects`` is not
+required, as ``GIT_OBJECT_DIRECTORY`` can replace it. ``refs`` and ``commondir`` count whatever
+they are: git accepts links and executable files, and a later ``chmod`` makes a file executable.
+Rule 2: for what a change would *complete*, names are compared as systems do that fold case and
+ignore characters, since files move on to such systems. Only exact names (or what this system takes
+for them) make a repository that is there already.
+Rule 3: only an arriving entry completes a repository, a removed one never does. So only changes
+whose name is in the layout have to be looked at.
+
+Nothing here writes. A ``DirectoryView`` is a tree on disk, one of the ledger, or one with changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from wink_workspace.errors import FilesystemError
+from wink_workspace.filesystem.disk.tree import DiskTree, kind_of
+from wink_workspace.filesystem.model import FileKind
+from wink_workspace.filesystem.paths import WorkspacePath
+
+from .names import is_git_directory_name, workspace_name
+from .objects import ObjectStore
+from .trees import TreeEntry, entry_at
+
+__all__ = [
+    "DirectoryView",
+    "DiskView",
+    "Found",
+    "LedgerView",
+    "enclosing_repository",
+    "found_of",
+    "is_layout_name",
+    "is_repository",
+    "paths_left_behind",
+    "repositories_in",
+]
+
+_HEAD: Final = "HEAD"
+_REFS: Final = ("refs", "reftable", "commondir")
+_FOLDED_HEAD: Final = "head"
+_LAYOUT: Final = frozenset((_FOLDED_HEAD, *_REFS))
+_READ_BYTES: Final = 255  # git reads no more of a HEAD
+_HEAD_CONTENT: Final = re.compile(rb"ref:[ \t\n\r]*refs/|[0-9a-fA-F]{40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is at a path: its kind (``None`` for a device), and how its content or target begins.
+
+    ``beginning`` gives at least the first 255 bytes, or all.
+    """
+
+    kind: FileKind | None
+    beginning: Callable[[], bytes] = bytes
+
+
+class DirectoryView(Protocol):
+    """A tree of files in which repositories are looked for."""
+
+    def names(self, directory: WorkspacePath) -> Iterable[str]:
+        """The names in *directory*; none if it is no directory."""
+        ...
+
+    def look(self, path: WorkspacePath) -> Found | None:
+        """What is at *path*, links not followed; ``None`` for nothing."""
+        ...
+
+
+Changes = Mapping[WorkspacePath, Found | None]
+"""What is to be at each path; ``None`` for nothing. Every path below a new directory is in it."""
+
+
+def is_layout_name(name: str) -> bool:
+    """Whether an entry of this name may complete a repository, on this or on any other system."""
+    return _folded(name) in _LAYOUT
+
+
+def is_repository(view: DirectoryView, directory: WorkspacePath) -> bool:
+    """Whether git on this system could take *directory* itself for a repository."""
+    head = view.look(directory / _HEAD)
+    if head is None or not any(view.look(directory / name) for name in _REFS):
+        return False
+    return _is_head(head)
+
+
+def enclosing_repository(view: DirectoryView, path: WorkspacePath) -> WorkspacePath | None:
+    """The outermost repository that *path* is or lies in: a ``.git`` of any spelling, or another."""
+    return _enclosing(path, partial(is_repository, view))
+
+
+def repositories_in(
+    view: DirectoryView, changes: Changes
+) -> Mapping[WorkspacePath, WorkspacePath]:
+    """The changed paths that belong to a repository, each with that repository.
+
+    The repository is there in *view*, or the changes would complete it. In a directory that
+    *view* has, only the entries of git's layout belong to one that would be completed.
+    """
+    known: dict[WorkspacePath, bool] = {}
+
+    def is_one(directory: WorkspacePath) -> bool:
+        if directory not in known:
+            known[directory] = is_repository(view, directory)
+        return known[directory]
+
+    inside = {path: _enclosing(path, is_one) for path in changes}
+    found = {path: place for path, place in inside.items() if place is not None}
+    others = {path: change for path, change in changes.items() if path not in found}
+    completed = _completed(view, others)
+    if completed:
+        for path in others:
+            place = _would_belong_to(path, completed)
+            if place is not None:
+                found[path] = place
+    return found
+
+
+def paths_left_behind(
+    store: ObjectStore,
+    views: Iterable[DirectoryView],
+    changes: Iterable[tuple[WorkspacePath, TreeEntry | None]],
+) -> frozenset[WorkspacePath]:
+    """The changed paths that must not be brought to any of *views*; see ``repositories_in``."""
+    brought = {path: found_of(store, entry) for path, entry in changes}
+    return frozenset(path for view in views for path in repositories_in(view, brought))
+
+
+def _enclosing(
+    path: WorkspacePath, is_one: Callable[[WorkspacePath], bool]
+) -> WorkspacePath | None:
+    for place in (*path.ancestors(), path):
+        if is_git_directory_name(place.name) or is_one(place):
+            return place
+    return None
+
+
+def _completed(view: DirectoryView, changes: Changes) -> Mapping[WorkspacePath, bool]:
+    """The directories that *changes* complete, and whether each is in *view* already."""
+    suspects = {
+        path.parent
+        for path, found in changes.items()
+        if found is not None and is_layout_name(path.name)
+    }
+    if not suspects:
+        return {}
+    after = _ChangedView(view, changes)
+    return {
+        directory: _is_directory(view, directory)
+        for directory in suspects
+        if _would_be_repository(after, directory)
+    }
+
+
+def _would_belong_to(
+    path: WorkspacePath, completed: Mapping[WorkspacePath, bool]
+) -> WorkspacePath | None:
+    for n, place in enumerate((*path.ancestors(), path)):
+        if place in completed and (
+            not completed[place] or (place != path and is_layout_name(path.parts[n]))
+        ):
+            return place
+    return None
+
+
+def _would_be_repository(view: DirectoryView, directory: WorkspacePath) -> bool:
+    folded = [(_folded(name), name) for name in view.names(directory)]
+    if not any(name in _REFS for name, _ in folded):
+        return False
+    heads = (view.look(directory / name) for fold, name in folded if fold == _FOLDED_HEAD)
+    return any(head is not None and _is_head(head) for head in heads)
+
+
+def _is_head(found: Found) -> bool:
+    """Whether git accepts it as the ``HEAD`` of a repository."""
+    match found.kind:
+        case FileKind.FILE:
+            return _HEAD_CONTENT.match(found.beginning()[:_READ_BYTES]) is not None
+        case FileKind.SYMLINK:
+            return found.beginning().startswith(b"refs/")
+        case _:
+            return False
+
+
+def _is_directory(view: DirectoryView, path: WorkspacePath) -> bool:
+    if not path.parts:
+        return True
+    found = view.look(path)
+    return found is not None and found.kind is FileKind.DIRECTORY
+
+
+def _folded(name: str) -> str:
+    """*name* without what some system ignores: case, trailing dots and spaces, streams.
+
+    Which characters beyond ASCII are ignored differs; to drop all of them errs on the safe side.
+    """
+    if not name.isascii():
+        name = "".join(filter(str.isascii, name.casefold()))
+    return name.partition(":")[0].rstrip(" .").lower()
+
+
+# Views
+
+
+class DiskView:
+    """A directory on disk; what cannot be read is not there, as git could not read it, either."""
+
+    def __init__(self, tree: DiskTree) -> None:
+        self._tree = tree
+
+    def names(self, directory: WorkspacePath) -> Iterator[str]:
+        """See ``DirectoryView``."""
+        with suppress(FilesystemError):
+            yield from (entry.path.name for entry in self._tree.entries(directory))
+
+    def look(self, path: WorkspacePath) -> Found | None:
+        """See ``DirectoryView``."""
+        try:
+            there = self._tree.looked_at(path)
+        except FilesystemError:
+            return None
+        if there is None:
+            return None
+        status, target = there
+        if target is not None:
+            return Found(FileKind.SYMLINK, partial(_encoded, target))
+        return Found(kind_of(status), partial(self._beginning, path))
+
+    def _beginning(self, path: WorkspacePath) -> bytes:
+        try:
+            with self._tree.open(path) as file:
+                return file.read(_READ_BYTES)
+        except (FilesystemError, OSError):
+            return b""
+
+
+class LedgerView:
+    """A tree of the ledger."""
+
+    def __init__(self, store: ObjectStore, root: str) -> None:
+        self._store = store
+        self._root = root
+
+    def names(self, directory: WorkspacePath) -> Iterable[str]:
+        """See ``DirectoryView``."""
+        entry = entry_at(self._store, self._root, directory)
+        if entry is None or entry.kind is not FileKind.DIRECTORY:
+            return ()
+        return [workspace_name(stored) for stored, _ in self._store.tree(entry.id)]
+
+    def look(self, path: WorkspacePath) -> Found | None:
+        """See ``DirectoryView``."""
+        return found_of(self._store, entry_at(self._store, self._root, path))
+
+
+def found_of(store: ObjectStore, entry: TreeEntry | None) -> Found | None:
+    """What *entry* stands for; its content is read when it is asked for."""
+    return None if entry is None else Found(entry.kind, partial(_stored_beginning, store, entry))
+
+
+class _ChangedView:
+    """Another view with changes."""
+
+    def __init__(self, view: DirectoryView, changes: Changes) -> None:
+        self._view = view
+        self._changes = changes
+        self._arriving: dict[WorkspacePath, set[str]] = {}
+        for path, found in changes.items():
+            if found is not None:
+                self._arriving.setdefault(path.parent, set()).add(path.name)
+
+    def names(self, directory: WorkspacePath) -> Iterable[str]:
+        stay = {
+            name for name in self._view.names(directory) if directory / name not in self._changes
+        }
+        return stay | self._arriving.get(directory, set())
+
+    def look(self, path: WorkspacePath) -> Found | None:
+        return self._changes[path] if path in self._changes else self._view.look(path)
+
+
+def _encoded(target: str) -> bytes:
+    return target.encode("utf-8", "surrogateescape")
+
+
+def _stored_beginning(store: ObjectStore, entry: TreeEntry) -> bytes:
+    beginning = b""
+    for piece in store.chunks(entry.id):
+        beginning += piece
+        if len(beginning) >= _READ_BYTES:
+            break
+    return beginning
