@@ -7,7 +7,8 @@ Rule 2: the branch is one commit on top of HEAD. Its tree is HEAD's with our cha
 where HEAD has something else than what was imported (uncommitted work was imported too, or
 HEAD moved), the two are merged three-way, and a path that cannot be is a ``ConflictError``.
 Rule 3: what git would not take from its user is left out, and said so: paths inside a
-``.git`` or a submodule, names that git refuses, and ignored files that HEAD does not have.
+``.git``, a submodule or another repository, what would complete a repository in HEAD's files or
+in those of the working tree, names that git refuses, and ignored files that HEAD does not have.
 Which are ignored the repository alone says: the user's global ignore file has no influence.
 Rule 4: a lock that is there is never deleted, not even one that we left when we were killed:
 nobody can tell it from that of a git at work.
@@ -15,16 +16,18 @@ nobody can tell it from that of a git at work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from wink_workspace.errors import ConflictError, LedgerError, UsageError
+from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
+from .git_discovery import DiskView, Found, paths_left_behind
 from .names import stored_name
 from .objects import ObjectStore
 from .trees import TreeChange, TreeEntry
@@ -88,9 +91,12 @@ def create_branch(
     with _own_configuration_only():
         repository = _opened(directory)
     _check(repository, directory, name, what)
-    with _failures(what):
+    with _failures(what), DiskTree(directory) as disk:
         head = repository.head.peel(pygit2.Commit)
-        building = _TreeBuilding(store, repository, head)
+        changes = list(changes)
+        plain = ((at.path, at.after) for at in changes if not any(map(_is_refused, at.path.parts)))
+        views = (DiskView(disk), _CommitView(repository, head))
+        building = _TreeBuilding(store, repository, head, paths_left_behind(store, views, plain))
         for change in changes:
             building.add(change)
         tree = building.finished()
@@ -135,16 +141,54 @@ def _check(repository: pygit2.Repository, directory: Path, name: str, what: str)
         raise UsageError(f"{directory} has no commit yet", hint="Commit there first.")
 
 
+class _CommitView:
+    """The files of a commit; implements ``DirectoryView``."""
+
+    def __init__(self, repository: pygit2.Repository, commit: pygit2.Commit) -> None:
+        self._repository = repository
+        self._tree = commit.tree
+
+    def names(self, directory: WorkspacePath) -> Iterable[str]:
+        import pygit2
+
+        there = self._at(directory)
+        if not isinstance(there, pygit2.Tree):
+            return ()
+        return [entry.name for entry in there if entry.name is not None]
+
+    def look(self, path: WorkspacePath) -> Found | None:
+        there = self._at(path)
+        if there is None:
+            return None
+        if there.filemode not in (_PLAIN, _EXECUTABLE, _LINK):
+            return Found(FileKind.DIRECTORY)
+        kind = FileKind.SYMLINK if there.filemode == _LINK else FileKind.FILE
+        return Found(kind, lambda: bytes(self._repository.odb.read(there.id)[1]))
+
+    def _at(self, path: WorkspacePath) -> pygit2.Object | None:
+        if not path.parts:
+            return self._tree
+        return self._tree.get(str(path))
+
+
 class _TreeBuilding:
-    """HEAD's tree with changes, in an index that is only in memory."""
+    """HEAD's tree with changes, in an index that is only in memory.
+
+    Changes of the paths *theirs* are left out.
+    """
 
     def __init__(
-        self, store: ObjectStore, repository: pygit2.Repository, head: pygit2.Commit
+        self,
+        store: ObjectStore,
+        repository: pygit2.Repository,
+        head: pygit2.Commit,
+        theirs: Container[WorkspacePath],
     ) -> None:
         import pygit2
 
         self._store = store
         self._repository = repository
+        self._theirs = theirs
         self._head = head.tree
         self._index = pygit2.Index()
         self._index.read_tree(head.tree)
@@ -214,7 +258,7 @@ class _TreeBuilding:
                     yield path
 
     def _is_left_out(self, path: WorkspacePath) -> bool:
-        if any(_is_refused(name) for name in path.parts):
+        if path in self._theirs or any(_is_refused(name) for name in path.parts):
             return True
         above = (str(ancestor) for ancestor in (*path.ancestors(), path) if ancestor.parts)
         if any(entry in self._index and self._index[entry].mode == _SUBMODULE for entry in above):

@@ -97,13 +97,11 @@ def is_repository(view: DirectoryView, directory: WorkspacePath) -> bool:
 
 
 def enclosing_repository(view: DirectoryView, path: WorkspacePath) -> WorkspacePath | None:
-    """The outermost repository that *path* is or lies in: a ``.git`` of any spelling, or another."""
+    """The outermost repository that *path* is or lies in; a ``.git`` of any spelling is one."""
     return _enclosing(path, partial(is_repository, view))
 
 
-def repositories_in(
-    view: DirectoryView, changes: Changes
-) -> Mapping[WorkspacePath, WorkspacePath]:
+def repositories_in(view: DirectoryView, changes: Changes) -> Mapping[WorkspacePath, WorkspacePath]:
     """The changed paths that belong to a repository, each with that repository.
 
     The repository is there in *view*, or the changes would complete it. In a directory that

@@ -1,0 +1,96 @@
+"""Repositories that make git run a canary, and whether git does so anywhere below a directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+HEAD = "ref: refs/heads/main\n"
+
+
+class Canary:
+    """A program that leaves a trace, the files of repositories that run it, and git to try them.
+
+    Args:
+        place: An empty directory outside of what is tested.
+    """
+
+    def __init__(self, place: Path) -> None:
+        place.mkdir()
+        self._trace = place / "ran"
+        self.program = place / "canary"
+        self.program.write_text(f"#!/bin/sh\necho ran >> {self._trace}\n")
+        self.program.chmod(0o755)
+        (place / "hooks").mkdir()
+        for hook in ("pre-commit", "post-index-change"):
+            (place / "hooks" / hook).symlink_to(self.program)
+        self._hooks = place / "hooks"
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(place),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_EDITOR": "true",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CEILING_DIRECTORIES": str(place.parent),
+            **{
+                f"GIT_{who}_{what}": "a@b"
+                for who in ("AUTHOR", "COMMITTER")
+                for what in ("NAME", "EMAIL")
+            },
+        }
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the program ran since ``reset``."""
+        return self._trace.exists()
+
+    def reset(self) -> None:
+        """Remove the trace."""
+        self._trace.unlink(missing_ok=True)
+
+    def config(self, *settings: str) -> str:
+        """A configuration with *settings* and a working tree; ``%`` stands for the program."""
+        lines = "\n".join(settings or ("[core]", "fsmonitor = %"))
+        text = lines.replace("%h", str(self._hooks)).replace("%", str(self.program))
+        return f"[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\n{text}\n"
+
+    def git(self, place: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """A git command, whatever comes of it."""
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=place,
+            env=self._environment | more,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def repositories_below(self, root: Path, *, own: Iterable[Path] = ()) -> list[str]:
+        """What git takes for a repository in *root* and every directory below, but for *own*.
+
+        git is given another place for objects, so that it finds whatever it could ever find. Where
+        it finds one, commands are run, with which a configured canary would run.
+        """
+        known = {place.resolve() for place in own}
+        found: set[str] = set()
+        for directory in directories(root):
+            objects = {"GIT_OBJECT_DIRECTORY": str(root)}
+            done = self.git(directory, "rev-parse", "--absolute-git-dir", **objects)
+            place = Path(done.stdout.rstrip("\n")).resolve()
+            if done.returncode == 0 and place not in known:
+                found.add(str(place))
+                for command in ("status", "diff", "log"):
+                    self.git(directory, command)
+        return sorted(found)
+
+
+def directories(root: Path) -> list[Path]:
+    """*root* and every directory below that is no ``.git`` nor inside one."""
+    found = [root]
+    for directory in found:
+        inside = (Path(entry.path) for entry in os.scandir(directory) if entry.is_dir())
+        found += [path for path in inside if not path.is_symlink() and path.name != ".git"]
+    return found

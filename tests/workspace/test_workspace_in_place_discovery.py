@@ -1,0 +1,439 @@
+"""No call in place makes git find a repository, so that git runs no program that a model chose."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from git_canary import HEAD, Canary
+from in_place_rig import begun, files_of, git, repository, source_of
+from workspace_rig import assert_same, calls, doing
+
+from wink_workspace.errors import GitRepositoryError, ReadOnlyError, WinkError
+from wink_workspace.filesystem import Filesystem
+from wink_workspace.workspace import Workspace
+
+Step = Callable[[Filesystem], object]
+Files = Mapping[str, bytes]
+
+OID = "0123456789abcdefABCDEF0123456789abcdef01"
+PARTS = {"objects/x": "x", "refs/x": "x"}
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Canary:
+    return Canary(tmp_path / "canary")
+
+
+def writing(path: str, text: str = "x") -> Step:
+    return lambda files: files.write_text(path, text)
+
+
+def adding(path: str, text: str) -> Step:
+    """A patch that makes a file of one line."""
+    return lambda files: files.apply_patch(f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{text}")
+
+
+def moving(source: str, destination: str) -> Step:
+    return lambda files: files.move(source, destination)
+
+
+def linking(path: str, target: str) -> Step:
+    return lambda files: files.symlink(path, target)
+
+
+def test_the_canary_runs_wherever_a_repository_is_complete(tmp_path: Path, canary: Canary) -> None:
+    """What the other tests exclude does happen: each setting makes git run the program."""
+    cases: list[tuple[Sequence[str], tuple[str, ...]]] = [
+        (("[core]", "fsmonitor = %"), ("status",)),
+        (("[core]", "hooksPath = %h"), ("commit", "--allow-empty", "-m", "x")),
+        (("[core]", "sshCommand = %"), ("fetch", "ssh://localhost:1/x")),
+        (('[filter "f"]', "clean = %"), ("add", "file")),
+        (("[alias]", "pwn = !%"), ("pwn",)),
+        (("[diff]", "external = %"), ("diff",)),
+        (("[include]", "path = more"), ("status",)),
+    ]
+    for number, (settings, command) in enumerate(cases):
+        place = tmp_path / f"case-{number}"
+        for name in ("objects", "refs/heads", "info"):
+            (place / name).mkdir(parents=True)
+        (place / "HEAD").write_text(HEAD)
+        (place / "file").write_text("one\n")
+        (place / "more").write_text(f"[core]\nfsmonitor = {canary.program}\n")
+        (place / "config").write_text(canary.config("[core]"))
+        canary.git(place, "add", "file")
+        (place / "file").write_text("two\n")
+        (place / "info/attributes").write_text("* filter=f\n")
+        (place / "config").write_text(canary.config(*settings))
+        assert not canary.has_run
+        canary.git(place, *command)
+        assert canary.has_run, settings
+        canary.reset()
+    assert canary.repositories_below(tmp_path / "case-0") == [str(tmp_path / "case-0")]
+    assert canary.has_run
+
+
+def refused(workspace: Workspace, steps: Sequence[Step]) -> list[WinkError]:
+    """The errors of those of *steps* that were refused."""
+    errors: list[WinkError] = []
+    for step in steps:
+        try:
+            step(workspace.files)
+        except WinkError as error:
+            errors.append(error)
+    return errors
+
+
+SEQUENCES: dict[str, tuple[Files, Sequence[Step]]] = {
+    "detached": ({}, [writing("d/HEAD", OID), writing("d/refs/x")]),
+    "no objects": ({}, [writing("d/HEAD", HEAD), writing("d/refs/x")]),
+    "mkdir": ({}, [writing("d/HEAD", HEAD), lambda files: files.mkdir("d/refs")]),
+    "refs is a file": (
+        {},
+        [writing("d/HEAD", HEAD), writing("d/refs"), lambda f: f.set_executable("d/refs", True)],
+    ),
+    "refs is a link": ({}, [writing("d/HEAD", HEAD), linking("d/refs", "../e")]),
+    "HEAD is a link": ({}, [writing("d/refs/x"), linking("d/HEAD", "refs/heads/main")]),
+    "HEAD is appended to": (
+        {},
+        [
+            writing("d/refs/x"),
+            writing("d/HEAD", "ref:"),
+            lambda files: files.write_text("d/HEAD", " refs/heads/x", mode="append"),
+        ],
+    ),
+    "HEAD is edited": (
+        {},
+        [
+            writing("d/refs/x"),
+            writing("d/HEAD", "see refs/heads/main"),
+            lambda files: files.edit("d/HEAD", "see", "ref:"),
+        ],
+    ),
+    "HEAD is patched": ({}, [writing("d/refs/x"), adding("d/HEAD", HEAD)]),
+    "refs are patched": ({}, [writing("d/HEAD", HEAD), adding("d/refs/heads/x", OID + "\n")]),
+    "HEAD is moved": ({}, [writing("d/refs/x"), writing("h", HEAD), moving("h", "d/HEAD")]),
+    "refs are moved": ({}, [writing("d/HEAD", HEAD), writing("r/x"), moving("r", "d/refs")]),
+    "HEAD is renamed by a patch": (
+        {},
+        [
+            writing("d/refs/x"),
+            writing("h", HEAD),
+            lambda files: files.apply_patch(
+                "diff --git a/h b/d/HEAD\nsimilarity index 100%\nrename from h\nrename to d/HEAD\n"
+            ),
+        ],
+    ),
+    "common directory": (
+        {},
+        [writing("c/refs/x"), writing("c/objects/x"), writing("d/commondir", "../c"),
+         writing("d/HEAD", HEAD)],
+    ),
+    "common directory last": (
+        {},
+        [writing("c/refs/x"), writing("d/HEAD", HEAD), writing("d/commondir", "../c")],
+    ),
+    "through a link": (
+        {},
+        [lambda files: files.mkdir("d"), linking("l", "d"), writing("l/HEAD", HEAD),
+         writing("l/refs/x")],
+    ),
+    "deep": ({}, [writing("a/b/c/HEAD", HEAD), writing("a/b/c/refs/x")]),
+    "user has objects and refs": (
+        {"d/objects/o": b"", "d/refs/r": b""}, [writing("d/HEAD", HEAD)],
+    ),
+    "user has HEAD": ({"d/HEAD": HEAD.encode()}, [writing("d/refs/x")]),
+    "user has a pointer": (
+        {"sub/.git": b"gitdir: ../store\n"}, [writing("store/HEAD", HEAD), writing("store/refs/x")],
+    ),
+    "user has a pointer to a worktree's": (
+        {"sub/.git": b"gitdir: ../store/w\n"},
+        [writing("c/refs/x"), writing("store/w/commondir", "../../c"),
+         writing("store/w/HEAD", HEAD)],
+    ),
+    "other case": ({}, [writing("d/head", HEAD), writing("d/Refs/x"), moving("d/head", "d/HEAD")]),
+    "stream and dots": ({}, [writing("d/HEAD. ", HEAD), writing("d/refs::$INDEX_ALLOCATION/x")]),
+    "ignored characters": ({}, [writing("d/HE\u200cAD", HEAD), writing("d/ref\u017f/x")]),
+    "reftable": ({}, [writing("d/HEAD", HEAD), writing("d/reftable/tables.list")]),
+}  # fmt: skip
+
+
+@pytest.mark.behaviour(31)
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequence_of_calls_completes_no_repository(
+    tmp_path: Path, canary: Canary, name: str
+) -> None:
+    files, steps = SEQUENCES[name]
+    with begun(tmp_path, {"a.txt": b"a\n", **files}) as workspace:
+        workspace.files.write_text("d/config", canary.config())
+        workspace.files.write_text("d/objects/x", "x")
+        error, *_ = refused(workspace, steps)
+        assert isinstance(error, GitRepositoryError)
+        assert "repository" in error.message
+        assert error.hint
+    assert canary.repositories_below(source_of(tmp_path)) == []
+    assert not canary.has_run
+
+
+@pytest.mark.behaviour(31)
+@pytest.mark.parametrize("place", ["", "deep/er/"])
+def test_five_writes_in_any_order_complete_no_repository(
+    tmp_path: Path, canary: Canary, place: str
+) -> None:
+    """The last of the two that decide is refused and names the directory; the rest is written."""
+    parts = {"HEAD": HEAD, **PARTS}
+    with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
+        call("write_file", file_path=f"{place}config", content=canary.config())
+        for order in permutations(parts):
+            outcomes = {
+                name: call("write_file", file_path=place + name, content=parts[name])
+                for name in order
+            }
+            failed = {name for name, outcome in outcomes.items() if not outcome.result.success}
+            last = "HEAD" if order.index("HEAD") > order.index("refs/x") else "refs/x"
+            assert failed == {last}
+            where = "deep/er" if place else "the workspace's own directory"
+            assert where in outcomes[last].text
+            assert canary.repositories_below(source_of(tmp_path)) == []
+            for name in ("HEAD", "objects", "refs"):
+                call("rm", path=place + name)
+    assert not canary.has_run
+
+
+def test_names_of_the_layout_are_written_where_they_complete_nothing(tmp_path: Path) -> None:
+    """No refusal without need: a layout without HEAD, another HEAD, or parts in two directories."""
+    with begun(tmp_path) as workspace:
+        files = workspace.files
+        for path, text in {
+            "a/HEAD": "of the class\n", "a/refs/x": "", "a/objects/x": "", "a/config": "",
+            "b/refs/x": "", "b/objects/x": "", "b/commondir": "", "b/hooks/x": "",
+            "c/HEAD": HEAD, "c/objects/x": "", "c/config": "",
+            "e/HEAD": OID[:39], "e/refs/x": "",
+            "f/HEAD/x": HEAD, "f/refs/x": "",
+        }.items():  # fmt: skip
+            files.write_text(path, text)
+        files.symlink("g/HEAD", "../c/HEAD")
+        files.mkdir("g/refs")
+        files.move("a", "moved")
+        files.delete("b", recursive=True)
+    assert Canary(tmp_path / "canary").repositories_below(source_of(tmp_path)) == []
+
+
+def bare_repository(tmp_path: Path, canary: Canary) -> Path:
+    """One that its user keeps among the files, in the same directory as a file of a project."""
+    made = source_of(tmp_path) / "fixtures/bare.git"
+    made.mkdir(parents=True)
+    canary.git(made, "init", "-q", "--bare")
+    (made.parent / "read.me").write_text("about\n")
+    return made
+
+
+@pytest.mark.behaviour(31)
+def test_bare_repository_of_the_user_is_read_and_not_written_into(
+    tmp_path: Path, canary: Canary
+) -> None:
+    own = bare_repository(tmp_path, canary)
+    with begun(tmp_path) as workspace:
+        before = files_of(tmp_path)
+        files = workspace.files
+        assert files.read_text("fixtures/bare.git/HEAD").text.startswith("ref:")
+        inside = "fixtures/bare.git"
+        for step in (
+            writing(f"{inside}/config", canary.config()),
+            writing(f"{inside}/hooks/pre-commit"),
+            writing(f"{inside}/new/deep/file"),
+            lambda files: files.edit(f"{inside}/config", "bare = true", "bare = false"),
+            lambda files: files.set_executable(f"{inside}/description", True),
+            lambda files: files.delete(f"{inside}/HEAD"),
+            lambda files: files.delete(inside, recursive=True),
+            lambda files: files.mkdir(f"{inside}/worktrees/w"),
+            linking(f"{inside}/info/alternates", "../x"),
+            moving(f"{inside}/config", "config"),
+            moving("fixtures/read.me", f"{inside}/config.worktree"),
+            moving(inside, "elsewhere"),
+            adding(f"{inside}/hooks/post-checkout", "evil\n"),
+        ):
+            with pytest.raises(GitRepositoryError, match="its user"):
+                step(files)
+        assert_same(before, files_of(tmp_path))
+        files.write_text("fixtures/read.me", "more\n")
+    assert canary.repositories_below(source_of(tmp_path), own=[own]) == []
+
+
+def test_bare_repository_of_the_user_goes_and_comes_back_with_its_directory(
+    tmp_path: Path, canary: Canary
+) -> None:
+    bare_repository(tmp_path, canary)
+    with begun(tmp_path) as workspace:
+        before = files_of(tmp_path)
+
+        def remove() -> None:
+            workspace.files.delete("fixtures", recursive=True)
+
+        with calls(workspace, doing(remove, fails=True)) as call:
+            call("act")
+            assert_same(before, files_of(tmp_path))
+            call("rm", path="fixtures")
+            assert not (source_of(tmp_path) / "fixtures").exists()
+            workspace.undo()
+            assert_same(before, files_of(tmp_path))
+            workspace.redo()
+            workspace.restore(1, paths=["fixtures"])
+            assert_same(before, files_of(tmp_path))
+            call("mv", source="fixtures", destination="moved")
+            workspace.undo()
+            assert_same(before, files_of(tmp_path))
+
+
+@pytest.mark.behaviour(31)
+def test_redo_completes_no_repository(tmp_path: Path, canary: Canary) -> None:
+    """The call that is redone wrote HEAD when there was no ``refs``."""
+    with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
+        call("write_file", file_path="d/config", content=canary.config())
+        call("write_file", file_path="d/HEAD", content=HEAD)
+        workspace.undo()
+        for name in ("refs/x", "objects/x"):
+            (source_of(tmp_path) / "d" / name).parent.mkdir()
+            (source_of(tmp_path) / "d" / name).write_text("x")
+        before = files_of(tmp_path)
+        with pytest.raises(GitRepositoryError, match="d for a repository"):
+            workspace.redo()
+        assert_same(before, files_of(tmp_path))
+        assert call("write_file", file_path="more", content="x").result.success
+    assert canary.repositories_below(source_of(tmp_path)) == []
+
+
+@pytest.mark.behaviour(31)
+@pytest.mark.parametrize("path", ["d/HEAD", "d/refs"])
+def test_restore_of_a_path_completes_no_repository(
+    tmp_path: Path, canary: Canary, path: str
+) -> None:
+    """Each part was there once, but never both."""
+    with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
+        call("write_file", file_path="d/config", content=canary.config())
+        call("write_file", file_path="d/objects/x", content="x")
+        contents = {"d/HEAD": HEAD, "d/refs": "x"}
+        call("write_file", file_path=path, content=contents.pop(path))
+        number = next(workspace.log()).number
+        call("rm", path=path)
+        (other,) = contents
+        call("write_file", file_path=other, content=contents[other])
+        before = files_of(tmp_path)
+        with pytest.raises(GitRepositoryError):
+            workspace.restore(number, paths=[path])
+        assert_same(before, files_of(tmp_path))
+        workspace.restore(number)
+    assert canary.repositories_below(source_of(tmp_path)) == []
+
+
+@pytest.mark.behaviour(31)
+def test_restore_mixes_no_repository_of_the_user_with_files_of_calls(
+    tmp_path: Path, canary: Canary
+) -> None:
+    """The user's repository is deleted, calls write another config there, and HEAD comes back."""
+    bare_repository(tmp_path, canary)
+    with begun(tmp_path) as workspace, calls(workspace) as call:
+        call("rm", path="fixtures")
+        call("write_file", file_path="fixtures/bare.git/config", content=canary.config())
+        for part in ("HEAD", "refs", "objects"):
+            with suppress(GitRepositoryError):
+                workspace.restore(1, paths=[f"fixtures/bare.git/{part}"])
+        assert canary.repositories_below(source_of(tmp_path)) == []
+        workspace.restore(1)
+        config = source_of(tmp_path) / "fixtures/bare.git/config"
+        assert str(canary.program) not in config.read_text()
+    assert not canary.has_run
+
+
+def test_restore_to_a_snapshot_of_an_older_call_completes_no_repository(
+    tmp_path: Path, canary: Canary
+) -> None:
+    with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
+        call("write_file", file_path="d/HEAD", content=HEAD)
+        token = workspace.files.snapshot()
+        call("rm", path="d/HEAD")
+        call("write_file", file_path="d/refs/x", content="x")
+        workspace.files.restore(token)  # a whole state, in which there was no ``refs``
+        assert not workspace.files.exists("d/refs")
+    assert canary.repositories_below(source_of(tmp_path)) == []
+
+
+def test_part_that_the_user_adds_is_theirs_and_the_calls_change_nothing_in_it_then(
+    tmp_path: Path, canary: Canary
+) -> None:
+    source = source_of(tmp_path)
+    with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
+        call("write_file", file_path="d/refs/x", content="x")
+        (source / "d/HEAD").write_text(HEAD)
+        (source / "d/objects").mkdir()
+        assert not call("write_file", file_path="d/config", content="x").result.success
+        assert call("write_file", file_path="e/config", content="x").result.success
+    assert canary.repositories_below(source, own=[source / "d"]) == []
+
+
+def test_directory_that_could_be_a_repository_is_no_place_to_work_in(tmp_path: Path) -> None:
+    source = source_of(tmp_path)
+    (source / "refs").mkdir(parents=True)
+    (source / "HEAD").write_text(HEAD)
+    with pytest.raises(WinkError, match="repository"):
+        begun(tmp_path)
+
+
+def test_random_calls_and_moves_in_time_complete_no_repository(
+    tmp_path: Path, canary: Canary
+) -> None:
+    """200 changes among the names of the layout, with undo, redo and restore between them."""
+    rng = random.Random(12)
+    own = bare_repository(tmp_path, canary)
+    names = ("HEAD", "head", "refs", "objects", "commondir", "config", "x")
+    contents = (HEAD, OID, "../e", canary.config(), "x")
+    places = ("", "d/", "d/refs/", "e/", "fixtures/", "fixtures/bare.git/")
+
+    def path() -> str:
+        return rng.choice(places) + rng.choice(names)
+
+    with begun(tmp_path, {"a.txt": b"a\n"}) as workspace:
+        acts: list[Callable[[], object]] = [
+            lambda: workspace.files.write_text(path(), rng.choice(contents)),
+            lambda: workspace.files.write_text(path(), rng.choice(contents)),
+            lambda: workspace.files.mkdir(path()),
+            lambda: workspace.files.symlink(path(), rng.choice(("refs/x", "e"))),
+            lambda: workspace.files.move(path(), path()),
+            lambda: workspace.files.delete(rng.choice((path(), "d", "e")), recursive=True),
+            lambda: workspace.files.set_executable(path(), True),
+            lambda: adding(path(), rng.choice(contents))(workspace.files),
+        ]
+        refusals = 0
+        with calls(workspace, doing(lambda: rng.choice(acts)())) as call:
+            later = (workspace.undo, workspace.redo, lambda: restore_some(workspace, rng))
+            for n in range(200):
+                refusals += "repository" in call("act").text
+                if n % 8 == 0:
+                    with suppress(WinkError):
+                        rng.choice(later)()
+                if n % 40 == 39:
+                    there = [own] if own.exists() else []
+                    assert canary.repositories_below(source_of(tmp_path), own=there) == [], n
+    assert refusals > 20
+    assert not canary.has_run
+
+
+def restore_some(workspace: Workspace, rng: random.Random) -> None:
+    newest = next(workspace.log()).number
+    path = rng.choice(("d", "e", "HEAD", "d/HEAD", "d/refs", "fixtures/bare.git/config", "e/refs"))
+    workspace.restore(rng.randint(1, newest), paths=[path])
+
+
+def test_users_repository_at_the_top_stays_in_use(tmp_path: Path, canary: Canary) -> None:
+    """A refusal takes nothing from git: it finds the user's own repository everywhere."""
+    source = repository(tmp_path, {"a.txt": b"a\n"})
+    with begun(tmp_path) as workspace:
+        workspace.files.write_text("sub/HEAD", HEAD)
+        with pytest.raises(ReadOnlyError):
+            workspace.files.mkdir("sub/refs")
+    assert canary.repositories_below(source, own=[source / ".git"]) == []
+    assert git(source, "status", "--porcelain") == "?? sub/\n"
