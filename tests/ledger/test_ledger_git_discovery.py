@@ -121,6 +121,9 @@ class View:
         paths = (WorkspacePath(tuple(path.split("/"))) for path in self.files)
         return {path.name for path in paths if path.parent == directory}
 
+    def common_directories(self) -> dict[WorkspacePath, WorkspacePath]:
+        return {}
+
     def look(self, path: WorkspacePath) -> Found | None:
         if str(path) not in self.files:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -98,6 +99,16 @@ CASES: dict[str, tuple[Files, Files, set[str]]] = {
         {"d/HEAD": HEAD, "d/commondir": "../c\n", "c/refs/x": "x", "c/objects/x": "x"},
         {"d", "d/HEAD", "d/commondir"},
     ),
+    "common directory of the user": (
+        {"w/HEAD": HEAD, "w/commondir": "../c/d\n"},
+        {"c/d/refs/x": "x", "c/d/objects/x": "x", "c/d/config": "CANARY"},
+        {"c/d", "c/d/refs", "c/d/refs/x", "c/d/objects", "c/d/objects/x", "c/d/config"},
+    ),
+    "link for the common directory of the user": (
+        {"w/HEAD": HEAD, "w/commondir": "../c\n", "c/mine": "x"},
+        {"c": "-> e", "e/refs/x": "x", "e/objects/x": "x", "e/config": "CANARY"},
+        {"c", "c/mine"},
+    ),
     "other case": (
         {}, {"d/head": HEAD, "d/REFS/x": "x"}, {"d", "d/head", "d/REFS", "d/REFS/x"},
     ),
@@ -138,6 +149,8 @@ def test_what_would_be_a_repository_is_left_out_and_the_rest_is_brought(
         source = make_tree(tmp_path / "source", late)
         copy = files_of(workspace, tmp_path)
         for path in changed:
+            if (copy / path).is_dir():
+                shutil.rmtree(copy / path)
             (copy / path).unlink(missing_ok=True)
         make_tree(copy, changed)
         applied = apply(workspace, tmp_path, to)

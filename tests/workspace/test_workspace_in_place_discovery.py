@@ -88,6 +88,9 @@ def refused(workspace: Workspace, steps: Sequence[Step]) -> list[WinkError]:
     return errors
 
 
+LINKED = {"worktrees/w/HEAD": HEAD.encode(), "worktrees/w/commondir": b"../../shared\n"}
+"""A linked working tree's part of a repository of the user that is not there."""
+
 SEQUENCES: dict[str, tuple[Files, Sequence[Step]]] = {
     "detached": ({}, [writing("d/HEAD", OID), writing("d/refs/x")]),
     "no objects": ({}, [writing("d/HEAD", HEAD), writing("d/refs/x")]),
@@ -155,6 +158,19 @@ SEQUENCES: dict[str, tuple[Files, Sequence[Step]]] = {
         [writing("c/refs/x"), writing("store/w/commondir", "../../c"),
          writing("store/w/HEAD", HEAD)],
     ),
+    "user's common directory is missing": (
+        LINKED, [writing("shared/config"), writing("shared/objects/x"), writing("shared/refs/x")],
+    ),
+    "user's common directory is linked": (
+        LINKED, [writing("e/refs/x"), writing("e/objects/x"), linking("shared", "e")],
+    ),
+    "user's common directory is moved in": (
+        LINKED, [writing("e/refs/x"), writing("e/objects/x"), moving("e", "shared")],
+    ),
+    "user's common directory is changed": (
+        LINKED, [writing("e/shared/refs/x"), lambda files: files.mkdir("deep"),
+                 moving("worktrees", "e/worktrees")],
+    ),
     "other case": ({}, [writing("d/head", HEAD), writing("d/Refs/x"), moving("d/head", "d/HEAD")]),
     "stream and dots": ({}, [writing("d/HEAD. ", HEAD), writing("d/refs::$INDEX_ALLOCATION/x")]),
     "ignored characters": ({}, [writing("d/HE\u200cAD", HEAD), writing("d/ref\u017f/x")]),
@@ -177,6 +193,17 @@ def test_sequence_of_calls_completes_no_repository(
         assert error.hint
     assert canary.repositories_below(source_of(tmp_path)) == []
     assert not canary.has_run
+
+
+def test_directory_that_a_repository_of_the_user_shares_is_moved_with_it(tmp_path: Path) -> None:
+    with begun(
+        tmp_path, {"both/w/HEAD": HEAD.encode(), "both/w/commondir": b"../c\n"}
+    ) as workspace:
+        workspace.files.write_text("c/refs/x", "x")
+        with pytest.raises(GitRepositoryError):
+            workspace.files.write_text("both/c/refs/x", "x")
+        workspace.files.move("both", "moved")
+    assert Canary(tmp_path / "canary").repositories_below(source_of(tmp_path)) == []
 
 
 @pytest.mark.behaviour(31)

@@ -16,7 +16,7 @@ nobody can tell it from that of a git at work.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -156,6 +156,9 @@ class _CommitView:
             return ()
         return [entry.name for entry in there if entry.name is not None]
 
+    def common_directories(self) -> Mapping[WorkspacePath, WorkspacePath]:
+        return {}
+
     def look(self, path: WorkspacePath) -> Found | None:
         there = self._at(path)
         if there is None:
@@ -168,7 +171,10 @@ class _CommitView:
     def _at(self, path: WorkspacePath) -> pygit2.Object | None:
         if not path.parts:
             return self._tree
-        return self._tree.get(str(path))
+        try:
+            return self._tree[str(path)]
+        except KeyError:
+            return None
 
 
 class _TreeBuilding:

@@ -13,14 +13,18 @@ ignore characters, since files move on to such systems. Only exact names (or wha
 for them) make a repository that is there already.
 Rule 3: only an arriving entry completes a repository, a removed one never does. So only changes
 whose name is in the layout have to be looked at.
+Rule 4: where a ``commondir`` leads, ``refs`` completes a repository without a ``HEAD``. Only a
+user's ``commondir`` can lead to such a place. They are looked for, in the whole tree, when a
+``refs``, a link, or a directory with content arrives.
 
 Nothing here writes. A ``DirectoryView`` is a tree on disk, one of the ledger, or one with changes.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +53,8 @@ __all__ = [
 ]
 
 _HEAD: Final = "HEAD"
-_REFS: Final = ("refs", "reftable", "commondir")
+_COMMON: Final = "commondir"
+_REFS: Final = ("refs", "reftable", _COMMON)
 _FOLDED_HEAD: Final = "head"
 _LAYOUT: Final = frozenset((_FOLDED_HEAD, *_REFS))
 _READ_BYTES: Final = 255  # git reads no more of a HEAD
@@ -60,11 +65,13 @@ _HEAD_CONTENT: Final = re.compile(rb"ref:[ \t\n\r]*refs/|[0-9a-fA-F]{40}")
 class Found:
     """What is at a path: its kind (``None`` for a device), and how its content or target begins.
 
-    ``beginning`` gives at least the first 255 bytes, or all.
+    ``beginning`` gives at least the first 255 bytes, or all. ``is_whole`` says that a directory
+    arrives with content of which the changes say nothing.
     """
 
     kind: FileKind | None
     beginning: Callable[[], bytes] = bytes
+    is_whole: bool = False
 
 
 class DirectoryView(Protocol):
@@ -78,9 +85,17 @@ class DirectoryView(Protocol):
         """What is at *path*, links not followed; ``None`` for nothing."""
         ...
 
+    def common_directories(self) -> Mapping[WorkspacePath, WorkspacePath]:
+        """The directories with a ``commondir`` and a ``HEAD``, and where in the tree it leads.
+
+        Empty for a view that does not know where links on the way lead.
+        """
+        ...
+
 
 Changes = Mapping[WorkspacePath, Found | None]
-"""What is to be at each path; ``None`` for nothing. Every path below a new directory is in it."""
+"""What is to be at each path; ``None`` for nothing. Every path below a new directory is in it,
+unless it ``is_whole``."""
 
 
 def is_layout_name(name: str) -> bool:
@@ -104,8 +119,8 @@ def enclosing_repository(view: DirectoryView, path: WorkspacePath) -> WorkspaceP
 def repositories_in(view: DirectoryView, changes: Changes) -> Mapping[WorkspacePath, WorkspacePath]:
     """The changed paths that belong to a repository, each with that repository.
 
-    The repository is there in *view*, or the changes would complete it. In a directory that
-    *view* has, only the entries of git's layout belong to one that would be completed.
+    The repository is there in *view*, or the changes would complete it. Where only the contents of
+    a directory change, only the entries of git's layout belong to one that would be completed.
     """
     known: dict[WorkspacePath, bool] = {}
 
@@ -117,12 +132,13 @@ def repositories_in(view: DirectoryView, changes: Changes) -> Mapping[WorkspaceP
     inside = {path: _enclosing(path, is_one) for path in changes}
     found = {path: place for path, place in inside.items() if place is not None}
     others = {path: change for path, change in changes.items() if path not in found}
-    completed = _completed(view, others)
+    completed = {*_completed(view, others), *_completed_common(view, others)}
     if completed:
-        for path in others:
-            place = _would_belong_to(path, completed)
-            if place is not None:
-                found[path] = place
+        arriving = {
+            place for place in completed.intersection(others) if _arrives(view, others, place)
+        }
+        inside = {path: _would_belong_to(path, completed, arriving) for path in others}
+        found |= {path: place for path, place in inside.items() if place is not None}
     return found
 
 
@@ -145,30 +161,47 @@ def _enclosing(
     return None
 
 
-def _completed(view: DirectoryView, changes: Changes) -> Mapping[WorkspacePath, bool]:
-    """The directories that *changes* complete, and whether each is in *view* already."""
-    suspects = {
-        path.parent
-        for path, found in changes.items()
-        if found is not None and is_layout_name(path.name)
-    }
+def _completed(view: DirectoryView, changes: Changes) -> Iterable[WorkspacePath]:
+    """The directories that *changes* complete."""
+    suspects = {path.parent for path, at in changes.items() if at and is_layout_name(path.name)}
     if not suspects:
-        return {}
+        return ()
     after = _ChangedView(view, changes)
-    return {
-        directory: _is_directory(view, directory)
-        for directory in suspects
-        if _would_be_repository(after, directory)
-    }
+    return (directory for directory in suspects if _would_be_repository(after, directory))
+
+
+def _completed_common(view: DirectoryView, changes: Changes) -> Iterable[WorkspacePath]:
+    """Rule 4: the common directories that *changes* complete, or what they put in their place."""
+    refs = {path.parent for path, at in changes.items() if at and _folded(path.name) in _REFS}
+    whole = {path for path, at in changes.items() if at and _brings_more(at)}
+    if not (refs or whole):
+        return
+    for place in set(view.common_directories().values()):
+        if place in refs:
+            yield place
+        yield from whole.intersection((*place.ancestors(), place))
+
+
+def _brings_more(found: Found) -> bool:
+    """Whether more comes into reach with it than the changes say."""
+    return found.is_whole or found.kind is FileKind.SYMLINK
+
+
+def _arrives(view: DirectoryView, changes: Changes, directory: WorkspacePath) -> bool:
+    """Whether a changed directory is new, or a link in the place of what was there."""
+    before, after = view.look(directory), changes[directory]
+    kinds = {at.kind for at in (before, after) if at is not None}
+    return before is None or kinds != {FileKind.DIRECTORY}
 
 
 def _would_belong_to(
-    path: WorkspacePath, completed: Mapping[WorkspacePath, bool]
+    path: WorkspacePath, completed: Container[WorkspacePath], arriving: Container[WorkspacePath]
 ) -> WorkspacePath | None:
-    for n, place in enumerate((*path.ancestors(), path)):
-        if place in completed and (
-            not completed[place] or (place != path and is_layout_name(path.parts[n]))
-        ):
+    """The repository of *path*: all of one that arrives, and the layout of one that was there."""
+    for place in (*path.ancestors(), path):
+        if place in arriving:
+            return place
+        if place in completed and place != path and is_layout_name(path.parts[len(place.parts)]):
             return place
     return None
 
@@ -190,13 +223,6 @@ def _is_head(found: Found) -> bool:
             return found.beginning().startswith(b"refs/")
         case _:
             return False
-
-
-def _is_directory(view: DirectoryView, path: WorkspacePath) -> bool:
-    if not path.parts:
-        return True
-    found = view.look(path)
-    return found is not None and found.kind is FileKind.DIRECTORY
 
 
 def _folded(name: str) -> str:
@@ -236,6 +262,20 @@ class DiskView:
             return Found(FileKind.SYMLINK, partial(_encoded, target))
         return Found(kind_of(status), partial(self._beginning, path))
 
+    def common_directories(self) -> Mapping[WorkspacePath, WorkspacePath]:
+        """See ``DirectoryView``; looks at the whole tree."""
+        found: dict[WorkspacePath, WorkspacePath] = {}
+        root = self._tree.root.resolve()
+        for listing in self._tree.listings(unreadable=lambda _: None):
+            names = {name for name, _ in listing.entries}
+            if _COMMON in names and _HEAD in names:
+                holder = WorkspacePath(listing.parts)
+                target = os.fsdecode(self._beginning(holder / _COMMON).rstrip(b"\r\n"))
+                with suppress(OSError, RuntimeError, ValueError):
+                    place = root.joinpath(*holder.parts, target).resolve()
+                    found[holder] = WorkspacePath(place.relative_to(root).parts)
+        return found
+
     def _beginning(self, path: WorkspacePath) -> bytes:
         try:
             with self._tree.open(path) as file:
@@ -257,6 +297,10 @@ class LedgerView:
         if entry is None or entry.kind is not FileKind.DIRECTORY:
             return ()
         return [workspace_name(stored) for stored, _ in self._store.tree(entry.id)]
+
+    def common_directories(self) -> Mapping[WorkspacePath, WorkspacePath]:
+        """See ``DirectoryView``; empty."""
+        return {}
 
     def look(self, path: WorkspacePath) -> Found | None:
         """See ``DirectoryView``."""
@@ -284,6 +328,9 @@ class _ChangedView:
             name for name in self._view.names(directory) if directory / name not in self._changes
         }
         return stay | self._arriving.get(directory, set())
+
+    def common_directories(self) -> Mapping[WorkspacePath, WorkspacePath]:
+        return self._view.common_directories()
 
     def look(self, path: WorkspacePath) -> Found | None:
         return self._changes[path] if path in self._changes else self._view.look(path)

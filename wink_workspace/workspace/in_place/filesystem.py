@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FileMissingError, GitRepositoryError
 from wink_workspace.filesystem import (
@@ -89,14 +91,16 @@ class InPlaceFilesystem(DiskFilesystem):
         super()._mkdir(path)
 
     def _symlink(self, path: WorkspacePath, target: str) -> None:
-        if is_layout_name(path.name):
-            content = target.encode("utf-8", "surrogateescape")
-            self._check_completes_none(path, Found(FileKind.SYMLINK, lambda: content))
+        content = target.encode("utf-8", "surrogateescape")
+        self._check_completes_none(path, Found(FileKind.SYMLINK, lambda: content))
         super()._symlink(path, target)
 
     def _move(self, source: WorkspacePath, destination: WorkspacePath) -> None:
-        if is_layout_name(destination.name):
-            self._check_completes_none(destination, self._view.look(source))
+        moved = self._view.look(source)
+        if moved is not None and moved.kind is FileKind.DIRECTORY:
+            self._check_common_directories_stay(source)
+            moved = replace(moved, is_whole=True)
+        self._check_completes_none(destination, moved)
         super()._move(source, destination)
 
     def _check_completes_none(self, path: WorkspacePath, arriving: Found | None) -> None:
@@ -108,3 +112,11 @@ class InPlaceFilesystem(DiskFilesystem):
                 hint="Use other names, or let a test make the repository in a temporary directory"
                 " when it runs. A workspace that is a copy may hold one.",
             )
+
+    def _check_common_directories_stay(self, moved: WorkspacePath) -> None:
+        """Refuse to move a ``commondir`` that leads out of *moved*: it would lead elsewhere."""
+        for holder, place in self._view.common_directories().items():
+            if holder.is_below(moved) and not place.is_below(moved):
+                raise GitRepositoryError(
+                    f"{moved} has to stay: the git repository {holder} in it shares {place}"
+                )
