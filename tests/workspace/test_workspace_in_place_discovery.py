@@ -358,6 +358,27 @@ def test_restore_of_a_path_completes_no_repository(
 
 
 @pytest.mark.behaviour(31)
+def test_restore_brings_nothing_of_a_call_to_where_the_user_now_shares_a_directory(
+    tmp_path: Path, canary: Canary
+) -> None:
+    """An earlier entry has the directory, but there was no ``commondir`` that led to it."""
+    source = source_of(tmp_path)
+    with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
+        for name, text in {"config": canary.config(), **PARTS}.items():
+            call("write_file", file_path=f"shared/{name}", content=text)
+        number = next(workspace.log()).number
+        call("rm", path="shared")
+        for name, content in LINKED.items():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes(content)
+        for bring in (workspace.undo, lambda: workspace.restore(number, paths=["shared"])):
+            with pytest.raises(GitRepositoryError, match="shared"):
+                bring()
+    assert canary.repositories_below(source, own=[source / "worktrees/w"]) == []
+    assert not (source / "shared").exists()
+
+
+@pytest.mark.behaviour(31)
 def test_restore_mixes_no_repository_of_the_user_with_files_of_calls(
     tmp_path: Path, canary: Canary
 ) -> None:

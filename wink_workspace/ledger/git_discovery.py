@@ -113,7 +113,7 @@ def is_repository(view: DirectoryView, directory: WorkspacePath) -> bool:
 
 def enclosing_repository(view: DirectoryView, path: WorkspacePath) -> WorkspacePath | None:
     """The outermost repository that *path* is or lies in; a ``.git`` of any spelling is one."""
-    return _enclosing(path, partial(is_repository, view))
+    return _enclosing(view, path, partial(is_repository, view))
 
 
 def repositories_in(view: DirectoryView, changes: Changes) -> Mapping[WorkspacePath, WorkspacePath]:
@@ -129,7 +129,7 @@ def repositories_in(view: DirectoryView, changes: Changes) -> Mapping[WorkspaceP
             known[directory] = is_repository(view, directory)
         return known[directory]
 
-    inside = {path: _enclosing(path, is_one) for path in changes}
+    inside = {path: _enclosing(view, path, is_one) for path in changes}
     found = {path: place for path, place in inside.items() if place is not None}
     others = {path: change for path, change in changes.items() if path not in found}
     completed = {*_completed(view, others), *_completed_common(view, others)}
@@ -153,12 +153,16 @@ def paths_left_behind(
 
 
 def _enclosing(
-    path: WorkspacePath, is_one: Callable[[WorkspacePath], bool]
+    view: DirectoryView, path: WorkspacePath, is_one: Callable[[WorkspacePath], bool]
 ) -> WorkspacePath | None:
-    for place in (*path.ancestors(), path):
+    for place in path.ancestors():
         if is_git_directory_name(place.name) or is_one(place):
             return place
-    return None
+    if is_git_directory_name(path.name):
+        return path
+    found = view.look(path)  # a look below a file costs more, as it fails
+    is_directory = not path.parts or (found is not None and found.kind is FileKind.DIRECTORY)
+    return path if is_directory and is_one(path) else None
 
 
 def _completed(view: DirectoryView, changes: Changes) -> Iterable[WorkspacePath]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +36,7 @@ from wink_workspace.filesystem.disk.descriptors import TEMPORARY_PREFIX, change_
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
+    DirectoryView,
     DiskView,
     LedgerView,
     ObjectStore,
@@ -260,15 +261,12 @@ class SourceUpdate:
 
     def _left_behind(self, changes: Sequence[TreeChange]) -> frozenset[WorkspacePath]:
         """What rule 3 keeps out of a patch: for the source as it was and, if there, as it is."""
-        brought = [(change.path, change.after) for change in changes]
-        views = LedgerView(self._store, self._imported)
-        left = paths_left_behind(self._store, [views], brought)
-        try:
-            source = DiskTree(self._source)
-        except (FilesystemError, UsageError):
-            return left
-        with source:
-            return left | paths_left_behind(self._store, [DiskView(source)], brought)
+        views: list[DirectoryView] = [LedgerView(self._store, self._imported)]
+        with ExitStack() as opened:
+            with suppress(FilesystemError, UsageError):
+                views.append(DiskView(opened.enter_context(DiskTree(self._source))))
+            brought = ((change.path, change.after) for change in changes)
+            return paths_left_behind(self._store, views, brought)
 
 
 def apply_to_directory(

@@ -36,10 +36,12 @@ from wink_workspace.filesystem.disk.tree import DiskEntry
 from wink_workspace.ledger import (
     DiskView,
     Effect,
+    LedgerView,
     ObjectStore,
     TreeChange,
     TreeEntry,
     diff,
+    enclosing_repository,
     entry_at,
     file_changes,
     found_of,
@@ -231,14 +233,22 @@ class InPlaceHistory:
         changes = {step.path: found_of(self._store, step.after) for step in steps}
         for place in sorted(set(repositories_in(DiskView(self._tree), changes).values())):
             wanted = entry_at(self._store, root, place)
-            if wanted is not None and not any(
-                entry_at(self._store, earlier, place) == wanted for earlier in self._earlier()
-            ):
+            if wanted is not None and not self._was_repository(place, wanted, root):
                 raise GitRepositoryError(
                     f"git would take {place} for a repository, which is in no earlier state as it"
                     " would be then, and a repository can make git run programs",
                     hint="Go back to a whole entry, or leave out this path.",
                 )
+
+    def _was_repository(self, place: WorkspacePath, wanted: TreeEntry, root: str) -> bool:
+        """Whether it is one by itself, and an earlier state has the same.
+
+        What only a ``commondir`` makes one may have been a call's ordinary files before.
+        """
+        is_one = enclosing_repository(LedgerView(self._store, root), place) is not None
+        return is_one and any(
+            entry_at(self._store, earlier, place) == wanted for earlier in self._earlier()
+        )
 
     def accept(self) -> None:
         """Begin anew with the state of the last snapshot."""
