@@ -92,7 +92,7 @@ def test_directory_goes_whose_repository_was_made_here(tmp_path: Path) -> None:
     """The repository was left out, so the source has none that would be lost."""
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         write(workspace, **{"sub/.git/HEAD": "ref: refs/heads/main\n", "sub/b.txt": "b\n"})
-        assert workspace.apply().paths == ("sub", "sub/b.txt")
+        assert workspace.apply().paths == ("sub/b.txt",)
         workspace.files.delete("sub", recursive=True)
-        assert workspace.apply().paths == ("sub", "sub/b.txt")
+        assert workspace.apply().paths == ("sub/b.txt",)
         assert [*tree_of(tmp_path / "source")] == ["a.txt"]

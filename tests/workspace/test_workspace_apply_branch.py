@@ -157,7 +157,7 @@ def test_what_is_inside_a_submodule_or_a_git_directory_is_left_out(tmp_path: Pat
     assert applied.paths == ("y",)
     assert set(applied.left_out) == {
         "b\\c",
-        "d/.git/hooks/post",
+        "d/.git",
         "module/.git/config",
         "module/a.txt",
     }

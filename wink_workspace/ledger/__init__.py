@@ -25,6 +25,7 @@ from .git_discovery import (
 from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted, lost_ref
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .ledger import Ledger
+from .line_counts import LineCounts, count_lines
 from .lock import WriterLock, looking_at
 from .merge import Conflict, Merge, SliceMerge, merge_trees
 from .names import is_git_directory_name
@@ -73,6 +74,7 @@ __all__ = [
     "Ledger",
     "LedgerView",
     "Line",
+    "LineCounts",
     "LineWriter",
     "LogEntry",
     "LoggedEvent",
@@ -92,6 +94,7 @@ __all__ = [
     "TreeEntry",
     "WriterLock",
     "build",
+    "count_lines",
     "create_branch",
     "diff",
     "enclosing_repository",

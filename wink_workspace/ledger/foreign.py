@@ -9,14 +9,14 @@ HEAD moved), the two are merged three-way, and a path that cannot be is a ``Conf
 Rule 3: what git would not take from its user is left out, and said so: paths inside a
 ``.git``, a submodule or another repository, what would complete a repository in HEAD's files or
 in those of the working tree, names that git refuses, and ignored files that HEAD does not have.
-Which are ignored the repository alone says: the user's global ignore file has no influence.
+Which are ignored the caller says: libgit2 crashes on some rules, such as ``!//``.
 Rule 4: a lock that is there is never deleted, not even one that we left when we were killed:
 nobody can tell it from that of a git at work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -66,6 +66,7 @@ def create_branch(
     *,
     message: str,
     at: datetime,
+    ignores: Callable[[WorkspacePath], bool],
 ) -> NewBranch:
     """Make the branch *name* in the repository whose working tree is *directory*.
 
@@ -76,6 +77,7 @@ def create_branch(
         changes: What to change, each path once.
         message: The commit's message.
         at: The commit's time.
+        ignores: Whether the repository ignores a file that HEAD does not have.
 
     Raises:
         UsageError: If there is no repository, it has no commit, or *name* is taken or invalid.
@@ -96,7 +98,8 @@ def create_branch(
         changes = list(changes)
         plain = ((at.path, at.after) for at in changes if not any(map(_is_refused, at.path.parts)))
         views = (DiskView(disk), _CommitView(repository, head))
-        building = _TreeBuilding(store, repository, head, paths_left_behind(store, views, plain))
+        theirs = paths_left_behind(store, views, plain)
+        building = _TreeBuilding(store, repository, head, theirs, ignores)
         for change in changes:
             building.add(change)
         tree = building.finished()
@@ -189,12 +192,14 @@ class _TreeBuilding:
         repository: pygit2.Repository,
         head: pygit2.Commit,
         theirs: Container[WorkspacePath],
+        ignores: Callable[[WorkspacePath], bool],
     ) -> None:
         import pygit2
 
         self._store = store
         self._repository = repository
         self._theirs = theirs
+        self._ignores = ignores
         self._head = head.tree
         self._index = pygit2.Index()
         self._index.read_tree(head.tree)
@@ -212,6 +217,7 @@ class _TreeBuilding:
         before, after = (_unless_directory(each) for each in (change.before, change.after))
         path = str(change.path)
         if before == after:
+            self.left_out.append(path)  # an empty directory
             return
         if self._is_left_out(change.path):
             self.left_out.append(path)
@@ -269,7 +275,7 @@ class _TreeBuilding:
         above = (str(ancestor) for ancestor in (*path.ancestors(), path) if ancestor.parts)
         if any(entry in self._index and self._index[entry].mode == _SUBMODULE for entry in above):
             return True
-        return str(path) not in self._index and self._repository.path_is_ignored(str(path))
+        return str(path) not in self._index and self._ignores(path)
 
     def _at_head(self, path: str) -> TreeEntry | None:
         if path not in self._index:

@@ -12,6 +12,7 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .applying import Applied, ApplyTarget
+    from .changeset import ChangeSet, FileChanges, LeftOut, PathChange
     from .config import WorkspaceConfig
     from .importing import Imported
     from .reading import WorkspaceReader
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Applied",
     "ApplyTarget",
+    "ChangeSet",
+    "FileChanges",
     "Imported",
+    "LeftOut",
+    "PathChange",
     "RecordedRun",
     "RunAbout",
     "Workspace",
@@ -39,6 +44,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "applying": ("Applied", "ApplyTarget"),
+            "changeset": ("ChangeSet", "FileChanges", "LeftOut", "PathChange"),
             "config": ("WorkspaceConfig",),
             "importing": ("Imported",),
             "reading": ("WorkspaceReader",),

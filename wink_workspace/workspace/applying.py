@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -36,9 +36,7 @@ from wink_workspace.filesystem.disk.descriptors import TEMPORARY_PREFIX, change_
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
-    DirectoryView,
     DiskView,
-    LedgerView,
     ObjectStore,
     TreeChange,
     TreeEntry,
@@ -46,14 +44,15 @@ from wink_workspace.ledger import (
     create_branch,
     diff,
     entry_at,
-    file_changes,
     looking_at,
     paths_left_behind,
 )
 from wink_workspace.ledger.disk import ledger_failures, write_whole
 
+from .changeset import ChangeSet, is_empty_directory
 from .contents import UNKNOWN_CONTENT, content_of, same_content
 from .known_modes import KnownModes
+from .source_rules import outside_of, rules_in
 
 __all__ = [
     "Applied",
@@ -66,7 +65,6 @@ __all__ = [
 ApplyTarget = Literal["worktree", "patch", "branch"]
 
 _ROOT: Final = re.compile("[0-9a-f]{40}")
-_LARGEST_SHOWN_BYTES: Final = 64 * 1_048_576
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +73,8 @@ class Applied:
 
     Attributes:
         paths: The paths that are now as the workspace has them and were not before.
-        left_out: Changed paths that stay behind: those that are part of a git repository or
-            would complete one, and for a branch also ignored ones and what git cannot keep.
+        left_out: Changed paths that stay behind: those of ``ChangeSet.left_out``, for a patch or
+            a branch also what git cannot keep, and for a branch what is ignored and not in HEAD.
         patch: The patch, if one was asked for.
         branch: The branch's name, if one was asked for.
         commit: The id of the branch's commit.
@@ -182,19 +180,17 @@ class SourceUpdate:
     """What a workspace changed since it was imported, on its way back to the source.
 
     Args:
-        store: Where the trees are.
         source: The directory that was imported.
-        imported: The root of what was imported.
-        wanted: The root of what the source shall get.
+        changes: What it shall get, compared with what was imported.
 
     Every method raises ``UsageError`` if the source is not there any more.
     """
 
-    def __init__(self, store: ObjectStore, source: Path, *, imported: str, wanted: str) -> None:
-        self._store = store
+    def __init__(self, source: Path, changes: ChangeSet) -> None:
+        self._store = changes.store
         self._source = source
-        self._imported = imported
-        self._wanted = wanted
+        self._brought = changes
+        self._imported = changes.base
 
     def to_directory(self, applied: Path, *, at: datetime, held: str | None = None) -> Applied:
         """Write it into the source; *applied* is the file of ``AppliedTrees``.
@@ -214,7 +210,9 @@ class SourceUpdate:
         trees = AppliedTrees(applied, imported=held or self._imported)
         with source, self._alone(trees, at):
             modes = KnownModes(applied.with_name(applied.name + ".modes"))
-            return apply_to_directory(source, self._store, self._wanted, trees, modes)
+            wanted = self._brought.root()
+            done = apply_to_directory(source, self._store, wanted, trees, modes)
+        return replace(done, left_out=self._left_out(done.left_out))
 
     @contextmanager
     def _alone(self, trees: AppliedTrees, at: datetime) -> Generator[None]:
@@ -236,37 +234,43 @@ class SourceUpdate:
         Raises:
             LimitExceededError: If a content is too large to be shown.
         """
-        changes = self._changes()
-        theirs = self._left_behind(changes)
-        mine = [change for change in changes if change.path not in theirs]
-        shown = file_changes(self._store, mine, limit_bytes=_LARGEST_SHOWN_BYTES)
+        shown = self._brought.files()
+        empty = [str(change.path) for change in shown if is_empty_directory(change)]
         return Applied(
-            paths=tuple(str(change.path) for change in mine),
-            left_out=tuple(str(change.path) for change in changes if change.path in theirs),
+            paths=tuple(path for path in self._brought.paths if path not in empty),
+            left_out=self._left_out(empty),
             patch=render_diff(shown),
         )
 
-    def to_branch(self, name: str, *, message: str, at: datetime) -> Applied:
+    def to_branch(
+        self, name: str, *, message: str, at: datetime, include_ignored: bool = False
+    ) -> Applied:
         """It as one commit on a new branch of the source's repository.
+
+        Without *include_ignored* an ignored file that HEAD does not have is left out even if it
+        was imported: its whole content would be published.
 
         Raises as ``ledger.create_branch``.
         """
-        made = create_branch(
-            self._store, self._source, name, self._changes(), message=message, at=at
-        )
-        return Applied(paths=made.paths, left_out=made.left_out, branch=name, commit=made.commit)
+        rules = rules_in(self._store, self._imported)
+        with outside_of(self._source, rules, include_ignored=include_ignored) as outside:
+            made = create_branch(
+                self._store,
+                self._source,
+                name,
+                self._changes(),
+                message=message,
+                at=at,
+                ignores=lambda path: outside.ignores(path, False),
+            )
+        left_out = self._left_out(made.left_out)
+        return Applied(paths=made.paths, left_out=left_out, branch=name, commit=made.commit)
 
-    def _changes(self) -> list[TreeChange]:
-        return list(diff(self._store, self._imported, self._wanted))
+    def _changes(self) -> Sequence[TreeChange]:
+        return self._brought.reported
 
-    def _left_behind(self, changes: Sequence[TreeChange]) -> frozenset[WorkspacePath]:
-        """What rule 3 keeps out of a patch: for the source as it was and, if there, as it is."""
-        views: list[DirectoryView] = [LedgerView(self._store, self._imported)]
-        with ExitStack() as opened:
-            with suppress(FilesystemError, UsageError):
-                views.append(DiskView(opened.enter_context(DiskTree(self._source))))
-            brought = ((change.path, change.after) for change in changes)
-            return paths_left_behind(self._store, views, brought)
+    def _left_out(self, more: Sequence[str]) -> tuple[str, ...]:
+        return tuple(sorted({*(str(each.path) for each in self._brought.left_out), *more}))
 
 
 def apply_to_directory(
@@ -307,7 +311,7 @@ def apply_to_directory(
             trees.write(known)
         raise
     return Applied(
-        paths=tuple(sorted({str(step.path) for step in steps})),
+        paths=tuple(sorted({str(step.path) for step in steps if _is_reported(step, steps)})),
         left_out=tuple(str(path) for path in plan.left_out),
     )
 
@@ -324,6 +328,14 @@ def _delete_leftovers(source: DiskTree, store: ObjectStore, known: Sequence[str]
             for entry in source.entries(directory):
                 if entry.path.name.startswith(TEMPORARY_PREFIX):
                     source.delete(entry.path, recursive=False)
+
+
+def _is_reported(step: _Step, steps: Sequence[_Step]) -> bool:
+    """Whether its path is named: as in a ``ChangeSet``, directories are if nothing is in them."""
+    sides = [side for side in (step.before, step.after) if side is not None]
+    if any(side.kind is not FileKind.DIRECTORY for side in sides):
+        return True
+    return not any(each.path.parent == step.path for each in steps)
 
 
 def _take_back(hand: _Hand, begun: Sequence[_Step], cause: BaseException) -> None:

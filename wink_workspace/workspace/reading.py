@@ -8,6 +8,7 @@ edits that no entry has yet are not seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -24,7 +25,10 @@ from wink_workspace.ledger import (
     lost_ref,
 )
 
+from .applying import AppliedTrees
+from .changeset import ChangeSet
 from .forking import forks_of, imported_entry
+from .source_rules import outside_of, rules_in
 from .storage import WorkspaceFolder, WorkspaceInfo
 
 __all__ = ["ReadableHistory", "WorkspaceReader"]
@@ -39,10 +43,12 @@ class ReadableHistory:
         info: What the workspace is.
         ledger: Where its history is.
         line: The line.
+        applied: The file of ``AppliedTrees``.
     """
 
-    def __init__(self, info: WorkspaceInfo, ledger: Ledger, line: Line) -> None:
+    def __init__(self, info: WorkspaceInfo, ledger: Ledger, line: Line, *, applied: Path) -> None:
         self.info = info
+        self._applied = applied
         self._ledger = ledger
         self._line = line
 
@@ -63,13 +69,21 @@ class ReadableHistory:
         before = EMPTY_TREE_ID if entry.parent is None else self._line.before(entry).files
         return self._between(before, entry.files)
 
-    def changes(self) -> tuple[FileChange, ...]:
-        """What differs between the source, as it was imported, and the newest entry."""
-        return self._between(self._imported().files, self.head.files)
+    def changeset(
+        self, *, since: LogEntry | None = None, include_ignored: bool = False
+    ) -> ChangeSet:
+        """What there is to bring to the source: what differs between it, as imported, and now.
 
-    def changes_since(self, entry: LogEntry) -> tuple[FileChange, ...]:
-        """What differs between the files after *entry* and after the newest one."""
-        return self._between(entry.files, self.head.files)
+        Args:
+            since: Compare with the files after this entry instead.
+            include_ignored: Also created files that the source's rules ignore.
+        """
+        base = (since or self._imported()).files
+        return self._changeset(base, self._present(), include_ignored=include_ignored)
+
+    def changes(self) -> tuple[FileChange, ...]:
+        """``changeset`` with contents."""
+        return self.changeset().files()
 
     @property
     def head(self) -> LogEntry:
@@ -85,6 +99,22 @@ class ReadableHistory:
 
     def _imported(self) -> LogEntry:
         return imported_entry(self._ledger)
+
+    def _present(self) -> str:
+        """The root of what is there now."""
+        return self.head.files
+
+    def _changeset(self, base: str, wanted: str, *, include_ignored: bool) -> ChangeSet:
+        store, imported = self._ledger.store, self._imported().files
+        applied = AppliedTrees(self._applied, imported=imported).kept
+        with outside_of(
+            Path(self.info.source),
+            rules_in(store, wanted),
+            imported=(store, imported),
+            known=[imported, *(root for root in applied if root in store.repository)],
+            include_ignored=include_ignored,
+        ) as outside:
+            return ChangeSet.between(store, base, wanted, outside)
 
     def _between(self, before: str, after: str) -> tuple[FileChange, ...]:
         store = self._ledger.store
@@ -107,7 +137,7 @@ class WorkspaceReader(ReadableHistory):
     def __init__(self, folder: WorkspaceFolder, *, line: str = MAIN_LINE) -> None:
         info, ledger = folder.info(), Ledger(folder.ledger)
         try:
-            super().__init__(info, ledger, ledger.line(line))
+            super().__init__(info, ledger, ledger.line(line), applied=folder.applied)
             _ = self.head  # there always is one
         except BaseException:
             ledger.close()

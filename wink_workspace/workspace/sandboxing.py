@@ -6,8 +6,7 @@ that a transaction needs is that every process is dead when the command returns.
 
 Output that a result does not hold is kept in ``OUTPUT_FOLDER``, in the workspace and as text:
 so it can be read with the file tools, and comes and goes with its call. The next such output
-takes its place. It is no part of what was done, so that neither ``changes`` nor ``apply`` tell
-of that folder.
+takes its place. It is no part of what was done, so a ``ChangeSet`` leaves that folder out.
 """
 
 from __future__ import annotations
@@ -18,19 +17,17 @@ from typing import Final
 
 from wink_workspace.clock import Clock
 from wink_workspace.environment import Environment
-from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem import FileKind
 from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.filesystem.disk import DiskEntry, DiskTree
-from wink_workspace.ledger import ObjectStore, with_paths_from
 from wink_workspace.resources import Binding
 from wink_workspace.sandbox import Sandbox, StreamName
 from wink_workspace.sandbox.podman import PodmanConfig
 
+from .changeset import OUTPUT_FOLDER
 from .storage import WorkspaceFolder
 
-__all__ = ["OUTPUT_FOLDER", "WorkspaceSandbox", "end_interrupted", "without_output"]
-
-OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
+__all__ = ["WorkspaceSandbox", "end_interrupted"]
 
 _CHUNK_CHARS: Final = 262_144
 
@@ -140,8 +137,3 @@ def _remove(name: str) -> None:
     from wink_workspace.sandbox.podman.service import shared_service
 
     remove(shared_service(Environment.from_os()), name)
-
-
-def without_output(store: ObjectStore, files: str, imported: str) -> str:
-    """The tree *files* with the folder of output as it was at the import."""
-    return with_paths_from(store, files, imported, [OUTPUT_FOLDER])

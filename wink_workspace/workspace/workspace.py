@@ -30,7 +30,7 @@ from wink_workspace.errors import (
     RollbackError,
     UsageError,
 )
-from wink_workspace.filesystem import FileChange, Filesystem, parse_path, render_diff
+from wink_workspace.filesystem import Filesystem, parse_path, render_diff
 from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.ledger import (
     MAIN_LINE,
@@ -56,6 +56,7 @@ from wink_workspace.sections import Plan, register_plans
 from wink_workspace.session import Session, SliceKind, WorkspaceRestored
 
 from .applying import Applied, AppliedTrees, ApplyTarget, SourceUpdate
+from .changeset import ChangeSet
 from .config import WorkspaceConfig
 from .forking import check_line, check_out
 from .histories import CopyHistory
@@ -66,7 +67,7 @@ from .ledger_journal import LedgerJournal
 from .opened_files import OpenedFiles, open_copy, open_in_place
 from .reading import ReadableHistory
 from .recovery import recover
-from .sandboxing import WorkspaceSandbox, end_interrupted, without_output
+from .sandboxing import WorkspaceSandbox, end_interrupted
 from .storage import (
     TemporaryStorage,
     WorkspaceFolder,
@@ -132,7 +133,7 @@ class Workspace(ReadableHistory):
             )
             check_line(ledger, line)
             self._writer = opened.enter_context(ledger.write(line))
-            super().__init__(folder.info(), ledger, self._writer)
+            super().__init__(folder.info(), ledger, self._writer, applied=folder.applied)
             said = end_interrupted(self._folder)
             if not self._is_in_place:
                 check_out(ledger.store, self.head, self._folder)
@@ -349,12 +350,9 @@ class Workspace(ReadableHistory):
 
     # What happened
 
-    def changes(self) -> tuple[FileChange, ...]:
-        """What differs between the source, as it was imported, and now."""
+    def _present(self) -> str:
         self._check_open()
-        imported = self._imported().files
-        present = without_output(self._ledger.store, self._history.snapshot().root, imported)
-        return self._between(imported, present)
+        return self._history.snapshot().root
 
     def diff(self) -> str:
         """``changes`` as a git-style diff."""
@@ -537,7 +535,27 @@ class Workspace(ReadableHistory):
             delete_tree(deleted)
         self._ledger.delete_fork(name)
 
-    def apply(self, to: ApplyTarget = "worktree", *, branch: str = "") -> Applied:
+    def preview(self, to: ApplyTarget = "worktree", *, include_ignored: bool = False) -> ChangeSet:
+        """What ``apply`` would bring, to be shown before: see ``ChangeSet.changes``.
+
+        For the working tree that is what differs from what the last ``apply`` brought. What it
+        removed or what was undone here since is there as a removal.
+        """
+        base = self._imported().files
+        if to == "worktree":
+            held = AppliedTrees(self._folder.applied, imported=self._held_by_source())
+            if not held.is_unfinished:
+                (base,) = held.known_to(self._ledger.store)
+        return self._changeset(base, self._present(), include_ignored=include_ignored)
+
+    def apply(
+        self,
+        to: ApplyTarget = "worktree",
+        *,
+        branch: str = "",
+        include_ignored: bool = False,
+        previewed: ChangeSet | None = None,
+    ) -> Applied:
         """Bring what changed since the import back to the source.
 
         In place there is nothing to bring to the files: they are the source's. A fork brings what
@@ -547,10 +565,12 @@ class Workspace(ReadableHistory):
             to: ``"worktree"`` writes the files; ``"patch"`` writes nothing and gives the patch;
                 ``"branch"`` makes a new branch with one commit on top of the source's HEAD.
             branch: The new branch's name.
+            include_ignored: Bring created files, too, that the source's rules ignore.
+            previewed: What ``preview`` gave; nothing but that is brought.
 
         Raises:
-            ConflictError: If the source has other changes at one of the paths; nothing was
-                written then.
+            ConflictError: If the source has other changes at one of the paths, or if the
+                workspace is not as it was previewed; nothing was written then.
             UsageError: If the source is gone, if its files are the workspace's own, or if there
                 cannot be such a branch.
             LedgerBusyError: If another line is just being applied; the message says by whom.
@@ -568,12 +588,13 @@ class Workspace(ReadableHistory):
             )
         with self._turn():
             head = self.head
-            update = SourceUpdate(
-                self._ledger.store,
-                Path(self.info.source),
-                imported=(imported := self._imported().files),
-                wanted=without_output(self._ledger.store, head.files, imported),
-            )
+            changes = self.changeset(include_ignored=include_ignored)
+            if previewed is not None and previewed.wanted != changes.wanted:
+                raise ConflictError(
+                    f"the workspace {self.info.id} changed since its changes were shown",
+                    hint="Look at them again, then apply.",
+                )
+            update = SourceUpdate(Path(self.info.source), changes)
             match to:
                 case "worktree":
                     applied, at = self._folder.applied, self._clock.now()
@@ -582,7 +603,12 @@ class Workspace(ReadableHistory):
                     return update.as_patch()
                 case "branch":
                     message = f"Changes of workspace {self.info.id}, entry {head.number}\n"
-                    return update.to_branch(branch, message=message, at=self._clock.now())
+                    return update.to_branch(
+                        branch,
+                        message=message,
+                        at=self._clock.now(),
+                        include_ignored=include_ignored,
+                    )
 
     def _held_by_source(self) -> str:
         """What the source held when this line went a way of its own."""

@@ -1,0 +1,291 @@
+r"""Which paths git ignores, by its own rules, without git and without any configuration.
+
+Rule 1: the answer is that of ``git ls-files --others --exclude-standard``, for the files of rules
+that the caller names. A path below an ignored directory is ignored, whatever its own rule says.
+Rule 2: names and patterns are bytes, as in git: ``?`` is one byte. Upper and lower case differ.
+Rule 3: the time is bounded. Each pattern becomes an expression that cannot backtrack beyond its
+own segment, and after ``_MOST_COMPARISONS`` comparisons no further path is ignored.
+
+Git's wild cards: ``*`` and ``?`` stay inside a name, ``**/`` stands for any directories, ``/**``
+for everything below, ``[a-z]`` and ``[[:alpha:]]`` for one byte. ``!`` takes a rule back, a
+leading or inner ``/`` ties it to the directory of its file, a trailing one to directories.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+__all__ = ["RULES_NAME", "IgnoreRules", "Parts"]
+
+Parts: TypeAlias = tuple[str, ...]
+
+RULES_NAME: Final = ".gitignore"
+_MOST_COMPARISONS: Final = 20_000_000
+_SPECIAL: Final = frozenset(b"*?[\\")
+_CLASSES: Final = {
+    b"alnum": string.ascii_letters + string.digits,
+    b"alpha": string.ascii_letters,
+    b"blank": " \t",
+    b"cntrl": "".join(map(chr, (*range(32), 127))),
+    b"digit": string.digits,
+    b"graph": "".join(map(chr, range(33, 127))),
+    b"lower": string.ascii_lowercase,
+    b"print": "".join(map(chr, range(32, 127))),
+    b"punct": string.punctuation,
+    b"space": string.whitespace,
+    b"upper": string.ascii_uppercase,
+    b"xdigit": string.hexdigits,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One line of a file of rules.
+
+    ``text`` is compared as it is, or as the end of a name (``is_suffix``); other patterns have
+    an ``expression``. One that is not ``is_name`` is for the path below the file's directory.
+    """
+
+    is_taken_back: bool
+    is_for_directories: bool
+    is_name: bool
+    text: bytes
+    is_suffix: bool = False
+    expression: re.Pattern[bytes] | None = None
+
+    def matches(self, name: bytes, path: bytes, *, is_directory: bool) -> bool:
+        """Whether it is about an entry; *path* begins at the directory of the file of rules."""
+        if self.is_for_directories and not is_directory:
+            return False
+        subject = name if self.is_name else path
+        if self.expression is not None:
+            return self.expression.fullmatch(subject) is not None
+        return subject.endswith(self.text) if self.is_suffix else subject == self.text
+
+
+def _parsed(content: bytes) -> tuple[_Rule, ...]:
+    """The rules of a ``.gitignore`` or ``info/exclude``, the last one that matches first."""
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    found = (_rule(line.removesuffix(b"\r")) for line in lines if line[:1] != b"#")
+    return tuple(rule for rule in found if rule is not None)[::-1]
+
+
+def _rule(line: bytes) -> _Rule | None:
+    pattern = _without_trailing_spaces(line.partition(b"\0")[0])
+    is_taken_back = pattern.startswith(b"!")
+    pattern = pattern[is_taken_back:]
+    is_for_directories = pattern.endswith(b"/")
+    pattern = pattern.removesuffix(b"/")
+    is_name = b"/" not in pattern
+    pattern = pattern if is_name else pattern.removeprefix(b"/")
+    if not pattern:
+        return None
+    about = (is_taken_back, is_for_directories, is_name)
+    if not _SPECIAL.intersection(pattern):
+        return _Rule(*about, pattern)
+    if is_name and pattern[:1] == b"*" and not _SPECIAL.intersection(pattern[1:]):
+        return _Rule(*about, pattern[1:], is_suffix=True)
+    expression = _expression(pattern)
+    return None if expression is None else _Rule(*about, pattern, expression=expression)
+
+
+def _without_trailing_spaces(line: bytes) -> bytes:
+    """*line* up to the spaces at its end that no backslash keeps."""
+    end = len(line)
+    while end and line[end - 1 : end] == b" ":
+        end -= 1
+    n_backslashes = end - len(line[:end].rstrip(b"\\"))
+    return line[: end + 1] if n_backslashes % 2 else line[:end]
+
+
+# ----------------------------------------------------------------------------- wild cards
+
+
+def _expression(pattern: bytes) -> re.Pattern[bytes] | None:
+    r"""The pattern as an expression; ``None`` for one that git never lets match.
+
+    What follows a wild card is tried at the first place where it fits, and only there
+    (``(?>...)``). No later place could be better: between two ``*`` is text of one length inside
+    one name, and between two ``**/`` a number of whole names. So the time cannot explode.
+    """
+    literal = next(at for at, byte in enumerate(pattern) if byte in _SPECIAL)
+    parts = [re.escape(pattern[:literal])]
+    n_open_deep = n_open_star = 0
+    at = literal
+    while at < len(pattern):
+        match pattern[at : at + 1]:
+            case b"*":
+                stars = len(pattern) - at - len(pattern[at:].lstrip(b"*"))
+                # Git takes the text before the first wild card away, and then looks for "/".
+                is_free = stars > 1 and (at == literal or pattern[at - 1 : at] == b"/")
+                at += stars
+                parts.append(b")" * n_open_star)
+                n_open_star = 0
+                if is_free and at == len(pattern):
+                    parts.append(rb"[\s\S]*")
+                elif is_free and pattern[at : at + 1] == b"/":
+                    at += 1
+                    parts.append(b")" * n_open_deep + rb"(?>(?:[^/]*+/)*?")
+                    n_open_deep = 1
+                else:
+                    parts.append(rb"(?>[^/]*?")
+                    n_open_star = 1
+            case b"?":
+                parts.append(b"[^/]")
+                at += 1
+            case b"[":
+                found = _bracket(pattern, at + 1)
+                if found is None:
+                    return None
+                accepted, at = found
+                parts.append(_one_of(accepted - {ord("/")}))
+            case b"\\":
+                if at + 1 == len(pattern):
+                    return None
+                parts.append(re.escape(pattern[at + 1 : at + 2]))
+                at += 2
+            case other:
+                parts.append(re.escape(other))
+                at += 1
+    return re.compile(b"".join(parts) + rb"\Z" + b")" * (n_open_star + n_open_deep))
+
+
+def _one_of(accepted: frozenset[int]) -> bytes:
+    if not accepted:
+        return b"(?!)"
+    return b"[" + b"".join(b"\\x%02x" % byte for byte in sorted(accepted)) + b"]"
+
+
+def _bracket(pattern: bytes, at: int) -> tuple[frozenset[int], int] | None:
+    """The bytes that a bracket stands for and where it ends; ``None`` if it has no end.
+
+    *at* is the place after the ``[``. The first byte is one of them even if it is ``]``.
+    """
+    is_negated = pattern[at : at + 1] in (b"!", b"^")
+    at += is_negated
+    accepted: set[int] = set()
+    previous = 0
+    is_first = True
+    while is_first or pattern[at : at + 1] != b"]":
+        is_first = False
+        if at >= len(pattern):
+            return None
+        if pattern[at : at + 2] == b"[:":
+            end = pattern.find(b"]", at + 2)
+            if end < 0:
+                return None
+            if pattern[end - 1 : end] == b":" and end > at + 2:
+                named = _CLASSES.get(pattern[at + 2 : end - 1])
+                if named is None:
+                    return None
+                accepted.update(named.encode())
+                previous, at = 0, end + 1
+                continue
+        is_range = pattern[at : at + 1] == b"-" and previous and pattern[at + 1 : at + 2] != b"]"
+        at += bool(is_range)
+        at += pattern[at : at + 1] == b"\\"
+        if at >= len(pattern):
+            return None
+        if is_range:
+            accepted.update(range(previous, pattern[at] + 1))
+        else:
+            accepted.add(pattern[at])
+        previous = 0 if is_range else pattern[at]
+        at += 1
+    found = frozenset(accepted)
+    return (frozenset(range(256)) - found if is_negated else found), at + 1
+
+
+# ---------------------------------------------------------------------------------- rules
+
+
+class IgnoreRules:
+    """The rules of a directory with its subdirectories.
+
+    Args:
+        read: The ``.gitignore`` of a directory, ``None`` for none. Asked once for each.
+        is_repository: Whether a directory is a repository of its own inside this one. Rules of
+            the directories above it say nothing of what is in it.
+        exclude: The ``info/exclude`` of the repository that is in a directory, the top included.
+        above: For a directory inside a repository: its place there. *read*, *is_repository* and
+            *exclude* are then asked for places in the repository.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Parts], bytes | None],
+        *,
+        is_repository: Callable[[Parts], bool],
+        exclude: Callable[[Parts], bytes | None],
+        above: Parts = (),
+    ) -> None:
+        self._read = read
+        self._is_repository = is_repository
+        self._exclude = exclude
+        self._above = above
+        self._files: dict[Parts, tuple[_Rule, ...]] = {}
+        self._tops: dict[Parts, int] = {}
+        self._directories: dict[Parts, bool] = {}
+        self._n_left = _MOST_COMPARISONS
+
+    def ignores(self, parts: Parts, *, is_directory: bool = False) -> bool:
+        """Whether git would leave out this path, if it is in no commit and no index."""
+        whole = (*self._above, *parts)
+        for n in range(max(len(self._above), self._top(whole[:-1])) + 1, len(whole)):
+            if self._ignores_directory(whole[:n]):
+                return True
+        return self._ignores_directory(whole) if is_directory else self._matched(whole, False)
+
+    def ignores_itself(self) -> bool:
+        """Whether the repository around the directory ignores it, or one that it is in."""
+        above = self._above
+        return any(self._ignores_directory(above[:n]) for n in range(1, len(above) + 1))
+
+    def _ignores_directory(self, whole: Parts) -> bool:
+        if whole not in self._directories:
+            self._directories[whole] = self._matched(whole, True)
+        return self._directories[whole]
+
+    def _top(self, directory: Parts) -> int:
+        """How many parts the innermost repository has that holds *directory*."""
+        if len(directory) <= len(self._above):
+            return 0
+        if directory not in self._tops:
+            is_one = self._is_repository(directory)
+            self._tops[directory] = len(directory) if is_one else self._top(directory[:-1])
+        return self._tops[directory]
+
+    def _matched(self, whole: Parts, is_directory: bool) -> bool:
+        """What the last rule says that matches, the innermost file of rules first."""
+        names = [name.encode("utf-8", "surrogateescape") for name in whole]
+        top = self._top(whole[:-1])
+        for n in range(len(whole) - 1, top - 1, -1):
+            verdict = self._verdict(self._rules(whole[:n]), names[n:], is_directory)
+            if verdict is not None:
+                return verdict
+        exclude = self._rules((*whole[:top], ""), lambda: self._exclude(whole[:top]))
+        return self._verdict(exclude, names[top:], is_directory) or False
+
+    def _verdict(
+        self, rules: Sequence[_Rule], names: Sequence[bytes], is_directory: bool
+    ) -> bool | None:
+        self._n_left -= len(rules)
+        if not rules or self._n_left < 0:
+            return None
+        path = b"/".join(names)
+        for rule in rules:
+            if rule.matches(names[-1], path, is_directory=is_directory):
+                return not rule.is_taken_back
+        return None
+
+    def _rules(
+        self, key: Parts, read: Callable[[], bytes | None] | None = None
+    ) -> tuple[_Rule, ...]:
+        if key not in self._files:
+            content = self._read(key) if read is None else read()
+            self._files[key] = () if content is None else _parsed(content)
+        return self._files[key]

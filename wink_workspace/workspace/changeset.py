@@ -1,0 +1,440 @@
+"""What a workspace brings to its source: one answer for every command that shows or brings it.
+
+Rule 1: ``run``, ``diff``, ``apply``, its patch and its branch start from the same ``ChangeSet``.
+Rule 2: a change is included unless there is a reason against it, and each one left out is named
+with its reason. Nothing that was there before is left out for being ignored: only what the
+workspace created.
+Rule 3: directories are no changes of their own, as in git, but for those that are empty.
+Rule 4: nothing is written here. ``ChangeSet.root`` alone adds trees to the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+
+from wink_workspace.filesystem import FileChange, FileKind, FileState, WorkspacePath
+from wink_workspace.ledger import (
+    LineCounts,
+    ObjectStore,
+    TreeChange,
+    TreeEntry,
+    build,
+    count_lines,
+    diff,
+    entry_at,
+    file_changes,
+)
+from wink_workspace.ledger.line_counts import COUNTED_BYTES
+
+from .risks import risks_of
+
+__all__ = [
+    "OUTPUT_FOLDER",
+    "ChangeSet",
+    "Changed",
+    "FileChanges",
+    "LeftOut",
+    "LeftOutReason",
+    "Outside",
+    "PathChange",
+    "Status",
+    "is_empty_directory",
+    "nothing_outside",
+]
+
+OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
+"""Where the output of commands is kept that is too long for their results."""
+
+Status = Literal["added", "changed", "removed"]
+
+_LARGEST_SHOWN_BYTES: Final = 64 * 1_048_576
+_COUNTED_IN_ALL_BYTES: Final = 32 * COUNTED_BYTES
+
+
+class LeftOutReason(StrEnum):
+    """Why a change is not brought."""
+
+    IGNORED = "ignored"
+    OWN_OUTPUT = "output kept by wink-workspace"
+    REPOSITORY = "part of a git repository"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A path that stays behind; if it is a directory, with the files in it that changed."""
+
+    path: WorkspacePath
+    reason: LeftOutReason
+    n_files: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathChange:
+    """What becomes of one path.
+
+    Attributes:
+        path: The file, link or empty directory.
+        status: ``"changed"`` if there is something before and after.
+        detail: What else is to be said of it: another mode, a link, an empty directory.
+        risks: Why it can run something on the user's machine.
+        lines: The lines that come and go; ``None`` if they were not counted.
+        n_bytes: The size of the content after it, or before it for one that is removed.
+    """
+
+    path: WorkspacePath
+    status: Status
+    detail: str = ""
+    risks: tuple[str, ...] = ()
+    lines: LineCounts | None = None
+    n_bytes: int | None = None
+
+
+class Changed(Protocol):
+    """A ``TreeChange`` or a ``FileChange``."""
+
+    @property
+    def path(self) -> WorkspacePath:
+        """Where it is."""
+        ...
+
+    @property
+    def before(self) -> TreeEntry | FileState | None:
+        """What was there; ``None`` for nothing."""
+        ...
+
+    @property
+    def after(self) -> TreeEntry | FileState | None:
+        """What is there then."""
+        ...
+
+
+_C = TypeVar("_C", TreeChange, FileChange)
+
+Side: TypeAlias = TreeEntry | FileState
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What is known of the source, by which changes are left out.
+
+    Attributes:
+        ignores: Whether its rules ignore a path; the second argument is whether it is a directory.
+        in_repository: Which of these changes are part of a git repository, or would make one.
+        holds: Whether the source is known to hold something at a path.
+    """
+
+    ignores: Callable[[WorkspacePath, bool], bool]
+    in_repository: Callable[[Sequence[Changed]], frozenset[WorkspacePath]]
+    holds: Callable[[WorkspacePath], bool] = lambda _: False
+
+
+nothing_outside: Final = Outside(lambda _, __: False, lambda _: frozenset())
+"""Leaves out our own output alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """What differs between two trees, as far as it is to be brought.
+
+    Attributes:
+        base: The root before.
+        wanted: The root after, with all that is left out.
+        trees: The included changes, directories among them, in path order.
+        left_out: The others.
+    """
+
+    store: ObjectStore
+    base: str
+    wanted: str
+    trees: tuple[TreeChange, ...]
+    left_out: tuple[LeftOut, ...]
+    _emptied: frozenset[WorkspacePath] = frozenset()
+
+    @classmethod
+    def between(
+        cls, store: ObjectStore, base: str, wanted: str, outside: Outside = nothing_outside
+    ) -> ChangeSet:
+        """The changes from *base* to *wanted*."""
+        changes = list(diff(store, base, wanted))
+        choice = _Choice(changes, outside)
+        included = tuple(choice.included(changes))
+        return cls(store, base, wanted, included, tuple(choice.left_out), choice.emptied)
+
+    @property
+    def reported(self) -> tuple[TreeChange, ...]:
+        """The included files, links and empty directories."""
+        return tuple(_reported(self.trees))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Their paths, sorted."""
+        return tuple(str(change.path) for change in self.reported)
+
+    def root(self) -> str:
+        """The tree that *base* becomes by the included changes, written to the ledger.
+
+        Raises:
+            LedgerError: If it cannot be written.
+        """
+        kept = {
+            each.path: entry_at(self.store, self.base, each.path)
+            for each in self.left_out
+            if not self._emptied.intersection(each.path.ancestors())
+        }
+        entries = kept | dict.fromkeys(self._emptied)
+        return build(self.store, self.wanted, entries) if entries else self.wanted
+
+    def files(self) -> tuple[FileChange, ...]:
+        """``reported`` with contents.
+
+        Raises:
+            LimitExceededError: If a content is too large to be shown.
+        """
+        return tuple(file_changes(self.store, self.reported, limit_bytes=_LARGEST_SHOWN_BYTES))
+
+    def changes(self) -> tuple[PathChange, ...]:
+        """What becomes of each path, with its lines counted and its risks marked."""
+        return tuple(_described(self.reported, _Contents(self.store, self.wanted)))
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """The same choice for files that are in no ledger.
+
+    Attributes:
+        reported: The included files, links and empty directories.
+        left_out: The other changes.
+    """
+
+    reported: tuple[FileChange, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+    @classmethod
+    def of(cls, changes: Iterable[FileChange], outside: Outside) -> FileChanges:
+        """The choice among *changes*."""
+        ordered = sorted(changes, key=lambda change: change.path)
+        choice = _Choice(ordered, outside)
+        return cls(tuple(_reported(tuple(choice.included(ordered)))), tuple(choice.left_out))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of ``reported``."""
+        return tuple(str(change.path) for change in self.reported)
+
+    def files(self) -> tuple[FileChange, ...]:
+        """``reported``."""
+        return self.reported
+
+    def changes(self) -> tuple[PathChange, ...]:
+        """As ``ChangeSet.changes``."""
+        return tuple(_described(self.reported, _Contents(None, "")))
+
+
+# ------------------------------------------------------------------------------- the choice
+
+
+class _Choice:
+    """Decides for each change whether it is brought.
+
+    Attributes:
+        left_out: What is not, with the reason; what is below a directory counts with it.
+        emptied: New directories of whose contents nothing is brought; they are not, either.
+    """
+
+    def __init__(self, changes: Sequence[Changed], outside: Outside) -> None:
+        self._outside = outside
+        self._repositories = outside.in_repository(changes)
+        self._hidden: set[WorkspacePath] = set()
+        self._kept: set[WorkspacePath] = set()
+        self.left_out: list[LeftOut] = []
+        for change in changes:
+            self._look_at(change)
+        self._leave_directories_that_stay(changes)
+        self.emptied = self._directories_without_anything(changes)
+
+    def included(self, changes: Sequence[_C]) -> Iterator[_C]:
+        """Those of *changes* that are brought."""
+        for change in changes:
+            if change.path in self.emptied:
+                if change.before is not None:  # a file that a directory took the place of
+                    yield replace(change, after=None)
+            elif change.path not in self._hidden and change.path not in self._kept:
+                yield change
+
+    def _look_at(self, change: Changed) -> None:
+        last = self.left_out[-1] if self.left_out else None
+        if last is not None and change.path.is_below(last.path):
+            reason = last.reason
+        else:
+            reason = self._reason(change)
+            if reason is None:
+                return
+            self.left_out.append(LeftOut(change.path, reason, n_files=0))
+        self._hidden.add(change.path)
+        last = self.left_out[-1]
+        self.left_out[-1] = replace(last, n_files=last.n_files + _has_file(change))
+
+    def _reason(self, change: Changed) -> LeftOutReason | None:
+        path = change.path
+        if path.is_below(OUTPUT_FOLDER):
+            return LeftOutReason.OWN_OUTPUT
+        if path in self._repositories:
+            return LeftOutReason.REPOSITORY
+        if change.before is None and change.after is not None and not self._outside.holds(path):
+            is_directory = change.after.kind is FileKind.DIRECTORY
+            if self._outside.ignores(path, is_directory):
+                return LeftOutReason.IGNORED
+        return None
+
+    def _leave_directories_that_stay(self, changes: Sequence[Changed]) -> None:
+        """What was removed around something that stays is not removed, and nothing replaces it."""
+        stays = (each for each in changes if each.path in self._hidden and each.before is not None)
+        around = {above for change in stays for above in change.path.ancestors()}
+        for change in changes:
+            if change.path not in around or not _is_directory(change.before):
+                continue
+            self._kept.add(change.path)
+            if change.after is not None:
+                inside = [each for each in changes if each.path.is_below(change.path)]
+                self._hidden.update(each.path for each in inside)
+                reason = LeftOutReason.REPOSITORY
+                n_files = sum(map(_has_file, inside))
+                self.left_out.append(LeftOut(change.path, reason, n_files))
+
+    def _directories_without_anything(self, changes: Sequence[Changed]) -> frozenset[WorkspacePath]:
+        """New directories of whose contents nothing is brought, though they have some."""
+        full = {change.path.parent for change in changes if change.after is not None}
+        alive: set[WorkspacePath] = set()
+        emptied: set[WorkspacePath] = set()
+        for change in reversed(changes):
+            path, after = change.path, change.after
+            if after is None or path in self._hidden:
+                continue
+            is_new = _is_directory(after) and not _is_directory(change.before)
+            if is_new and path in full and path not in alive:
+                emptied.add(path)
+            else:
+                alive.add(path.parent)
+        return frozenset(emptied)
+
+
+def _reported(changes: Sequence[_C]) -> Iterator[_C]:
+    """Rule 3: without the directories that something else in *changes* is in."""
+    left = {each.path.parent for each in changes if each.before is not None}
+    came = {each.path.parent for each in changes if each.after is not None}
+    for change in changes:
+        before, after = change.before, change.after
+        if _is_directory(before) and change.path in left:
+            change = replace(change, before=None)
+        if _is_directory(after) and change.path in came:
+            change = replace(change, after=None)
+        if change.before is not None or change.after is not None:
+            yield change
+
+
+def is_empty_directory(change: Changed) -> bool:
+    """Whether a reported change is only that of a directory, which git cannot keep."""
+    return not _has_file(change)
+
+
+def _is_directory(side: Side | None) -> bool:
+    return side is not None and side.kind is FileKind.DIRECTORY
+
+
+def _has_file(change: Changed) -> bool:
+    return any(
+        side is not None and not _is_directory(side) for side in (change.before, change.after)
+    )
+
+
+# -------------------------------------------------------------------------- what is said of it
+
+
+class _Contents:
+    """Sizes and contents of both sides, read only where they are small."""
+
+    def __init__(self, store: ObjectStore | None, root: str) -> None:
+        self._store = store
+        self._root = root
+        self._left_bytes = _COUNTED_IN_ALL_BYTES
+
+    def n_bytes(self, side: Side | None) -> int:
+        """The size of the content; 0 for nothing and for a directory."""
+        match side:
+            case FileState():
+                return len(side.data)
+            case TreeEntry() if side.kind is not FileKind.DIRECTORY and self._store is not None:
+                return self._store.size_bytes(side.id)
+            case _:
+                return 0
+
+    def read(self, side: Side | None) -> bytes:
+        """The content, in full."""
+        match side:
+            case FileState():
+                return side.data
+            case TreeEntry() if side.kind is not FileKind.DIRECTORY and self._store is not None:
+                return self._store.read(side.id)
+            case _:
+                return b""
+
+    def lines(self, before: Side | None, after: Side | None) -> LineCounts | None:
+        """The lines that come and go; ``None`` if they are too many to be counted."""
+        n_bytes = self.n_bytes(before) + self.n_bytes(after)
+        if max(self.n_bytes(before), self.n_bytes(after)) > COUNTED_BYTES:
+            return None
+        if n_bytes > self._left_bytes:
+            return None
+        self._left_bytes -= n_bytes
+        return count_lines(self.read(before), self.read(after))
+
+    def link_at(self, path: WorkspacePath) -> str | None:
+        """The target of a link in the wanted tree."""
+        if self._store is None:
+            return None
+        return self.target(entry_at(self._store, self._root, path))
+
+    def target(self, side: Side | None) -> str | None:
+        """Where a link leads; ``None`` for what is none."""
+        if side is None or side.kind is not FileKind.SYMLINK:
+            return None
+        return self.read(side).decode("utf-8", "surrogateescape")
+
+
+def _described(changes: Iterable[Changed], contents: _Contents) -> Iterator[PathChange]:
+    for change in changes:
+        before, after = change.before, change.after
+        lines = contents.lines(before, after)
+        risks: tuple[str, ...] = ()
+        if after is not None:
+            risks = risks_of(
+                change.path,
+                after.kind,
+                executable=after.executable,
+                target=contents.target(after),
+                link_at=contents.link_at,
+            )
+        yield PathChange(
+            path=change.path,
+            status="added" if before is None else "removed" if after is None else "changed",
+            detail=_detail(before, after),
+            risks=risks,
+            lines=lines,
+            n_bytes=contents.n_bytes(before if after is None else after),
+        )
+
+
+def _detail(before: Side | None, after: Side | None) -> str:
+    present = before if after is None else after
+    if present is None:
+        return ""
+    if before is not None and after is not None and before.kind is not after.kind:
+        return f"{before.kind} becomes {after.kind}"
+    if present.kind is not FileKind.FILE:
+        return "empty directory" if present.kind is FileKind.DIRECTORY else "link"
+    if before is not None and after is not None and before.executable != after.executable:
+        return "mode +x" if after.executable else "mode -x"
+    return ""

@@ -1,0 +1,238 @@
+"""By which rules changes are left out: those of the source, and those that it would have.
+
+Ignored is what git ignores in the source now, or would ignore there with the changes. So a rule
+that the user adds while a run is reviewed counts, and so does the ``.gitignore`` that a tool puts
+into its cache.
+
+Rule 1: asked are the ``.gitignore`` of every directory and ``info/exclude``, from the top of the
+repository that the source is in. Without one, the ``.gitignore`` files of the source count alone.
+Rule 2: no configuration is read, neither the repository's nor the user's, and no git is started.
+Files of rules are read as git does: links are not followed, and one above 1 MiB has no rules.
+Rule 3: a source that its own repository ignores is taken for a directory without one.
+Rule 4: if the source is not there, the rules are those that were imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from wink_workspace.errors import FilesystemError, UsageError
+from wink_workspace.filesystem import FileKind, FileState, WorkspacePath
+from wink_workspace.filesystem.disk.tree import DiskTree
+from wink_workspace.filesystem.ignoring import RULES_NAME, IgnoreRules, Parts
+from wink_workspace.ledger import (
+    DirectoryView,
+    DiskView,
+    Found,
+    LedgerView,
+    ObjectStore,
+    TreeEntry,
+    entry_at,
+    found_of,
+    repositories_in,
+)
+
+from .changeset import Changed, Outside
+
+__all__ = ["ReadRules", "outside_of", "rules_in"]
+
+ReadRules = Callable[[Parts], bytes | None]
+"""Gives the ``.gitignore`` of a directory; ``None`` for none."""
+
+_LARGEST_BYTES: Final = 1_048_576
+_GIT: Final = ".git"
+
+
+def rules_in(store: ObjectStore, root: str) -> ReadRules:
+    """The files of rules in a tree of the ledger."""
+    return lambda parts: _content(store, root, (*parts, RULES_NAME))
+
+
+@contextmanager
+def outside_of(
+    source: Path,
+    wanted: ReadRules,
+    *,
+    imported: tuple[ObjectStore, str] | None = None,
+    known: Collection[str] = (),
+    include_ignored: bool = False,
+) -> Generator[Outside]:
+    """What decides about changes that are on their way to *source*, inside the block.
+
+    Args:
+        source: The directory.
+        wanted: The files of rules that it would get.
+        imported: The ledger and the root of what was copied from it, if there is a ledger.
+        known: Other roots of which the source may hold parts. What one of them has was not
+            created since, so it is never left out for being ignored.
+        include_ignored: Bring what is ignored, too.
+    """
+    with ExitStack() as opened:
+        there = _Source.opened(source, imported, opened)
+        views: list[DirectoryView] = [] if imported is None else [LedgerView(*imported)]
+        with suppress(FilesystemError, UsageError):
+            views.append(DiskView(opened.enter_context(DiskTree(source))))
+        rules = [] if include_ignored else [there.rules(there.read), there.rules(wanted)]
+        yield Outside(
+            ignores=lambda path, is_directory: any(
+                each.ignores(path.parts, is_directory=is_directory) for each in rules
+            ),
+            in_repository=lambda changes: _in_repository(changes, views, imported),
+            holds=lambda path: (
+                imported is not None
+                and any(entry_at(imported[0], root, path) is not None for root in known)
+            ),
+        )
+
+
+def _in_repository(
+    changes: Sequence[Changed],
+    views: Sequence[DirectoryView],
+    imported: tuple[ObjectStore, str] | None,
+) -> frozenset[WorkspacePath]:
+    """The changed paths that git would take for part of a repository, there or completed."""
+    arriving = {change.path: _found(change.after, imported) for change in changes}
+    return frozenset(path for view in views for path in repositories_in(view, arriving))
+
+
+def _found(
+    side: TreeEntry | FileState | None, imported: tuple[ObjectStore, str] | None
+) -> Found | None:
+    match side:
+        case FileState():
+            return Found(side.kind, lambda: side.data)
+        case TreeEntry() if imported is not None:
+            return found_of(imported[0], side)
+        case _:
+            return None
+
+
+class _Source:
+    """Reads rules from a source.
+
+    Args:
+        content: The file at a path below the top, ``None`` for none.
+        is_there: Whether anything is at such a path.
+        above: Where the source is below the top.
+        git_directory: What ``.git`` stands for at the top; ``None`` if there is none.
+    """
+
+    def __init__(
+        self,
+        content: Callable[[Parts], bytes | None],
+        is_there: Callable[[Parts], bool],
+        *,
+        above: Parts = (),
+        git_directory: Path | None = None,
+    ) -> None:
+        self._content = content
+        self._is_there = is_there
+        self._above = above
+        self._git_directory = git_directory
+
+    @classmethod
+    def opened(
+        cls, source: Path, imported: tuple[ObjectStore, str] | None, opened: ExitStack
+    ) -> _Source:
+        try:
+            place = source.resolve(strict=True)
+            top = next((each for each in (place, *place.parents) if _has_git(each)), place)
+            found = cls._of(opened.enter_context(DiskTree(top)), top, place)
+            if found._above and found.rules(found.read).ignores_itself():  # noqa: SLF001 - of this class
+                found = cls._of(opened.enter_context(DiskTree(place)), place, place)
+        except (FilesystemError, UsageError, OSError):
+            if imported is None:
+                return cls(lambda _: None, lambda _: False)
+            return cls(
+                partial(_content, *imported),
+                lambda parts: entry_at(*imported, WorkspacePath(parts)) is not None,
+            )
+        return found
+
+    @classmethod
+    def _of(cls, tree: DiskTree, top: Path, place: Path) -> _Source:
+        return cls(
+            partial(_read, tree),
+            partial(_exists, tree),
+            above=place.relative_to(top).parts,
+            git_directory=_git_directory(top),
+        )
+
+    def read(self, parts: Parts) -> bytes | None:
+        """The ``.gitignore`` of a directory of the source."""
+        return self._content((*self._above, *parts, RULES_NAME))
+
+    def rules(self, inside: ReadRules) -> IgnoreRules:
+        """The rules of the source with other files of rules inside of it."""
+        n_above = len(self._above)
+
+        def read(parts: Parts) -> bytes | None:
+            if len(parts) < n_above:
+                return self._content((*parts, RULES_NAME))
+            return inside(parts[n_above:])
+
+        return IgnoreRules(
+            read,
+            is_repository=lambda parts: self._is_there((*parts, _GIT)),
+            exclude=self._exclude,
+            above=self._above,
+        )
+
+    def _exclude(self, parts: Parts) -> bytes | None:
+        if parts:
+            return self._content((*parts, _GIT, "info", "exclude"))
+        if self._git_directory is None:
+            return None
+        try:
+            with (self._git_directory / "info" / "exclude").open("rb") as file:
+                return file.read(_LARGEST_BYTES)
+        except OSError:
+            return None
+
+
+def _has_git(directory: Path) -> bool:
+    return (directory / _GIT).exists()
+
+
+def _git_directory(top: Path) -> Path | None:
+    """Where the files are that all working trees of the repository share."""
+    place = top / _GIT
+    try:
+        if place.is_file():
+            where = place.read_text(encoding="utf-8", errors="surrogateescape")
+            place = top / where.removeprefix("gitdir:").strip()
+        if (shared := place / "commondir").is_file():
+            place /= shared.read_text(encoding="utf-8", errors="surrogateescape").strip()
+    except OSError:
+        return None
+    return place if place.is_dir() else None
+
+
+def _content(store: ObjectStore, root: str, parts: Parts) -> bytes | None:
+    entry = entry_at(store, root, WorkspacePath(parts))
+    if entry is None or entry.kind is not FileKind.FILE:
+        return None
+    return store.read(entry.id) if store.size_bytes(entry.id) <= _LARGEST_BYTES else None
+
+
+def _read(tree: DiskTree, parts: Parts) -> bytes | None:
+    path = WorkspacePath(parts)
+    try:
+        entry = tree.entry(path)
+        if entry is None or entry.kind is not FileKind.FILE or entry.size_bytes > _LARGEST_BYTES:
+            return None
+        with tree.open(path) as file:
+            return file.read(_LARGEST_BYTES)
+    except (FilesystemError, OSError):  # git goes on without rules that it cannot read
+        return None
+
+
+def _exists(tree: DiskTree, parts: Parts) -> bool:
+    try:
+        return tree.entry(WorkspacePath(parts)) is not None
+    except FilesystemError:
+        return False
