@@ -164,7 +164,8 @@ def test_fork_diff_and_rm_answer_programs_in_json(shell: Shell) -> None:
     differing = json.loads(shell("diff", forked["name"], "--json"))
     assert differing["paths"] == ["a.py"]
     assert "+print('hello')" in differing["diff"]
-    assert json.loads(shell("diff", workspace, "--json")) == {"paths": [], "diff": ""}
+    unchanged = json.loads(shell("diff", workspace, "--json"))
+    assert unchanged == {"paths": [], "diff": "", "changes": [], "left_out": []}
     assert json.loads(shell("rm", forked["name"], "--json")) == {"removed": forked["name"]}
     assert json.loads(shell("rm", workspace[:8], "--json")) == {"removed": workspace}
 

@@ -12,6 +12,7 @@ from wink_workspace.errors import LedgerBusyError
 from .display import consoles, print_diff, print_table, printable
 from .places import (
     EntryArgument,
+    IncludeIgnoredOption,
     JsonOption,
     WorkspaceArgument,
     as_json,
@@ -20,9 +21,11 @@ from .places import (
     print_json,
     read_workspace,
 )
+from .preview import preview_fields, print_left_out, print_preview
 
 if TYPE_CHECKING:
     from wink_workspace.ledger import LogEntry, Record
+    from wink_workspace.workspace import ChangeSet
 
 __all__ = ["diff", "log", "redo", "restore", "show", "undo"]
 
@@ -91,21 +94,38 @@ def _print_entry(out: Console, entry: LogEntry, record: Record) -> None:
     out.print(printable("\n".join(lines)), markup=False)
 
 
-def diff(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
+def diff(
+    context: typer.Context,
+    workspace: WorkspaceArgument,
+    stat: Annotated[
+        bool, typer.Option("--stat", help="Print paths and numbers of lines only.")
+    ] = False,
+    include_ignored: IncludeIgnoredOption = False,
+    json: JsonOption = False,
+) -> None:
     """Print what differs from the source, as it was copied, in a form that git applies."""
-    from wink_workspace.filesystem import render_diff
-
-    out, _ = consoles(context.obj)
     try:
         with open_workspace(context.obj, workspace) as place:
-            changes = place.changes()
+            brought = place.changeset(include_ignored=include_ignored)
+            _print_changes(context, brought, stat=stat, json=json)
     except LedgerBusyError:  # then as of the newest entry
         with read_workspace(context.obj, workspace) as reader:
-            changes = reader.changes()
+            brought = reader.changeset(include_ignored=include_ignored)
+            _print_changes(context, brought, stat=stat, json=json)
+
+
+def _print_changes(context: typer.Context, brought: ChangeSet, *, stat: bool, json: bool) -> None:
+    from wink_workspace.filesystem import render_diff
+
+    out, err = consoles(context.obj)
     if json:
-        print_json({"paths": [str(each.path) for each in changes], "diff": render_diff(changes)})
+        content = {} if stat else {"diff": render_diff(brought.files())}
+        print_json({"paths": brought.paths, **content, **preview_fields(brought)})
+    elif stat:
+        print_preview(out, brought, most_paths=None)
     else:
-        print_diff(out, render_diff(changes))
+        print_diff(out, render_diff(brought.files()))
+        print_left_out(err, brought.left_out)
 
 
 def undo(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EntryArgument",
+    "IncludeIgnoredOption",
     "JsonOption",
     "WorkspaceArgument",
     "as_json",
@@ -33,6 +34,10 @@ __all__ = [
 ]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+IncludeIgnoredOption = Annotated[
+    bool,
+    typer.Option("--include-ignored", help="Also new files that the source's rules ignore."),
+]
 WorkspaceArgument = Annotated[
     str, typer.Argument(help="The workspace's id or its beginning; WORKSPACE/FORK for a fork.")
 ]

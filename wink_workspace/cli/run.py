@@ -19,7 +19,15 @@ from wink_workspace.errors import PromptEvaluationError, UsageError
 from wink_workspace.wording import counted
 
 from .display import consoles, print_diff, printable, waiting
-from .places import JsonOption, line_of, open_workspace, storage_of, workspace_in
+from .places import (
+    IncludeIgnoredOption,
+    JsonOption,
+    line_of,
+    open_workspace,
+    storage_of,
+    workspace_in,
+)
+from .preview import preview_fields, print_left_out
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
@@ -61,6 +69,7 @@ class _Options:
     yes: bool
     resume: bool
     record: Path | None
+    include_ignored: bool
     json: bool
 
     def check(self, environment: Environment) -> None:
@@ -171,6 +180,7 @@ def run(
         bool, typer.Option("--resume", help="Go on with the last run, which was interrupted.")
     ] = False,
     record: Annotated[Path | None, typer.Option(help="Write the turns here, for --script.")] = None,
+    include_ignored: IncludeIgnoredOption = False,
     json: JsonOption = False,
 ) -> None:
     """Let a model work on a task, or play a script; then look at what changed, and apply it.
@@ -196,6 +206,7 @@ def run(
         yes=yes,
         resume=resume,
         record=record,
+        include_ignored=include_ignored,
         json=json,
     )
     options.check(environment)
@@ -296,15 +307,17 @@ def _finish(
     except (BrokenPipeError, SystemExit) as error:  # the latter is rich's word for the former
         unread = error
     place = begun.place
-    if place is not None and (options.branch or not begun.is_in_place):
+    if place is None or not report.changed_paths or (begun.is_in_place and not options.branch):
+        print_left_out(consoles(environment)[1], report.changes.left_out)
+    else:
         hand_over(
             place,
-            report,
             environment,
             begun.name,
             to_source=options.apply or (options.yes and not (options.patch or options.branch)),
             branch=options.branch,
             asks=not options.yes and options.patch is None and not options.json,
+            include_ignored=options.include_ignored,
         )
     if unread is not None:
         raise unread
@@ -350,7 +363,11 @@ def _begin(
     if options.source is not None:
         from .running import Run
 
-        begun = _Begun(run=Run.over_copy(options.source, task=options.task))
+        begun = _Begun(
+            run=Run.over_copy(
+                options.source, task=options.task, include_ignored=options.include_ignored
+            )
+        )
     else:
         begun = _over_workspace(environment, options, opened)
     return begun, _recorded_adapter(taking_turns, options, begun)
@@ -375,7 +392,9 @@ def _over_workspace(environment: Environment, options: _Options, opened: ExitSta
         sandbox=SandboxChoice(record.about.sandbox),
         resources=place.resources,
         # In place, what others changed before is not the run's to show.
-        changes=(lambda: place.changes_since(began)) if is_in_place else place.changes,
+        changes=lambda: place.changeset(
+            since=began if is_in_place else None, include_ignored=options.include_ignored
+        ),
     )
     return _Begun(
         run=run,
@@ -546,6 +565,7 @@ def _summary(report: RunReport, patch: Path | None, used: TokenUsage) -> dict[st
             for call in report.calls
         ],
         "changed_paths": list(report.changed_paths),
+        "preview": preview_fields(report.changes),
         "patch": report.patch if patch is None else str(patch),
         "usage": used,
     }

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wink_workspace.adapters import Message, ProviderAdapter
 from wink_workspace.clock import BudgetTracker, Deadline
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import FilesystemError, UsageError
 from wink_workspace.filesystem import (
-    FileChange,
+    FileKind,
     Filesystem,
     HostMount,
     MemoryFilesystem,
+    WorkspacePath,
     render_diff,
 )
+from wink_workspace.filesystem.ignoring import RULES_NAME, Parts
 from wink_workspace.prompt import MarkdownSection, Prompt, Section
 from wink_workspace.sections import (
     AstevalSection,
@@ -28,6 +31,9 @@ from wink_workspace.sections import (
     VfsToolsSection,
 )
 from wink_workspace.session import Session, ToolInvoked
+from wink_workspace.workspace import ChangeSet, FileChanges
+from wink_workspace.workspace.changeset import Outside, nothing_outside
+from wink_workspace.workspace.source_rules import outside_of
 
 __all__ = [
     "Run",
@@ -69,8 +75,13 @@ class RunReport:
 
     answer: str
     calls: tuple[ToolInvoked, ...]
-    changed_paths: tuple[str, ...]
+    changes: ChangeSet | FileChanges
     patch: str
+
+    @property
+    def changed_paths(self) -> tuple[str, ...]:
+        """The paths of ``changes``."""
+        return self.changes.paths
 
 
 def file_sections(files: Filesystem) -> list[Section[None]]:
@@ -108,6 +119,7 @@ class Run:
         sandbox: Where code may run.
         resources: Bound to the prompt; the files alone when left out.
         changes: What the run is to be judged by; what it changed itself when left out.
+        rules: Which of its own changes are left out then.
         more_sections: Beside all that.
     """
 
@@ -119,13 +131,14 @@ class Run:
         task: str = "",
         sandbox: SandboxChoice = SandboxChoice.NONE,
         resources: Mapping[type[Any], object] | None = None,
-        changes: Callable[[], Sequence[FileChange]] | None = None,
+        changes: Callable[[], ChangeSet | FileChanges] | None = None,
+        rules: Callable[[Filesystem], AbstractContextManager[Outside]] | None = None,
         more_sections: tuple[Section[None], ...] = (),
     ) -> None:
         self.files = files
         self.session = session or Session()
         before = self.files.snapshot()
-        self._changes = changes or (lambda: self.files.changes(before))
+        self._changes = changes or (lambda: self._own_changes(before, rules))
         self._prompt = Prompt[None](
             ns="wink-workspace",
             key="run",
@@ -136,15 +149,31 @@ class Run:
 
     @classmethod
     def over_copy(
-        cls, source: Path, *, task: str = "", more_sections: tuple[Section[None], ...] = ()
+        cls,
+        source: Path,
+        *,
+        task: str = "",
+        include_ignored: bool = False,
+        more_sections: tuple[Section[None], ...] = (),
     ) -> Run:
         """A run over a copy in memory of the directory *source*, which is never written.
+
+        Without *include_ignored*, new files that the rules of *source* ignore are left out.
 
         Raises:
             MountError: If *source* cannot be copied.
         """
         files = MemoryFilesystem(mounts=[HostMount(source)])
-        return cls(files, task=task, more_sections=more_sections)
+        rules = partial(_rules_of, source, include_ignored=include_ignored)
+        return cls(files, task=task, rules=rules, more_sections=more_sections)
+
+    def _own_changes(
+        self,
+        before: object,
+        rules: Callable[[Filesystem], AbstractContextManager[Outside]] | None,
+    ) -> FileChanges:
+        with nullcontext(nothing_outside) if rules is None else rules(self.files) as outside:
+            return FileChanges.of(self.files.changes(before), outside)
 
     def evaluate(
         self,
@@ -169,9 +198,23 @@ class Run:
         return RunReport(
             answer=response.text if adapter.redact is None else adapter.redact(response.text),
             calls=self.session[ToolInvoked].all()[n_earlier:],
-            changed_paths=tuple(str(change.path) for change in changes),
-            patch=render_diff(changes),
+            changes=changes,
+            patch=render_diff(changes.files()),
         )
+
+
+def _rules_of(
+    source: Path, files: Filesystem, *, include_ignored: bool
+) -> AbstractContextManager[Outside]:
+    def read(parts: Parts) -> bytes | None:
+        path = WorkspacePath((*parts, RULES_NAME))
+        try:
+            is_file = files.stat(path).kind is FileKind.FILE
+            return files.read_bytes(path) if is_file else None
+        except FilesystemError:
+            return None
+
+    return outside_of(source, read, include_ignored=include_ignored)
 
 
 def check_place(path: Path, what: str = "the patch") -> None:

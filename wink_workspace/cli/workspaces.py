@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from wink_workspace.wording import counted
 
 from .display import consoles, counting, print_table, printable
 from .places import (
+    IncludeIgnoredOption,
     JsonOption,
     WorkspaceArgument,
     entry_fields,
@@ -25,6 +26,10 @@ from .places import (
     read_workspace,
     storage_of,
 )
+from .preview import preview_fields, print_not_kept, print_preview
+
+if TYPE_CHECKING:
+    from wink_workspace.workspace import ApplyTarget
 
 __all__ = ["apply", "fork", "gc", "list_all", "new", "recover", "rm"]
 
@@ -115,30 +120,49 @@ def apply(
     branch: Annotated[
         str | None, typer.Option(help="Make this new branch in the source's repository.")
     ] = None,
+    include_ignored: IncludeIgnoredOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be brought; write nothing.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Bring the changes back to the source, if nobody changed the same paths there."""
+    """Bring the changes back to the source, if nobody changed the same paths there.
+
+    First the paths are shown, with what each adds and removes. Those marked with ! can run
+    something on your machine without being started by name.
+    """
     if patch is not None and branch is not None:
         raise UsageError("one way at a time", hint="Give either --patch or --branch.")
     out, err = consoles(context.obj)
-    done = "applied" if patch is None else "written"
+    to: ApplyTarget = "worktree" if branch is None else "branch"
+    to = to if patch is None else "patch"
     with open_workspace(context.obj, workspace) as place:
-        if patch is not None:
-            from .running import write_patch
-
-            applied, where = place.apply("patch"), str(patch)
-            write_patch(patch, applied.patch)
-        elif branch is not None:
-            applied = place.apply("branch", branch=branch)
-            where = f"branch {branch}, commit {applied.commit[:12]}"
+        brought = place.preview(to, include_ignored=include_ignored)
+        fields: Mapping[str, object] = preview_fields(brought) if json else {}
+        if not json:
+            print_preview(out if dry_run else err, brought)
+        if dry_run:
+            where, paths, left_out = None, brought.paths, ()
         else:
-            applied, where = place.apply(), place.info.source
+            applied = place.apply(
+                to, branch=branch or "", include_ignored=include_ignored, previewed=brought
+            )
+            paths, left_out = applied.paths, applied.left_out
+            where = place.info.source
+            if patch is not None:
+                from .running import write_patch
+
+                write_patch(patch, applied.patch)
+                where = str(patch)
+            elif branch is not None:
+                where = f"branch {branch}, commit {applied.commit[:12]}"
     if json:
-        print_json({"paths": applied.paths, "left_out": applied.left_out, "to": where})
-        return
-    out.print(f"{counted(len(applied.paths), 'path')} {done} to {printable(where)}", markup=False)
-    if applied.left_out:
-        err.print(f"left out: {printable(', '.join(applied.left_out))}", markup=False)
+        names = left_out or tuple(str(each.path) for each in brought.left_out)
+        print_json({"paths": paths, "left_out": names, "to": where, "preview": fields})
+    elif where is not None:
+        print_not_kept(err, left_out, brought)
+        done = "applied" if patch is None else "written"
+        out.print(f"{counted(len(paths), 'path')} {done} to {printable(where)}", markup=False)
 
 
 def recover(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from wink_workspace.errors import ParseError, WinkError
@@ -16,7 +17,7 @@ from wink_workspace.filesystem import render_diff
 from wink_workspace.ledger import LogEntry
 from wink_workspace.prompt import Tool, ToolResult
 from wink_workspace.wording import counted
-from wink_workspace.workspace import Workspace
+from wink_workspace.workspace import ApplyTarget, ChangeSet, Workspace
 
 __all__ = [
     "APPLY",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _MOST_DIFF_CHARS: Final = 100_000
+_MOST_NOTES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +50,34 @@ class DiffParams:
             "ge": 1,
         },
     )
+    include_ignored: bool = field(
+        default=False,
+        metadata={"description": "Also new files that the source's rules ignore."},
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceDiff:
-    """A git-style diff; ``n_more_chars`` of it were cut off."""
+    """A git-style diff; ``n_more_chars`` of it were cut off.
+
+    ``marked`` are paths that can run something on the user's machine, ``left_out`` those that
+    ``workspace_apply`` does not bring, each with the reason.
+    """
 
     diff: str
     n_paths: int
     n_more_chars: int = 0
+    marked: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def render(self) -> str:
-        """The diff."""
+        """The diff, and what is to be said of its paths."""
         cut = f"\n({self.n_more_chars:,} more characters)" if self.n_more_chars else ""
-        return (self.diff or "(no differences)") + cut
+        notes = [
+            *(f"can run something on the user's machine: {each}" for each in self.marked),
+            *(f"left out: {each}" for each in self.left_out),
+        ]
+        return "\n".join(((self.diff or "(no differences)") + cut, *notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,28 +156,47 @@ class ApplyParams:
             "max_length": 200,
         },
     )
+    include_ignored: bool = field(
+        default=False,
+        metadata={"description": "Also new files that the source's rules ignore."},
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedPaths:
-    """What was brought to the source, and what had to stay behind."""
+    """What was brought to the source, and what had to stay behind.
+
+    ``marked`` are brought paths that can run something on the user's machine, with the reason.
+    """
 
     paths: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    marked: tuple[str, ...] = ()
 
     def render(self) -> str:
         """The paths, one on each line."""
-        return "\n".join((*self.paths, *(f"{path} (left out)" for path in self.left_out)))
+        notes = (f"can run something on the user's machine: {each}" for each in self.marked)
+        return "\n".join((*self.paths, *(f"{path} (left out)" for path in self.left_out), *notes))
 
 
 def _diff(workspace: Workspace, params: DiffParams) -> ToolResult[Any]:
+    marked: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     if params.entry is None:
-        changes = workspace.changes()
+        brought = workspace.changeset(include_ignored=params.include_ignored)
+        changes, marked = brought.files(), _marked(brought)
+        left_out = tuple(f"{each.path}: {each.reason}" for each in brought.left_out[:_MOST_NOTES])
     else:
         changes = workspace.changes_of(workspace.entry(params.entry))
     text = render_diff(changes)
     kept = text[:_MOST_DIFF_CHARS]
-    return ToolResult.ok(WorkspaceDiff(kept, len(changes), len(text) - len(kept)))
+    n_more = len(text) - len(kept)
+    return ToolResult.ok(WorkspaceDiff(kept, len(changes), n_more, marked, left_out))
+
+
+def _marked(brought: ChangeSet) -> tuple[str, ...]:
+    marked = (f"{each.path}: {', '.join(each.risks)}" for each in brought.changes() if each.risks)
+    return tuple(islice(marked, _MOST_NOTES))
 
 
 def _log(workspace: Workspace, params: LogParams) -> ToolResult[Any]:
@@ -177,14 +212,14 @@ def _undo(workspace: Workspace, params: UndoParams) -> ToolResult[Any]:
 
 
 def _apply(workspace: Workspace, params: ApplyParams) -> ToolResult[Any]:
-    if params.branch is None:
-        applied = workspace.apply()
-        where = workspace.info.source
-    else:
-        applied = workspace.apply("branch", branch=params.branch)
-        where = f"branch {params.branch}"
+    to: ApplyTarget = "worktree" if params.branch is None else "branch"
+    brought = workspace.preview(to, include_ignored=params.include_ignored)
+    applied = workspace.apply(
+        to, branch=params.branch or "", include_ignored=params.include_ignored, previewed=brought
+    )
+    where = workspace.info.source if params.branch is None else f"branch {params.branch}"
     said = f"{counted(len(applied.paths), 'path')} brought to {where}."
-    return ToolResult.ok(AppliedPaths(applied.paths, applied.left_out), said)
+    return ToolResult.ok(AppliedPaths(applied.paths, applied.left_out, _marked(brought)), said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -541,6 +541,7 @@ class Workspace(ReadableHistory):
         For the working tree that is what differs from what the last ``apply`` brought. What it
         removed or what was undone here since is there as a removal.
         """
+        self._check_target(to)
         base = self._imported().files
         if to == "worktree":
             held = AppliedTrees(self._folder.applied, imported=self._held_by_source())
@@ -576,16 +577,7 @@ class Workspace(ReadableHistory):
             LedgerBusyError: If another line is just being applied; the message says by whom.
             FilesystemError: If a file cannot be written; what was done was taken back.
         """
-        if to not in _TARGETS or (branch and to != "branch"):
-            raise UsageError(
-                f"apply to {to!r}{f' with the branch {branch!r}' if branch else ''} means nothing",
-                hint=f"Use {', '.join(_TARGETS)}; a branch's name goes with 'branch' alone.",
-            )
-        if to == "worktree" and self._is_in_place:
-            raise UsageError(
-                f"the files of workspace {self.info.id} are those of {self.info.source} itself",
-                hint="There is nothing to apply; take the changes as a patch or as a branch.",
-            )
+        self._check_target(to, branch)
         with self._turn():
             head = self.head
             changes = self.changeset(include_ignored=include_ignored)
@@ -609,6 +601,18 @@ class Workspace(ReadableHistory):
                         at=self._clock.now(),
                         include_ignored=include_ignored,
                     )
+
+    def _check_target(self, to: ApplyTarget, branch: str = "") -> None:
+        if to not in _TARGETS or (branch and to != "branch"):
+            raise UsageError(
+                f"apply to {to!r}{f' with the branch {branch!r}' if branch else ''} means nothing",
+                hint=f"Use {', '.join(_TARGETS)}; a branch's name goes with 'branch' alone.",
+            )
+        if to == "worktree" and self._is_in_place:
+            raise UsageError(
+                f"the files of workspace {self.info.id} are those of {self.info.source} itself",
+                hint="There is nothing to apply; take the changes as a patch or as a branch.",
+            )
 
     def _held_by_source(self) -> str:
         """What the source held when this line went a way of its own."""
