@@ -87,7 +87,7 @@ RISKS: Final = (
                 ".rspec", ".rubocop.yml", ".mocharc*")),
     Risk("editor task or setting",
          names=("*.code-workspace", ".dir-locals.el", ".exrc", ".vimrc", ".nvimrc", ".nvim.lua",
-                ".lvimrc", ".editorrc.lua", "*.sublime-project", "*.sublime-build", "*.iml"),
+                ".lvimrc", "*.sublime-project", "*.sublime-build", "*.iml"),
          folders=(".vscode", ".idea", ".vim", ".zed", ".fleet", ".nova", ".settings")),
     Risk("coding agent setting",
          names=(".mcp.json", ".aider.conf.yml", "opencode.json*"),
