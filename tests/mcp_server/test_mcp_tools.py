@@ -243,6 +243,30 @@ def test_apply_can_make_a_branch(rig: Rig) -> None:
     run(test)
 
 
+def test_diff_and_apply_name_what_can_run_and_what_is_left_out(rig: Rig) -> None:
+    (rig.source / ".gitignore").write_text("*.log\n")
+
+    async def test() -> None:
+        async with rig.client() as client:
+            for path in ("Makefile", "a.log", "plain.txt"):
+                await client.call_tool("write_file", {"file_path": path, "content": "x\n"})
+            shown = await client.call_tool("workspace_diff", {})
+            with_ignored = await client.call_tool("workspace_diff", {"include_ignored": True})
+            applied = await client.call_tool("workspace_apply", {})
+            runs = "can run something on the user's machine: Makefile: build file"
+            assert runs in text_of(shown)
+            assert "left out: a.log: ignored" in text_of(shown)
+            assert "plain.txt: " not in text_of(shown)
+            assert "left out" not in text_of(with_ignored)
+            assert runs in text_of(applied)
+            assert "a.log (left out)" in text_of(applied)
+            assert not (rig.source / "a.log").exists()
+            await client.call_tool("workspace_apply", {"include_ignored": True})
+            assert (rig.source / "a.log").exists()
+
+    run(test)
+
+
 def test_workspace_that_cannot_be_opened_answers_and_the_next_call_tries_again(rig: Rig) -> None:
     async def test() -> None:
         async with rig.client() as client:
