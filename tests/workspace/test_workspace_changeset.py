@@ -15,6 +15,7 @@ from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
     EMPTY_TREE_ID,
     Ledger,
+    LineCounts,
     TreeChange,
     TreeEntry,
     build,
@@ -272,10 +273,12 @@ def test_lines_are_counted_and_what_is_too_large_is_only_measured(tmp_path: Path
         (files / "new").write_text("1\n2")
         found = {str(each.path): each for each in workspace.changeset().changes()}
         lines = {path: each.lines for path, each in found.items()}
-        assert (lines["a.txt"].n_added, lines["a.txt"].n_removed) == (2, 1)
-        assert (lines["new"].n_added, lines["new"].n_removed) == (2, 0)
-        assert lines["bin"].is_binary
-        assert lines["large"] is None
+        assert lines == {
+            "a.txt": LineCounts(2, 1),
+            "bin": LineCounts(is_binary=True),
+            "large": None,
+            "new": LineCounts(2, 0),
+        }
         assert found["large"].n_bytes == 2
 
 
@@ -339,7 +342,7 @@ def test_the_tree_of_a_changeset_differs_from_its_base_by_its_changes_alone(tmp_
     Ledger.create(tmp_path / "ledger.git")
     with Ledger(tmp_path / "ledger.git") as ledger:
         n_left_out = 0
-        for _ in range(100):
+        for _ in range(60):
             base, wanted = (planted(ledger, random_tree(choose)) for _ in range(2))
             rules = rules_in(ledger.store, wanted)
             imported = (ledger.store, base)
@@ -348,7 +351,7 @@ def test_the_tree_of_a_changeset_differs_from_its_base_by_its_changes_alone(tmp_
             brought = diff(ledger.store, base, changes.root())
             assert list(map(without_ids, brought)) == list(map(without_ids, changes.trees))
             n_left_out += len(changes.left_out)
-    assert n_left_out > 50
+    assert n_left_out > 30
 
 
 def without_ids(change: TreeChange) -> tuple[object, ...]:

@@ -53,6 +53,11 @@ def print_preview(
         console.print(Text(f"… and {counted(n_more, 'more path')}: see diff --stat"))
     if changes:
         console.print(Text(_summary(changes), style="bold"))
+    n_marked = sum(bool(change.risks) for change in changes)
+    if n_marked:
+        console.print(
+            Text(f"{n_marked:,} can run something on your machine (!)", style="bold yellow")
+        )
     print_left_out(console, brought.left_out)
 
 
@@ -138,9 +143,7 @@ def _summary(changes: Sequence[PathChange]) -> str:
     parts = [f"{by_status[status]:,} {status}" for status in _LETTERS if by_status[status]]
     lines = [change.lines for change in changes if change.lines is not None]
     n_added, n_removed = sum(each.n_added for each in lines), sum(each.n_removed for each in lines)
-    said = f"{counted(len(changes), 'path')}: {', '.join(parts)}; +{n_added:,} -{n_removed:,} lines"
-    n_risky = sum(bool(change.risks) for change in changes)
-    return f"{said}; {n_risky:,} can run something on your machine (!)" if n_risky else said
+    return f"{counted(len(changes), 'path')}: {', '.join(parts)}; +{n_added:,} -{n_removed:,} lines"
 
 
 def _size(n_bytes: int | None) -> str:

@@ -76,17 +76,41 @@ def outside_of(
         views: list[DirectoryView] = [] if imported is None else [LedgerView(*imported)]
         with suppress(FilesystemError, UsageError):
             views.append(DiskView(opened.enter_context(DiskTree(source))))
-        rules = [] if include_ignored else [there.rules(there.read), there.rules(wanted)]
+        either = _EitherRules(there, wanted)
         yield Outside(
-            ignores=lambda path, is_directory: any(
-                each.ignores(path.parts, is_directory=is_directory) for each in rules
-            ),
+            ignores=(lambda _, __: False) if include_ignored else either.ignores,
             in_repository=lambda changes: _in_repository(changes, views, imported),
             holds=lambda path: (
                 imported is not None
                 and any(entry_at(imported[0], root, path) is not None for root in known)
             ),
         )
+
+
+class _EitherRules:
+    """What the source ignores now, or would ignore with other files of rules."""
+
+    def __init__(self, source: _Source, wanted: ReadRules) -> None:
+        self._read_now = source.read
+        self._read_then = wanted
+        self._now = source.rules(source.read)
+        self._then = source.rules(wanted)
+        self._differs: dict[Parts, bool] = {}
+
+    def ignores(self, path: WorkspacePath, is_directory: bool) -> bool:
+        """See ``Outside``."""
+        parts = path.parts
+        return self._now.ignores(parts, is_directory=is_directory) or (
+            self._differ(parts[:-1]) and self._then.ignores(parts, is_directory=is_directory)
+        )
+
+    def _differ(self, directory: Parts) -> bool:
+        """Whether other rules are for what is in *directory*."""
+        if directory not in self._differs:
+            self._differs[directory] = self._read_now(directory) != self._read_then(directory) or (
+                bool(directory) and self._differ(directory[:-1])
+            )
+        return self._differs[directory]
 
 
 def _in_repository(
