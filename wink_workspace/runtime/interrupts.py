@@ -18,10 +18,10 @@ import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["InterruptGate"]
+__all__ = ["GuardedBlock", "InterruptGate"]
 
 
 class InterruptGate:
@@ -84,7 +84,7 @@ class InterruptGate:
         signal.signal(signal.SIGINT, self._previous)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if not self._open or self._leaving:
+        if not self._open or self._leaving or (frame and frame.f_code is _GUARDED_END):
             self._pending = True
             return
         self._open = self._n_closed == 0  # strikes a call once, anything else as often as it comes
@@ -147,3 +147,34 @@ class _Opened(AbstractContextManager[None]):
 
     def __exit__(self, *_: object) -> None:
         self._gate._open = self._was_open
+
+
+class GuardedBlock(AbstractContextManager[Any]):
+    """A block whose end is never interrupted, not even between its body and its first step.
+
+    A signal that arrives as ``__exit__`` begins would otherwise skip all of it: no ``try`` of the
+    block is entered yet. The gate knows this one function and defers the signal.
+    """
+
+    def __init__(self, gate: InterruptGate) -> None:
+        self.__gate = gate
+
+    def open_gate(self) -> None:
+        """Deliver SIGINT from now on, and what was deferred at once; the end closes the gate."""
+        _Opened(self.__gate).__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        self.__gate._open = False
+        return self._end(error)
+
+    def _end(self, error: BaseException | None) -> bool:
+        """Finish the block; whether the error was dealt with."""
+        raise NotImplementedError
+
+
+_GUARDED_END = GuardedBlock.__exit__.__code__
