@@ -15,7 +15,7 @@ from types import FrameType
 import pytest
 
 from wink_workspace.runtime import interrupts
-from wink_workspace.runtime.interrupts import InterruptGate
+from wink_workspace.runtime.interrupts import GuardedBlock, InterruptGate
 
 
 def press_ctrl_c() -> None:
@@ -194,6 +194,38 @@ def test_an_interrupt_at_any_instant_of_an_opening_leaves_the_gate_shut_around_i
         assert gate._open, striker.where
         if striker.where is None:
             assert n > 5
+            return
+
+
+class Block(GuardedBlock):
+    """Counts how often its end ran."""
+
+    n_ended = 0
+
+    def __enter__(self) -> None:
+        self.open_gate()
+
+    def _end(self, error: BaseException | None) -> bool:
+        self.n_ended += 1
+        return False
+
+
+@counts_opcodes
+def test_an_interrupt_at_any_instant_of_the_end_of_a_guarded_block_does_not_skip_it() -> None:
+    for n in count(1):
+        gate, striker = InterruptGate(), Striker(n)
+        block = Block(gate)
+        with contextlib.suppress(KeyboardInterrupt), gate.closed(), block, striker:
+            pass
+        assert block.n_ended == 1, striker.where
+        with contextlib.suppress(KeyboardInterrupt), gate.closed():
+            block = Block(gate)
+            block.__enter__()
+            with striker:
+                block.__exit__(None, None, None)
+            assert block.n_ended == 1, striker.where
+        if striker.where is None:
+            assert n > 2
             return
 
 

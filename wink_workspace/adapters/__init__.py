@@ -10,6 +10,7 @@ from .messages import (
     ToolMessage,
     UserMessage,
 )
+from .no_model import NoModelAdapter
 from .scripted import ScriptedAdapter, ScriptRecorder, load_script
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Message",
     "ModelRequest",
     "ModelTurn",
+    "NoModelAdapter",
     "PromptResponse",
     "ProviderAdapter",
     "ScriptRecorder",

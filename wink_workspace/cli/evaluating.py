@@ -81,22 +81,15 @@ def _code(file: Path | None, code: str | None) -> str:
 
 def _called(place: Workspace, arguments: dict[str, object], timeout_s: float) -> ToolInvoked:
     """The record of the call, which is an entry of the workspace's history like any other."""
-    from wink_workspace.adapters import ModelTurn, ScriptedAdapter
-    from wink_workspace.filesystem import Filesystem
     from wink_workspace.prompt import Prompt
     from wink_workspace.runtime import ToolCall
     from wink_workspace.sandbox.asteval import AstevalConfig
     from wink_workspace.sections import AstevalSection
-    from wink_workspace.session import ToolInvoked
 
     # A person stands behind it, who need not have read a file to replace it
     section = AstevalSection(config=AstevalConfig(timeout_s=timeout_s), policies=())
     prompt = Prompt[None](ns="wink-workspace", key="eval", name="eval", sections=[section])
-    prompt.bind(resources={Filesystem: place.files})
-    call = ToolCall("eval", "evaluate_python", arguments)
-    adapter = ScriptedAdapter[None]([ModelTurn(tool_calls=(call,)), ModelTurn("")])
-    adapter.evaluate(prompt, session=place.session)
-    return place.session[ToolInvoked].all()[-1]
+    return place.execute(prompt, ToolCall("eval", "evaluate_python", arguments)).event
 
 
 def _print_json(called: ToolInvoked) -> None:

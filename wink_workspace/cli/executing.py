@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.errors import ProgramError, UsageError, WinkError
 from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
-from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.runtime import ToolCall
 from wink_workspace.sandbox import ExecRequest, ExecResult, OutputObserver, Sandbox
 from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections.commands import CommandOutput, stopped_summary
@@ -76,17 +75,9 @@ class Execution:
         )
         section = MarkdownSection[None](title="Commands", template="`exec`.", tools=[tool])
         prompt = Prompt[None](ns="wink-workspace", key="exec", sections=[section])
-        prompt.bind(resources={**resources, PodmanConfig: self._config})
-        prompt.install(place.session)
-        with prompt.resources:
-            executor = ToolExecutor(
-                prompt=prompt,
-                rendered_prompt=prompt.render(session=place.session),
-                adapter=ScriptedAdapter[None](()),
-                session=place.session,
-            )
-            call_id = f"exec-{place.head.number + 1}"
-            outcome = executor.execute(ToolCall(call_id, "exec", {"argv": list(self._argv)}))
+        prompt.bind(resources={PodmanConfig: self._config})
+        call_id = f"exec-{place.head.number + 1}"
+        outcome = place.execute(prompt, ToolCall(call_id, "exec", {"argv": list(self._argv)}))
         if self._error is not None:
             raise self._error
         if self._result is None:  # a policy or the deadline refused it

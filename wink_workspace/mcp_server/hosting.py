@@ -17,18 +17,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from wink_workspace import serde
-from wink_workspace.clock import SYSTEM_CLOCK, BudgetTracker, Cancellation, Deadline, Heartbeat
-from wink_workspace.errors import PromptEvaluationError, UsageError, WinkError
-from wink_workspace.prompt import Prompt, ToolResult
+from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Heartbeat
+from wink_workspace.errors import UsageError, WinkError
+from wink_workspace.prompt import ToolResult
 from wink_workspace.runtime import (
     CallOutcome,
     CallSpan,
     RemoteClient,
     ToolCall,
-    ToolExecutor,
     call_span,
 )
-from wink_workspace.session import Session
 from wink_workspace.workspace import Workspace
 
 from .offer import Offer
@@ -208,16 +206,9 @@ class _Desk:
         with ExitStack() as opened:
             self.workspace: Final = home.open()
             opened.callback(home.leave, self.workspace)
-            prompt = offer.prompt().bind(resources=self.workspace.resources)
-            prompt.install(self.workspace.session)
-            opened.enter_context(prompt.resources)
             self._heartbeat = Heartbeat(self.workspace.session.clock)
-            self._executor = ToolExecutor(
-                prompt=prompt,
-                rendered_prompt=prompt.render(session=self.workspace.session),
-                adapter=_NoModel(),
-                session=self.workspace.session,
-                heartbeat=self._heartbeat,
+            self._executor = opened.enter_context(
+                self.workspace.executor(offer.prompt(), heartbeat=self._heartbeat)
             )
             self.close: Final = opened.pop_all().close
 
@@ -238,24 +229,3 @@ def _without_nulls(params_type: Any, arguments: Mapping[str, object]) -> Mapping
     if None not in arguments.values():
         return arguments
     return serde.without_defaulted_nulls(params_type, arguments)
-
-
-class _NoModel:
-    """What stands for the adapter: the model is the client's, and out of our reach."""
-
-    def evaluate(
-        self,
-        prompt: Prompt[Any],
-        *params: object,
-        session: Session,
-        deadline: Deadline | None = None,
-        budget_tracker: BudgetTracker | None = None,
-    ) -> Any:
-        """Refuse."""
-        del params, session, deadline, budget_tracker
-        raise PromptEvaluationError(
-            "a tool asked for a model, and there is none on this side",
-            phase="request",
-            prompt_name=prompt.name,
-            hint="Offer this tool in a run with a model adapter.",
-        )

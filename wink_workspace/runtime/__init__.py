@@ -1,13 +1,16 @@
 """Running tool calls: each one a transaction over the session and the files."""
 
 from .call import CallOutcome, ToolCall
+from .calls import CallBoundary, CallScope, shown
 from .executor import ToolExecutor
 from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
 from .traces import CallSpan, RemoteClient, call_span
 from .transaction import SessionTransactions, Transaction, transactions_of
 
 __all__ = [
+    "CallBoundary",
     "CallOutcome",
+    "CallScope",
     "CallSpan",
     "Journal",
     "JournalEntry",
@@ -20,5 +23,6 @@ __all__ = [
     "ToolExecutor",
     "Transaction",
     "call_span",
+    "shown",
     "transactions_of",
 ]

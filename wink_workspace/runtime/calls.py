@@ -52,8 +52,10 @@ _WITHHELD = "[withheld: it could not be redacted]"
 class CallScope(Protocol):
     """What takes part in the calls of one owner, and what to clean up after a failed one."""
 
-    prompt_name: str
-    """The prompt to record; empty for a program's own code."""
+    @property
+    def prompt_name(self) -> str:
+        """The prompt to record; empty for a program's own code."""
+        ...
 
     def participants(self) -> Sequence[Snapshotable]:
         """Everything to restore when a call fails, the session included."""
@@ -116,9 +118,9 @@ class Redaction:
 
 
 class CallBoundary(GuardedBlock):
-    """One call: ``with boundary: boundary.start(); boundary.result = …``.
+    """One call: ``with boundary: boundary.start(); boundary.tool_result = …``.
 
-    The block does not raise what its body raised: ``answer`` turns that into a failed ``result``.
+    The block does not raise what its body raised: ``answer`` turns that into a failed result.
     Afterwards ``event`` is the record, and ``ending`` what the owner has to raise.
 
     Args:
@@ -146,7 +148,7 @@ class CallBoundary(GuardedBlock):
         self.tool = tool
         self.params: object = None
         self.decisions: list[PolicyVerdict] = []
-        self.result: ToolResult[Any] = ToolResult.ok(None)
+        self.tool_result: ToolResult[Any] = ToolResult.ok(None)
         self.ending: BaseException | None = None
         self.event: ToolInvoked
         self._session = session
@@ -208,20 +210,20 @@ class CallBoundary(GuardedBlock):
         if error is None:
             try:
                 with self._transactions.gate.open():
-                    result = self._redaction.result(self.result)
+                    result = self._redaction.result(self.tool_result)
                     event = self._record(result)
                     if result.success:
                         self._reduce(event)
                 if result.success:
                     self._commit(event)
-                self.result, self.event = result, event
+                self.tool_result, self.event = result, event
             except BaseException as failure:  # noqa: BLE001 - the handler boundary: a bug becomes a failed call
                 error = failure
         if error is not None:
             answer, self.ending = self.answer(error)
-            self.result = self._redaction.result(answer, failed=True)
-            self.event = self._record(self.result, error)
-        if not self.result.success:
+            self.tool_result = self._redaction.result(answer, failed=True)
+            self.event = self._record(self.tool_result, error)
+        if not self.tool_result.success:
             self.ending = self._roll_back() or self.ending
 
     # External edits

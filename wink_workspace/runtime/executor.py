@@ -186,10 +186,10 @@ class ToolExecutor:
         boundary.call, boundary.cancellation = call, cancellation
         with boundary:
             boundary.start()
-            boundary.result = self._perform(boundary)
+            boundary.tool_result = self._perform(boundary)
         if boundary.ending is not None:
             raise boundary.ending
-        return CallOutcome(call, boundary.result, boundary.event)
+        return CallOutcome(call, boundary.tool_result, boundary.event)
 
     def _name_to_keep(self, call: ToolCall) -> str:
         """A name that no tool has is the model's text, and redacted like all of it."""

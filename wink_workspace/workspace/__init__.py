@@ -12,6 +12,7 @@ from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
     from .applying import Applied, ApplyTarget
+    from .calls import WorkspaceCall
     from .changeset import ChangeSet, FileChanges, LeftOut, PathChange
     from .config import WorkspaceConfig
     from .importing import Imported
@@ -31,6 +32,7 @@ __all__ = [
     "RecordedRun",
     "RunAbout",
     "Workspace",
+    "WorkspaceCall",
     "WorkspaceConfig",
     "WorkspaceFolder",
     "WorkspaceInfo",
@@ -44,6 +46,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "applying": ("Applied", "ApplyTarget"),
+            "calls": ("WorkspaceCall",),
             "changeset": ("ChangeSet", "FileChanges", "LeftOut", "PathChange"),
             "config": ("WorkspaceConfig",),
             "importing": ("Imported",),

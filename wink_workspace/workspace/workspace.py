@@ -14,13 +14,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, get_args
+from typing import Any, Final, Self, TypeVar, get_args
 
-from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock, Heartbeat
 from wink_workspace.errors import (
     ConflictError,
     EntryMissingError,
@@ -48,14 +48,15 @@ from wink_workspace.ledger import (
     no_steps,
     with_paths_from,
 )
-from wink_workspace.prompt import CompletedTools, KnownFiles, VisibilityOverrides
-from wink_workspace.runtime import transactions_of
+from wink_workspace.prompt import CompletedTools, KnownFiles, Prompt, VisibilityOverrides
+from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
 from wink_workspace.sandbox import Sandbox
 from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections import Plan, register_plans
 from wink_workspace.session import Session, SliceKind, WorkspaceRestored
 
 from .applying import Applied, AppliedTrees, ApplyTarget, SourceUpdate
+from .calls import WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import ChangeSet
 from .config import WorkspaceConfig
 from .forking import check_line, check_out
@@ -79,6 +80,8 @@ from .storage import (
 
 __all__ = ["Workspace"]
 
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -347,6 +350,106 @@ class Workspace(ReadableHistory):
                 hint="Fork it: the files of a fork are a copy.",
             )
         return self._sandbox.get(config)
+
+    # Calls
+
+    def call(
+        self,
+        label: str,
+        *,
+        params: object = None,
+        cancellation: Cancellation | None = None,
+    ) -> WorkspaceCall:
+        """A program's own code as one call: ``with workspace.call("rename module") as call``.
+
+        What the block does to files and STATE is one entry, which can be undone. An exception,
+        Ctrl-C included, undoes all of it and is raised again; the record stays. A call inside
+        another one on the same thread is a savepoint of it.
+
+        Args:
+            label: What the call does; the entry shows it as its tool.
+            params: What it does it with, for the record; anything with a JSON form.
+            cancellation: Fails the call once it is cancelled.
+
+        Raises:
+            UsageError: If the workspace is closed, *label* is empty or too long, or *params* has
+                no JSON form.
+        """
+        self._check_open()
+        return WorkspaceCall(
+            self.files, self.session, label, params=params, cancellation=cancellation
+        )
+
+    def run(
+        self,
+        function: Callable[..., T],
+        *arguments: object,
+        label: str = "",
+        params: object = None,
+        cancellation: Cancellation | None = None,
+    ) -> T:
+        """Run ``function(*arguments)`` as one call, and give what it returns; see ``call``.
+
+        Args:
+            function: It changes ``files`` and ``session`` of the workspace.
+            arguments: What it is given.
+            label: The function's name if left out.
+            params: For the record.
+            cancellation: Fails the call once it is cancelled.
+
+        Raises whatever *function* raises, after the rollback, and as ``call``. The entry shows what
+        it returns, or only its type if that has no JSON form.
+        """
+        name = label or getattr(function, "__name__", type(function).__name__)
+        with self.call(name, params=params, cancellation=cancellation) as call:
+            returned = function(*arguments)
+            call.result(*recorded(returned))
+        return returned  # pyright: ignore[reportReturnType, reportPossiblyUnboundVariable] - the block raises what it catches
+
+    async def run_async(
+        self,
+        function: Callable[..., T],
+        *arguments: object,
+        label: str = "",
+        params: object = None,
+        cancellation: Cancellation | None = None,
+    ) -> T:
+        """As ``run``, on another thread, so that the event loop goes on.
+
+        A cancelled task cancels the call and ends when the call has been rolled back. A *function*
+        that takes long should look at *cancellation*, or hand it to what it waits for.
+        """
+        wanted = cancellation or Cancellation()
+        return await in_thread(
+            lambda: self.run(function, *arguments, label=label, params=params, cancellation=wanted),
+            wanted,
+        )
+
+    def executor(
+        self, prompt: Prompt[Any], *, heartbeat: Heartbeat | None = None
+    ) -> AbstractContextManager[ToolExecutor]:
+        """Runs the tool calls of *prompt* without a model, for the length of a ``with`` block.
+
+        The prompt gets the workspace's resources, unless its resources are open already. Each call
+        is one entry.
+
+        Args:
+            prompt: Whose tools are called.
+            heartbeat: Beats with every call, and when a handler asks.
+        """
+        self._check_open()
+        return executor_for(prompt, self.resources, self.session, heartbeat=heartbeat)
+
+    def execute(
+        self,
+        prompt: Prompt[Any],
+        call: ToolCall,
+        *,
+        cancellation: Cancellation | None = None,
+    ) -> CallOutcome:
+        """Run one tool call of *prompt*; see ``executor`` and ``ToolExecutor.execute``."""
+        with self.executor(prompt) as executor:
+            return executor.execute(call, cancellation=cancellation)
 
     # What happened
 

@@ -1,0 +1,213 @@
+"""A program's own code as one call: one entry, or nothing but its record."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from workspace_support import make_tree
+
+from wink_workspace import Prompt, ToolCall, VfsToolsSection
+from wink_workspace.clock import Cancellation
+from wink_workspace.errors import CallCancelledError, UsageError
+from wink_workspace.sections import Plan, SetupPlan
+from wink_workspace.session import Outcome, ToolInvoked
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+
+FILES = {"a.py": "a = 1\n", "b/c.py": "c = 1\n"}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace.temporary(make_tree(tmp_path / "source", FILES)) as opened:
+        yield opened
+
+
+def newest(workspace: Workspace) -> ToolInvoked:
+    return workspace.session[ToolInvoked].all()[-1]
+
+
+def test_a_call_is_one_entry_that_shows_label_parameters_and_result(workspace: Workspace) -> None:
+    before = workspace.head.number
+    with workspace.call("rename module", params={"to": "b"}) as call:
+        call.files.move("a.py", "b.py")
+        call.session.dispatch(SetupPlan("Rename", ("move",)))
+        call.result("moved")
+    entry = workspace.head
+    assert (entry.number, entry.subject) == (before + 1, "rename module: moved")
+    assert entry.outcome is Outcome.COMMITTED
+    record = workspace.record(entry).data
+    assert isinstance(record, dict)
+    assert (record["params"], record["value"]) == ({"to": "b"}, "moved")
+    assert {str(change.path) for change in workspace.changes_of(entry)} == {"a.py", "b.py"}
+
+    workspace.undo()
+    assert workspace.files.exists("a.py")
+    assert workspace.session[Plan].latest() is None
+
+
+def test_an_exception_undoes_files_and_state_and_is_raised_again(workspace: Workspace) -> None:
+    with pytest.raises(ZeroDivisionError), workspace.call("break") as call:
+        call.files.delete("a.py")
+        call.session.dispatch(SetupPlan("Break", ("it",)))
+        _ = 1 / 0
+    assert workspace.files.read_text("a.py").text == "a = 1"
+    assert workspace.session[Plan].latest() is None
+    assert workspace.head.outcome is Outcome.ROLLED_BACK
+    assert "ZeroDivisionError" in newest(workspace).message
+    assert workspace.diff() == ""
+
+
+def test_a_call_that_fails_itself_undoes_everything_without_an_exception(
+    workspace: Workspace,
+) -> None:
+    with workspace.call("try") as call:
+        call.files.delete("a.py")
+        call.fail("the tests do not pass")
+    assert workspace.files.exists("a.py")
+    assert workspace.head.subject == "try: the tests do not pass"
+
+
+def test_a_call_inside_a_call_is_a_savepoint(workspace: Workspace) -> None:
+    before = workspace.head.number
+    with workspace.call("outer") as outer:
+        outer.files.write_text("kept", "x")
+        with pytest.raises(ValueError), workspace.call("inner") as inner:
+            inner.files.write_text("lost", "x")
+            raise ValueError
+        assert not outer.files.exists("lost")
+        with workspace.call("second") as second:
+            second.files.write_text("also kept", "x")
+    assert workspace.head.number == before + 1
+    assert [str(change.path) for change in workspace.changes()] == ["also kept", "kept"]
+
+
+def test_nothing_else_moves_the_history_inside_a_call(workspace: Workspace) -> None:
+    with workspace.call("outer"), pytest.raises(UsageError, match="a call is under way"):
+        workspace.undo()
+
+
+def test_ctrl_c_in_the_block_undoes_it(workspace: Workspace) -> None:
+    with pytest.raises(KeyboardInterrupt), workspace.call("slow") as call:
+        call.files.delete("a.py")
+        signal.raise_signal(signal.SIGINT)
+    assert workspace.files.exists("a.py")
+    assert workspace.head.outcome is Outcome.ROLLED_BACK
+    workspace.run(workspace.files.delete, "a.py")
+    assert not workspace.files.exists("a.py")
+
+
+def test_a_cancelled_call_fails_before_it_begins_or_at_its_end(workspace: Workspace) -> None:
+    cancellation = Cancellation()
+    with pytest.raises(CallCancelledError):
+        with workspace.call("unwanted", cancellation=cancellation) as call:
+            call.files.delete("a.py")
+            cancellation.cancel()
+    assert workspace.files.exists("a.py")
+    with pytest.raises(CallCancelledError):
+        with workspace.call("unwanted", cancellation=cancellation):
+            pytest.fail("the block ran")
+    assert workspace.head.outcome is Outcome.ROLLED_BACK
+
+
+def test_run_gives_what_the_function_returns_and_records_what_has_a_json_form(
+    workspace: Workspace,
+) -> None:
+    def rename(source: str, to: str) -> list[str]:
+        workspace.files.move(source, to)
+        return [source, to]
+
+    assert workspace.run(rename, "a.py", "z.py", params={"to": "z.py"}) == ["a.py", "z.py"]
+    assert (newest(workspace).tool, newest(workspace).value) == ("rename", ["a.py", "z.py"])
+    lock = workspace.run(threading.Lock, label="make a lock")
+    assert not lock.locked()
+    assert newest(workspace).message == "returned a lock"
+
+
+def test_run_async_runs_beside_the_event_loop(workspace: Workspace) -> None:
+    async def program() -> str:
+        return await workspace.run_async(workspace.files.read_bytes, "a.py", label="read")
+
+    assert asyncio.run(program()) == b"a = 1\n"
+    assert newest(workspace).tool == "read"
+
+
+def test_a_cancelled_task_ends_when_its_call_is_rolled_back(workspace: Workspace) -> None:
+    began, cancellation = threading.Event(), Cancellation()
+
+    def change() -> None:
+        workspace.files.delete("a.py")
+        began.set()
+        while not cancellation.cancelled:
+            pass
+
+    async def program() -> None:
+        task = asyncio.ensure_future(workspace.run_async(change, cancellation=cancellation))
+        await asyncio.to_thread(began.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert workspace.files.exists("a.py")
+
+    asyncio.run(program())
+    assert workspace.head.outcome is Outcome.ROLLED_BACK
+
+
+def test_one_line_leads_from_a_tool_call_to_its_outcome(workspace: Workspace) -> None:
+    prompt = Prompt[None](ns="t", key="p", sections=[VfsToolsSection()])
+    call = ToolCall("1", "write_file", {"file_path": "new.py", "content": "x = 1\n"})
+    outcome = workspace.execute(prompt, call)
+    assert outcome.result.success
+    assert workspace.files.exists("new.py")
+    assert workspace.head.call_id == "1"
+    unknown = workspace.execute(prompt, ToolCall("2", "wriet_file", {}))
+    assert "Did you mean write_file" in unknown.text
+
+
+@pytest.mark.parametrize("label", ["", " \n ", "x" * 201])
+def test_a_label_that_says_nothing_or_too_much_is_refused(workspace: Workspace, label: str) -> None:
+    with pytest.raises(UsageError, match="a label has 1 to 200 characters"):
+        workspace.call(label)
+
+
+def test_parameters_and_results_without_a_json_form_are_refused(workspace: Workspace) -> None:
+    with pytest.raises(UsageError, match="no JSON form"):
+        workspace.call("x", params=object())
+    with pytest.raises(UsageError, match="no JSON form"), workspace.call("x") as call:
+        call.files.delete("a.py")
+        call.result(object())
+    assert workspace.files.exists("a.py")
+
+
+def test_a_closed_workspace_makes_no_calls(tmp_path: Path) -> None:
+    workspace = Workspace.temporary(make_tree(tmp_path / "source", FILES))
+    workspace.close()
+    with pytest.raises(UsageError, match="not open"):
+        workspace.call("late")
+
+
+def test_a_process_that_dies_in_the_block_leaves_what_was_before(tmp_path: Path) -> None:
+    storage = WorkspaceStorage(tmp_path / "state")
+    source = make_tree(tmp_path / "source", FILES)
+    with Workspace.create(source, storage=storage) as workspace:
+        which = workspace.info.id
+    die = (
+        "import os, sys\n"
+        "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
+        "workspace = Workspace.open(sys.argv[1], storage=WorkspaceStorage(sys.argv[2]))\n"
+        "with workspace.call('half done') as call:\n"
+        "    call.files.delete('a.py')\n"
+        "    os._exit(9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", die, which, os.fspath(tmp_path / "state")])
+    assert done.returncode == 9
+    with Workspace.open(which, storage=storage) as workspace:
+        assert workspace.files.exists("a.py")
+        assert "half done" in workspace.head.subject
