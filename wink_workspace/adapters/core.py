@@ -19,6 +19,7 @@ from typing_extensions import TypeVar
 from wink_workspace import serde
 from wink_workspace.clock import (
     BudgetTracker,
+    Cancellation,
     Deadline,
     Heartbeat,
     TokenUsage,
@@ -140,6 +141,7 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         budget_tracker: BudgetTracker | None = None,
         conversation: Sequence[Message] = (),
         bus: EventBus | None = None,
+        cancellation: Cancellation | None = None,
     ) -> PromptResponse[OutputT]:
         """Run *prompt* to its end.
 
@@ -157,8 +159,11 @@ class ProviderAdapter(ABC, Generic[OutputT]):
                 Calls of its last turn that have no answer yet are run first.
             bus: Also notified of every event of the session during the evaluation. A handler
                 may pass ``context.event_bus``, which is the session's own and the default.
+            cancellation: Ends the run from any thread: a call under way is rolled back, and no
+                other begins. See ``docs/asyncio.md`` for Ctrl-C.
 
         Raises:
+            CallCancelledError: Once *cancellation* says so.
             PromptEvaluationError: If the provider fails, a limit, deadline or budget is
                 reached, or the final answer is not the output asked for.
         """
@@ -170,7 +175,8 @@ class ProviderAdapter(ABC, Generic[OutputT]):
             _forwarded(session, bus),
             transactions_of(session).gate.installed(),
         ):
-            evaluation = _Evaluation(self, prompt, session, deadline, budget_tracker)
+            limits = _RunLimits(deadline, budget_tracker, cancellation)
+            evaluation = _Evaluation(self, prompt, session, limits)
             with evaluation.traces.evaluation():
                 return evaluation.run(conversation)
 
@@ -197,6 +203,15 @@ def _forwarded(session: Session, bus: EventBus | None) -> Generator[None]:
         end()
 
 
+@dataclass(frozen=True, slots=True)
+class _RunLimits:
+    """What ends a run early; each is ``None`` where it does not apply."""
+
+    deadline: Deadline | None
+    budget_tracker: BudgetTracker | None
+    cancellation: Cancellation | None
+
+
 class _Evaluation(Generic[OutputT]):
     """One run of the loop."""
 
@@ -205,14 +220,14 @@ class _Evaluation(Generic[OutputT]):
         adapter: ProviderAdapter[OutputT],
         prompt: Prompt[OutputT],
         session: Session,
-        deadline: Deadline | None,
-        budget_tracker: BudgetTracker | None,
+        limits: _RunLimits,
     ) -> None:
         self._adapter = adapter
         self._prompt = prompt
         self._session = session
-        self._deadline = deadline
-        self._budget_tracker = budget_tracker
+        self._deadline = limits.deadline
+        self._budget_tracker = limits.budget_tracker
+        self._cancellation = limits.cancellation
         self.traces = Traces(adapter, prompt.name, session.clock)
         self._messages: list[Message] = []
         self._usage = TokenUsage()
@@ -277,6 +292,8 @@ class _Evaluation(Generic[OutputT]):
         return turn
 
     def _check_limits(self) -> None:
+        if self._cancellation is not None:
+            self._cancellation.check()
         try:
             if self._deadline is not None:
                 self._deadline.check()
@@ -314,7 +331,9 @@ class _Evaluation(Generic[OutputT]):
     def _execute(self, call: ToolCall) -> CallOutcome:
         is_known = self._rendered.tool(call.name) is not None
         with self.traces.tool_call(call, is_known=is_known) as traced:
-            outcome = self._executor.execute(self._as_declared(call))
+            outcome = self._executor.execute(
+                self._as_declared(call), cancellation=self._cancellation
+            )
             traced.note(outcome)
         return outcome
 
