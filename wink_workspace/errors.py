@@ -9,6 +9,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
 
     WinkError
      +-- UsageError (ValueError)            the caller passed something wrong
+     |    +-- ForkedProcessError            a forked child used what is its parent's
      |    +-- InvalidPathError              a path that cannot be a workspace path
      |    |    +-- PathEscapeError          ... because it leads outside
      |    +-- ParseError                    data that does not fit its type; lists every problem
@@ -86,6 +87,7 @@ __all__ = [
     "FileExpectedError",
     "FileMissingError",
     "FilesystemError",
+    "ForkedProcessError",
     "GitRepositoryError",
     "InvalidPathError",
     "LedgerBusyError",
@@ -159,6 +161,16 @@ class UsageError(WinkError, ValueError):
     """The caller passed something that cannot work."""
 
     code = "usage"
+
+
+class ForkedProcessError(UsageError):
+    """A forked child used something that is its parent's."""
+
+    code = "forked-process"
+    default_hint = (
+        "Open it anew in the child once the parent has closed it, or let the parent do this:"
+        " a forked child cannot go on with what its parent has open."
+    )
 
 
 class InvalidPathError(UsageError):

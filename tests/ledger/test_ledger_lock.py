@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ledger_support import NOW, call, dies, imported, made, reopened
 
-from wink_workspace.errors import LedgerBusyError, LedgerError
+from wink_workspace.errors import ForkedProcessError, LedgerBusyError, LedgerError
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention
 from wink_workspace.ledger.lock import Owner, SharedLock, WriterLock
 
@@ -130,12 +130,12 @@ def test_a_forked_child_neither_keeps_the_lock_nor_may_write(tmp_path) -> None:
         try:
             call(writer, EMPTY_TREE_ID)
             os.write(writing, b"it could write")
-        except LedgerError as error:
+        except ForkedProcessError as error:
             os.write(writing, str(error).encode())
         os.kill(os.getpid(), signal.SIGSTOP)
         os._exit(0)
     try:
-        assert b"not open for writing in this process" in os.read(reading, 1_000)
+        assert b"was opened by process" in os.read(reading, 1_000)
         os.waitpid(pid, os.WUNTRACED)
         ledger.close()
         reopened(tmp_path).write().close()

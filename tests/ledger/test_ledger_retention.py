@@ -137,10 +137,48 @@ def test_a_clock_that_went_back_neither_tears_a_chain_nor_makes_it_old(ledger, t
         ledger.maintain(Retention(max_age_days=30))
         assert [entry.number for entry in writer.log()] == [5, 4, 3, 2]
         assert ledger.store.repository.boundary() == {writer.find(2).id}
+        for day in (80, 81):
+            rewrite(writer, b"%d" % day, days=day)
         ledger._clock.moment = NOW + timedelta(days=81)
         ledger.maintain(Retention(max_age_days=30))
-        assert [entry.number for entry in writer.log()] == [5, 4]
+        assert [entry.number for entry in writer.log()] == [7, 6, 5, 4]
     assert_clean(tmp_path)
+
+
+@pytest.mark.parametrize("jump_days", [2, 29, 31, 4_000])
+def test_a_clock_that_jumps_forward_makes_nothing_old(ledger, tmp_path, jump_days: int) -> None:
+    """Nor do calls made meanwhile, another jump, or the return of the clock."""
+    kept = Retention(max_age_days=30)
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        for day in range(1, 30):
+            rewrite(writer, b"%d" % day, days=day)
+        writer.discard(EMPTY_TREE_ID, reason="r", call_id="c", at=NOW)
+        for jump in (jump_days, 2 * jump_days, 0):
+            ledger._clock.moment = NOW + timedelta(days=29 + jump)
+            for n in range(3):
+                done = ledger.maintain(kept)
+                assert (done.n_entries_forgotten, done.n_discards_forgotten) == (0, 0)
+                rewrite(writer, b"%d and %d" % (jump, n), days=29 + jump + n / 100)
+
+
+def test_a_long_holiday_counts_once_a_day_of_work_has_followed_it(ledger, tmp_path) -> None:
+    with ledger.write() as writer:
+        imported(writer, {"f": b"0"})
+        rewrite(writer, b"before", days=1)
+        for day in (40, 40.5):
+            rewrite(writer, b"%d" % day, days=day)
+        ledger._clock.moment = NOW + timedelta(days=40.9)
+        assert ledger.maintain(Retention()).forgotten == ""
+        rewrite(writer, b"41", days=41)
+        ledger._clock.moment = NOW + timedelta(days=41)
+        done = ledger.maintain(Retention())
+        assert [entry.number for entry in writer.log()] == [5, 4, 3]
+        assert done.forgotten_up_to == NOW + timedelta(days=1)
+        assert done.forgotten.startswith("2 entries up to ")
+        assert done.forgotten.endswith(" and 0 discards forgotten: 2 older than 30 days")
+        note = ledger.forgotten(writer)
+        assert (note.up_to_number, note.up_to) == (2, NOW + timedelta(days=1))
 
 
 def test_forgetting_goes_on_from_where_it_stopped_and_keeps_numbers_and_ids(
@@ -185,9 +223,11 @@ def test_thrown_away_files_are_dropped_by_age_and_for_room(ledger, tmp_path) -> 
     noise = random.Random(2)
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
-        for day in (0, 10, 20):
-            lost = tree(ledger.store, {"lost": noise.randbytes(100_000)})
-            writer.discard(lost, reason="r", call_id=str(day), at=NOW + timedelta(days=day))
+        for day in range(26):
+            rewrite(writer, b"%d" % day, days=day)
+            if day in (0, 10, 20):
+                lost = tree(ledger.store, {"lost": noise.randbytes(100_000)})
+                writer.discard(lost, reason="r", call_id=str(day), at=NOW + timedelta(days=day))
         ledger._clock.moment = NOW + timedelta(days=25)
         assert ledger.maintain(Retention(max_age_days=20)).n_discards_forgotten == 1
         assert [found.call_id for found in ledger.discarded()] == ["20", "10"]
@@ -227,8 +267,7 @@ def test_what_plain_git_made_of_the_packs_is_no_obstacle(ledger, tmp_path) -> No
         ledger.store.forget()
         for n in range(5):
             rewrite(writer, b"more %d" % n)
-        ledger._clock.moment = NOW + timedelta(days=99)
-        ledger.maintain(Retention())
+        ledger.maintain(Retention(budget_bytes=1))
         assert [entry.number for entry in writer.log()] == [11]
         assert contents(ledger.store, writer.head.files) == {"f": b"more 4"}
     assert_clean(tmp_path)
@@ -385,7 +424,7 @@ def test_a_former_head_is_known_by_its_id_as_long_as_it_is_kept(ledger) -> None:
                 rewrite(fork, b"other %d" % n, days=1)
             rewrite(fork, b"other", days=50)
             of_fork = list(fork.log())
-            ledger._clock.moment = NOW + timedelta(days=60)
+            ledger._clock.moment = NOW + timedelta(days=51)
             ledger.maintain(Retention(max_age_days=30))
             numbers = sorted(found.number for found in map(main.kept, ids(of_main)) if found)
             assert numbers == [2, 3, 4, 5]

@@ -167,7 +167,7 @@ def test_entries_that_are_too_old_are_forgotten_where_there_is_much_to_pack(
         ledger.fork("imported", imported(writer, {"f": b"1"}))
         for n in range(2, 40):
             write(writer, n, days=n)
-        for at, oldest in ((29, 1), (39, 9), (45, 15)):
+        for at, oldest in ((29, 1), (39, 9), (40, 10)):
             ledger._clock.moment = NOW + timedelta(days=at)
             for n in range(DUE + 1):
                 ledger.store.write_blob(b"%d at %d" % (n, at))

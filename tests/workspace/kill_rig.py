@@ -128,8 +128,8 @@ def content_of(shown: dict[bytes, tuple[str, int, bytes]]) -> dict[bytes, bytes]
     return {path: content for path, (kind, _, content) in shown.items() if kind == "file"}
 
 
-def discarded(directory: Path) -> list[dict[bytes, bytes]]:
-    """The contents of what was interrupted and kept."""
+def discarded(directory: Path, *reasons: str) -> list[dict[bytes, bytes]]:
+    """The contents of what was thrown away for one of *reasons*, by default an interruption."""
     with Ledger(folder(directory).ledger) as ledger:
 
         def contents(found: Discarded) -> dict[bytes, bytes]:
@@ -141,4 +141,5 @@ def discarded(directory: Path) -> list[dict[bytes, bytes]]:
                     kept["/".join(path.parts).encode("utf-8", "surrogateescape")] = state.data
             return kept
 
-        return [contents(found) for found in ledger.discarded() if found.reason == "interrupted"]
+        wanted = reasons or ("interrupted",)
+        return [contents(found) for found in ledger.discarded() if found.reason in wanted]

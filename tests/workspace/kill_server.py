@@ -155,6 +155,15 @@ def work_gc(directory: Path, killer: Killer) -> None:
         assert workspace.maintain().ran
 
 
+def work_trim(directory: Path, killer: Killer) -> None:
+    """One call that fails, of which less is kept than it wrote."""
+    config = WorkspaceConfig(retention=Retention(discard_bytes=100))
+    place = folder(directory)
+    with Workspace(place, config=config, kill_points=killer) as workspace:
+        with calls(workspace, *tools_for(place.files, killer)) as call:
+            call("spoil")
+
+
 def work_apply(directory: Path, killer: Killer) -> None:
     """Bring everything to the source."""
     with Workspace(folder(directory), kill_points=killer) as workspace:

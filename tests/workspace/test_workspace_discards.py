@@ -1,29 +1,287 @@
-"""What a rollback throws away: kept, up to what a disk can be asked to hold."""
+"""What a rollback throws away: moved aside, kept within a limit, listed and restored."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
-from workspace_rig import assert_same, calls, doing, made, picture
+from workspace_rig import (
+    assert_fsck_clean,
+    assert_same,
+    calls,
+    doing,
+    folder,
+    made,
+    picture,
+    reopened,
+)
 
-from wink_workspace.workspace import tree_history
+from wink_workspace.errors import EntryMissingError, FileMissingError
+from wink_workspace.ledger import Retention
+from wink_workspace.workspace import Workspace, WorkspaceConfig
+
+MIB = 1_048_576
 
 
-@pytest.mark.parametrize(("most_bytes", "n_kept"), [(1_000, 1), (999, 0)])
-def test_what_is_thrown_away_is_kept_unless_it_is_too_much(
-    most_bytes: int, n_kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def kept_up_to(n_bytes: int) -> WorkspaceConfig:
+    return WorkspaceConfig(retention=Retention(discard_bytes=n_bytes))
+
+
+def contents(workspace: Workspace, which: int = 1) -> dict[str, bytes | None]:
+    """What the paths of a discard held, ``None`` for what was deleted and for directories."""
+    changes = workspace.discarded_changes(workspace.find_discarded(which))
+    return {
+        str(each.path): each.after.data if each.after and each.after.data else None
+        for each in changes
+    }
+
+
+@pytest.mark.parametrize(("most_bytes", "dropped"), [(1_600, []), (1_599, ["new/large"])])
+def test_the_smallest_files_are_kept_and_what_is_over_the_limit_is_named(
+    most_bytes: int, dropped: list[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tree_history, "MOST_DISCARDED_BYTES", most_bytes)
-    with made(tmp_path, {"a.txt": b"a"}) as workspace:
-        root = workspace._folder.files
+    with made(tmp_path, {"a.txt": b"a"}, config=kept_up_to(most_bytes)) as workspace:
+        root = folder(tmp_path).files
         before = picture(root)
 
         def fill() -> None:
-            (root / "one").write_bytes(b"1" * 500)
-            (root / "two").write_bytes(b"2" * 500)
+            (root / "new").mkdir()
+            (root / "new/large").write_bytes(b"2" * 900)
+            (root / "new/small").write_bytes(b"1" * 600)
+            (root / "a.txt").write_bytes(b"b" * 100)
 
         with calls(workspace, doing(fill, fails=True)) as call:
             call("act")
         assert_same(before, picture(root))
-        assert len(workspace._ledger.discarded()) == n_kept
+        (found,) = workspace.discarded()
+        assert [each.path for each in found.dropped.named] == dropped
+        assert found.dropped.n_bytes == 900 * len(dropped)
+        kept = {"a.txt", "new", "new/small", "new/large"} - set(dropped)
+        assert contents(workspace).keys() == kept
+        notes = workspace.record(workspace.head).event.notes
+        assert [note for note in notes if "new/large (900 bytes, over the limit" in note] == [
+            *notes
+        ]
+        assert len(notes) == len(dropped)
+        if dropped:
+            with pytest.raises(FileMissingError, match="new/large was not kept in discard 1: 900"):
+                workspace.restore_discarded(1, paths=["new/large"])
+
+
+def test_file_that_the_user_saved_during_a_failing_call_is_listed_and_comes_back(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, {"a.txt": b"a", "gone.txt": b"gone"}) as workspace:
+        root = folder(tmp_path).files
+
+        def save() -> None:
+            (root / "a.txt").write_bytes(b"spoilt")
+            (root / "mine.txt").write_bytes(b"an hour's work")
+            (root / "gone.txt").unlink()
+
+        with calls(workspace, doing(save, fails=True)) as call:
+            failed = call("act")
+            call("write_file", file_path="later.txt", content="later")
+        (found,) = workspace.discarded()
+        assert (found.reason, found.call_id, found.number) == (
+            "rolled back",
+            failed.call.id,
+            1,
+        )
+        assert contents(workspace) == {
+            "a.txt": b"spoilt",
+            "gone.txt": None,
+            "mine.txt": b"an hour's work",
+        }
+        assert found.removed == workspace.find_discarded(found.id[:8]).removed
+        before = picture(root)
+        workspace.restore_discarded(1, paths=["mine.txt"])
+        assert (root / "mine.txt").read_bytes() == b"an hour's work"
+        assert (root / "a.txt").read_bytes() == b"a"
+        workspace.undo()
+        assert_same(before, picture(root))
+        entry = workspace.restore_discarded(1)
+        assert entry.subject == "restore of discard 1"
+        assert (root / "a.txt").read_bytes() == b"spoilt"
+        assert (root / "gone.txt").exists()  # a deletion is repeated only where it is named
+        workspace.restore_discarded(1, paths=["gone.txt"])
+        assert not (root / "gone.txt").exists()
+        workspace.undo()
+        workspace.undo()
+        assert_same(before, picture(root))
+        for which in (2, "ffff", "1f"):
+            with pytest.raises(EntryMissingError, match="no discard that is kept has"):
+                workspace.restore_discarded(which)
+        with pytest.raises(FileMissingError, match=r"later\.txt is not in discard 1"):
+            workspace.restore_discarded(1, paths=["a.txt", "later.txt"])
+        assert_same(before, picture(root))
+
+
+def test_restoring_a_new_directory_leaves_what_else_is_in_it_by_now(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"a"}) as workspace:
+        root = folder(tmp_path).files
+
+        def fill() -> None:
+            (root / "d/empty").mkdir(parents=True)
+            (root / "d/theirs").write_bytes(b"theirs")
+
+        with calls(workspace, doing(fill, fails=True)) as call:
+            call("act")
+            call("write_file", file_path="d/later", content="later")
+        workspace.restore_discarded(1)
+        assert {path.name for path in (root / "d").iterdir()} == {"empty", "theirs", "later"}
+
+
+def test_call_that_only_deleted_leaves_a_discard_without_a_file(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"a"}) as workspace:
+        root = folder(tmp_path).files
+        with calls(workspace, doing((root / "a.txt").unlink, fails=True)) as call:
+            call("act")
+        assert [str(path) for path in workspace.find_discarded(1).removed] == ["a.txt"]
+        with pytest.raises(EntryMissingError, match="discard 1 has no file to bring back"):
+            workspace.restore_discarded(1)
+
+
+def test_rollback_moves_what_it_throws_away_and_indexes_it_before_the_next_call(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, {"a.txt": b"a", "d/b.txt": b"b"}) as workspace:
+        root, place = folder(tmp_path).files, folder(tmp_path).discarded
+        store = workspace._ledger.store
+        inodes: set[int] = set()
+
+        def fill() -> None:
+            (root / "junk").mkdir()
+            for n in range(20):
+                (root / "junk" / str(n)).write_bytes(os.urandom(MIB // 4))
+            (root / "d/b.txt").write_bytes(b"B" * MIB)
+            inodes.update(at.stat().st_ino for at in (root / "junk").iterdir())
+
+        with calls(workspace, doing(fill, fails=True)) as call:
+            written_bytes = store.written_bytes
+            call("act")
+            assert store.written_bytes - written_bytes < 10_000
+            held = [path for path in place.rglob("*") if path.is_file()]
+            assert inodes <= {path.stat().st_ino for path in held}
+            assert workspace.discarded() == ()
+            assert call("ls").result.success
+            assert list(place.iterdir()) == []
+        assert len(contents(workspace)) == 22
+        assert len(contents(workspace)["d/b.txt"] or b"") == MIB
+    assert_fsck_clean(folder(tmp_path).ledger)
+
+
+def test_what_a_rollback_moved_aside_is_indexed_when_the_workspace_is_closed(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path) as workspace:
+        root = folder(tmp_path).files
+        fill = doing(lambda: (root / "big").write_bytes(os.urandom(2 * MIB)), fails=True)
+        with calls(workspace, fill) as call:
+            call("act")
+        assert workspace.discarded() == ()
+    with reopened(tmp_path) as workspace:
+        assert len(contents(workspace)["big"] or b"") == 2 * MIB
+
+
+def test_trees_that_resist_are_moved_aside_and_what_cannot_be_kept_is_named(
+    tmp_path: Path,
+) -> None:
+    odd = os.fsdecode(b"\xff\n%")
+    with made(tmp_path, {"d/b.txt": b"b", "tool": b"#!", "link": b""}) as workspace:
+        root = folder(tmp_path).files
+        before = picture(root)
+
+        def fill() -> None:
+            (root / odd).write_bytes(b"odd")
+            (root / "tool").chmod(0o755)
+            (root / "shut").mkdir()
+            (root / "shut/in").write_bytes(b"in")
+            (root / "shut/in").chmod(0)
+            (root / "shut").chmod(0)
+            (root / "d/b.txt").unlink()
+            (root / "d").rmdir()
+            (root / "d").symlink_to("/")
+            (root / "link").unlink()
+            (root / "link").mkdir()
+            os.mkfifo(root / "link/pipe")
+            deep = root / "deep"
+            deep.mkdir()
+            top = os.open(deep, os.O_RDONLY)
+            for _ in range(300):
+                os.mkdir("x", dir_fd=top)
+                below = os.open("x", os.O_RDONLY, dir_fd=top)
+                os.close(top)
+                top = below
+            os.close(os.open("bottom", os.O_CREAT | os.O_WRONLY, dir_fd=top))
+            os.close(top)
+
+        with calls(workspace, doing(fill, fails=True)) as call:
+            call("act")
+            assert_same(before, picture(root))
+            call("ls")
+        (found,) = workspace.discarded()
+        kept = contents(workspace)
+        assert (kept[odd], kept["shut/in"], kept["d"]) == (b"odd", b"in", b"/")
+        assert {"tool", "link", "deep", "d/b.txt"} <= kept.keys()
+        reasons = {each.path.rpartition("/")[2]: each.reason for each in found.dropped.named}
+        assert reasons["pipe"] == "a pipe, socket or device"
+        assert reasons["bottom"] == "in too many nested directories"
+        workspace.restore_discarded(1)
+        assert (root / "tool").stat().st_mode & 0o777 == 0o755
+        assert (root / "shut/in").read_bytes() == b"in"
+        assert not list((root / "link").iterdir())
+
+
+def test_path_that_cannot_be_moved_aside_is_removed_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a filesystem of its own is mounted in the copy."""
+    real = os.rename
+
+    def rename(old: object, new: object, **where: object) -> None:
+        if old == "other-disk":
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        real(old, new, **where)  # type: ignore[arg-type] - what the system call takes
+
+    with made(tmp_path, {"a.txt": b"a"}) as workspace:
+        root = folder(tmp_path).files
+        before = picture(root)
+
+        def fill() -> None:
+            (root / "other-disk").write_bytes(b"12345")
+            (root / "here").write_bytes(b"here")
+            monkeypatch.setattr(os, "rename", rename)
+
+        with calls(workspace, doing(fill, fails=True)) as call:
+            call("act")
+        assert_same(before, picture(root))
+        assert contents(workspace) == {"here": b"here"}
+        (dropped,) = workspace.find_discarded(1).dropped.named
+        assert (dropped.path, dropped.size_bytes) == ("other-disk", 5)
+        assert dropped.reason.startswith("cannot be moved: ")
+        assert (
+            "other-disk (5 bytes, cannot be moved"
+            in workspace.record(workspace.head).event.notes[0]
+        )
+
+
+def test_directory_that_a_rollback_moves_aside_leads_to_no_scan(tmp_path: Path) -> None:
+    files = {f"d{n}/{n}.txt": b"" for n in range(300)}
+    with made(tmp_path, files) as workspace:
+
+        def fill() -> None:
+            workspace.files.mkdir("ours/below", parents=True)
+            workspace.files.write_text("ours/below/x", "x")
+
+        with calls(workspace, doing(fill, fails=True)) as call:
+            call("ls")
+            n_visited = workspace._opened.tracker.n_visited
+            call("act")
+            call("ls")
+            assert workspace._opened.tracker.n_visited - n_visited < 50
+            (folder(tmp_path).files / "d0/0.txt").write_bytes(b"still watched")
+            call("ls")
+            assert next(workspace.log()).number == 6  # ls, act, ls, the edit, ls

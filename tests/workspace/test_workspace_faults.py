@@ -41,7 +41,7 @@ ERRNOS = (errno.EIO, errno.ENOSPC, errno.EACCES)
 NEVER = 1_000_000
 ALWAYS = {
     "commit": {"open", "pwrite", "rename", "fsync"},
-    "rollback": {"open", "write", "rename", "unlink", "fsync"},
+    "rollback": {"open", "write", "rename", "mkdir", "fsync"},
     "undo": {"open", "write", "rename", "unlink", "fsync"},
 }
 """What there is to fail at the least, however files come to be written."""
@@ -231,7 +231,8 @@ def test_path_that_cannot_be_put_back_raises_after_all_others_were_and_recovers_
                 broken.setattr(DiskTree, "put_file", put_file)
                 with pytest.raises(RollbackError, match=r"b\.txt"):
                     call("act")
-            assert {path for path, at in picture(root).items() if at[2] == b"after"} == {b"b.txt"}
+            assert before.keys() - picture(root).keys() == {b"b.txt"}
+            assert b"after" not in [content for _, _, content in picture(root).values()]
             with pytest.raises(PoisonedError):
                 call("ls")
             with pytest.raises(PoisonedError):
@@ -239,6 +240,9 @@ def test_path_that_cannot_be_put_back_raises_after_all_others_were_and_recovers_
             transactions_of(workspace.session).recover()
             assert_same(before, picture(root))
             assert call("ls").result.success
+        (found,) = workspace.discarded()
+        assert [str(path) for path in workspace.discarded_paths(found)] == sorted(files)
+        assert found.removed == ()
 
 
 def test_failed_rollback_is_put_right_by_opening_the_workspace_again(

@@ -14,7 +14,9 @@ from kill_rig import Server, Stage, assert_recovers, copied, discarded, kills_at
 from kill_server import state_of
 from workspace_rig import assert_fsck_clean, calls, folder, made, reopened
 
+from wink_workspace.ledger import Retention
 from wink_workspace.session import Outcome
+from wink_workspace.workspace import WorkspaceConfig
 
 POINTS = (
     "mark-written",
@@ -26,6 +28,8 @@ POINTS = (
     "mark-removed",
 )
 NTH = (1, 2, 7)
+HELD = ("held-planned", "held-moved", "held-kept", "held-deleted")
+KEEPS_LITTLE = WorkspaceConfig(retention=Retention(discard_bytes=100))
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +70,45 @@ def test_calls_killed_in_a_handler_leave_what_it_wrote_among_the_discarded(
         with reopened(directory) as workspace:
             head = next(workspace.log())
             assert (head.tool, head.outcome) == ("spoil", Outcome.UNKNOWN)
+
+
+def thrown_away(directory: Path) -> dict[bytes, set[bytes]]:
+    """The contents of each path in everything that was thrown away, whatever the reason."""
+    found: dict[bytes, set[bytes]] = {}
+    for kept in discarded(directory, "rolled back", "interrupted"):
+        for path, content in kept.items():
+            found.setdefault(path, set()).add(content)
+    return found
+
+
+@pytest.mark.parametrize("point", HELD)
+def test_rollbacks_killed_at_any_step_lose_nothing_that_they_throw_away(
+    server: Server, mixed: Stage, tmp_path: Path, point: str
+) -> None:
+    for nth in (1, 2) if point == "held-moved" else (1,):
+        directory = copied(mixed.template, tmp_path / "killed")
+        assert server.run(directory, "calls", [point, nth]) == signal.SIGKILL
+        with reopened(directory) as workspace, calls(workspace):
+            head = next(workspace.log())
+        assert_recovers(directory, mixed)
+        found = thrown_away(directory)
+        assert b"spoilt" in found[b"a.txt"]
+        assert b"spoilt" in found[b"run.sh"]
+        assert 3_000 in {len(content) for content in found[b"junk/more"]}
+        assert list(folder(directory).discarded.iterdir()) == []
+        assert head.number >= 8
+
+
+def test_rollback_killed_while_it_drops_what_is_too_much_names_it_all_the_same(
+    server: Server, mixed: Stage, tmp_path: Path
+) -> None:
+    for point in (*HELD, "held-trimmed"):
+        directory = copied(mixed.template, tmp_path / "killed")
+        assert server.run(directory, "trim", [point, 1]) == signal.SIGKILL
+        with reopened(directory, config=KEEPS_LITTLE) as workspace:
+            named = {each.path for found in workspace.discarded() for each in found.dropped.named}
+        assert named == {"junk/more"}
+        assert b"spoilt" in thrown_away(directory)[b"a.txt"]
 
 
 def test_calls_killed_at_random_leave_a_completed_state(

@@ -7,7 +7,8 @@ what files are as git trees, ``SessionStore`` what a session's STATE is.
 from __future__ import annotations
 
 from .collection import Steps, no_steps
-from .discards import Discarded
+from .discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
+from .disk import is_disk_full
 from .effects import Effect, EffectJournal
 from .foreign import NewBranch, create_branch
 from .git_discovery import (
@@ -32,7 +33,7 @@ from .names import is_git_directory_name
 from .objects import LARGE_BYTES, ObjectStore, PreparedBlob
 from .pending import PendingMark
 from .records import LoggedEvent, Record
-from .retention import Maintenance, Retention
+from .retention import Forgotten, Maintenance, Retention
 from .session_store import SessionStore
 from .trees import (
     EMPTY_DIRECTORY,
@@ -47,6 +48,7 @@ from .trees import (
     entry_of,
     file_changes,
     file_state,
+    names_in,
     plant,
     walk,
     with_paths_from,
@@ -65,9 +67,12 @@ __all__ = [
     "Discarded",
     "DiskView",
     "Draft",
+    "Dropped",
+    "DroppedFile",
     "Effect",
     "EffectJournal",
     "EntryKind",
+    "Forgotten",
     "Found",
     "KillPoint",
     "KillPoints",
@@ -97,18 +102,22 @@ __all__ = [
     "count_lines",
     "create_branch",
     "diff",
+    "discard_changes",
     "enclosing_repository",
     "entry_at",
     "entry_of",
     "file_changes",
     "file_state",
+    "find_discarded",
     "found_of",
+    "is_disk_full",
     "is_git_directory_name",
     "is_layout_name",
     "is_repository",
     "looking_at",
     "lost_ref",
     "merge_trees",
+    "names_in",
     "no_kill_points",
     "no_steps",
     "paths_left_behind",

@@ -13,12 +13,14 @@ Plain git and ``git fsck`` take no offence at those, and the next collection del
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.errors import LedgerDamagedError, LedgerError
 
 from .commits import parse_commit
+from .disk import is_disk_full
 from .git_tree import EMPTY_TREE_ID
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .loose import LooseObject
@@ -39,6 +41,8 @@ __all__ = [
 
 Steps: TypeAlias = Callable[[str, int, int], None]
 """Told again and again what is being done, how much of it is, and of how much."""
+
+_log = logging.getLogger(__name__)
 
 _MAX_PACKS: Final = 8
 # Joining them takes seconds. A session that adds a pack with every few hundred calls should not
@@ -90,8 +94,15 @@ def collect(
     candidates = {found.id for found in loose if not store.stays_loose(found)}
     to_pack = _to_pack(candidates, kept, staying, replaced)
     if replaced or len(to_pack) >= _WORTH_A_PACK:
-        new = _packed(store, to_pack, steps)
-        staying, replaced = staying + new, _without(replaced, new)
+        try:
+            new = _packed(store, to_pack, steps)
+        except LedgerError as error:
+            if not is_disk_full(error):
+                raise
+            _log.warning("There is no room on the disk to pack objects; they stay as they are.")
+            staying, replaced = packs, []
+        else:
+            staying, replaced = staying + new, _without(replaced, new)
     kill_points(KillPoint.PACK_WRITTEN)
     needed = kept.difference(*(pack.disk_bytes for pack in staying))
     _delete_loose(store, [found for found in loose if found.id not in needed], steps, kill_points)

@@ -1,76 +1,197 @@
 """What a rollback, a recovery or an undo threw away, kept until the retention drops it.
 
 Each is one commit without parents, so that it keeps nothing alive but its own files, under
-``refs/wink/discarded/<time>-<call>``.
+``refs/wink/discarded/<time>-<call>``. Its tree has ``files`` (all files as they were then),
+``changed`` (the thrown-away paths alone) and ``about.json`` (the paths that were deleted then,
+and the files that were too large to keep). Older releases wrote ``files`` alone.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
-from typing import Final
+from typing import Any, Final, cast
 
-from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.errors import EntryMissingError, LedgerDamagedError
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.wording import counted
 
 from .commits import Commit, format_commit, one_line, parse_commit
-from .git_tree import EMPTY_TREE, GitEntry
+from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from .objects import ObjectStore
 from .refs import RefMover
+from .trees import TreeChange, TreeEntry, build, diff, entry_at, walk
 
-__all__ = ["DISCARDED_REFS", "Discarded", "discarded_at", "keep_discarded"]
+__all__ = [
+    "DISCARDED_REFS",
+    "Discard",
+    "Discarded",
+    "Dropped",
+    "DroppedFile",
+    "discard_changes",
+    "discarded_at",
+    "find_discarded",
+    "keep_discarded",
+    "last_discard_number",
+]
 
 DISCARDED_REFS: Final = "refs/wink/discarded/"
 _MAX_CALL_CHARS: Final = 100
+_MAX_NAMED: Final = 1_000
+_MAX_SHOWN: Final = 5
+_SHORTEST_PREFIX: Final = 4
 _NOT_IN_REFS = re.compile(rb"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedFile:
+    """A file that was thrown away and not kept, and why."""
+
+    path: str
+    size_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The files of one discard that were not kept; ``named`` has the first of very many."""
+
+    n_files: int = 0
+    n_bytes: int = 0
+    named: tuple[DroppedFile, ...] = ()
+
+    @classmethod
+    def of(cls, files: Sequence[DroppedFile]) -> Dropped:
+        """The summary of *files*."""
+        n_bytes = sum(each.size_bytes for each in files)
+        return cls(len(files), n_bytes, tuple(files[:_MAX_NAMED]))
+
+    def __bool__(self) -> bool:
+        return self.n_files > 0
+
+    def __str__(self) -> str:
+        shown = "; ".join(
+            f"{each.path} ({each.size_bytes:,} bytes, {each.reason})"
+            for each in self.named[:_MAX_SHOWN]
+        )
+        more = "; …" if self.n_files > _MAX_SHOWN else ""
+        return f"{counted(self.n_files, 'thrown-away file')} not kept: {shown}{more}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard:
+    """What is to be kept.
+
+    Attributes:
+        files: The root of all files as they were then.
+        base: The root of the files after the entry that they were found after.
+        number: The number of that entry, 0 for none.
+        reason: Why they were thrown away, in a few words.
+        call_id: The call that made them, or any name.
+        at: When; with the same time, call and files, the same ref is used again.
+        dropped: What of them is not kept.
+    """
+
+    files: str
+    base: str
+    number: int
+    reason: str
+    call_id: str
+    at: datetime
+    dropped: Dropped = Dropped()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discarded:
     """Files that were thrown away.
 
-    ``files`` is their root, ``number`` that of the entry they were found after (0 for none).
+    Attributes:
+        ref: What keeps them.
+        id: The id of their commit.
+        discard: Their number, by which people name them; 0 in what older releases wrote.
+        at: When, exact to the second.
+        call_id: The call that made them.
+        reason: ``rolled back``, ``interrupted`` (by a crash) or ``replaced`` (by an undo).
+        number: The entry they were found after, 0 for none.
+        files: The root of all files as they were then.
+        base: The root of the files after that entry, ``None`` in what older releases wrote.
+        changed: The root of the thrown-away paths alone, ``None`` as for ``base``.
+        removed: The paths that were deleted then.
+        dropped: What was not kept.
     """
 
     ref: str
     id: str
+    discard: int
     at: datetime
     call_id: str
     reason: str
     number: int
     files: str
+    base: str | None
+    changed: str | None
+    removed: tuple[WorkspacePath, ...]
+    dropped: Dropped
 
 
-def keep_discarded(
-    store: ObjectStore, refs: RefMover, files: str, *, trailers: Mapping[str, str], at: datetime
-) -> Discarded:
-    """Keep the tree *files* under a ref; doing it again with the same gives the same ref.
-
-    Args:
-        store: Where to keep it.
-        refs: What makes the ref.
-        files: The root of the files.
-        trailers: ``Reason``, ``Call`` and ``Number``, as in ``Discarded``.
-        at: When they were thrown away.
+def keep_discarded(store: ObjectStore, refs: RefMover, what: Discard, *, discard: int) -> Discarded:
+    """Keep *what* under a ref, as number *discard*; what is kept already is not kept twice.
 
     Raises:
         LedgerError: If it cannot be written.
     """
-    tree = store.write_tree(EMPTY_TREE.changed({b"files": GitEntry(b"40000", files)}))
-    commit = Commit(tree, None, at, f"discarded: {trailers['Reason']}", trailers)
-    commit_id = store.write("commit", format_commit(commit))
-    store.sync()
-    names = _names(trailers["Call"], at)
-    ref = next(ref for ref in names if _is_free_for(store, ref, commit_id))
-    if store.repository.ref(ref) is None:
-        refs.move(ref, expected=None, target=commit_id)
-    return discarded_at(store, ref, commit_id)
+    for ref in _names(what.call_id, what.at):
+        commit_id = store.repository.ref(ref)
+        if commit_id is None:
+            commit_id = _written(store, what, discard)
+            store.sync()
+            refs.move(ref, expected=None, target=commit_id)
+            return discarded_at(store, ref, commit_id)
+        found = discarded_at(store, ref, commit_id)
+        if (found.files, found.reason, found.number) == (what.files, what.reason, what.number):
+            return found
+    raise AssertionError("names do not end")
 
 
-def _is_free_for(store: ObjectStore, ref: str, commit_id: str) -> bool:
-    return store.repository.ref(ref) in (None, commit_id)
+def _written(store: ObjectStore, what: Discard, discard: int) -> str:
+    changes = list(diff(store, what.base, what.files))
+    changed = {change.path: change.after for change in changes if change.after is not None}
+    removed = [_names_of(change.path) for change in changes if change.after is None]
+    dropped = [[each.path, each.size_bytes, each.reason] for each in what.dropped.named]
+    about = {
+        "removed": removed,
+        "dropped": {
+            "n_files": what.dropped.n_files,
+            "n_bytes": what.dropped.n_bytes,
+            "named": dropped,
+        },
+    }
+    tree = store.write_tree(
+        EMPTY_TREE.changed(
+            {
+                b"about.json": GitEntry(b"100644", store.write_blob(json.dumps(about).encode())),
+                b"changed": GitEntry(b"40000", build(store, EMPTY_TREE_ID, changed)),
+                b"files": GitEntry(b"40000", what.files),
+            }
+        )
+    )
+    trailers = {
+        "Reason": what.reason,
+        "Call": what.call_id,
+        "Number": str(what.number),
+        "Discard": str(discard),
+        "Base": what.base,
+    }
+    commit = Commit(tree, None, what.at, f"discarded: {what.reason}", trailers)
+    return store.write("commit", format_commit(commit))
+
+
+def _names_of(path: WorkspacePath) -> list[str]:
+    return list(path.parts)
 
 
 def _names(call_id: str, at: datetime) -> Iterator[str]:
@@ -91,15 +212,95 @@ def discarded_at(store: ObjectStore, ref: str, commit_id: str) -> Discarded:
         LedgerDamagedError: If ``keep_discarded`` did not make it.
     """
     commit = parse_commit(commit_id, store.read(commit_id, "commit"))
-    files = store.tree(commit.tree).get(b"files")
+    tree = store.tree(commit.tree)
+    files, changed = tree.get(b"files"), tree.get(b"changed")
     if files is None:
         raise LedgerDamagedError(f"{ref} keeps no files")
+    removed, dropped = _about(store, ref, tree.get(b"about.json"))
     return Discarded(
         ref=ref,
         id=commit_id,
+        discard=int(commit.trailers.get("Discard", "0")),
         at=commit.at,
         call_id=commit.trailers.get("Call", ""),
         reason=commit.trailers.get("Reason", ""),
         number=int(commit.trailers.get("Number", "0")),
         files=files.id,
+        base=commit.trailers.get("Base"),
+        changed=None if changed is None else changed.id,
+        removed=removed,
+        dropped=dropped,
     )
+
+
+def _about(
+    store: ObjectStore, ref: str, entry: GitEntry | None
+) -> tuple[tuple[WorkspacePath, ...], Dropped]:
+    if entry is None:
+        return (), Dropped()
+    try:
+        about = cast("Mapping[str, Any]", json.loads(store.read(entry.id)))
+        dropped = about["dropped"]
+        named = tuple(DroppedFile(*each) for each in dropped["named"])
+        removed = tuple(WorkspacePath(tuple(parts)) for parts in about["removed"])
+        return removed, Dropped(dropped["n_files"], dropped["n_bytes"], named)
+    except (ValueError, TypeError, KeyError) as error:
+        raise LedgerDamagedError(f"what {ref} says of itself cannot be read: {error!r}") from error
+
+
+def discard_changes(
+    store: ObjectStore, discarded: Discarded, *, base: str | None
+) -> Iterator[TreeChange]:
+    """Every path that was thrown away, in path order, as it was before and then.
+
+    *base* is the root of the files that they were found after, if it is still kept. Without it
+    nothing is known of what the paths held before.
+    """
+    if discarded.changed is None:
+        yield from diff(store, base or EMPTY_TREE_ID, discarded.files)
+        return
+    found: dict[WorkspacePath, TreeEntry | None] = dict.fromkeys(discarded.removed)
+    found.update(walk(store, discarded.changed))
+    for path, after in sorted(found.items(), key=lambda item: item[0]):
+        before = None if base is None else entry_at(store, base, path)
+        if not _is_only_on_the_way(before, after, is_known=base is not None):
+            yield TreeChange(path, before, after)
+
+
+def _is_only_on_the_way(
+    before: TreeEntry | None, after: TreeEntry | None, *, is_known: bool
+) -> bool:
+    """Whether a path is a directory that is there for the sake of what changed below it."""
+    if after is None or after.kind is not FileKind.DIRECTORY:
+        return False
+    if before is not None:
+        return before.kind is FileKind.DIRECTORY
+    return not is_known and after.id != EMPTY_TREE_ID
+
+
+def find_discarded(all_of: Sequence[Discarded], which: int | str) -> Discarded:
+    """The one with a number (an ``int``, or digits) or the beginning of an id.
+
+    Raises:
+        EntryMissingError: If there is none, or several ids begin so.
+    """
+    if isinstance(which, int) or which.isdecimal():
+        found = [each for each in all_of if each.discard == int(which) > 0]
+    elif len(which) >= _SHORTEST_PREFIX:
+        found = [each for each in all_of if each.id.startswith(which.lower())]
+    else:
+        found = []
+    if len(found) != 1:
+        raise EntryMissingError(
+            f"{'several discards have' if found else 'no discard that is kept has'} "
+            f"the number or id {str(which)!r}",
+            hint="List the discards of the workspace for what there is.",
+        )
+    return found[0]
+
+
+def last_discard_number(store: ObjectStore) -> int:
+    """The greatest number of a discard that is kept, 0 without any; costs their number."""
+    refs = store.repository.refs(DISCARDED_REFS).values()
+    commits = (parse_commit(commit_id, store.read(commit_id, "commit")) for commit_id in refs)
+    return max((int(commit.trailers.get("Discard", "0")) for commit in commits), default=0)

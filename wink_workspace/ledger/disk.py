@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from wink_workspace.errors import LedgerError
 
-__all__ = ["ledger_failures", "sync", "write_whole"]
+__all__ = ["is_disk_full", "ledger_failures", "sync", "write_whole"]
+
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 def ledger_failures(what: str) -> AbstractContextManager[None]:
@@ -57,3 +61,9 @@ def write_whole(path: Path, data: bytes, *, durable: bool) -> None:
     unfinished.replace(path)
     if durable:
         sync(path.parent)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether *error*, or what it was raised from, is that a disk takes no more."""
+    causes = (error, error.__cause__)
+    return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in causes)

@@ -46,6 +46,16 @@ class KillPoint(StrEnum):
     """Older entries are no longer part of the history; their objects are still there."""
     DISCARD_FORGOTTEN = "discard-forgotten"
     """One more ref to thrown-away files is deleted."""
+    HELD_PLANNED = "held-planned"
+    """The plan of a restore says what it will move aside; nothing has moved yet."""
+    HELD_MOVED = "held-moved"
+    """One more path is moved aside."""
+    HELD_TRIMMED = "held-trimmed"
+    """The plan says which files are not kept; none of them is deleted yet."""
+    HELD_KEPT = "held-kept"
+    """What was moved aside is in the history; it is still there, too."""
+    HELD_DELETED = "held-deleted"
+    """What was moved aside is about to be deleted, and is not looked at again."""
 
 
 KillPoints: TypeAlias = Callable[[KillPoint], None]

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -37,10 +38,19 @@ from .kill_points import KillPoints, no_kill_points
 from .lock import SharedLock, WriterLock
 from .objects import ObjectStore
 from .refs import RefMover, delete_stale_locks
-from .retention import Maintenance, Retention, has_too_old, maintain
+from .retention import (
+    Forgotten,
+    Maintenance,
+    Retention,
+    forgotten_in,
+    has_too_old,
+    maintain,
+)
 from .writing import LineWriter
 
 __all__ = ["Ledger"]
+
+_log = logging.getLogger(__name__)
 
 _FORK_REFS: Final = "refs/wink/forks/"
 _FORK_NAME = re.compile(r"(?!main$)[A-Za-z0-9](?:[._-]?[A-Za-z0-9])*(?<!\.lock)")
@@ -224,6 +234,10 @@ class Ledger:
         found = [discarded_at(self.store, ref, commit_id) for ref, commit_id in refs.items()]
         return tuple(sorted(found, key=lambda discarded: discarded.at, reverse=True))
 
+    def forgotten(self, line: Line) -> Forgotten | None:
+        """What the retention made *line* forget last, ``None`` if nothing."""
+        return forgotten_in(self._directory).get(line.ref)
+
     # Room
 
     def disk_bytes(self) -> int:
@@ -320,6 +334,8 @@ class Ledger:
                     )
         finally:
             self.store.forget()
+        if done.forgotten:
+            _log.warning("%s", done.forgotten)
         self._room_bytes, self._n_unpacked = done.disk_bytes, 0
         self._maintained_at = (self.store.n_written, self.store.written_bytes)
         return done

@@ -3,7 +3,8 @@
 Rule 1: the lock is the kernel's (``flock`` on a file that is closed on exec), so it ends with
 the process, however that ends. The text in the file only says whose it is.
 Rule 2: the file is never deleted. An owner that ends in peace empties it; one found with text
-in it died, and may have left locks of git behind.
+in it died, and may have left locks of git behind. On a full disk the text cannot be written, and
+the bit that makes the file executable stands for it.
 Rule 3: a forked child does not keep its parent's lock: it closes the file at once.
 """
 
@@ -19,12 +20,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
-from wink_workspace.errors import LedgerBusyError
+from wink_workspace.errors import LedgerBusyError, LedgerError
 
-from .disk import ledger_failures
+from .disk import is_disk_full, ledger_failures
 
 __all__ = ["Owner", "SharedLock", "WriterLock", "looking_at"]
+
+_NO_OWNER: Final = 0o600
+_SILENT_OWNER: Final = 0o100
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class _LockFile:
             # Not all that is missing: a workspace that was removed meanwhile would come back.
             for directory in (path.parent.parent, path.parent):
                 directory.mkdir(exist_ok=True)
-            self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NO_OWNER)
         _held.add(self)
         if not _LockFile._fork_hook_is_set:
             os.register_at_fork(after_in_child=_close_in_child)
@@ -134,8 +139,9 @@ class WriterLock:
             self._file.close()
             raise _busy(what, read_owner(path), hint)
         try:
-            self.owner_died = os.fstat(self._file.fd).st_size > 0
-            self._write(json.dumps(asdict(Owner.this_process(now))).encode())
+            status = os.fstat(self._file.fd)
+            self.owner_died = status.st_size > 0 or bool(status.st_mode & _SILENT_OWNER)
+            self._write_owner(now)
         except BaseException:
             self._file.close()
             raise
@@ -149,11 +155,26 @@ class WriterLock:
         """Give the lock back; once is enough."""
         if self.is_held:
             self._write(b"")
+            self._set_mode(_NO_OWNER)
             self._file.close()
 
     def abandon(self) -> None:
         """Give the lock back as if this owner had died, for the next one to put things in order."""
         self._file.close()
+
+    def _write_owner(self, now: datetime) -> None:
+        text = json.dumps(asdict(Owner.this_process(now))).encode()
+        try:
+            self._write(text)
+        except LedgerError as error:
+            if not is_disk_full(error):
+                raise
+            self._set_mode(_NO_OWNER | _SILENT_OWNER)
+
+    def _set_mode(self, mode: int) -> None:
+        with ledger_failures(f"the lock {self._path} cannot be changed"):
+            if os.fstat(self._file.fd).st_mode & 0o777 != mode:
+                os.fchmod(self._file.fd, mode)
 
     def _write(self, text: bytes) -> None:
         with ledger_failures(f"the lock {self._path} cannot be written"):

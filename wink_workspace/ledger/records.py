@@ -94,6 +94,7 @@ def _tool_invoked(data: Mapping[str, Any]) -> ToolInvoked:
         "outcome": Outcome(data["outcome"]),
         "started_at": datetime.fromisoformat(data["started_at"]),
         "decisions": tuple(PolicyVerdict(**verdict) for verdict in data["decisions"]),
+        "notes": tuple(data.get("notes", ())),
     }
     return ToolInvoked(**typed)
 

@@ -34,6 +34,7 @@ __all__ = [
     "entry_of",
     "file_changes",
     "file_state",
+    "names_in",
     "plant",
     "walk",
     "with_paths_from",
@@ -101,6 +102,11 @@ def walk(
         yield path / name, _tree_entry(entry)
         if entry.is_tree:
             yield from walk(store, entry.id, path / name)
+
+
+def names_in(store: ObjectStore, directory: TreeEntry) -> list[str]:
+    """The names in a directory."""
+    return [workspace_name(name) for name, _ in store.tree(directory.id)]
 
 
 def diff(store: ObjectStore, before: str, after: str) -> Iterator[TreeChange]:

@@ -14,12 +14,13 @@ from pathlib import Path
 from types import TracebackType
 
 from wink_workspace.errors import LedgerError
+from wink_workspace.processes import OwnProcess
 from wink_workspace.session import Outcome
 
 from .commits import Commit, format_commit, one_line, parse_commit
-from .discards import Discarded, keep_discarded
+from .discards import Discard, Discarded, Dropped, keep_discarded, last_discard_number
 from .effects import EffectJournal
-from .git_tree import EMPTY_TREE, GitEntry
+from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from .history import EntryKind, Line, LogEntry, entry_of
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .lock import WriterLock
@@ -78,12 +79,14 @@ class LineWriter(Line):
         super().__init__(store, ref)
         self._place = place
         self._lock = lock
+        self._process = OwnProcess(ref)
         self._refs = refs
         self._kill_points = kill_points
         self._marks = PendingMarks(
             place / "pending", durable=store.durable, kill_points=kill_points
         )
-        self._has_begun = False
+        self._begun: PendingMark | None = None
+        self._n_discards: int | None = None
         self.effects = EffectJournal(place / "effects", durable=store.durable)
 
     def __enter__(self) -> LineWriter:
@@ -99,6 +102,8 @@ class LineWriter(Line):
 
     def close(self) -> None:
         """Give the right to write back; once is enough. A pending mark stays."""
+        if not self._process.is_present:
+            return
         self.effects.close()
         self._lock.release()
 
@@ -139,27 +144,50 @@ class LineWriter(Line):
         self._head = entry
         return entry
 
-    def discard(self, files: str, *, reason: str, call_id: str, at: datetime) -> Discarded:
-        """Keep *files*, which are about to be replaced, where they can be found again.
+    def discard(
+        self,
+        files: str,
+        *,
+        reason: str,
+        call_id: str,
+        at: datetime,
+        found_after: tuple[int, str] | None = None,
+        dropped: Dropped | None = None,
+    ) -> Discarded:
+        """Keep *files*, which are thrown away, where they can be found again.
 
         Args:
-            files: The root of what is thrown away.
+            files: The root of all files as they were then.
             reason: Why, in a few words.
             call_id: The call that made them, or any name.
             at: When; with the same time, call and files, the same ref is used again.
+            found_after: The number and the files of the entry that they were found after; those
+                of the head, if left out.
+            dropped: What of them is not kept.
 
         Raises:
             LedgerError: If it cannot be written.
         """
         self._check()
-        number = 0 if self.head is None else self.head.number
-        return keep_discarded(
-            self.store,
-            self._refs,
-            files,
-            trailers={"Reason": reason, "Call": call_id, "Number": str(number)},
+        if found_after is None:
+            found_after = (0, EMPTY_TREE_ID)
+            if self.head is not None:
+                found_after = (self.head.number, self.head.files)
+        if self._n_discards is None:
+            self._n_discards = last_discard_number(self.store)
+        number, base = found_after
+        what = Discard(
+            files=files,
+            base=base,
+            number=number,
+            reason=reason,
+            call_id=call_id,
             at=at,
+            dropped=dropped or Dropped(),
         )
+        kept = keep_discarded(self.store, self._refs, what, discard=self._n_discards + 1)
+        self._n_discards = max(self._n_discards, kept.discard)
+        return kept
 
     # The pending mark
 
@@ -173,13 +201,18 @@ class LineWriter(Line):
         parent = None if self.head is None else self.head.id
         mark = PendingMark(one_line(call_id), one_line(tool), parent, started_at)
         self._marks.write(mark)
-        self._has_begun = True
+        self._begun = mark
         return mark
 
     @property
     def has_begun(self) -> bool:
         """Whether this object has marked a call that is not settled."""
-        return self._has_begun
+        return self._begun is not None
+
+    @property
+    def begun(self) -> PendingMark | None:
+        """The mark that this object has made and not settled."""
+        return self._begun
 
     def pending(self) -> PendingMark | None:
         """The mark of a call that was begun and not settled, by this process or a dead one."""
@@ -197,14 +230,15 @@ class LineWriter(Line):
 
     def settle(self) -> None:
         """Remove the pending mark; that there is none is no error."""
+        self._process.check()
         self._marks.remove()
-        self._has_begun = False
+        self._begun = None
 
     def _check(self) -> None:
+        self._process.check()
         if not self.is_held:
             raise LedgerError(
-                f"{self.ref} is not open for writing in this process",
-                hint="Open the workspace again; a forked child cannot go on with its parent's.",
+                f"{self.ref} is not open for writing any more", hint="Open the workspace again."
             )
 
 

@@ -25,6 +25,7 @@ from typing import cast
 from weakref import WeakKeyDictionary
 
 from wink_workspace.errors import PoisonedError, RollbackError, SessionError
+from wink_workspace.processes import OwnProcess
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import Session
 
@@ -142,6 +143,7 @@ class SessionTransactions:
     def __init__(self, session_lock: threading.RLock) -> None:
         self.journal: Journal = MemoryJournal()
         self.gate = InterruptGate()
+        self.process: OwnProcess | None = None
         self._lock = session_lock
         self._thread_id = 0
         self._stack: list[Transaction] = []
@@ -160,7 +162,10 @@ class SessionTransactions:
 
         Raises:
             PoisonedError: If an earlier rollback failed.
+            ForkedProcessError: If it belongs to another process (``process``).
         """
+        if self.process is not None:
+            self.process.check()  # first, as another thread of the parent may hold the lock
         with self._lock, self.gate.closed():
             self.check()
             self._thread_id = threading.get_ident()

@@ -52,7 +52,8 @@ class ToolInvoked:
     ``params`` is the parsed object, or the raw arguments where parsing failed.
     ``rendered_text`` is the rendered value alone (``""`` for ``None``), ``text`` what the
     provider saw. ``error`` is the traceback of a handler's exception. ``depth`` is 0 for a
-    call of the model and counts up for calls made inside calls.
+    call of the model and counts up for calls made inside calls. ``notes`` say what a rollback
+    could not keep of what it threw away.
     """
 
     call_id: str
@@ -70,6 +71,7 @@ class ToolInvoked:
     decisions: tuple[PolicyVerdict, ...] = ()
     error: str | None = None
     depth: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,11 @@ own directory, where only what a call did is undone (``InPlaceHistory``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from wink_workspace.filesystem import FileChange
 
-from .tree_history import TreeHistory
+from .tree_history import Discarding, TreeHistory
 
 __all__ = ["CopyHistory", "FilesHistory", "FilesState"]
 
@@ -28,8 +27,8 @@ class FilesState(Protocol):
 class FilesHistory(Protocol):
     """A history of files that a workspace can put back and commit."""
 
-    discarding: Callable[[str], None] | None
-    """Told of each state that a restore throws away."""
+    discarding: Discarding | None
+    """Knows why a restore throws something away."""
 
     def snapshot(self) -> FilesState:
         """The present state; the same token while nothing changes."""
@@ -55,11 +54,11 @@ class FilesHistory(Protocol):
         """Make the files those of a tree; what is replaced need not be kept if it is *kept*."""
         ...
 
-    def put_back(self, root: str, *, kept: str | None) -> str:
+    def put_back(self, root: str) -> str:
         """Undo what a call did that a crash interrupted, after *root* was committed.
 
-        The answer is half a sentence that says what that was. *kept* is the root under which
-        what the call left is kept, ``None`` if it is not.
+        What the call left is kept, if that can be done. The answer is half a sentence that says
+        what was undone.
         """
         ...
 
@@ -77,11 +76,11 @@ class CopyHistory(TreeHistory):
 
     def go_to(self, root: str, *, kept: str) -> None:
         """Make the files those of *root*, whatever they are."""
-        self.move_to(self.token_of(root), kept=kept)
+        self.move_to(self.token_of(root), reason="replaced", kept=kept)
 
-    def put_back(self, root: str, *, kept: str | None) -> str:
+    def put_back(self, root: str) -> str:
         """Make the files those of *root*."""
-        self.move_to(self.token_of(root), kept=kept)
+        self.move_to(self.token_of(root), reason="interrupted")
         return "what it did to files was undone"
 
     def tidy(self, root: str) -> None:

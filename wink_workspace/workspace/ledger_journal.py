@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from wink_workspace.errors import LedgerError
 from wink_workspace.ledger import Draft, EntryKind, LineWriter, SessionStore, diff
@@ -18,7 +19,9 @@ from wink_workspace.runtime import PendingCall, Saved
 from wink_workspace.session import ExternalChange, Session, ToolInvoked
 from wink_workspace.wording import counted
 
+from .discards import Discards
 from .histories import FilesHistory
+from .reserve import is_full
 
 __all__ = ["LedgerJournal"]
 
@@ -33,6 +36,7 @@ class LedgerJournal:
         history: The files.
         sessions: Writes the session's STATE.
         session: The session.
+        discards: Keeps what restores throw away.
         tidy: Called between calls, when nothing is kept that the line does not lead to.
     """
 
@@ -43,16 +47,18 @@ class LedgerJournal:
         sessions: SessionStore,
         session: Session,
         *,
+        discards: Discards,
         tidy: Callable[[], None],
     ) -> None:
         self._writer = writer
         self._history = history
         self._sessions = sessions
         self._session = session
+        self._discards = discards
         self._tidy = tidy
         self._call_id = ""
         self._settled = True
-        history.discarding = self._discard
+        history.discarding = discards
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
         """Append what moved in the directory since the last entry; the paths that did."""
@@ -60,6 +66,7 @@ class LedgerJournal:
         self._adopt_slices()
         if not self._settled:
             self.settle()
+        self._discards.index()
         paths = self._absorbed()
         self._tidy()
         return paths
@@ -78,10 +85,22 @@ class LedgerJournal:
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the record of a call whose effects are gone."""
         del saved
+        event = replace(event, notes=(*event.notes, *self._discards.take_notes()))
         try:
-            self._append(event)
+            self._append_on_any_disk(event)
         finally:
             self.settle()
+        self._discards.index(only_small=True)
+
+    def _append_on_any_disk(self, event: ToolInvoked) -> None:
+        """Append the record of a failed call; where the disk is full, give up what is held."""
+        try:
+            self._append(event)
+        except LedgerError as error:
+            if not (is_full([error]) and self._discards.make_room()):
+                raise
+            notes = (*event.notes, *self._discards.take_notes())
+            self._append(replace(event, notes=notes))
 
     def settle(self) -> None:
         """Remove the pending mark, now that nothing is in doubt; if that fails, later."""
@@ -132,11 +151,3 @@ class LedgerJournal:
         """Give the session what is kept for slices that it has come to know since it was opened."""
         if self._sessions.unknown:
             self._sessions.adopt(self._session)
-
-    def _discard(self, root: str) -> None:
-        self._writer.discard(
-            root,
-            reason="rolled back",
-            call_id=self._call_id or "outside",
-            at=self._session.clock.now(),
-        )

@@ -20,9 +20,11 @@ from wink_workspace.ledger import (
     lost_ref,
     no_kill_points,
 )
+from wink_workspace.processes import OwnProcess
 
 from .config import WorkspaceConfig
 from .histories import CopyHistory, FilesHistory
+from .holding import Holding
 from .in_place.call_effects import CallEffects
 from .in_place.filesystem import InPlaceFilesystem
 from .in_place.history import InPlaceHistory, PresentState
@@ -48,6 +50,8 @@ class OpenedFiles:
     tracker: ChangeTracker
     history: FilesHistory
     filesystem: DiskFilesystem
+    holding: Holding | None = None
+    reserve: Reserve | None = None
     take_in: Callable[[Callable[[], object]], None] = lambda _: None
 
     def close(self) -> None:
@@ -57,7 +61,12 @@ class OpenedFiles:
 
 
 def open_copy(
-    folder: WorkspaceFolder, writer: LineWriter, *, config: WorkspaceConfig, clock: Clock
+    folder: WorkspaceFolder,
+    writer: LineWriter,
+    *,
+    config: WorkspaceConfig,
+    clock: Clock,
+    kill_points: KillPoints = no_kill_points,
 ) -> OpenedFiles:
     """The files of a copy, which is ours alone."""
     index, root = load_last_seen(folder.index, writer) or (None, _head(writer).files)
@@ -65,14 +74,26 @@ def open_copy(
         folder.files, index=index, force_scan=config.force_scan, lift_modes=True, clock=clock
     )
     try:
-        tree = DiskTree(folder.files, tracker=tracker, lift_modes=True, durable=config.durable)
+        tree = DiskTree(
+            folder.files,
+            tracker=tracker,
+            lift_modes=True,
+            durable=config.durable,
+            process=OwnProcess(f"the workspace {folder.path.name}"),
+        )
     except BaseException:
         tracker.close()
         raise
     reserve = Reserve(folder.reserve)
-    history = CopyHistory(tree, tracker, writer.store, root=root, reserve=reserve)
+    holding = Holding(
+        folder.discarded,
+        writer.store,
+        limit_bytes=config.retention.discard_bytes,
+        kill_points=kill_points,
+    )
+    history = CopyHistory(tree, tracker, writer.store, root=root, reserve=reserve, holding=holding)
     filesystem = DiskFilesystem(tree, history=history, limits=config.limits, clock=clock)
-    return OpenedFiles(tree, tracker, history, filesystem)
+    return OpenedFiles(tree, tracker, history, filesystem, holding, reserve)
 
 
 def open_in_place(
@@ -104,6 +125,7 @@ def open_in_place(
             git=git,
             tracker=tracker,
             durable=config.durable,
+            process=OwnProcess(f"the workspace {folder.path.name}"),
             kill_points=kill_points,
         )
     except BaseException:
@@ -130,7 +152,7 @@ def open_in_place(
 
         tree.before_change = before_change
 
-    return OpenedFiles(tree, tracker, history, filesystem, take_in)
+    return OpenedFiles(tree, tracker, history, filesystem, take_in=take_in)
 
 
 def check_directory(info: WorkspaceInfo) -> None:

@@ -8,20 +8,27 @@ edits that no entry has yet are not seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from wink_workspace.filesystem import FileChange
+from wink_workspace.errors import EntryMissingError
+from wink_workspace.filesystem import FileChange, WorkspacePath
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     MAIN_LINE,
+    Discarded,
+    Forgotten,
     Ledger,
     Line,
     LogEntry,
     Record,
+    TreeChange,
     diff,
+    discard_changes,
     file_changes,
+    find_discarded,
     lost_ref,
 )
 
@@ -92,6 +99,44 @@ class ReadableHistory:
         if head is None:
             raise lost_ref(MAIN_LINE, f"the workspace {self.info.id} has no history")
         return head
+
+    def forgotten(self) -> Forgotten | None:
+        """What the retention made this line forget last, ``None`` if nothing."""
+        note = self._ledger.forgotten(self._line)
+        if note is None or any(entry.number <= note.up_to_number for entry in self.log()):
+            return None  # a process died between the note and the deletion
+        return note
+
+    def discarded(self) -> tuple[Discarded, ...]:
+        """What rollbacks, recoveries and undos threw away in this workspace, newest first."""
+        return self._ledger.discarded()
+
+    def find_discarded(self, which: int | str) -> Discarded:
+        """The discard with a number or the beginning of an id.
+
+        Raises:
+            EntryMissingError: If there is none, or several ids begin so.
+        """
+        return find_discarded(self.discarded(), which)
+
+    def discarded_paths(self, discarded: Discarded) -> tuple[WorkspacePath, ...]:
+        """The paths that were thrown away, in path order, without those that were deleted then."""
+        return tuple(each.path for each in self._thrown_away(discarded) if each.after is not None)
+
+    def discarded_changes(self, discarded: Discarded) -> tuple[FileChange, ...]:
+        """What was thrown away, compared with the entry that it was found after."""
+        changed = self._thrown_away(discarded)
+        store = self._ledger.store
+        return tuple(file_changes(store, changed, limit_bytes=_LARGEST_SHOWN_BYTES))
+
+    def _thrown_away(self, discarded: Discarded) -> Iterator[TreeChange]:
+        store, base = self._ledger.store, discarded.base
+        if base is None:  # what an older release wrote
+            with suppress(EntryMissingError):
+                base = self._line.find(discarded.number).files
+        elif base != EMPTY_TREE_ID and base not in store.repository:
+            base = None  # the retention has forgotten it
+        return discard_changes(store, discarded, base=base)
 
     def forks(self) -> tuple[str, ...]:
         """The names of all forks, sorted."""

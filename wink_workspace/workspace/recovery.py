@@ -5,11 +5,9 @@ Every step may be repeated, so dying in the middle of a recovery changes nothing
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime
 
 from wink_workspace.clock import Clock
-from wink_workspace.errors import FilesystemError, LedgerError
 from wink_workspace.ledger import (
     MAIN_LINE,
     Draft,
@@ -21,20 +19,27 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.session import Outcome, ToolInvoked
 
+from .discards import Discards
 from .histories import FilesHistory
 
 __all__ = ["recover"]
 
-_log = logging.getLogger(__name__)
 
-
-def recover(writer: LineWriter, history: FilesHistory, clock: Clock, *, said: str = "") -> None:
+def recover(
+    writer: LineWriter,
+    history: FilesHistory,
+    clock: Clock,
+    *,
+    discards: Discards,
+    said: str = "",
+) -> None:
     """Undo what an interrupted call did, keep what that was, and record it.
 
     Args:
         writer: The line.
         history: The files.
         clock: The time.
+        discards: Keeps what the call left.
         said: What a command of that call had last written.
 
     Raises:
@@ -45,26 +50,13 @@ def recover(writer: LineWriter, history: FilesHistory, clock: Clock, *, said: st
     if head is None:
         raise lost_ref(MAIN_LINE, "the history cannot be gone on with")
     if mark is not None and not writer.is_recorded(mark):
-        found = _keep_interrupted(writer, history, mark, head)
-        undone = history.put_back(head.files, kept=found)
-        writer.append(_draft(_interrupted(mark, undone, said), head, clock.now()))
+        discards.mark = mark
+        undone = history.put_back(head.files)
+        event = _interrupted(mark, undone, said, discards.take_notes())
+        writer.append(_draft(event, head, clock.now()))
     history.tidy(head.files if writer.head is None else writer.head.files)
     if mark is not None:
         writer.settle()
-
-
-def _keep_interrupted(
-    writer: LineWriter, history: FilesHistory, mark: PendingMark, head: LogEntry
-) -> str | None:
-    """Keep what the interrupted call left; the root of it, ``None`` if it cannot be kept."""
-    try:
-        found = history.snapshot().root
-        if found != head.files:
-            writer.discard(found, reason="interrupted", call_id=mark.call_id, at=mark.started_at)
-    except (LedgerError, FilesystemError) as error:
-        _log.warning("What the interrupted call %s left cannot be kept: %s", mark.call_id, error)
-        return None
-    return found
 
 
 def _draft(event: ToolInvoked, head: LogEntry, at: datetime) -> Draft:
@@ -81,7 +73,7 @@ def _draft(event: ToolInvoked, head: LogEntry, at: datetime) -> Draft:
     )
 
 
-def _interrupted(mark: PendingMark, undone: str, said: str) -> ToolInvoked:
+def _interrupted(mark: PendingMark, undone: str, said: str, notes: tuple[str, ...]) -> ToolInvoked:
     message = f"interrupted by the end of the process; {undone}"
     return ToolInvoked(
         call_id=mark.call_id,
@@ -96,4 +88,5 @@ def _interrupted(mark: PendingMark, undone: str, said: str) -> ToolInvoked:
         outcome=Outcome.UNKNOWN,
         started_at=mark.started_at,
         duration_s=0.0,
+        notes=notes,
     )

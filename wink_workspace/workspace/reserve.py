@@ -7,18 +7,18 @@ is for the record of that call.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from wink_workspace.ledger import is_disk_full
+
 __all__ = ["Reserve", "is_full"]
 
 _RESERVE_BYTES: Final = 1_048_576
 _KEPT: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class Reserve:
@@ -60,5 +60,4 @@ class Reserve:
 
 def is_full(failures: Iterable[BaseException]) -> bool:
     """Whether one of the failures is that the disk takes no more."""
-    causes = (failure.__cause__ for failure in failures)
-    return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in causes)
+    return any(map(is_disk_full, failures))

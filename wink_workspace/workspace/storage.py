@@ -9,13 +9,15 @@
         files/          its files, unless it is in place
         index           what the files looked like when it was last closed; only a hint
         reserve         room on the disk, for a rollback that finds no other
+        discarded/      what rollbacks threw away and the history does not have yet
         modes           of one in place: what gives fewer rights than its history can tell
         applied         which trees the source may hold, once something was applied to it
         applied.modes   what gave fewer rights in the source when an apply removed it
         applied.lock    locked while something is applied, by whichever line
         sandbox/        which container runs, and what its present command has written
         runs/<number>/  what each run was asked, and the turns of its model
-        forks/<name>/   files/, index, reserve, sandbox/ and runs/ of a fork, made when first opened
+        forks/<name>/   files/, index, reserve, discarded/, sandbox/ and runs/ of a fork, made when
+                        it is first opened
     <state>/workspaces/claims       locked for the instants in which owners come and go
 """
 
@@ -107,6 +109,11 @@ class WorkspaceFolder:
     def reserve(self) -> Path:
         """What takes up room until a rollback needs it."""
         return self.own / "reserve"
+
+    @property
+    def discarded(self) -> Path:
+        """What rollbacks threw away and the history does not have yet."""
+        return self.own / "discarded"
 
     @property
     def modes(self) -> Path:

@@ -2,10 +2,9 @@
 
 Rule 1: a snapshot writes what moved since the last one, and nothing else; when nothing did, it
 is the same token.
-Rule 2: a restore first writes down what it is about to replace, so that nothing is lost, and
-tells ``discarding``. When that cannot be done (a full disk, a tree too deep to keep), or is more
-than ``MOST_DISCARDED_BYTES`` (what fills the disk is not to fill it twice), it restores all the
-same: the promise to the caller is the older one.
+Rule 2: a restore moves aside what it is about to replace (``Holding``), so that nothing is lost.
+What cannot be moved aside is removed and named, and the restore goes on: the promise to the
+caller is the older one.
 Rule 3: a restore removes before it writes, and touches only paths that differ.
 Rule 4: what the ledger keeps less of than there is (pipes, modes other than 0644 and 0755) is
 *odd*. A restore removes or resets what became odd since ``accept``, and nothing older.
@@ -14,13 +13,12 @@ Rule 4: what the ledger keeps less of than there is (pipes, modes other than 064
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from wink_workspace.errors import (
     FilesystemError,
-    LedgerError,
-    LimitExceededError,
     SnapshotError,
     WinkError,
 )
@@ -32,24 +30,24 @@ from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     SOME_DIRECTORY,
     ObjectStore,
-    TreeChange,
     TreeEntry,
     build,
     diff,
     entry_at,
     file_changes,
+    names_in,
     walk,
 )
+from wink_workspace.processes import OwnProcess
 from wink_workspace.wording import counted
 
+from .contents import content_of, same_content
+from .holding import Cause, Held, Holding, Plan
 from .reserve import Reserve, is_full
 
-__all__ = ["MOST_DISCARDED_BYTES", "FilesToken", "TreeHistory"]
+__all__ = ["Discarding", "FilesToken", "TreeHistory"]
 
 _log = logging.getLogger(__name__)
-
-MOST_DISCARDED_BYTES = 268_435_456
-"""How much of what a restore replaces is written down first."""
 
 _Changes = dict[WorkspacePath, TreeEntry | None]
 
@@ -59,6 +57,34 @@ _MODES: dict[FileKind | None, tuple[int, ...]] = {
     FileKind.SYMLINK: (0o777,),
 }
 """The modes that come back after a rollback; links have no other."""
+
+
+class Discarding(Protocol):
+    """Whoever knows which call a restore is for."""
+
+    def cause(self, reason: str) -> Cause:
+        """Why something is about to be thrown away."""
+        ...
+
+    def keep(self, root: str, reason: str) -> None:
+        """Keep a state that a restore throws away and that is in the ledger; never raises."""
+        ...
+
+
+@dataclass(slots=True)
+class _Steps:
+    """What a restore does, in this order: move ``plan.moves`` aside, remove, make.
+
+    ``made`` has what is to be at a path, and whether it is there and only its mode differs.
+    """
+
+    plan: Plan
+    removed: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
+    made: list[tuple[WorkspacePath, TreeEntry, bool]] = field(
+        default_factory=list[tuple[WorkspacePath, TreeEntry, bool]]
+    )
+    whole: set[WorkspacePath] = field(default_factory=set[WorkspacePath])
+    """The paths that are dealt with, with all below them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +104,10 @@ class TreeHistory:
         store: Where contents and trees are kept.
         root: The tree of the state in which the directory is, but for what *tracker* knows.
         reserve: Room on the disk that a restore may use up when there is no other.
+        holding: Where a restore moves what it replaces; without, that is removed.
+
+    Attributes:
+        discarding: Knows why a restore throws something away; without, it is not kept.
     """
 
     def __init__(
@@ -88,16 +118,19 @@ class TreeHistory:
         *,
         root: str,
         reserve: Reserve | None = None,
+        holding: Holding | None = None,
     ) -> None:
         self._tree = tree
         self._tracker = tracker
         self._store = store
         self._token = FilesToken(self, root)
         self._odd: set[WorkspacePath] = set()
+        self._process = OwnProcess(f"the history of {tree.root}")
         self._owed = Dirty()
-        self._room_bytes: int | None = None
+        self._unmade: Set[WorkspacePath] = frozenset()  # by a restore, so nobody deleted these
         self._reserve = reserve
-        self.discarding: Callable[[str], None] | None = None
+        self._holding = holding
+        self.discarding: Discarding | None = None
 
     def snapshot(self) -> FilesToken:
         """The present state; the same token while nothing changes.
@@ -121,15 +154,20 @@ class TreeHistory:
         """
         self.move_to(self._own(token))
 
-    def move_to(self, token: FilesToken, *, kept: str | None = None) -> None:
+    def move_to(
+        self, token: FilesToken, *, reason: str = "rolled back", kept: str | None = None
+    ) -> None:
         """As ``restore``; what is replaced need not be kept if it is the tree *kept*."""
-        steps = self._steps(self.moved(), token.root, kept)
+        steps = self._steps(self.moved(), token.root)
+        self._move_aside(steps, reason, kept)
         failures = self._put(steps)
-        if self._reserve is not None and is_full(failures.values()) and self._reserve.spend():
-            failures = self._put(steps)
+        for make_room in (self._reserve and self._reserve.spend, self._drop_held):
+            if make_room is not None and is_full(failures.values()) and make_room():
+                failures = self._put(steps)
         self._owed = Dirty()
         self._token = token
         self._odd.clear()
+        self._unmade = frozenset(failures)
         if failures:
             self._owed = Dirty(prefixes=frozenset(failures))
             shown = "; ".join(str(error) for error in failures.values())
@@ -163,17 +201,14 @@ class TreeHistory:
         return token
 
     def moved(self) -> Dirty:
-        """What may have moved; it stays owed until the caller has dealt with all of it."""
+        """What may have moved; it stays owed until the caller has dealt with all of it.
+
+        Raises:
+            ForkedProcessError: In a child of the process that opened the files.
+        """
+        self._process.check()
         self._owed |= self._tracker.drain()
         return self._owed
-
-    def _tell_discarding(self, root: str) -> None:
-        if self.discarding is None:
-            return
-        try:
-            self.discarding(root)
-        except LedgerError as error:
-            _log.warning("What a restore replaces is not kept: %s", error)
 
     # From the directory into the ledger
 
@@ -220,69 +255,163 @@ class TreeHistory:
                 return TreeEntry(FileKind.FILE, self._blob(entry), entry.executable)
 
     def _blob(self, entry: DiskEntry) -> str:
-        if self._room_bytes is not None:
-            self._room_bytes -= entry.size_bytes
-            if self._room_bytes < 0:
-                raise LimitExceededError(f"it is more than {MOST_DISCARDED_BYTES:,} bytes")
         with self._tree.open(entry.path) as file:
             return self._store.write_blob_from(file.fileno())
 
     # From the ledger into the directory
 
-    def _steps(self, dirty: Dirty, wanted: str, kept: str | None) -> list[TreeChange]:
-        """What is to be done; everything is read that must be read before a path is touched."""
-        self._room_bytes = MOST_DISCARDED_BYTES
+    def _steps(self, dirty: Dirty, wanted: str) -> _Steps:
+        """What is to be done; nothing is changed yet.
+
+        What may have moved is compared with what is wanted. Of the rest the ledger has the
+        content, as it was in the present token.
+        """
+        steps = _Steps(Plan(base=self._token.root, wanted=wanted))
+        for path in sorted(dirty.prefixes | dirty.paths):
+            top = self._top(path, wanted)
+            if not _is_inside(top, steps.whole):
+                below = top != path or path in dirty.prefixes
+                self._compare(steps, top, below=below)
+                if below:
+                    steps.whole.add(top)
+        for change in diff(self._store, self._token.root, wanted):
+            if change.path in dirty.paths or _is_inside(change.path, steps.whole):
+                continue
+            if change.after is None:
+                steps.removed.append(change.path)
+            else:
+                steps.made.append((change.path, change.after, False))
+        done = {path for path, _, _ in steps.made}.union(steps.removed)
+        moved = set(steps.plan.moves)
+        for path in sorted(self._odd - done):
+            if not _is_inside(path, moved):
+                self._even(steps, path)
+        steps.made.sort(key=lambda made: made[0])
+        return steps
+
+    def _top(self, path: WorkspacePath, wanted: str) -> WorkspacePath:
+        """*path*, or what is above it and is to be no directory."""
+        for above in path.ancestors():
+            entry = entry_at(self._store, wanted, above)
+            if entry is None or entry.kind is not FileKind.DIRECTORY:
+                return above
+        return path
+
+    def _compare(self, steps: _Steps, path: WorkspacePath, *, below: bool) -> None:
+        """Add what makes *path* as it is wanted, with *below* also everything under it."""
+        plan = steps.plan
+        wanted, there = entry_at(self._store, plan.wanted, path), self._tree.entry(path)
+        known = entry_at(self._store, plan.base, path)
+        if there is None:
+            if known is not None and path not in self._unmade:
+                plan.gone.append(path)
+            self._make_whole(steps, path, wanted)
+        elif wanted is None or wanted.kind is not there.kind:
+            plan.moves.append(path)
+            self._make_whole(steps, path, wanted)
+        elif wanted.kind is FileKind.DIRECTORY:
+            if path.parts and there.mode not in _MODES[FileKind.DIRECTORY]:
+                steps.made.append((path, wanted, True))
+            if below:
+                self._compare_entries(steps, path, wanted)
+        elif not self._has(there, wanted):
+            plan.moves.append(path)
+            steps.made.append((path, wanted, False))
+        else:
+            if there.mode not in _MODES[there.kind] or there.executable != wanted.executable:
+                steps.made.append((path, wanted, True))
+            if there.executable != wanted.executable:
+                plan.flipped.append(path)
+            elif known != wanted:
+                plan.same.append(path)
+
+    def _compare_entries(self, steps: _Steps, path: WorkspacePath, wanted: TreeEntry) -> None:
         try:
-            present = self._written(dirty)
-        except (LedgerError, FilesystemError) as error:
-            _log.warning("What a restore replaces could not be kept: %s", error)
-            return list(self._forced(dirty, wanted))
-        finally:
-            self._room_bytes = None
-        if present not in (wanted, kept):
-            self._tell_discarding(present)
-        differing = list(diff(self._store, present, wanted))
-        return [*self._even(wanted, {change.path for change in differing}), *differing]
+            names = {entry.path.name for entry in self._tree.entries(path)}
+        except FilesystemError:
+            if not path.parts:
+                raise
+            steps.plan.moves.append(path)  # it cannot be listed
+            self._make_whole(steps, path, wanted)
+            return
+        for name in sorted(names.union(names_in(self._store, wanted))):
+            self._compare(steps, path / name, below=True)
 
-    def _even(self, wanted: str, differing: set[WorkspacePath]) -> Iterator[TreeChange]:
-        """What is odd and otherwise as it should be."""
-        for path in sorted(self._odd - differing):
-            entry = entry_at(self._store, wanted, path)
-            yield TreeChange(path, entry, entry)
+    def _has(self, there: DiskEntry, wanted: TreeEntry) -> bool:
+        """Whether a file or link that can be read has the content that is wanted."""
+        if there.kind is FileKind.FILE and there.size_bytes != self._store.size_bytes(wanted.id):
+            return False
+        try:
+            return same_content(content_of(self._tree, there), wanted, but_mode=True)
+        except FilesystemError:
+            return False
 
-    def _forced(self, dirty: Dirty, wanted: str) -> Iterator[TreeChange]:
-        """Every path that may differ, to be written without looking at what is there."""
-        for prefix in sorted(dirty.prefixes):
-            yield TreeChange(prefix, SOME_DIRECTORY, None)
-            for path, entry in walk(self._store, wanted):
-                if path.is_below(prefix):
-                    yield TreeChange(path, None, entry)
-        known = diff(self._store, self._token.root, wanted)
-        for path in sorted({*dirty.paths, *(change.path for change in known)}):
-            yield TreeChange(path, SOME_DIRECTORY, entry_at(self._store, wanted, path))
+    def _make_whole(self, steps: _Steps, path: WorkspacePath, wanted: TreeEntry | None) -> None:
+        """Add all that is wanted at *path* and below it, where nothing is."""
+        steps.whole.add(path)
+        if wanted is None:
+            return
+        steps.made.append((path, wanted, False))
+        if wanted.kind is FileKind.DIRECTORY:
+            for each, entry in walk(self._store, wanted.id, path):
+                steps.made.append((each, entry, False))
 
-    def _put(self, steps: Sequence[TreeChange]) -> dict[WorkspacePath, WinkError]:
-        """Remove, then write, all that can be; what could not be, and why."""
+    def _even(self, steps: _Steps, path: WorkspacePath) -> None:
+        """Add what makes *path*, which is odd and otherwise as it should be, no longer odd."""
+        entry = entry_at(self._store, steps.plan.wanted, path)
+        if entry is None:
+            steps.removed.append(path)
+        elif path.parts:
+            steps.made.append((path, entry, True))
+
+    def _move_aside(self, steps: _Steps, reason: str, kept: str | None) -> None:
+        """Hold what is replaced and not known to be kept; if that fails, remove it."""
+        plan = steps.plan
+        is_known = plan.base in (plan.wanted, kept)
+        if is_known and not (plan.moves or plan.gone or plan.flipped):
+            return
+        if self._holding is None or self.discarding is None:
+            steps.removed += plan.moves
+            return
+        try:
+            cause = self.discarding.cause(reason)
+            held = self._begun(self._holding, plan, cause)
+            self._holding.move(held, self._tree)
+        except (OSError, WinkError) as error:
+            _log.warning("What a restore replaces is not kept: %s", error)
+            steps.removed += plan.moves
+            return
+        steps.removed += plan.dropped  # what could not be moved is in the way
+        try:
+            self._holding.trim(held)
+        except (OSError, WinkError) as error:
+            _log.warning("What a restore moved aside cannot be measured: %s", error)
+
+    def _begun(self, holding: Holding, plan: Plan, cause: Cause) -> Held:
+        try:
+            return holding.begin(plan, cause)
+        except OSError:
+            if self._reserve is None or not self._reserve.spend():
+                raise
+            return holding.begin(plan, cause)
+
+    def _drop_held(self) -> bool:
+        return self._holding is not None and self._holding.make_room()
+
+    def _put(self, steps: _Steps) -> dict[WorkspacePath, WinkError]:
+        """Remove, then make, all that can be; what could not be, and why."""
         failures: dict[WorkspacePath, WinkError] = {}
-        gone = [path for step in reversed(steps) if step.after is None for path in self._each(step)]
-        for path in gone:
+        for path in reversed(steps.removed):
             try:
                 self._tree.remove(path)
             except WinkError as error:
                 failures[path] = error
-        for step in steps:
-            if step.after is not None:
-                try:
-                    self._make(step.path, step.after, is_there=step.before == step.after)
-                except WinkError as error:
-                    failures[step.path] = error
+        for path, entry, is_there in steps.made:
+            try:
+                self._make(path, entry, is_there=is_there)
+            except WinkError as error:
+                failures[path] = error
         return failures
-
-    def _each(self, step: TreeChange) -> Sequence[WorkspacePath]:
-        """The path of a step or, as the root cannot be removed, all that is in it."""
-        if step.path.parts:
-            return (step.path,)
-        return [entry.path for entry in self._tree.entries(step.path)]
 
     def _make(self, path: WorkspacePath, entry: TreeEntry, *, is_there: bool) -> None:
         match entry.kind:

@@ -29,11 +29,20 @@ from wink_workspace.errors import (
     LedgerError,
     RollbackError,
     UsageError,
+    WinkError,
 )
-from wink_workspace.filesystem import Filesystem, parse_path, render_diff
+from wink_workspace.filesystem import (
+    FileKind,
+    Filesystem,
+    WorkspacePath,
+    parse_path,
+    render_diff,
+)
 from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.ledger import (
     MAIN_LINE,
+    SOME_DIRECTORY,
+    Discarded,
     Draft,
     EntryKind,
     KillPoints,
@@ -42,23 +51,28 @@ from wink_workspace.ledger import (
     Maintenance,
     SessionStore,
     Steps,
+    TreeChange,
+    TreeEntry,
+    build,
     diff,
     entry_at,
     no_kill_points,
     no_steps,
     with_paths_from,
 )
+from wink_workspace.processes import OwnProcess
 from wink_workspace.prompt import CompletedTools, KnownFiles, Prompt, VisibilityOverrides
 from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
 from wink_workspace.sandbox import Sandbox
 from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections import Plan, register_plans
-from wink_workspace.session import Session, SliceKind, WorkspaceRestored
+from wink_workspace.session import Outcome, Session, SliceKind, WorkspaceRestored
 
 from .applying import Applied, AppliedTrees, ApplyTarget, SourceUpdate
 from .calls import WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import ChangeSet
 from .config import WorkspaceConfig
+from .discards import Discards
 from .forking import check_line, check_out
 from .histories import CopyHistory
 from .importing import Progress, import_copy, no_progress
@@ -68,6 +82,7 @@ from .ledger_journal import LedgerJournal
 from .opened_files import OpenedFiles, open_copy, open_in_place
 from .reading import ReadableHistory
 from .recovery import recover
+from .reserve import Reserve, is_full
 from .sandboxing import WorkspaceSandbox, end_interrupted
 from .storage import (
     TemporaryStorage,
@@ -120,6 +135,7 @@ class Workspace(ReadableHistory):
             )
         self.config = config or WorkspaceConfig()
         self._leave: Callable[[], None] | None = None
+        self._process = OwnProcess(f"the workspace {folder.path.name}")
         self._closing = threading.RLock()
         self._is_kept_tidy = True
         self._folder = folder.of_line(line)
@@ -144,15 +160,19 @@ class Workspace(ReadableHistory):
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.session = self._new_session(slices)
             self._sessions = SessionStore(ledger.store)
+            self._discards = Discards(self._writer, clock, self._opened.holding)
             self._journal = LedgerJournal(
                 self._writer,
                 self._history,
                 self._sessions,
                 self.session,
+                discards=self._discards,
                 tidy=self._keep_house,
             )
-            transactions_of(self.session).journal = self._journal
-            recover(self._writer, self._history, clock, said=said)
+            transactions = transactions_of(self.session)
+            transactions.journal, transactions.process = self._journal, self._process
+            recover(self._writer, self._history, clock, discards=self._discards, said=said)
+            self._discards.index()
             self._opened.take_in(lambda: self._journal.absorb_external(()))
             self._sessions.load(self.session, self.head.session)
             if self.has_unfinished_apply:
@@ -170,7 +190,13 @@ class Workspace(ReadableHistory):
                 kill_points=kill_points,
             )
         else:
-            files = open_copy(self._folder, self._writer, config=self.config, clock=self._clock)
+            files = open_copy(
+                self._folder,
+                self._writer,
+                config=self.config,
+                clock=self._clock,
+                kill_points=kill_points,
+            )
         opened.callback(files.close)
         # In place nothing is ever run, so nothing has moved that a sandbox would have to weigh.
         moved = files.history.moved if isinstance(files.history, CopyHistory) else Dirty
@@ -288,10 +314,12 @@ class Workspace(ReadableHistory):
             FilesystemError: If something stays; it is no workspace any more all the same.
         """
         folder = storage.folder(which)
-        with Ledger(folder.ledger) as ledger:
-            for line in (MAIN_LINE, *ledger.forks()):
-                ledger.write(line)
-            storage.remove(folder)
+        try:
+            _delete(folder, storage)
+        except LedgerError as error:
+            if not (is_full([error]) and Reserve(folder.reserve).spend()):
+                raise
+            _delete(folder, storage)  # the locks of forks are made only now
 
     def __enter__(self) -> Self:
         return self
@@ -305,22 +333,28 @@ class Workspace(ReadableHistory):
         self.close()
 
     def close(self) -> None:
-        """Let go of everything; what is not temporary stays on the disk. Once is enough."""
+        """Let go of everything; what is not temporary stays on the disk. Once is enough.
+
+        In a forked child it does nothing: all is left to the parent.
+        """
+        if not self._process.is_present:
+            return
         with self._closing:  # one thread at a time
             self._sandbox.close()  # before the last look at the files
             self._keep_index()
             if self._writer.is_held and self._leave is None:
+                self._discards.index(again=True)
                 self._keep_house(at_end=True)
             self._close()
             if self._leave is not None:
                 self._leave()
 
     def _check_open(self) -> None:
+        self._process.check()
         if not self._writer.is_held:
             raise UsageError(
                 f"the workspace {self.info.id} is not open in this process any more",
-                hint="Do it before the end of its `with` block, or open it again; a forked child"
-                " cannot go on with its parent's.",
+                hint="Do it before the end of its `with` block, or open it again.",
             )
 
     @property
@@ -349,6 +383,7 @@ class Workspace(ReadableHistory):
                 f"the workspace {self.info.id} is in place, where no commands run",
                 hint="Fork it: the files of a fork are a copy.",
             )
+        self._process.check()
         return self._sandbox.get(config)
 
     # Calls
@@ -455,7 +490,11 @@ class Workspace(ReadableHistory):
 
     def _present(self) -> str:
         self._check_open()
-        return self._history.snapshot().root
+        try:
+            return self._in_reserved_room(lambda: self._history.snapshot().root)
+        except (LedgerError, FilesystemError) as error:
+            self._leave_edits_out(error)
+            return self.head.files
 
     def diff(self) -> str:
         """``changes`` as a git-style diff."""
@@ -508,6 +547,38 @@ class Workspace(ReadableHistory):
             reason = f"restore of entry {entry.number}"
             return self._move(EntryKind.RESTORE, reason, root, session, target=None)
 
+    def restore_discarded(
+        self, which: int | str, *, paths: Sequence[str] | None = None
+    ) -> LogEntry:
+        """Bring back files that a rollback, a recovery or an undo threw away.
+
+        It is one entry, which ``undo`` takes back. The STATE stays as it is.
+
+        Args:
+            which: The number of the discard, or the beginning of its id.
+            paths: Only these, each with all below it. When left out, every file that was thrown
+                away; what was deleted then is deleted again only when it is named here.
+
+        Raises:
+            EntryMissingError: If there is no such discard, or it has no file to bring back.
+            FileMissingError: If one of *paths* is not in the discard; the message says if it
+                was too large to keep.
+        """
+        with self._turn():
+            found, head = self.find_discarded(which), self.head
+            wanted = [parse_path(path) for path in paths or ()]
+            chosen = _chosen(found, list(self._thrown_away(found)), wanted)
+            root = build(self._ledger.store, head.files, chosen)
+            name = str(found.discard or found.id[:12])
+            return self._move(
+                EntryKind.RESTORE,
+                f"restore of discard {name}",
+                root,
+                head.session,
+                target=None,
+                outcome=Outcome.COMMITTED,
+            )
+
     def _left_something(self, entry: LogEntry) -> bool:
         """Whether *entry* changed a file, or STATE other than what policies know."""
         before = self._writer.before(entry)
@@ -537,8 +608,10 @@ class Workspace(ReadableHistory):
                 kind, reason, reverted.files.tree, reverted.session.tree, target=target
             )
 
-    def _turn(self) -> ExitStack:
+    def _turn(self, *, needs_room: bool = True) -> ExitStack:
         """Own the session, with what others changed meanwhile already in the history.
+
+        Without *needs_room*, these changes may be left out where the disk is full.
 
         Raises:
             UsageError: If a call is under way, of whose effects nothing may be in the history yet;
@@ -554,12 +627,41 @@ class Workspace(ReadableHistory):
                     "a call is under way, in which nothing but its own files and state can move",
                     hint="Do it when the call is over.",
                 )
-            self._journal.absorb_external(())
+            try:
+                self._in_reserved_room(lambda: self._journal.absorb_external(()))
+            except (LedgerError, FilesystemError) as error:
+                if needs_room:
+                    raise
+                self._leave_edits_out(error)
             stack.push(entered.pop_all())
         return stack
 
+    def _leave_edits_out(self, error: WinkError) -> None:
+        """Go on with the newest entry, if *error* is that the disk is full."""
+        if not is_full([error]):
+            raise error
+        what = "The disk is full: edits made since entry %d are not seen. Make room on it."
+        _log.warning(what, self.head.number)
+
+    def _in_reserved_room(self, act: Callable[[], T]) -> T:
+        """What *act* gives; where the disk is full, once more in the room kept for that."""
+        try:
+            return act()
+        except (LedgerError, FilesystemError) as error:
+            reserve = self._opened.reserve
+            if reserve is None or not is_full([error]) or not reserve.spend():
+                raise
+            return act()
+
     def _move(
-        self, kind: EntryKind, reason: str, root: str, session: str, *, target: int | None
+        self,
+        kind: EntryKind,
+        reason: str,
+        root: str,
+        session: str,
+        *,
+        target: int | None,
+        outcome: Outcome | None = None,
     ) -> LogEntry:
         """Make files and STATE be those of two trees, as one entry."""
         head = self.head
@@ -575,6 +677,7 @@ class Workspace(ReadableHistory):
             at=at,
             call_id=f"{kind}-{head.number + 1}",
             target=target,
+            outcome=outcome,
         )
         try:
             entry = self._moved(head, draft)
@@ -681,7 +784,7 @@ class Workspace(ReadableHistory):
             FilesystemError: If a file cannot be written; what was done was taken back.
         """
         self._check_target(to, branch)
-        with self._turn():
+        with self._turn(needs_room=to != "patch"):
             head = self.head
             changes = self.changeset(include_ignored=include_ignored)
             if previewed is not None and previewed.wanted != changes.wanted:
@@ -740,8 +843,13 @@ class Workspace(ReadableHistory):
         Done without being asked between calls when the history is above its budget. What calls
         wrote is packed now and then, between them and at the end.
         """
-        with self._turn():
-            return self._ledger.maintain(self.config.retention, steps=steps)
+        was_kept_tidy, self._is_kept_tidy = self._is_kept_tidy, False  # all of it is reported here
+        try:
+            with self._turn(needs_room=False):
+                self._discards.index(again=True)
+                return self._ledger.maintain(self.config.retention, steps=steps)
+        finally:
+            self._is_kept_tidy = was_kept_tidy
 
     def _keep_house(self, *, at_end: bool = False) -> None:
         """Keep the ledger small and quick, which fails no call; what stands in the way is said."""
@@ -760,6 +868,56 @@ class Workspace(ReadableHistory):
             root = self._history.snapshot().root
             if self._opened.tracker.index is not None and root == self.head.files:
                 save_last_seen(self._folder.index, self._opened.tracker.index, self.head)
+
+
+def _chosen(
+    found: Discarded, thrown_away: Sequence[TreeChange], wanted: Sequence[WorkspacePath]
+) -> dict[WorkspacePath, TreeEntry | None]:
+    """What becomes of which paths; in a directory stays what else is there."""
+    for path in wanted:
+        if not any(change.path.is_below(path) for change in thrown_away):
+            raise _not_discarded(found, path)
+    chosen = {
+        change.path: _but_of_a_directory_nothing(change.after)
+        for change in thrown_away
+        if (
+            any(change.path.is_below(path) for path in wanted)
+            if wanted
+            else change.after is not None
+        )
+    }
+    if not chosen:
+        raise EntryMissingError(
+            f"discard {found.discard or found.id[:12]} has no file to bring back",
+            hint="Name a path that was deleted then to delete it again.",
+        )
+    return chosen
+
+
+def _but_of_a_directory_nothing(entry: TreeEntry | None) -> TreeEntry | None:
+    is_directory = entry is not None and entry.kind is FileKind.DIRECTORY
+    return SOME_DIRECTORY if is_directory else entry
+
+
+def _not_discarded(found: Discarded, path: WorkspacePath) -> FileMissingError:
+    name = found.discard or found.id[:12]
+    dropped = [each for each in found.dropped.named if each.path == str(path)]
+    if dropped:
+        return FileMissingError(
+            f"{path} was not kept in discard {name}: {dropped[0].size_bytes:,} bytes, "
+            f"{dropped[0].reason}",
+            hint="Allow more with the retention's discard_bytes; this file is gone.",
+        )
+    return FileMissingError(
+        f"{path} is not in discard {name}", hint="Show the discard for the paths that it has."
+    )
+
+
+def _delete(folder: WorkspaceFolder, storage: WorkspaceStorage) -> None:
+    with Ledger(folder.ledger) as ledger:
+        for line in (MAIN_LINE, *ledger.forks()):
+            ledger.write(line)
+        storage.remove(folder)
 
 
 def _check_is_storage(storage: WorkspaceStorage) -> None:

@@ -35,7 +35,7 @@ import select
 import struct
 import threading
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
@@ -51,6 +51,7 @@ from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, settled_before_ns
 from wink_workspace.filesystem.paths import WorkspacePath
+from wink_workspace.processes import OwnProcess
 
 from .index import FileIndex, IndexedTree, Place, Status, came_or_went
 from .tracker import Dirty, Noted
@@ -143,6 +144,14 @@ class _Queue:
         if self._max_watches is not None and len(self._places) > self._max_watches:
             raise OSError(errno.ENOSPC, f"at most {self._max_watches} are to be watched")
 
+    def unwatch_below(self, tops: set[Parts]) -> None:
+        """Stop watching *tops* and every directory below them."""
+        for watch, place in list(self._places.items()):
+            if _is_below(place, tops):
+                del self._places[watch]
+                with suppress(OSError):  # it went with its directory
+                    self._inotify.rm_watch(watch)
+
     def begin_renewal(self) -> None:
         self._renewed.clear()
 
@@ -196,12 +205,14 @@ class _Story:
 
     Args:
         made: Directories that we made and watched at once.
+        left: Directories that we moved out, and watch no longer.
         expected: Names that only files made by us begin with.
     """
 
-    def __init__(self, made: set[Parts], expected: set[str]) -> None:
+    def __init__(self, made: set[Parts], left: set[Parts], expected: set[str]) -> None:
         self.reason: str | None = None
         self._made = made
+        self._left = left
         self._expected = expected
         self._noted = Noted()
         self._written: set[Place] = set()
@@ -236,7 +247,9 @@ class _Story:
         ours = path in self._made
         self._made.discard(path)
         if event.mask & _MOVED_FROM:
-            self._moving_directories.add(event.cookie)
+            if path not in self._left:
+                self._moving_directories.add(event.cookie)
+            self._left.discard(path)
         elif event.mask & _MOVED_TO and event.cookie in self._moving_directories:
             self._moving_directories.discard(event.cookie)
         elif event.mask & _MOVED_TO or (event.mask & _CREATE and not ours):
@@ -300,11 +313,13 @@ class InotifyTracker:
         self._max_watches = max_watches
         self._noted = Noted()
         self._made: set[Parts] = set()
+        self._left: set[Parts] = set()
         self._expected: set[str] = set()
         self._said: set[str] = set()
         self._told_before_ns: int | None = None
         self._lock = threading.RLock()
         self._queue: _Queue | None = None
+        self._process = OwnProcess(f"the watch on {self._tree.root}")
         self._deaf: str | None = _reason_not_to_listen(self._tree.root)
         if self._deaf is not None:
             self._warn(self._deaf)
@@ -338,8 +353,16 @@ class InotifyTracker:
             self._watch(path.parts, descriptor)
             self._made.add(path.parts)
 
+    def left(self, directories: Sequence[WorkspacePath]) -> None:
+        """Stop watching what we have just moved out."""
+        with self._lock:
+            self._left.update(path.parts for path in directories)
+            if self._queue is not None:
+                self._queue.unwatch_below(self._left)
+
     def drain(self) -> Dirty:
-        """What may have changed since the last drain."""
+        """What may have changed since the last drain; ``ForkedProcessError`` in a forked child."""
+        self._process.check()  # a child would take the events away
         with self._lock:
             try:
                 return self._drained()
@@ -349,9 +372,10 @@ class InotifyTracker:
 
     def close(self) -> None:
         """Stop watching."""
-        with self._lock:
-            self._close_queue()
-            self._tree.close()
+        if self._process.is_present:  # in a child another thread of the parent may hold the lock
+            with self._lock:
+                self._close_queue()
+                self._tree.close()
 
     # Following events
 
@@ -375,7 +399,7 @@ class InotifyTracker:
         return owed | told | self._scanned(reason)
 
     def _story(self) -> _Story:
-        story = _Story(self._made, self._expected)
+        story = _Story(self._made, self._left, self._expected)
         if self._queue is not None:
             try:
                 story.tell(self._queue.read())
@@ -384,6 +408,7 @@ class InotifyTracker:
                 self._warn(story.reason)
                 self._close_queue()  # and begin with an empty one
         self._made.clear()
+        self._left.clear()
         self._expected.clear()
         return story
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
@@ -78,6 +79,9 @@ class ScanTracker:
 
     def made(self, path: WorkspacePath) -> None:
         """Nothing: a directory of ours is found like any other."""
+
+    def left(self, directories: Sequence[WorkspacePath]) -> None:
+        """Nothing: a directory that is gone is found like any other."""
 
     def close(self) -> None:
         """Let go of the directory."""

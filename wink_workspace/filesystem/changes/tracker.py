@@ -16,6 +16,7 @@ What no tracker sees, and why that is bearable:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -128,6 +129,10 @@ class ChangeTracker(Protocol):
 
     def made(self, path: WorkspacePath) -> None:
         """Say that the directory *path* is new and ours, so that nothing was in it before."""
+        ...
+
+    def left(self, directories: Sequence[WorkspacePath]) -> None:
+        """Say that we have moved *directories* out of the root, each with all below it."""
         ...
 
     def close(self) -> None:

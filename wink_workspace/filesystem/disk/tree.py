@@ -18,7 +18,7 @@ import errno
 import os
 import stat
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from io import BufferedReader, FileIO
@@ -36,6 +36,7 @@ from wink_workspace.errors import (
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.model import FileKind, WriteMode
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
+from wink_workspace.processes import OwnProcess
 
 from .descriptors import (
     LOOK,
@@ -167,6 +168,7 @@ class DiskTree:
             reach (``ReadOnlyError``).
         durable: Wait until what is written would survive a loss of power.
         hidden: Paths that are never shown and cannot be changed (``ReadOnlyError``).
+        process: The only process that may change anything; any, if left out.
 
     Methods raise the errors of ``Filesystem``. Files get the mode 0644 or 0755, directories
     0755, whatever the umask is; what root makes belongs to the owner of the directory.
@@ -180,7 +182,9 @@ class DiskTree:
         lift_modes: bool = False,
         durable: bool = False,
         hidden: HiddenPaths | None = None,
+        process: OwnProcess | None = None,
     ) -> None:
+        self._process = process
         self.root = Path(root).absolute()
         self.hidden = hidden
         self.tracker = tracker
@@ -406,6 +410,25 @@ class DiskTree:
                 self._sync_directory(above_new)
                 self._sync_directory(above_old)
 
+    def move_out(self, path: WorkspacePath, directory: int, name: str) -> bool:
+        """Rename what is at *path*, with all below it, to *name* in another open directory.
+
+        Whether it is a directory; all of these are then to be given to ``moved_out``.
+        """
+        with telling(path), self._changing(path, below=True), self._parent(path) as above:
+            moved = os.stat(path.name, dir_fd=above, follow_symlinks=False)
+            is_directory = stat.S_ISDIR(moved.st_mode)
+            if self._lift_modes and is_directory:
+                os.close(open_directory(path.name, above, lift=True))
+            os.rename(path.name, name, src_dir_fd=above, dst_dir_fd=directory)
+            self._sync_directory(above)
+        return is_directory
+
+    def moved_out(self, directories: Sequence[WorkspacePath]) -> None:
+        """Track *directories*, which ``move_out`` moved, no longer."""
+        if self.tracker is not None and directories:
+            self.tracker.left(directories)
+
     def set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
         """Set or clear the executable bits of a file; its other bits stay."""
 
@@ -488,6 +511,8 @@ class DiskTree:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def _changing(self, path: WorkspacePath, *, below: bool = False) -> _Changing:
+        if self._process is not None:
+            self._process.check()
         if self.hidden is not None and self.hidden.hides(path.parts):
             raise ReadOnlyError(f"{path} is not this workspace's to change")
         return _Changing(self.tracker, path, below=below)

@@ -36,6 +36,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.filesystem import parse_path
 from wink_workspace.filesystem.disk import DiskTree
+from wink_workspace.processes import OwnProcess
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, host_owner
 from wink_workspace.sandbox.protocol import (
     ExecRequest,
@@ -225,6 +226,7 @@ class PodmanSandbox(Sandbox):
         self._live: LiveContainer | None = None
         self._report = WallReport()
         self._closed = False
+        self._process = OwnProcess("the sandbox")
 
     @property
     def report(self) -> WallReport:
@@ -263,6 +265,8 @@ class PodmanSandbox(Sandbox):
 
     def close(self) -> None:
         """End the container with everything in it. Once is enough."""
+        if not self._process.is_present:
+            return  # a forked child leaves it to its parent
         with self._lock:
             self._closed = True
             self._end()
@@ -272,6 +276,7 @@ class PodmanSandbox(Sandbox):
     def _done(
         self, request: ExecRequest | PythonRequest, observer: OutputObserver | None
     ) -> ExecResult:
+        self._process.check()
         env = {**_VARIABLES, **self.config.env, **request.env}
         self._check(request, env)
         with self._lock:
@@ -392,6 +397,7 @@ class PodmanSandbox(Sandbox):
             WallError: If an attempt to get out succeeded; it is gone again.
             SandboxError: If this is closed.
         """
+        self._process.check()
         if self._closed:
             raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
         if self._commands is None:

@@ -50,7 +50,7 @@ from wink_workspace.ledger import (
 from wink_workspace.wording import counted
 from wink_workspace.workspace.contents import same_content
 from wink_workspace.workspace.known_modes import KnownModes
-from wink_workspace.workspace.tree_history import FilesToken, TreeHistory
+from wink_workspace.workspace.tree_history import Discarding, FilesToken, TreeHistory
 
 from .call_effects import CallEffects
 from .own_git import OwnGit
@@ -166,7 +166,7 @@ class InPlaceHistory:
         *,
         earlier: Callable[[], Iterable[str]],
     ) -> None:
-        self.discarding: Callable[[str], None] | None = None
+        self.discarding: Discarding | None = None
         self._tree = tree
         self._present = present
         self._effects = effects
@@ -268,9 +268,9 @@ class InPlaceHistory:
 
     # After a crash
 
-    def put_back(self, root: str, *, kept: str | None) -> str:
+    def put_back(self, root: str) -> str:
         """Undo what the journal says of a dead process's call, where our bytes still are."""
-        del kept
+        self._keep_present(root)
         self._effects.base = root
         unfinished = self._effects.recall()
         self._finish(unfinished, undo=True)
@@ -280,6 +280,15 @@ class InPlaceHistory:
         if left:
             message += f"; left as somebody else changed them: {', '.join(map(str, left))}"
         return message
+
+    def _keep_present(self, root: str) -> None:
+        try:
+            found = self.snapshot().root
+        except (LedgerError, FilesystemError) as error:
+            _log.warning("What the interrupted call left cannot be kept: %s", error)
+            return
+        if self.discarding is not None and found != root:
+            self.discarding.keep(found, "interrupted")
 
     def tidy(self, root: str) -> None:
         """Remove unfinished files; nothing is undone."""
@@ -362,12 +371,8 @@ class InPlaceHistory:
 
     def _tell_discarding(self) -> None:
         """Have what the call did kept among what was thrown away, if that can be done."""
-        if self.discarding is None or not self._effects.position:
-            return
-        try:
-            self.discarding(self._effects.root())
-        except LedgerError as error:
-            _log.warning("What a restore replaces is not kept: %s", error)
+        if self.discarding is not None and self._effects.position:
+            self.discarding.keep(self._effects.root(), "rolled back")
 
 
 class _Undoing:

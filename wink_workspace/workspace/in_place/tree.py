@@ -52,6 +52,7 @@ from wink_workspace.ledger import (
     TreeEntry,
     no_kill_points,
 )
+from wink_workspace.processes import OwnProcess
 from wink_workspace.workspace.contents import UNKNOWN_CONTENT, content_of, same_content
 
 from .call_effects import CallEffects
@@ -74,6 +75,7 @@ class InPlaceTree(DiskTree):
         git: What belongs to the user's git.
         tracker: Is told of every change made here.
         durable: Wait until what is written would survive a loss of power.
+        process: The only process that may change anything; any, if left out.
         kill_points: Told of each step.
 
     Attributes:
@@ -90,9 +92,10 @@ class InPlaceTree(DiskTree):
         git: OwnGit,
         tracker: ChangeTracker | None = None,
         durable: bool = False,
+        process: OwnProcess | None = None,
         kill_points: KillPoints = no_kill_points,
     ) -> None:
-        super().__init__(root, tracker=tracker, durable=durable, hidden=git)
+        super().__init__(root, tracker=tracker, durable=durable, hidden=git, process=process)
         self.before_change: Callable[[], None] = lambda: None
         self.leftovers: dict[WorkspacePath, Effect | None] = {}
         self._effects = effects
@@ -308,6 +311,8 @@ class InPlaceTree(DiskTree):
     @contextmanager
     def in_one_go(self) -> Generator[None]:
         """Take in what others did before the block, and nothing in the course of it."""
+        if self._process is not None:
+            self._process.check()
         self.before_change()
         before_change, self.before_change = self.before_change, lambda: None
         try:

@@ -1,0 +1,97 @@
+"""What restores throw away, on its way into the history."""
+
+from __future__ import annotations
+
+import logging
+
+from wink_workspace.clock import Clock
+from wink_workspace.errors import FilesystemError, LedgerError
+from wink_workspace.ledger import EMPTY_TREE_ID, Dropped, LineWriter, PendingMark
+
+from .holding import Cause, Holding
+
+__all__ = ["Discards"]
+
+_log = logging.getLogger(__name__)
+
+_NO_CALL = "outside"
+
+
+class Discards:
+    """Knows which call a restore is for, and writes down what was moved aside.
+
+    Implements ``tree_history.Discarding``.
+
+    Args:
+        writer: The line.
+        clock: The time.
+        holding: What was moved aside; ``None`` in place, where nothing is.
+
+    Attributes:
+        mark: The call, while one is recovered that a crash interrupted.
+    """
+
+    def __init__(self, writer: LineWriter, clock: Clock, holding: Holding | None) -> None:
+        self.mark: PendingMark | None = None
+        self._writer = writer
+        self._clock = clock
+        self._holding = holding
+        self._has_failed = False
+
+    def cause(self, reason: str) -> Cause:
+        """Why something is about to be thrown away."""
+        head, mark = self._writer.head, self.mark or self._writer.begun
+        return Cause(
+            reason=reason,
+            call_id=(mark.call_id if mark is not None else "") or _NO_CALL,
+            number=0 if head is None else head.number,
+            files=EMPTY_TREE_ID if head is None else head.files,
+            at=self._clock.now() if self.mark is None else self.mark.started_at,
+        )
+
+    def keep(self, root: str, reason: str) -> None:
+        """Keep a state that is in the ledger already; a failure is logged."""
+        try:
+            self._keep(root, self.cause(reason), Dropped())
+        except LedgerError as error:
+            _log.warning("What a restore replaces is not kept: %s", error)
+
+    def _keep(self, root: str, cause: Cause, dropped: Dropped) -> None:
+        self._writer.discard(
+            root,
+            reason=cause.reason,
+            call_id=cause.call_id,
+            at=cause.at,
+            found_after=(cause.number, cause.files),
+            dropped=dropped,
+        )
+
+    def take_notes(self) -> tuple[str, ...]:
+        """What could not be kept since this was last asked, in sentences."""
+        return () if self._holding is None else self._holding.take_notes()
+
+    def make_room(self) -> bool:
+        """Delete what is held, as the disk is full; whether there was any."""
+        return self._holding is not None and self._holding.make_room()
+
+    def index(self, *, only_small: bool = False, again: bool = False) -> None:
+        """Write what was moved aside into the history; what cannot be written stays for later.
+
+        Args:
+            only_small: Leave it for later if it takes noticeable time.
+            again: Also if it failed before; else a failure would be repeated before every call.
+        """
+        holding = self._holding
+        if holding is None or (self._has_failed and not again):
+            return
+        if only_small and not holding.is_small:
+            return
+        try:
+            holding.index(self._keep)
+        except (LedgerError, FilesystemError, OSError) as error:
+            self._has_failed = True
+            _log.warning(
+                "What a rollback threw away is kept, but not in the history yet: %s", error
+            )
+        else:
+            self._has_failed = False
