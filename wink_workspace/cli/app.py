@@ -17,7 +17,7 @@ from typer.exceptions import TyperException
 from wink_workspace.environment import Environment
 from wink_workspace.errors import MountError, ScriptError, UsageError, WinkError
 
-from . import evaluating, history, images, runs, sandboxes, serving, workspaces
+from . import discarded, evaluating, history, images, runs, sandboxes, serving, workspaces
 from .display import consoles
 from .logs import logged
 from .run import run
@@ -56,6 +56,7 @@ _COMMANDS = {
         history.undo,
         history.redo,
         history.restore,
+        discarded.discarded,
     ),
     "Sandboxes": (sandboxes.doctor, sandboxes.exec_command),
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from wink_workspace.errors import LedgerBusyError
+from wink_workspace.errors import FilesystemError, LedgerBusyError, LedgerError
 
 from .display import consoles, print_diff, print_table, printable
 from .places import (
@@ -42,8 +43,11 @@ def log(
     out, _ = consoles(context.obj)
     with read_workspace(context.obj, workspace) as reader:
         entries = list(reader.log(limit=limit))
+        is_whole = limit is None or len(entries) < limit
+        forgotten = reader.forgotten() if is_whole else None
     if json:
-        print_json([entry_fields(entry) for entry in entries])
+        note = [] if forgotten is None else [{"kind": "forgotten", **asdict(forgotten)}]
+        print_json([*(entry_fields(entry) for entry in entries), *note])
         return
     rows = [
         (
@@ -55,6 +59,13 @@ def log(
         )
         for entry in entries
     ]
+    if forgotten is not None:
+        what = (
+            f"entries up to {forgotten.up_to_number}, of {forgotten.up_to:%Y-%m-%d %H:%M:%S} and"
+            f" before: {forgotten.reason}"
+        )
+        when = f"{forgotten.at:%Y-%m-%d %H:%M:%S}"
+        rows.append(("", when, "forgotten", " ", what))
     print_table(out, ("ENTRY", "WHEN (UTC)", "KIND", "", "WHAT"), rows)
 
 
@@ -91,6 +102,9 @@ def _print_entry(out: Console, entry: LogEntry, record: Record) -> None:
         lines += [f"call {entry.call_id}: {entry.tool} {as_json(data.get('params'))}"]
     text = data.get("text") or data.get("reason") or entry.subject
     lines += ["", str(text).rstrip("\n"), ""]
+    notes = data.get("notes")
+    if isinstance(notes, list):
+        lines += [*map(str, notes), ""] if notes else []
     out.print(printable("\n".join(lines)), markup=False)
 
 
@@ -104,13 +118,22 @@ def diff(
     json: JsonOption = False,
 ) -> None:
     """Print what differs from the source, as it was copied, in a form that git applies."""
+    from wink_workspace.ledger import is_disk_full
+
     try:
         with open_workspace(context.obj, workspace) as place:
             brought = place.changeset(include_ignored=include_ignored)
             _print_changes(context, brought, stat=stat, json=json)
-    except LedgerBusyError:  # then as of the newest entry
+    except (LedgerError, FilesystemError) as error:  # then as of the newest entry
+        if not isinstance(error, LedgerBusyError) and not is_disk_full(error):
+            raise
         with read_workspace(context.obj, workspace) as reader:
             brought = reader.changeset(include_ignored=include_ignored)
+            if is_disk_full(error):
+                _, err = consoles(context.obj)
+                number = reader.head.number
+                message = f"the disk is full, so edits made since entry {number} are not shown"
+                err.print(message, markup=False)
             _print_changes(context, brought, stat=stat, json=json)
 
 

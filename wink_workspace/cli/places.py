@@ -8,22 +8,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from wink_workspace.environment import Environment
+from wink_workspace.errors import UsageError
 
 if TYPE_CHECKING:
     from wink_workspace.ledger import LogEntry
-    from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
+    from wink_workspace.workspace import (
+        Workspace,
+        WorkspaceConfig,
+        WorkspaceReader,
+        WorkspaceStorage,
+    )
 
 __all__ = [
+    "KEEP_BYTES",
+    "KEEP_DAYS",
     "EntryArgument",
     "IncludeIgnoredOption",
     "JsonOption",
     "WorkspaceArgument",
     "as_json",
+    "config_of",
     "entry_fields",
     "line_of",
     "open_workspace",
@@ -32,6 +41,13 @@ __all__ = [
     "storage_of",
     "workspace_in",
 ]
+
+KEEP_DAYS = "WINK_WORKSPACE_KEEP_DAYS"
+"""The variable for how old entries and discards may become."""
+KEEP_BYTES = "WINK_WORKSPACE_KEEP_BYTES"
+"""The variable for how much room on the disk the history of a workspace may take."""
+
+_NumberT = TypeVar("_NumberT", int, float)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 IncludeIgnoredOption = Annotated[
@@ -59,7 +75,9 @@ def line_of(name: str) -> tuple[str, str]:
     return which, fork or MAIN_LINE
 
 
-def open_workspace(environment: Environment, name: str) -> Workspace:
+def open_workspace(
+    environment: Environment, name: str, *, config: WorkspaceConfig | None = None
+) -> Workspace:
     """The workspace or fork *name*, to work in; what a crash interrupted is recovered.
 
     Raises:
@@ -69,7 +87,39 @@ def open_workspace(environment: Environment, name: str) -> Workspace:
     from wink_workspace.workspace import Workspace
 
     which, line = line_of(name)
-    return Workspace.open(which, storage=storage_of(environment), line=line)
+    config = config or config_of(environment)
+    return Workspace.open(which, storage=storage_of(environment), line=line, config=config)
+
+
+def config_of(
+    environment: Environment, *, keep_days: float | None = None, keep_bytes: int | None = None
+) -> WorkspaceConfig:
+    """How a workspace behaves: as asked for, else as the variables say, else as usual.
+
+    Raises:
+        UsageError: If a limit is no positive number.
+    """
+    from wink_workspace.ledger import Retention
+    from wink_workspace.workspace import WorkspaceConfig
+
+    usual = Retention()
+    retention = Retention(
+        max_age_days=keep_days or _limit(environment, KEEP_DAYS, float, usual.max_age_days),
+        budget_bytes=keep_bytes or _limit(environment, KEEP_BYTES, int, usual.budget_bytes),
+    )
+    return WorkspaceConfig(retention=retention)
+
+
+def _limit(
+    environment: Environment, variable: str, read: Callable[[str], _NumberT], usual: _NumberT
+) -> _NumberT:
+    given = environment.variables.get(variable, "")
+    try:
+        return read(given) if given else usual
+    except ValueError as error:
+        raise UsageError(
+            f"{variable} is {given!r}, which is not a number", hint=f"Set it as {usual!r}."
+        ) from error
 
 
 def workspace_in(environment: Environment, place: Path) -> str:

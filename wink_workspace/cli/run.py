@@ -22,6 +22,7 @@ from .display import consoles, print_diff, printable, waiting
 from .places import (
     IncludeIgnoredOption,
     JsonOption,
+    config_of,
     line_of,
     open_workspace,
     storage_of,
@@ -426,7 +427,9 @@ def _place(environment: Environment, options: _Options, opened: ExitStack) -> tu
         name = _interrupted_in(environment, repo)
         return opened.enter_context(open_workspace(environment, name)), name
     with waiting(environment, f"copying {repo}"):
-        place = opened.enter_context(Workspace.create(repo, storage=storage_of(environment)))
+        place = opened.enter_context(
+            Workspace.create(repo, storage=storage_of(environment), config=config_of(environment))
+        )
     return place, place.info.id
 
 

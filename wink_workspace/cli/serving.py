@@ -15,7 +15,7 @@ from wink_workspace.errors import UsageError
 from wink_workspace.telemetry import export_spans
 
 from .display import consoles
-from .places import line_of, open_workspace, storage_of, workspace_in
+from .places import config_of, line_of, open_workspace, storage_of, workspace_in
 from .run import shows_content
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class _Coming:
         if self.temporary:
             return lambda: Workspace.temporary(source)
         storage = storage_of(environment)
-        return lambda: Workspace.create(source, storage=storage)
+        return lambda: Workspace.create(source, storage=storage, config=config_of(environment))
 
     def leaver(self, tell: Callable[[str], None]) -> Callable[[Workspace], None]:
         """What becomes of a workspace: a copy stays if it was changed; its work is nowhere else."""

@@ -16,9 +16,12 @@ from wink_workspace.wording import counted
 
 from .display import consoles, counting, print_table, printable
 from .places import (
+    KEEP_BYTES,
+    KEEP_DAYS,
     IncludeIgnoredOption,
     JsonOption,
     WorkspaceArgument,
+    config_of,
     entry_fields,
     line_of,
     open_workspace,
@@ -188,13 +191,40 @@ def recover(context: typer.Context, workspace: WorkspaceArgument, json: JsonOpti
         out.print("nothing was left behind")
 
 
-def gc(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
-    """Forget the history that is too old or too large, pack the rest, end what crashes left."""
+def gc(
+    context: typer.Context,
+    workspace: WorkspaceArgument,
+    keep_days: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            show_default=False,
+            help=f"Forget what is older ({KEEP_DAYS}; 30 by default).",
+        ),
+    ] = None,
+    keep_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default=False,
+            help=f"Forget the oldest above that size ({KEEP_BYTES}; 2 GiB by default).",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Forget the history that is too old or too large, pack the rest, end what crashes left.
+
+    Both limits hold for this command alone; the variables hold for every command.
+    """
     from .sandboxes import sweep_containers
 
     out, _ = consoles(context.obj)
     with (
-        open_workspace(context.obj, workspace) as place,
+        open_workspace(
+            context.obj,
+            workspace,
+            config=config_of(context.obj, keep_days=keep_days, keep_bytes=keep_bytes),
+        ) as place,
         measuring(context.obj) as steps,
     ):
         done = place.maintain(steps=steps)
@@ -216,6 +246,8 @@ def gc(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = 
             f"{counted(done.n_discards_forgotten, 'thrown-away state')} forgotten; "
             f"{done.freed_bytes:,} bytes freed, {done.disk_bytes:,} in use"
         )
+    if done.forgotten:
+        out.print(done.forgotten)
 
 
 @contextmanager

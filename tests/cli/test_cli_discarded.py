@@ -1,0 +1,150 @@
+"""The command ``discarded``, and what ``gc`` and ``log`` say of what was forgotten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from support import tool
+
+from wink_workspace.adapters import ScriptedAdapter
+from wink_workspace.cli import main
+from wink_workspace.clock import SYSTEM_CLOCK, ManualClock
+from wink_workspace.ledger import Retention
+from wink_workspace.prompt import MarkdownSection, Prompt, ToolResult
+from wink_workspace.runtime import ToolCall, ToolExecutor
+from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
+
+Shell = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    """Runs a command; what it prints on stdout and on stderr."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+
+    def run(*arguments: object, exits: int = 0) -> tuple[str, str]:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert code == exits, captured.err
+        return captured.out, captured.err
+
+    return run
+
+
+def made(tmp_path: Path, **options: object) -> Workspace:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a.txt").write_text("a\n")
+    storage = WorkspaceStorage(tmp_path / "xdg/wink-workspace")
+    return Workspace.create(tmp_path / "source", storage=storage, **options)  # type: ignore[arg-type] - passed on
+
+
+def spoil(workspace: Workspace) -> None:
+    """A call that fails after it changed, made and deleted files."""
+    root = workspace._folder.files
+
+    def handle(params: object, *, context: object) -> ToolResult[None]:
+        (root / "a.txt").write_text("spoilt\n")
+        (root / "mine.txt").write_text("mine\n")
+        (root / "large.bin").write_bytes(b"x" * 900)
+        raise RuntimeError("it failed")
+
+    section = MarkdownSection(title="Tools", template="Use it.", tools=[tool(handle)])
+    prompt = Prompt(ns="tests", key="discards", sections=[section])
+    prompt.bind(resources=workspace.resources)
+    with prompt.resources:
+        executor = ToolExecutor(
+            prompt=prompt,
+            rendered_prompt=prompt.render(session=workspace.session),
+            adapter=ScriptedAdapter(()),
+            session=workspace.session,
+        )
+        executor.execute(ToolCall("call-1", "act", {}))
+
+
+def test_what_a_failed_call_threw_away_is_listed_shown_and_restored(
+    shell: Shell, tmp_path: Path
+) -> None:
+    config = WorkspaceConfig(retention=Retention(discard_bytes=500))
+    with made(tmp_path, config=config) as workspace:
+        spoil(workspace)
+        which, files = workspace.info.id, workspace._folder.files
+        held, _ = shell("discarded", which)  # while another has it open
+        assert "2 paths: a.txt, mine.txt; 1 not kept" in held
+    listed, _ = shell("discarded", which[:3])
+    assert listed == held
+    assert listed.split("\t")[0] == "1"
+    assert listed.split("\t")[2] == "1"
+    assert "rolled back: call-" in listed
+    (fields,) = json.loads(shell("discarded", which, "--json")[0])
+    assert (fields["discard"], fields["after_entry"]) == (1, 1)
+    assert (fields["paths"], fields["deleted"]) == (["a.txt", "mine.txt"], [])
+    assert fields["not_kept"]["files"][0]["path"] == "large.bin"
+    shown, _ = shell("discarded", which, "show", 1)
+    assert "+spoilt" in shown
+    assert "+mine" in shown
+    assert "not kept: large.bin, 900 bytes, over the limit for one rollback" in shown
+    assert "large.bin (900 bytes, over the limit" in shell("show", which, 2)[0]
+    told, noted = shell("discarded", which, "restore", 1)
+    assert told == "entry 3: restore of discard 1\n"
+    assert "1 thrown-away file not kept: large.bin" in noted
+    assert (files / "mine.txt").read_text() == "mine\n"
+    shell("undo", which)
+    assert not (files / "mine.txt").exists()
+    shell("discarded", which, "restore", fields["id"][:6], "mine.txt")
+    assert (files / "a.txt").read_text() == "a\n"
+    assert (files / "mine.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show",), "show needs a discard"),
+        (("restore",), "restore needs a discard"),
+        (("list", "1"), "list takes no discard"),
+        (("show", "1", "a.txt"), "show takes no paths"),
+    ],
+)
+def test_discarded_says_how_it_is_used(
+    shell: Shell, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    assert message in shell("discarded", "3f1", *arguments, exits=2)[1]
+
+
+def test_gc_and_log_say_what_was_forgotten_and_why(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(SYSTEM_CLOCK.now() - timedelta(days=5))
+    first = clock.now()
+    with made(tmp_path, clock=clock) as workspace:
+        which = workspace.info.id
+        spoil(workspace)
+        for day in range(1, 6):
+            clock.moment = first + timedelta(days=day)
+            (workspace._folder.files / "a.txt").write_text(f"{day}\n")
+            workspace._journal.absorb_external(())
+    said, _ = shell("gc", which)
+    assert "forgotten:" not in said
+    assert "forgotten" not in shell("log", which)[0]
+    monkeypatch.setenv("WINK_WORKSPACE_KEEP_DAYS", "2.5")
+    said, _ = shell("gc", which)
+    when = first + timedelta(days=2)
+    assert f"3 entries up to {when:%Y-%m-%d %H:%M} UTC and 1 discard forgotten: " in said
+    assert said.endswith("4 older than 2.5 days\n")
+    lines = shell("log", which)[0].splitlines()
+    assert len(lines) == 4
+    assert "\tforgotten\t" in lines[-1]
+    assert f"entries up to 4, of {when:%Y-%m-%d %H:%M:%S} and before: 4 older than" in lines[-1]
+    assert len(shell("log", which, "-n", 1)[0].splitlines()) == 1
+    assert json.loads(shell("log", which, "--json")[0])[-1]["kind"] == "forgotten"
+    said, _ = shell("gc", which, "--keep-bytes", 1, "--json")
+    done = json.loads(said)
+    assert done["n_entries_forgotten"] == 2
+    assert done["reason"] == "2 over the limit of 1 bytes"
+    monkeypatch.setenv("WINK_WORKSPACE_KEEP_DAYS", "many")
+    assert "WINK_WORKSPACE_KEEP_DAYS is 'many'" in shell("gc", which, exits=2)[1]
