@@ -210,7 +210,7 @@ def test_trees_that_resist_are_moved_aside_and_what_cannot_be_kept_is_named(
             deep = root / "deep"
             deep.mkdir()
             top = os.open(deep, os.O_RDONLY)
-            for _ in range(300):
+            for _ in range(258):
                 os.mkdir("x", dir_fd=top)
                 below = os.open("x", os.O_RDONLY, dir_fd=top)
                 os.close(top)
