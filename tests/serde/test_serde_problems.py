@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -253,3 +254,44 @@ def test_of_very_many_problems_the_first_thousand_are_told_and_the_others_counte
     told = problems(Step, many | {"title": "a"})
     assert len(told) == 1_001
     assert told[-1] == "has 29,000 more problems"
+
+
+@pytest.mark.parametrize(
+    ("type_", "data"),
+    [
+        (Step, {"title": "a"} | {f"key{n}": n for n in range(9_000)}),
+        (list[str], [0] * 9_000),
+        (dict[str, int | bool], {f"key{n}": "x" for n in range(9_000)}),
+        (Plan, {"path": "p", "steps": [{"title": 1, "x": 2, "y": 3}] * 3_000}),
+    ],
+)
+def test_memory_for_reporting_many_problems_is_little_more_than_for_one(
+    type_: Any, data: Any
+) -> None:
+    """A client may send millions of values; what is done for each of them holds up the others."""
+    of_one, _ = peak_while(lambda: problems(None, {"wrong": data}))
+    of_all, found = peak_while(lambda: problems(type_, data))
+    assert of_all - of_one < 4_000_000
+    assert len(found) <= 1_001
+    assert found[-1].endswith("more problems")
+
+
+def peak_while(report: Callable[[], list[str]]) -> tuple[int, list[str]]:
+    tracemalloc.start()
+    try:
+        found = report()
+        return tracemalloc.get_traced_memory()[1], found
+    finally:
+        tracemalloc.stop()
+
+
+def test_problems_beyond_the_values_that_were_examined_are_counted() -> None:
+    env = {f"key{n}": n for n in range(2_000)}
+    found = problems(Plan, {"path": "p", "env": env, "steps": [1] * 2_000})
+    assert found == ["has 2,000 problems, none of them in its first 1,000 values"]
+
+
+def test_a_field_beyond_the_values_that_were_examined_is_not_reported_as_missing() -> None:
+    found = problems(Plan, {f"key{n}": n for n in range(30_000)} | {"path": "p"})
+    assert not [line for line in found if "is required" in line]
+    assert found[-1] == "has 29,000 more problems"

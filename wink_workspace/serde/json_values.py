@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, TypeAlias, cast
 
 from typing_extensions import TypeAliasType
 
@@ -13,7 +13,10 @@ from wink_workspace.errors import Problem
 
 from .wording import described, path_text, quoted
 
-__all__ = ["MAX_NESTING", "JsonValue", "encode", "is_encodable", "unencodable"]
+__all__ = ["MAX_NESTING", "JsonValue", "Path", "encode", "excerpt", "is_encodable", "unencodable"]
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where a value is: the keys and indices that lead to it."""
 
 MAX_NESTING = 199
 """Levels of arrays and objects that the parser follows, its own array around them apart."""
@@ -56,6 +59,32 @@ def _is_array(value: object) -> bool:
 
 encode = json.JSONEncoder(allow_nan=False, default=_plain).encode
 """A value as ASCII JSON; ``TypeError``, ``ValueError`` or ``RecursionError`` if it has none."""
+
+
+def excerpt(data: object, *, most_values: int) -> tuple[object, set[Path]]:
+    """The first values of encodable *data*, depth first, and the paths where others are left out."""
+    n_left = most_values
+    shortened: set[Path] = set()
+
+    def copied(value: object, path: Path) -> object:
+        if isinstance(value, Mapping):
+            return dict(items(cast("Mapping[str, object]", value).items(), path))
+        if _is_array(value):
+            return [item for _, item in items(enumerate(cast("Sequence[object]", value)), path)]
+        return value
+
+    def items(
+        container: Iterable[tuple[str | int, object]], path: Path
+    ) -> Iterator[tuple[str | int, object]]:
+        nonlocal n_left
+        for key, value in container:
+            if not n_left:
+                shortened.add(path)
+                return
+            n_left -= 1
+            yield key, copied(value, (*path, key))
+
+    return copied(data, ()), shortened
 
 
 def is_encodable(text: str) -> bool:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, overlo
 
 from wink_workspace.errors import ParseError, Problem
 
-from .json_values import encode, unencodable
-from .problems import misfits
+from .json_values import encode, excerpt, unencodable
+from .problems import MOST_PROBLEMS, misfits
 from .validators import validator
 from .wording import described, path_text, quoted
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+    from pydantic_core import ValidationError
 
 __all__ = ["Extra", "parse", "parse_json"]
 
@@ -124,17 +124,39 @@ def _validated(type_: Any, text: str, given: object, what: str, extra: Extra) ->
     try:
         return fitting.validate_json(text, strict=True, extra=extra)[0]
     except Exception as error:  # pydantic collects ValueErrors; a __post_init__ may raise others
-        details = _details(error)
-        if details is None:
+        failure = _validation_error(error)
+        if failure is None:
             refusal = f"was refused with {type(error).__name__}: {error}"
             raise ParseError(what, [Problem("", refusal)]) from error
+    n_problems = failure.error_count()
+    if n_problems > MOST_PROBLEMS:
+        raise ParseError(what, _problems_of_excerpt(type_, given, n_problems))
+    details = failure.errors(include_url=False)
     if details[0]["type"] == "json_invalid":
         raise ParseError(what, unencodable(given))
     raise ParseError(what, misfits(type_, json.loads(text)[0], details))
 
 
-def _details(error: Exception) -> list[ErrorDetails] | None:
-    """What pydantic found, if it is that which raised."""
+def _problems_of_excerpt(type_: Any, given: object, n_problems: int) -> list[Problem]:
+    """The problems of the first values; pydantic makes an object for each or for none."""
+    small, shortened = excerpt(given, most_values=MOST_PROBLEMS)
+    text = encode([small])
+    try:
+        validator(type_).validate_json(text, strict=True, extra="forbid")
+    except Exception as error:  # noqa: BLE001 - as in _validated
+        failure = _validation_error(error)
+        details = [] if failure is None else failure.errors(include_url=False)
+        found = misfits(type_, json.loads(text)[0], details, shortened=shortened)
+    else:
+        found = []
+    if not found:
+        none = f"has {n_problems:,} problems, none of them in its first {MOST_PROBLEMS:,} values"
+        return [Problem("", none)]
+    return [*found, Problem("", f"has {n_problems - len(found):,} more problems")]
+
+
+def _validation_error(error: Exception) -> ValidationError | None:
+    """*error*, if it is what pydantic raises for data that does not fit."""
     from pydantic_core import ValidationError  # here, as importing it again costs microseconds
 
-    return error.errors(include_url=False) if isinstance(error, ValidationError) else None
+    return error if isinstance(error, ValidationError) else None

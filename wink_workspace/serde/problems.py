@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from wink_workspace.errors import Problem, SchemaError
 from wink_workspace.wording import counted
 
+from .json_values import Path
 from .schemas import complete_schema
 from .wording import clause, described, path_text
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 from .nodes import alternatives, child
 
-__all__ = ["misfits"]
+__all__ = ["MOST_PROBLEMS", "misfits"]
 
 _MOMENT = "a date and time such as '2025-01-31T09:30:00Z'"
 _DATE = "a date such as '2025-01-31'"
@@ -103,19 +105,35 @@ class _Finding:
         return len(self.path) == depth and self.expected is not None
 
 
-_MOST = 1_000
-"""Nobody reads more problems, and each takes time: a hostile object may have millions."""
+MOST_PROBLEMS = 1_000
+"""Most problems that are reported one by one. Each takes time and memory, and hostile data may
+have millions; of data with more, only an excerpt is examined."""
 
 
-def misfits(type_: Any, data: object, details: Sequence[ErrorDetails]) -> list[Problem]:
-    """What keeps *data* from being a *type_*, given all that pydantic has against it.
+def misfits(
+    type_: Any,
+    data: object,
+    details: Sequence[ErrorDetails],
+    *,
+    shortened: Collection[Path] = (),
+) -> list[Problem]:
+    """What keeps *data* from being a *type_*, given what pydantic has against it.
 
-    Beyond the first 1,000, only how many more there are.
+    Args:
+        type_: The type.
+        data: The data; an ``excerpt`` if *shortened* names any path.
+        details: What pydantic reports; the first 1,000 count.
+        shortened: Where items were left out. That an item is missing there, or that there are
+            too few of them, is not reported.
     """
-    found = [_located(detail, data) for detail in details[:_MOST]]
-    problems = list(_problems(type_, found, level=0))
-    n_more = len(details) - len(found)
-    return [*problems, Problem("", f"has {n_more:,} more problems")] if n_more else problems
+    found = (_located(detail, data) for detail in details)
+    kept = (each for each in found if not _follows_from_excerpt(each, shortened))
+    return list(_problems(type_, islice(kept, MOST_PROBLEMS), level=0))
+
+
+def _follows_from_excerpt(found: _Finding, shortened: Collection[Path]) -> bool:
+    missing = found.detail["type"] in _MISSING and found.path[:-1] in shortened
+    return missing or (found.path in shortened and found.expected is None)
 
 
 def _located(detail: ErrorDetails, data: Any) -> _Finding:
