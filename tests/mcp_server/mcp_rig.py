@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from wink_workspace.mcp_server import HostedWorkspace, Offer
 from wink_workspace.mcp_server.hosting import WorkspaceHome
+from wink_workspace.mcp_server.request_ids import RequestIds
 from wink_workspace.mcp_server.server import make_server
 from wink_workspace.prompt import Section
 from wink_workspace.workspace import Workspace, WorkspaceStorage
@@ -106,7 +107,13 @@ class Rig:
         async def lifespan(server: object) -> AsyncIterator[One]:
             yield One()
 
-        server = make_server(offer, lifespan, progress_interval_s=progress_interval_s)
+        server = make_server(
+            offer,
+            lifespan,
+            ids=RequestIds(),
+            redact=redact,
+            progress_interval_s=progress_interval_s,
+        )
         try:
             async with Client(server, mode=mode) as client:
                 yield client

@@ -85,8 +85,8 @@ class RawClient:
             return received(connection)
 
 
-def received(connection: socket.socket) -> Response:
-    data = b""
+def received(connection: socket.socket, data: bytes = b"") -> Response:
+    """What comes until the connection is closed, after *data*."""
     try:
         while chunk := connection.recv(65_536):
             data += chunk

@@ -6,10 +6,13 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from starlette.requests import Request
 
 from wink_workspace.errors import UsageError
 from wink_workspace.mcp_server import HttpOptions
 from wink_workspace.mcp_server.gate import Gate
+from wink_workspace.mcp_server.request_ids import RequestIds
 
 
 def status_of(options: HttpOptions, **headers: str) -> int:
@@ -34,9 +37,9 @@ def status_of(options: HttpOptions, **headers: str) -> int:
         "query_string": b"",
         "scheme": "http",
         "server": ("127.0.0.1", 1),
-        "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
+        "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()],
     }
-    anyio.run(Gate(inside, options.rules), scope, receive, send)
+    anyio.run(Gate(inside, options.rules, RequestIds()), scope, receive, send)
     (status,) = answered
     return status
 
@@ -59,6 +62,18 @@ PUBLIC = HttpOptions(
         ("localhost", 421),
         ("127.0.0.1", 421),
         ("box.example.evil.example", 421),
+        ("[2001:db8::1].evil.example", 421),
+        ("[2001:db8::1]x:80", 421),
+        ("[2001:db8::1", 421),
+        ("2001:db8::1", 421),
+        ("box.example:80:80", 421),
+        ("box.example:evil.example", 421),
+        ("box.example@evil.example", 421),
+        ("box.example/", 421),
+        ("box.example ", 421),
+        ("[box.example]", 421),
+        ("\u00e9", 421),
+        ("", 421),
     ],
 )
 def test_server_goes_by_its_own_name_and_those_it_was_given(host: str, status: int) -> None:
@@ -73,11 +88,63 @@ def test_server_goes_by_its_own_name_and_those_it_was_given(host: str, status: i
         ("http://pages.example", 403),
         ("https://pages.example:8443", 403),
         ("http://localhost", 403),
+        ("http://[2001:db8::1]:80", 299),
+        ("http://[2001:db8::1].evil.example", 403),
+        ("http://[2001:db8::1", 403),
+        ("http://[", 403),
+        ("http://]", 403),
+        ("http://[v1.x]", 403),
+        ("http://box.example:x", 403),
+        ("http://box.example/", 403),
+        ("http://box.example#", 403),
+        ("ftp://box.example", 403),
+        ("http:box.example", 403),
+        ("box.example", 403),
+        ("null", 403),
+        ("", 403),
     ],
 )
 def test_pages_of_given_origins_may_call(origin: str, status: int) -> None:
     headers = {"Host": "box.example", "Authorization": "bearer t", "Origin": origin}
     assert status_of(PUBLIC, **headers) == status
+
+
+LOCAL = HttpOptions()
+SDK = TransportSecuritySettings(
+    allowed_hosts=["localhost:*"], allowed_origins=["http://localhost:*"]
+)
+
+
+@pytest.mark.parametrize(
+    ("headers", "of_sdk", "ours"),
+    [
+        ({"Host": "LOCALHOST:1"}, 421, 299),
+        ({"Host": "localhost:evil.example"}, 299, 421),
+        ({"Host": "localhost:1", "Origin": ""}, 299, 403),
+        ({"Host": "localhost:1", "Origin": "http://localhost:evil.example"}, 299, 403),
+    ],
+)
+def test_checks_of_the_library_decide_otherwise_than_the_gate(
+    headers: dict[str, str], of_sdk: int, ours: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As long as this holds, the gate checks hosts and origins itself."""
+    assert status_of(LOCAL, **headers) == ours
+    assert caplog.text == ""
+
+    async def library() -> int:
+        raw = [(k.lower().encode(), v.encode()) for k, v in headers.items()]
+        request = Request({"type": "http", "method": "GET", "headers": raw})
+        refusal = await TransportSecurityMiddleware(SDK).validate_request(request)
+        return 299 if refusal is None else refusal.status_code
+
+    assert anyio.run(library) == of_sdk
+    assert (headers["Host"] in caplog.text) == (of_sdk != 299)
+
+
+@pytest.mark.parametrize("name", ["*", "*.example", "https://box.example", "box:80", "a b", ""])
+def test_name_that_no_header_could_hold_is_refused_at_the_start(name: str) -> None:
+    with pytest.raises(UsageError, match="not the name of a host"):
+        HttpOptions(allowed_hosts=(name,))
 
 
 def test_without_a_token_everybody_on_loopback_may_come_in() -> None:

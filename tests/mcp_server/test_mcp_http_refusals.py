@@ -9,10 +9,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp_rig import HttpServer, Rig, started
-from raw_http import INITIALIZE, RawClient, received
+from raw_http import INITIALIZE, RawClient, Response, received
 
 from wink_workspace.errors import LedgerBusyError
 from wink_workspace.workspace import Workspace, WorkspaceReader, WorkspaceStorage
@@ -75,7 +76,7 @@ def slow_client(hurried: Served) -> Iterator[RawClient]:
         yield client
 
 
-def call(name: str, **arguments: object) -> dict[str, object]:
+def call(name: str, **arguments: object) -> dict[str, Any]:
     params = {"name": name, "arguments": arguments}
     return {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
 
@@ -103,14 +104,18 @@ def test_request_without_the_token_is_unauthorized(
 @pytest.mark.parametrize(
     "origin",
     ["http://evil.example", "https://127.0.0.1.evil.example", "null", "http://127.0.0.1@evil.example",
-     "file://", "", "http://evil.example:80/127.0.0.1", "http://[::2]"],
+     "file://", "", "http://evil.example:80/127.0.0.1", "http://[::2]", "http://[", "http://[::1",
+     "http://[::1].evil.example", "https://]", "http://[::1]]"],
 )  # fmt: skip
 def test_request_of_a_foreign_page_is_forbidden(client: RawClient, origin: str) -> None:
     assert client.send(INITIALIZE, Origin=origin).status == 403
     assert client.send(WRITE, Origin=origin).status == 403
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example"])
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "[::1].evil.example", "[::1"],
+)
 def test_request_for_another_name_is_misdirected(client: RawClient, host: str) -> None:
     assert client.send(INITIALIZE, Host=host).status == 421
 
@@ -182,6 +187,101 @@ def test_oversized_request_is_refused_before_and_after_it_was_sent(client: RawCl
     chunk = b"%x\r\n%s\r\n" % (50_000, b"x" * 50_000)  # so its size is not known before
     response = client.send(chunk * 5, Content_Length=None, Transfer_Encoding="chunked")
     assert response.status == 413
+
+
+def test_message_of_very_many_values_is_refused_before_the_protocol_sees_it(
+    client: RawClient,
+) -> None:
+    """Each value costs the library time in which it answers nobody else."""
+    few = json.dumps(call("write_file", content=[0] * 40_000)).encode()
+    assert client.send(few).status == 400, "it begins no session"
+    for body in (
+        json.dumps(call("write_file", content=[0] * 60_000)).encode(),
+        b"[" * 60_000,
+        b'{"a":' * 33_000 + b"[" * 33_000,
+    ):
+        assert len(body) < BODY_BYTES
+        assert client.send(body).status == 413
+
+
+def test_text_that_looks_like_very_many_values_is_one(shared: Served) -> None:
+    text = ',[{"\\' * 20_000
+    with session(shared) as (client, named):
+        answer = client.send(call("no_such_tool", content=text), **named)
+        assert "no tool named" in answer.message()["result"]["content"][0]["text"]
+
+
+@contextmanager
+def session(served: Served) -> Iterator[tuple[RawClient, dict[str, str]]]:
+    """A session and the header that names it; its workspace is deleted after the block."""
+    rig, server = served
+    client = RawClient(server.port, TOKEN)
+    named = {"Mcp_Session_Id": client.send(INITIALIZE).headers["mcp-session-id"]}
+    yield client, named
+    client.send(method="DELETE", **named)
+    for which in rig.workspaces():
+        delete_when_free(which, rig.storage)
+
+
+def first_lines(client: RawClient, **changes: str | None) -> list[bytes]:
+    """The head of the answer to a GET, whose body may never end."""
+    lines = [f"{n}: {v}" for n, v in client.headers(**changes).items()]
+    head = "\r\n".join(["GET /mcp HTTP/1.1", *lines]).encode() + b"\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", client.port), 30.0) as connection:
+        connection.sendall(head)
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += connection.recv(65_536)
+    return data.split(b"\r\n")
+
+
+@pytest.mark.parametrize("last", ["0", "", "x" * 200, "\u00ff", "_GET_stream"])
+def test_wish_to_resume_a_stream_begins_a_new_one(shared: Served, last: str) -> None:
+    with session(shared) as (client, named):
+        lines = first_lines(client, Last_Event_Id=last, **named)
+        assert lines[0] == b"HTTP/1.1 200 OK"
+        assert b"content-type: text/event-stream" in b"\n".join(lines).lower()
+
+
+def test_request_with_the_id_of_one_under_way_is_refused_and_that_one_is_answered(
+    shared: Served,
+) -> None:
+    endless = call("evaluate_python", code="while True: pass")
+    endless["params"]["_meta"] = {"progressToken": "p"}
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    answers: list[Response] = []
+    with session(shared) as (client, named):
+        with under_way(client, endless, answers, **named):
+            for number in (7, "7", "_GET_stream"):
+                for name in ("write_file", "ls", "no_such_tool"):
+                    refused = client.send(call(name, file_path="f") | {"id": number}, **named)
+                    assert refused.status == 400
+                    assert refused.message()["id"] is None
+                    assert repr(number) in refused.message()["error"]["message"]
+            assert client.send(cancel, **named).status == 202
+        assert answers[0].message()["id"] == 7
+        assert answers[0].message()["error"]["message"] == "Request cancelled"
+        again = client.send(call("ls"), **named).message()
+        assert (again["id"], again["result"]["isError"]) == (7, False)
+        assert client.send(call("ls"), Accept="text/html", **named).status == 406
+        assert client.send(call("ls"), **named).status == 200, "a refused request keeps no id"
+
+
+@contextmanager
+def under_way(
+    client: RawClient, body: dict[str, Any], answers: list[Response], **session: str
+) -> Iterator[None]:
+    """*body*, sent and at work; the answer is there after the block."""
+    content = json.dumps(body).encode()
+    headers = {"Content-Length": str(len(content)), **client.headers(**session)}
+    lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    with socket.create_connection(("127.0.0.1", client.port), 30.0) as connection:
+        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
+        begun = b""
+        while b"notifications/progress" not in begun:
+            begun += connection.recv(65_536)
+        yield
+        answers.append(received(connection, begun))
 
 
 def test_oversized_headers_are_refused(client: RawClient) -> None:

@@ -8,32 +8,44 @@ The checks, in order, and what each answers::
     Origin that is not allowed        403
     no token, or a wrong one          401
     method other than POST, GET, DELETE 405
-    a version without sessions        400, with the versions that have them
     content that is not JSON          415
     a body over the limit             413, before it is read if it says so
     a body that does not come         408
     a body that ends too early        nothing: who sent it has gone
+    a message of too many values      413
+    a version without sessions        400, with the versions that have them
+    an id that is in use              400
 
 Rule 1: nothing behind the gate sees a request before all of its body is here.
 Rule 2: what a request holds is never logged, and a token is compared in constant time.
+
+Starlette's ``TrustedHostMiddleware`` decides whether a ``Host`` or an ``Origin`` names one of our
+hosts; its answer, plain text with status 400, is replaced. The checks of the MCP library
+(``TransportSecuritySettings``, and its limit on bodies) are not used. They compare text: they
+refuse ``LOCALHOST``, let ``localhost:evil`` and an empty ``Origin`` in, and log what they refuse.
+They do not limit how long a body takes. A test holds these differences.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 import anyio
+from mcp.server.streamable_http import GET_STREAM_KEY
 from mcp_types import INVALID_REQUEST, UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .request_ids import RequestIds
 
 __all__ = ["PATH", "Gate", "GateRules"]
 
@@ -49,6 +61,9 @@ _SINGLE_HEADERS: Final = (
     "mcp-session-id",
     "origin",
 )
+_JSON_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_SEPARATORS: Final = (b",", b"[", b"{")
+"""Each begins at most one value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +72,12 @@ class GateRules:
 
     Attributes:
         token: What ``Authorization: Bearer`` has to carry; ``None`` lets everybody in.
-        hosts: The names that ``Host`` may hold, in lower case and without a port.
+        hosts: The names that ``Host`` may hold, without a port; an IPv6 address in brackets.
         origins: What ``Origin`` may hold, where there is one; of a name in *hosts* any port may
             be the origin, as a page of the same machine is.
         body_bytes: The most that a body may have.
+        body_values: The most JSON values that a body may have. The library looks at each of them
+            before it looks at another request.
         body_timeout_s: How long all of a body may take to come.
     """
 
@@ -68,6 +85,7 @@ class GateRules:
     hosts: frozenset[str]
     origins: frozenset[str] = frozenset()
     body_bytes: int = 4 * 1_048_576
+    body_values: int = 50_000
     body_timeout_s: float = 10.0
 
 
@@ -88,11 +106,14 @@ class Gate:
     Args:
         inside: The protocol.
         rules: Who may come in.
+        ids: The ids of requests that are not answered yet. What handles a request frees its id.
     """
 
-    def __init__(self, inside: ASGIApp, rules: GateRules) -> None:
+    def __init__(self, inside: ASGIApp, rules: GateRules, ids: RequestIds) -> None:
         self._inside = inside
         self._rules = rules
+        self._ids = ids
+        self._hosts = TrustedHostMiddleware(_accept, tuple(rules.hosts), www_redirect=False)
         self._streams: set[anyio.CancelScope] = set()
 
     def close_streams(self) -> None:
@@ -106,7 +127,7 @@ class Gate:
             await self._inside(scope, receive, send)
             return
         request = Request(scope, receive)
-        refusal = self._refusal(request)
+        refusal = await self._refusal(request)
         if refusal is not None:
             await _refuse(refusal, None)(scope, receive, send)
         elif request.method == "POST":
@@ -115,7 +136,7 @@ class Gate:
             with anyio.CancelScope() as stream:
                 self._streams.add(stream)
                 try:
-                    await self._inside(scope, receive, send)
+                    await self._inside(_without_last_event(scope), receive, send)
                 finally:
                     self._streams.discard(stream)
 
@@ -126,27 +147,62 @@ class Gate:
         if isinstance(body, _Refusal):
             await _refuse(body, None)(scope, receive, send)
             return
+        if _n_values(body, self._rules.body_values) > self._rules.body_values:
+            limit = f"a message may have {self._rules.body_values:,} values"
+            refusal = _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, limit)
+            await _refuse(refusal, None)(scope, receive, send)
+            return
+        number = _id_of(body)
         refusal = _unserved_version(request)
         if refusal is not None:
-            await _refuse(refusal, _id_of(body))(scope, receive, send)
+            await _refuse(refusal, number)(scope, receive, send)
             return
-        await self._inside(scope, _replaying(body, receive), send)
+        await self._pass_on(body, number, request, send)
 
-    def _refusal(self, request: Request) -> _Refusal | None:
+    async def _pass_on(
+        self, body: bytes, number: str | int | None, request: Request, send: Send
+    ) -> None:
+        """Hand a message on, unless its id is in use; one outside of a session begins one."""
+        receive = _replaying(body, request.receive)
+        session = request.headers.get("mcp-session-id")
+        if number is None or session is None:
+            await self._inside(request.scope, receive, send)
+            return
+        if number == GET_STREAM_KEY or not self._ids.take(session, number):
+            refusal = _Refusal(
+                HTTPStatus.BAD_REQUEST,
+                f"the id {number!r} belongs to a request that is not answered yet; use another",
+            )
+            # Without the id, or it would be the answer of that other request
+            await _refuse(refusal, None)(request.scope, receive, send)
+            return
+        statuses: list[int] = []
+
+        async def note_status(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            await send(message)
+
+        try:
+            await self._inside(request.scope, receive, note_status)
+        finally:
+            if statuses != [HTTPStatus.OK]:  # no handler has it, and so none will free it
+                self._ids.free(session, number)
+
+    async def _refusal(self, request: Request) -> _Refusal | None:
         """What is wrong with a request as its headers show it."""
-        rules = self._rules
-        if request.url.path != PATH:
+        if request.scope["path"] != PATH:
             return _Refusal(HTTPStatus.NOT_FOUND, f"there is only {PATH}")
         headers = request.headers
         twice = next((name for name in _SINGLE_HEADERS if len(headers.getlist(name)) > 1), None)
         if twice is not None:
             return _Refusal(HTTPStatus.BAD_REQUEST, f"{twice} comes more than once")
-        if _name_of(headers.get("host", "")) not in rules.hosts:
+        if not await self._is_ours(headers.get("host", "")):
             return _Refusal(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "this server does not go by that name; allow it with --allow-host",
             )
-        if not self._is_allowed_origin(headers.get("origin")):
+        if not await self._is_allowed_origin(headers.get("origin")):
             return _Refusal(
                 HTTPStatus.FORBIDDEN, "pages of that origin may not call; see --allow-origin"
             )
@@ -163,11 +219,17 @@ class Gate:
             return _Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json")
         return None
 
-    def _is_allowed_origin(self, origin: str | None) -> bool:
+    async def _is_allowed_origin(self, origin: str | None) -> bool:
         if origin is None or origin in self._rules.origins:
             return True
-        parts = urlsplit(origin)
-        return parts.scheme in ("http", "https") and _name_of(parts.netloc) in self._rules.hosts
+        scheme, _, host = origin.partition("://")
+        return scheme in ("http", "https") and await self._is_ours(host)
+
+    async def _is_ours(self, host: str) -> bool:
+        """Whether *host*, with or without a port, is one of our names."""
+        scope: Scope = {"type": "http", "headers": [(b"host", host.encode("latin-1"))]}
+        await self._hosts(scope, _nothing, _discard)
+        return "accepted" in scope
 
     def _is_authorized(self, header: str) -> bool:
         token = self._rules.token
@@ -186,6 +248,8 @@ class Gate:
             {"Connection": "close"},
         )
         declared = request.headers.get("content-length", "0")
+        if not (declared.isascii() and declared.isdigit()):
+            return _Refusal(HTTPStatus.BAD_REQUEST, "the content length is not a number")
         if len(declared) > 18 or int(declared) > self._rules.body_bytes:
             return too_large
         body = bytearray()
@@ -238,22 +302,48 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _id_of(body: bytes) -> object:
-    """The number of the request in *body*, if that can be read."""
+async def _accept(scope: Scope, receive: Receive, send: Send) -> None:
+    """What stands behind Starlette's check, which calls it for a host that is ours."""
+    del receive, send
+    scope["accepted"] = True
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
+
+
+async def _discard(message: Message) -> None:
+    del message
+
+
+def _without_last_event(scope: Scope) -> Scope:
+    """*scope* without the wish to resume a stream: we keep no events, and a new one begins.
+
+    The library leaves a request unanswered that asks for what it does not keep.
+    """
+    headers = [each for each in scope["headers"] if each[0].lower() != b"last-event-id"]
+    return {**scope, "headers": headers}
+
+
+def _n_values(body: bytes, enough: int) -> int:
+    """At least how many JSON values are in *body*; exact only above *enough*."""
+    n_values = sum(map(body.count, _SEPARATORS))
+    return (
+        n_values if n_values <= enough else sum(map(_JSON_STRING.sub(b"", body).count, _SEPARATORS))
+    )
+
+
+def _id_of(body: bytes) -> str | int | None:
+    """The id of the request in *body*, if it is one that can be read."""
     try:
         message: Any = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    number = cast("dict[str, Any]", message).get("id") if isinstance(message, dict) else None
-    return number if isinstance(number, str | int) else None
+    if not isinstance(message, dict) or "method" not in message:
+        return None
+    number = cast("dict[str, Any]", message).get("id")
+    return number if isinstance(number, str | int) and not isinstance(number, bool) else None
 
 
 def _is_json(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == "application/json"
-
-
-def _name_of(host: str) -> str:
-    """*host* without its port, in lower case."""
-    if host.startswith("["):
-        return host.partition("]")[0].removeprefix("[").lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()

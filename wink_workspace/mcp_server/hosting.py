@@ -23,6 +23,7 @@ from wink_workspace.prompt import ToolResult
 from wink_workspace.runtime import (
     CallOutcome,
     CallSpan,
+    Redaction,
     RemoteClient,
     ToolCall,
     call_span,
@@ -46,7 +47,8 @@ class WorkspaceHome:
         open: Opens one, to be used by one client.
         leave: Closes it when the client has gone, and decides what becomes of it.
         traces_content: Whether telemetry gets the arguments and results of calls, too.
-        redact: Applied to those.
+        redact: Applied to everything that a client or telemetry gets of a workspace, and to the
+            records of calls; see ``ToolExecutor``. Files are not redacted.
     """
 
     open: Callable[[], Workspace]
@@ -75,6 +77,7 @@ class HostedWorkspace:
     def __init__(self, home: WorkspaceHome, offer: Offer) -> None:
         self._home = home
         self._offer = offer
+        self._redaction = Redaction(home.redact)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="wink-workspace")
         self._desk: _Desk | None = None
         self._closing: Future[None] | None = None
@@ -150,7 +153,7 @@ class HostedWorkspace:
                 answer = self._answered(asking, span)
             except WinkError as error:
                 span.fail()
-                answer = Answer(str(error), success=False)
+                answer = Answer(self._redaction.text(str(error)), success=False)
             if asking.cancellation.cancelled and not answer.success:
                 span.fail(_CANCELLED)
             return answer
@@ -176,7 +179,7 @@ class HostedWorkspace:
         result = operation.run(desk.workspace, asking.call.arguments)
         if not result.success:
             span.fail()
-        return _answer(result)
+        return _answer(self._redaction.result(result, failed=True))
 
     def _opened(self) -> _Desk:
         if self._desk is None:
@@ -208,7 +211,9 @@ class _Desk:
             opened.callback(home.leave, self.workspace)
             self._heartbeat = Heartbeat(self.workspace.session.clock)
             self._executor = opened.enter_context(
-                self.workspace.executor(offer.prompt(), heartbeat=self._heartbeat)
+                self.workspace.executor(
+                    offer.prompt(), heartbeat=self._heartbeat, redact=home.redact
+                )
             )
             self.close: Final = opened.pop_all().close
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import re
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -31,6 +32,7 @@ from wink_workspace.errors import UsageError, WinkError
 from .gate import PATH, Gate, GateRules
 from .hosting import HostedWorkspace, WorkspaceHome
 from .offer import Offer
+from .request_ids import RequestIds
 from .server import Workspaces, make_server
 
 __all__ = ["HttpOptions", "serve_http"]
@@ -39,7 +41,8 @@ _log = logging.getLogger(__name__)
 
 _LAST_ANSWERS_S: Final = 5
 """How long clients may take to read the answers of calls that the server's end has cancelled."""
-_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+_HOST_NAME: Final = re.compile(r"[^\s/:*@\[\]]+")
 _HOW_TO_MAKE_ONE: Final = (
     "Make one with: python3 -c 'import secrets; print(secrets.token_urlsafe())'"
 )
@@ -89,6 +92,8 @@ class HttpOptions:
                 f"a server on {self.host} can be reached by others and needs a token",
                 hint="Give one, or listen on 127.0.0.1.",
             )
+        for name in self.allowed_hosts:
+            _as_in_a_header(name)
 
     @property
     def is_loopback(self) -> bool:
@@ -104,13 +109,28 @@ class HttpOptions:
         own = _LOOPBACK_NAMES if self.is_loopback else ()
         return GateRules(
             token=self.token,
-            hosts=frozenset(
-                name.strip("[]").lower() for name in (self.host, *own, *self.allowed_hosts)
-            ),
+            hosts=frozenset(map(_as_in_a_header, (self.host, *own, *self.allowed_hosts))),
             origins=frozenset(self.allowed_origins),
             body_bytes=self.body_bytes,
             body_timeout_s=self.body_timeout_s,
         )
+
+
+def _as_in_a_header(host: str) -> str:
+    """A name or an address as ``Host`` holds it.
+
+    Raises:
+        UsageError: If no header can hold it.
+    """
+    try:
+        return f"[{ipaddress.IPv6Address(host.strip('[]'))}]"
+    except ValueError:
+        if _HOST_NAME.fullmatch(host):
+            return host.lower()
+        raise UsageError(
+            f"{host!r} is not the name of a host",
+            hint="Write it without scheme, port, path and wildcard: box.example",
+        ) from None
 
 
 def serve_http(
@@ -140,7 +160,7 @@ async def _serve(
     listening = _listening(options)
     with contextlib.closing(listening):
         workspaces = _OnePerSession(home, offer)
-        web = _web_server(workspaces, offer, options)
+        web = _web_server(workspaces, offer, options, home.redact)
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         async with anyio.create_task_group() as tasks:
@@ -181,7 +201,9 @@ def _listening(options: HttpOptions) -> socket.socket:
     return listening
 
 
-def _web_server(workspaces: _OnePerSession, offer: Offer, options: HttpOptions) -> _Web:
+def _web_server(
+    workspaces: _OnePerSession, offer: Offer, options: HttpOptions, redact: Callable[[str], str]
+) -> _Web:
     @asynccontextmanager
     async def lifespan(server: Server[Workspaces]) -> AsyncGenerator[Workspaces]:
         del server
@@ -191,15 +213,16 @@ def _web_server(workspaces: _OnePerSession, offer: Offer, options: HttpOptions) 
             with anyio.CancelScope(shield=True):
                 await workspaces.close()
 
-    protocol = make_server(offer, lifespan).streamable_http_app(
+    ids = RequestIds()
+    protocol = make_server(offer, lifespan, ids=ids, redact=redact).streamable_http_app(
         streamable_http_path=PATH,
         max_request_body_size=options.body_bytes,
         session_idle_timeout=options.session_idle_s,
         max_sessions=options.max_sessions,
-        # the gate has looked already, and says no word of what it saw
+        # the gate has checked hosts and origins; see there for the difference
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    gate = Gate(protocol, options.rules)
+    gate = Gate(protocol, options.rules, ids)
     return _Web(
         uvicorn.Config(
             gate,

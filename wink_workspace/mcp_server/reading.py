@@ -8,7 +8,8 @@
     workspace://diff                what differs from the source
 
 Reading a resource is no call: it leaves no record, and a file read so does not count as read
-for the policies. Links are followed as the file tools follow them, and so never outside.
+for the policies. Links are followed as the file tools follow them, and so never outside. What is
+read is redacted, like the results of calls.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import base64
 import json
 import mimetypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Final
@@ -36,7 +37,6 @@ from wink_workspace.filesystem import FileKind, FileStat, parse_path, render_dif
 from wink_workspace.workspace import Workspace
 
 from .operations import HistoryEntry
-from .wire import sayable
 
 __all__ = ["TEMPLATES", "list_resources", "read_resource"]
 
@@ -85,8 +85,10 @@ class _Content:
     mime_type: str
 
 
-def list_resources(workspace: Workspace, cursor: str | None) -> ListResourcesResult:
-    """A page of resources: history and diff first, then the files by path.
+def list_resources(
+    workspace: Workspace, cursor: str | None, redact: Callable[[str], str]
+) -> ListResourcesResult:
+    """A page of resources: history and diff first, then the files by path, with *redact*ed names.
 
     Raises:
         UsageError: If *cursor* is none of ours.
@@ -96,13 +98,18 @@ def list_resources(workspace: Workspace, cursor: str | None) -> ListResourcesRes
     page = list(islice(found, _N_A_PAGE))
     more = next(found, None) is not None
     return ListResourcesResult(
-        resources=[*(_FIXED if after is None else ()), *map(_listed, page)],
+        resources=[
+            *(_FIXED if after is None else ()),
+            *(_listed(stat, redact) for stat in page),
+        ],
         next_cursor=_quoted(str(page[-1].path)) if more else None,
     )
 
 
-def read_resource(workspace: Workspace, uri: str) -> ReadResourceResult | None:
-    """What is at *uri*; ``None`` if it is the address of nothing that there could be.
+def read_resource(
+    workspace: Workspace, uri: str, redact: Callable[[str], str]
+) -> ReadResourceResult | None:
+    """What is at *uri*, *redact*ed; ``None`` if it is the address of nothing that there could be.
 
     Raises:
         FilesystemError, EntryMissingError: If there is no such file or entry, or the file has
@@ -113,9 +120,11 @@ def read_resource(workspace: Workspace, uri: str) -> ReadResourceResult | None:
     if content is None:
         return None
     if isinstance(content.data, str):
-        text = TextResourceContents(uri=uri, mime_type=content.mime_type, text=content.data)
+        text = TextResourceContents(uri=uri, mime_type=content.mime_type, text=redact(content.data))
         return ReadResourceResult(contents=[text])
-    blob = base64.b64encode(content.data).decode()
+    # Bytes that are no UTF-8 come through unchanged, and so does what is around a secret
+    redacted = redact(content.data.decode("utf-8", "surrogateescape"))
+    blob = base64.b64encode(redacted.encode("utf-8", "surrogateescape")).decode()
     return ReadResourceResult(
         contents=[BlobResourceContents(uri=uri, mime_type=content.mime_type, blob=blob)]
     )
@@ -125,7 +134,7 @@ def _content(workspace: Workspace, uri: str) -> _Content | None:
     if uri.startswith(_FILES):
         return _file(workspace, _path_of(uri.removeprefix(_FILES)))
     if uri == _DIFF:
-        return _Content(sayable(render_diff(workspace.changes())), "text/x-diff")
+        return _Content(render_diff(workspace.changes()), "text/x-diff")
     if uri == _HISTORY:
         return _Content(_json([_entry_fields(e) for e in _entries(workspace)]), "application/json")
     number = uri.removeprefix(f"{_HISTORY}/")
@@ -156,10 +165,10 @@ def _files_after(workspace: Workspace, after: str | None) -> Iterator[FileStat]:
             yield stat
 
 
-def _listed(stat: FileStat) -> Resource:
+def _listed(stat: FileStat, redact: Callable[[str], str]) -> Resource:
     mime_type, _ = mimetypes.guess_type(str(stat.path))
     return Resource(
-        name=sayable(str(stat.path)),
+        name=redact(str(stat.path)),
         uri=_FILES + _quoted(str(stat.path)),
         mime_type=mime_type,
         size=stat.size_bytes,

@@ -6,6 +6,7 @@ Nothing here knows how messages come and go; ``stdio`` and ``http`` bring them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
@@ -13,12 +14,16 @@ from typing import Any, Final, Protocol, cast
 
 import anyio
 from mcp.server import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    ErrorData,
     GetPromptRequestParams,
     GetPromptResult,
     ListPromptsResult,
@@ -30,17 +35,21 @@ from mcp_types import (
     ReadResourceResult,
 )
 
+from wink_workspace import serde
 from wink_workspace.clock import Cancellation
 from wink_workspace.errors import WinkError
-from wink_workspace.runtime import RemoteClient
+from wink_workspace.runtime import Redaction, RemoteClient
 
 from .hosting import Answer, HostedWorkspace
 from .offer import Offer
 from .reading import TEMPLATES, list_resources, read_resource
+from .request_ids import RequestIds
 from .strategies import STRATEGIES, strategy_prompt
-from .wire import call_result, offered_tool
+from .wire import call_result, offered_tool, sayable
 
 __all__ = ["Workspaces", "make_server"]
+
+_log = logging.getLogger(__name__)
 
 _RESOURCE_NOT_FOUND: Final = -32002
 _PROGRESS_INTERVAL_S: Final = 5.0
@@ -59,21 +68,29 @@ Lifespan = Callable[[Server[Workspaces]], AbstractAsyncContextManager[Workspaces
 
 
 def make_server(
-    offer: Offer, lifespan: Lifespan, *, progress_interval_s: float = _PROGRESS_INTERVAL_S
+    offer: Offer,
+    lifespan: Lifespan,
+    *,
+    ids: RequestIds,
+    redact: Callable[[str], str] = str,
+    progress_interval_s: float = _PROGRESS_INTERVAL_S,
 ) -> Server[Workspaces]:
     """A server of *offer*.
 
     Args:
         offer: What can be done.
         lifespan: Gives the workspaces while the server runs.
+        ids: The ids of requests that are not answered yet; each is freed when its handler ends.
+        redact: Applied to resources and errors; a workspace's home has that of calls.
         progress_interval_s: How often a client that asked for progress hears of a call whose
             handler is silent.
     """
-    requests = _Requests(offer, progress_interval_s)
+    redact = Redaction(redact).text
+    requests = _Requests(offer, progress_interval_s, redact)
     server = Server(
-        "wink-workspace",
+        "wink",
         version=version("wink-workspace"),
-        title="Workspace",
+        title="wink workspace",
         instructions=offer.instructions,
         lifespan=lifespan,
         on_list_tools=requests.list_tools,
@@ -84,15 +101,52 @@ def make_server(
         on_list_prompts=requests.list_prompts,
         on_get_prompt=requests.get_prompt,
     )
-    server.middleware.clear()  # spans of the library's own, which hold whatever a client sends
+    # Not the library's own, whose spans hold whatever a client sends
+    server.middleware[:] = [_Boundary(ids, redact)]
     return server
+
+
+class _Boundary:
+    """Around every request: its answer can be written, its errors are redacted, its id is freed.
+
+    What cannot be encoded would end the server over stdio, and hang the client over HTTP.
+    """
+
+    def __init__(self, ids: RequestIds, redact: Callable[[str], str]) -> None:
+        self._ids = ids
+        self._redact = redact
+
+    async def __call__(
+        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
+        try:
+            return sayable(await call_next(ctx))
+        except Exception as error:
+            raise MCPError.from_error_data(self._answer_to(error, ctx.method)) from error
+        finally:
+            if ctx.request_id is not None:
+                self._ids.free(_session_of(ctx), ctx.request_id)
+
+    def _answer_to(self, error: Exception, method: str) -> ErrorData:
+        known = handler_exception_to_error_data(error)
+        if known is None:
+            if not isinstance(error, WinkError):
+                _log.error("The handler of %r failed", method, exc_info=error)
+            known = ErrorData(code=INTERNAL_ERROR, message=str(error))
+        data = serde.map_strings(known.data, self._redact)
+        return ErrorData(
+            code=known.code, message=sayable(self._redact(known.message)), data=sayable(data)
+        )
 
 
 class _Requests:
     """One method for each request."""
 
-    def __init__(self, offer: Offer, progress_interval_s: float) -> None:
+    def __init__(
+        self, offer: Offer, progress_interval_s: float, redact: Callable[[str], str]
+    ) -> None:
         self._offer = offer
+        self._redact = redact
         self._progress_interval_s = progress_interval_s
         self._tools = [offered_tool(tool) for tool in offer.tools]
 
@@ -126,7 +180,9 @@ class _Requests:
         self, context: _Context, params: PaginatedRequestParams | None
     ) -> ListResourcesResult:
         cursor = None if params is None else params.cursor
-        asked = context.lifespan_context.of(context).ask(lambda w: list_resources(w, cursor))
+        asked = context.lifespan_context.of(context).ask(
+            lambda w: list_resources(w, cursor, self._redact)
+        )
         try:
             return await asyncio.wrap_future(asked)
         except WinkError as error:
@@ -142,7 +198,9 @@ class _Requests:
         self, context: _Context, params: ReadResourceRequestParams
     ) -> ReadResourceResult:
         uri = params.uri
-        asked = context.lifespan_context.of(context).ask(lambda w: read_resource(w, uri))
+        asked = context.lifespan_context.of(context).ask(
+            lambda w: read_resource(w, uri, self._redact)
+        )
         try:
             found = await asyncio.wrap_future(asked)
         except WinkError as error:
@@ -175,11 +233,17 @@ def _client_of(context: _Context) -> RemoteClient:
         "jsonrpc.request.id": str(context.request_id),
         "network.transport": "pipe" if context.request is None else "tcp",
     }
-    if context.request is not None and "mcp-session-id" in context.request.headers:
-        attributes["mcp.session.id"] = context.request.headers["mcp-session-id"]
+    session = _session_of(context)
+    if session is not None:
+        attributes["mcp.session.id"] = session
     return RemoteClient(
         context.method, attributes, cast("Mapping[str, object]", context.meta or {})
     )
+
+
+def _session_of(context: _Context) -> str | None:
+    """The session that a request names; none over stdio, and none in the one that begins it."""
+    return None if context.request is None else context.request.headers.get("mcp-session-id")
 
 
 def _not_found(uri: str, message: str) -> MCPError:

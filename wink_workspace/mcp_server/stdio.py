@@ -11,20 +11,25 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, cast
 
 import anyio
+from anyio.abc import ObjectSendStream
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
 from .hosting import HostedWorkspace, WorkspaceHome
 from .offer import Offer
+from .request_ids import RequestIds
 from .server import Workspaces, make_server
 
 __all__ = ["serve_stdio"]
 
+_Received = SessionMessage | Exception
 _CHUNK_BYTES: Final = 65_536
 
 
@@ -41,9 +46,11 @@ async def _serve(home: WorkspaceHome, offer: Offer) -> None:
     hosted = HostedWorkspace(home, offer)
     async with _closed_at_the_end(hosted):
         await asyncio.wrap_future(hosted.open())
+        ids = RequestIds()
+        server = make_server(offer, _lifespan_of(hosted), ids=ids, redact=home.redact)
         # A signal while it is closed must not end us, so it is closed in here already.
         async with _until_told_to_stop(), _closed_at_the_end(hosted):
-            await _serve_streams(make_server(offer, _lifespan_of(hosted)))
+            await _serve_streams(server, ids)
 
 
 @asynccontextmanager
@@ -56,15 +63,48 @@ async def _closed_at_the_end(hosted: HostedWorkspace) -> AsyncGenerator[None]:
             await asyncio.wrap_future(hosted.close())
 
 
-async def _serve_streams(server: Server[Workspaces]) -> None:
+async def _serve_streams(server: Server[Workspaces], ids: RequestIds) -> None:
     with _private_stdin() as descriptor:
         # Any object that yields lines will do; the annotation names the one class they use.
         lines = cast("Any", _Lines(descriptor))
         try:
             async with stdio_server(stdin=lines) as (received, sent):
-                await server.run(received, sent, server.create_initialization_options())
+                admitting, admitted = anyio.create_memory_object_stream[_Received](0)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(_admit, received, admitting, sent.send, ids)
+                    await server.run(admitted, sent, server.create_initialization_options())
+                    tasks.cancel_scope.cancel()
         except* BrokenPipeError:  # nobody reads any more: the client has gone
             pass
+
+
+async def _admit(
+    received: AsyncIterable[_Received],
+    admitting: ObjectSendStream[_Received],
+    answer: Callable[[SessionMessage], Awaitable[None]],
+    ids: RequestIds,
+) -> None:
+    """Pass messages on; answer what is no message, and a request whose id is in use."""
+    async with admitting:
+        async for item in received:
+            refusal = _refusal(item, ids)
+            if refusal is None:
+                await admitting.send(item)
+            else:
+                await answer(SessionMessage(refusal))
+
+
+def _refusal(item: _Received, ids: RequestIds) -> JSONRPCError | None:
+    """The answer to what the server is not to see; without an id, which names another request."""
+    if isinstance(item, Exception):
+        error = ErrorData(code=PARSE_ERROR, message="that line is not a message of the protocol")
+        return JSONRPCError(jsonrpc="2.0", id=None, error=error)
+    message = item.message
+    if not isinstance(message, JSONRPCRequest) or ids.take(None, message.id):
+        return None
+    said = f"the id {message.id!r} belongs to a request that is not answered yet; use another"
+    error = ErrorData(code=INVALID_REQUEST, message=said)
+    return JSONRPCError(jsonrpc="2.0", id=None, error=error)
 
 
 def _lifespan_of(hosted: HostedWorkspace) -> Any:
@@ -132,8 +172,9 @@ class _Lines:
         while chunk := await self._read():
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
-                yield line.decode("utf-8", "replace")
-        if pending:
+                if line.strip():
+                    yield line.decode("utf-8", "replace")
+        if pending.strip():
             yield pending.decode("utf-8", "replace")
 
     async def _read(self) -> bytes:

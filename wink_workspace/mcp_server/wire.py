@@ -4,7 +4,8 @@ Rule 1: a structured result is always an object, as the protocol's versions with
 it: a value whose schema is none goes under ``result``.
 Rule 2: hints of what a tool does are given for parameters that we know, and left out for others;
 a client then has to take the tool for the worst.
-Rule 3: what cannot be said in UTF-8, such as odd names of files, goes out as escapes.
+Rule 3: what UTF-8 cannot encode, such as bytes of odd file names, goes out as escapes. ``server``
+sees to it, for all results and errors.
 """
 
 from __future__ import annotations
@@ -88,17 +89,17 @@ def call_result(tool: Tool[Any, Any] | None, answer: Answer) -> CallToolResult:
     if tool is not None and answer.success:
         wrapped, schema = _output(tool.result_type)
         if schema is not None:
-            value = sayable(serde.dump(answer.value))
-            structured = {"result": value} if wrapped else value
+            value = serde.dump(answer.value)
+            structured = cast("Any", {"result": value} if wrapped else value)
     return CallToolResult(
-        content=[TextContent(text=cast("str", sayable(answer.text)))],
+        content=[TextContent(text=answer.text)],
         structured_content=structured,
         is_error=not answer.success,
     )
 
 
 def sayable(value: Any) -> Any:
-    """JSON without what UTF-8 cannot say, which is bytes of names that are no UTF-8."""
+    """*value*, JSON, with escapes for what UTF-8 cannot encode: the bytes of odd file names."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()

@@ -1,7 +1,7 @@
 """Running tool calls: each one a transaction over the session and the files."""
 
 from .call import CallOutcome, ToolCall
-from .calls import CallBoundary, CallScope, shown
+from .calls import CallBoundary, CallScope, Redaction, shown
 from .executor import ToolExecutor
 from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
 from .traces import CallSpan, RemoteClient, call_span
@@ -16,6 +16,7 @@ __all__ = [
     "JournalEntry",
     "MemoryJournal",
     "PendingCall",
+    "Redaction",
     "RemoteClient",
     "Saved",
     "SessionTransactions",

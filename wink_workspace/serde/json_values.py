@@ -62,7 +62,7 @@ encode = json.JSONEncoder(allow_nan=False, default=_plain).encode
 
 
 def excerpt(data: object, *, most_values: int) -> tuple[object, set[Path]]:
-    """The first values of encodable *data*, depth first, and the paths where others are left out."""
+    """The first values of encodable *data*, depth first, and the paths that lack others."""
     n_left = most_values
     shortened: set[Path] = set()
 

@@ -166,6 +166,7 @@ def executor_for(
     session: Session,
     *,
     heartbeat: Heartbeat | None,
+    redact: Callable[[str], str] | None,
 ) -> Generator[ToolExecutor]:
     """See ``Workspace.executor``."""
     with ExitStack() as opened:
@@ -179,4 +180,5 @@ def executor_for(
             adapter=NoModelAdapter(),
             session=session,
             heartbeat=heartbeat,
+            redact=redact,
         )

@@ -461,7 +461,11 @@ class Workspace(ReadableHistory):
         )
 
     def executor(
-        self, prompt: Prompt[Any], *, heartbeat: Heartbeat | None = None
+        self,
+        prompt: Prompt[Any],
+        *,
+        heartbeat: Heartbeat | None = None,
+        redact: Callable[[str], str] | None = None,
     ) -> AbstractContextManager[ToolExecutor]:
         """Runs the tool calls of *prompt* without a model, for the length of a ``with`` block.
 
@@ -471,9 +475,12 @@ class Workspace(ReadableHistory):
         Args:
             prompt: Whose tools are called.
             heartbeat: Beats with every call, and when a handler asks.
+            redact: See ``ToolExecutor``.
         """
         self._check_open()
-        return executor_for(prompt, self.resources, self.session, heartbeat=heartbeat)
+        return executor_for(
+            prompt, self.resources, self.session, heartbeat=heartbeat, redact=redact
+        )
 
     def execute(
         self,
