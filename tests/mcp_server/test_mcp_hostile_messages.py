@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -195,22 +196,28 @@ MESSAGES = st.fixed_dictionaries(
         "error": VALUES,
     },
 )
-LINES = (
-    MESSAGES.map(lambda message: json.dumps({"jsonrpc": "2.0", **message}).encode())
-    | st.builds(
-        lambda method, params: json.dumps(
-            {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        ).encode(),
-        METHODS,
+URIS = st.binary(min_size=1, max_size=4).map(lambda name: "workspace://files/" + quote(name))
+NEARLY_RIGHT = st.sampled_from(
+    [("resources/read", "uri"), ("resources/list", "cursor"), ("tools/call", "name"),
+     ("prompts/get", "name"), ("completion/complete", "ref"), ("logging/setLevel", "level")]
+).flatmap(
+    lambda known: st.builds(
+        lambda value, more: request(known[0], 1, **{**more, known[1]: value}),
+        URIS if known[1] == "uri" else ODD_TEXT | VALUES,
         PARAMS,
     )
+)  # fmt: skip
+LINES = (
+    MESSAGES.map(lambda message: json.dumps({"jsonrpc": "2.0", **message}).encode())
+    | NEARLY_RIGHT
+    | NEARLY_RIGHT
     | st.binary(max_size=40).map(lambda line: line.replace(b"\n", b""))
     | st.sampled_from([b"[" * 5_000, b'{"a":' * 5_000, b"1" * 20_000, b'{"id":' + b"1" * 9_000])
 )
 
 
 @settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
