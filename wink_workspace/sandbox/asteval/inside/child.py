@@ -14,6 +14,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any, Final, NoReturn
 
 from wink_workspace.sandbox.asteval.frames import SIZES, Frame, encode_frame, frame_sizes
@@ -21,7 +22,7 @@ from wink_workspace.sandbox.walls import Layer
 
 from .canaries import tried
 from .files import WorkspaceFiles, refusal
-from .interpreter import Function, Interpreter
+from .interpreter import Interpreter
 from .modules import Namespace
 from .values import as_fields
 
@@ -156,8 +157,10 @@ class _Evaluation:
         )
         interpreter.whole.names.update(self._globals)
 
-        def place(_: BaseException) -> tuple[int, int]:
+        def place(error: BaseException) -> tuple[int, int]:
             node = interpreter.failed_at
+            if node is None and isinstance(error, SyntaxError):
+                return error.lineno or 0, error.offset or 0
             return getattr(node, "lineno", 0), getattr(node, "col_offset", -1) + 1
 
         return self._ended(lambda: interpreter.evaluate(tree), interpreter.whole.names, place)
@@ -206,7 +209,7 @@ class _Evaluation:
             name: value
             for name, value in names.items()
             if not name.startswith("_")
-            and not isinstance(value, Namespace | Function | type)
+            and not isinstance(value, Namespace | FunctionType | type)
             and not (callable(value) and self._is_plain)
         }
         kept = list(shown.items())[-_MOST_GLOBALS:]

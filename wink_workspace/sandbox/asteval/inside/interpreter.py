@@ -15,18 +15,21 @@ the one that ``wall`` has put up.
 from __future__ import annotations
 
 import ast
-import inspect
 import operator
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from types import CodeType, FunctionType
 from typing import Any, Final, cast
 
 import asteval  # pyright: ignore[reportMissingTypeStubs] - it has none
 import asteval.astutils  # pyright: ignore[reportMissingTypeStubs] - as above
 
 from .modules import Namespace
+from .scopes import Bindings, Comprehension, Scope, bindings, bindings_of_module
 
-__all__ = ["Function", "Interpreter", "Scope", "builtin_names", "numpy_names"]
+__all__ = ["Interpreter", "builtin_names", "numpy_names"]
 
 _Node = Any  # asteval's handlers take any node of ``ast``; a union of them all says no more
 _asteval: Any = asteval.Interpreter  # neither it nor its parts have types
@@ -50,11 +53,23 @@ _IN_PLACE: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
     ast.BitAnd: _operator.iand,
     ast.BitOr: _operator.ior,
     ast.BitXor: _operator.ixor,
+    ast.Div: _operator.itruediv,
+    ast.FloorDiv: _operator.ifloordiv,
+    ast.LShift: _operator.ilshift,
+    ast.MatMult: _operator.imatmul,
+    ast.Mod: _operator.imod,
     ast.Mult: _operator.imul,
+    ast.Pow: _operator.ipow,
+    ast.RShift: _operator.irshift,
     ast.Sub: _operator.isub,
 }
 _MUTABLE: Final = (list, dict, set, bytearray)
-_READABLE_DUNDERS: Final = frozenset({"__name__", "__doc__"})
+_READABLE_DUNDERS: Final = frozenset({"__name__", "__qualname__", "__doc__"})
+"""Where they are a text or nothing."""
+_CHAIN: Final = frozenset({"__cause__", "__context__"})
+"""What may be read of an exception, too."""
+_RUN: Final = "<run>"
+"""The global by which a function finds what runs it; no code can have a name like this."""
 _ADDED_NODES: Final = (
     *("annassign", "generatorexp", "global", "namedexpr", "nonlocal", "starred"),
     *("break", "continue", "import", "importfrom"),
@@ -77,73 +92,6 @@ class _Break(_Signal):
 
 class _Continue(_Signal):
     pass
-
-
-class Scope:
-    """The names of one function, or of the whole code, and the scope around it."""
-
-    __slots__ = ("_elsewhere", "names", "outer")
-
-    def __init__(self, outer: Scope | None = None, names: dict[str, Any] | None = None) -> None:
-        self.outer = outer
-        self.names: dict[str, Any] = {} if names is None else names
-        self._elsewhere: dict[str, dict[str, Any]] = {}
-
-    def get(self, name: str, default: object = None) -> Any:
-        """The value of *name*, here or in a scope around."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.outer
-        return default
-
-    def __setitem__(self, name: str, value: object) -> None:
-        self._elsewhere.get(name, self.names)[name] = value
-
-    def __delitem__(self, name: str) -> None:
-        del self._elsewhere.get(name, self.names)[name]
-
-    def belongs_to(self, name: str, scope: Scope) -> None:
-        """From now on *name* is one of *scope*: what ``global`` and ``nonlocal`` say."""
-        self._elsewhere[name] = scope.names
-
-    def holder(self, name: str) -> Scope | None:
-        """The nearest function around that has *name*."""
-        scope = self.outer
-        while scope is not None and name not in scope.names:
-            scope = scope.outer
-        return scope
-
-
-class Function:
-    """A function that the code has defined; calling it runs its body."""
-
-    def __init__(
-        self,
-        interpreter: Interpreter,
-        name: str,
-        signature: inspect.Signature,
-        run: Callable[[Scope], Any],
-        closure: Scope,
-    ) -> None:
-        self.__name__ = name
-        self._interpreter = interpreter
-        self._signature = signature
-        self._run = run
-        self._closure = closure
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Bind the arguments as Python does, and run the body in a scope of its own."""
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{self.__name__}(): {error}") from None
-        bound.apply_defaults()
-        return self._run(Scope(self._closure, dict(bound.arguments)))
-
-    def __repr__(self) -> str:
-        return f"<function {self.__name__}>"
 
 
 def builtin_names(*, use_numpy: bool) -> dict[str, Any]:
@@ -178,12 +126,15 @@ class Interpreter(_asteval):
     def __init__(self, builtins: Mapping[str, Any], modules: Mapping[str, Namespace]) -> None:
         names = dict(builtins)
         _asteval.__init__(self, symtable=names, use_numpy=False)
+        names.update(__name__="__main__", getattr=self._getattr, hasattr=self._hasattr)
         self._modules = modules
         self.outermost = Scope(None, names)
         self.whole = Scope(self.outermost)
         self.symtable: Any = self.whole
         self.failed_at: _Node = None
         self._failure: BaseException | None = None
+        self._handled: list[BaseException] = []
+        self._compiled: dict[_Node, tuple[CodeType, Bindings]] = {}
         for name in _ADDED_NODES:
             self.node_handlers[name] = getattr(self, f"on_{name}")
 
@@ -192,6 +143,9 @@ class Interpreter(_asteval):
 
         Whatever the code raises is raised; ``failed_at`` is then the node that raised it.
         """
+        with warnings.catch_warnings(action="ignore"):  # showing one would have to read files
+            compile(tree, "<code>", "exec")  # for its syntax errors: nothing runs if there is one
+        self.whole.binds = bindings_of_module(tree)
         value = None
         for statement in tree.body:
             value = self.run(statement)
@@ -235,9 +189,15 @@ class Interpreter(_asteval):
 
     # Names and attributes
 
+    def on_name(self, node: _Node) -> Any:
+        """The value of a name."""
+        return self.symtable.get(node.id)
+
     def on_attribute(self, node: _Node) -> Any:
         """An attribute, unless it leads into the interpreter."""
-        value, name = self.run(node.value), node.attr
+        return self._attribute(self.run(node.value), node.attr, node)
+
+    def _attribute(self, value: Any, name: str, node: _Node) -> Any:
         if isinstance(value, Namespace):
             if name.startswith("_"):
                 raise AttributeError(f"{value!r} has no attribute {name!r} here")
@@ -246,14 +206,36 @@ class Interpreter(_asteval):
             return self._format(value, node)
         if isinstance(value, str) and name == "format_map":
             return self._format_map(value, node)
-        if name in _READABLE_DUNDERS and isinstance(value, type | Function):
+        if name in _READABLE_DUNDERS:
+            found = getattr(value, name)
+            if found is None or isinstance(found, str):
+                return found
+        if name in _CHAIN and isinstance(value, BaseException):
             return getattr(value, name)
-        if isinstance(value, Function) or name in _astutils.UNSAFE_ATTRS or name.startswith("__"):
+        if name in _astutils.UNSAFE_ATTRS or name.startswith("__"):
             raise AttributeError(
                 f"attribute {name!r} of {type(value).__name__} cannot be used here"
             )
         getattr(value, name)  # raises as Python does where asteval would give None
         return _astutils.safe_getattr(value, name, self.raise_exception, node)
+
+    def _getattr(self, *args: Any) -> Any:
+        """``getattr``, for the attributes that can be read with a dot."""
+        if len(args) in (2, 3) and isinstance(args[1], str):
+            try:
+                return self._attribute(args[0], args[1], None)
+            except AttributeError:
+                if len(args) == 2:
+                    raise
+                return args[2]
+        return getattr(*args)  # which says what is wrong
+
+    def _hasattr(self, *args: Any) -> bool:
+        """``hasattr``, for the attributes that can be read with a dot."""
+        if len(args) == 2 and isinstance(args[1], str):
+            nothing = object()
+            return self._getattr(*args, nothing) is not nothing
+        return hasattr(*args)
 
     def _format(self, text: str, node: _Node) -> Callable[..., str]:
         """``str.format`` with the guard on every attribute that the text walks along."""
@@ -292,18 +274,11 @@ class Interpreter(_asteval):
     def _bind(self, name: str, value: object) -> None:
         if name.startswith("__"):
             raise NameError(f"the name {name!r} cannot be used here")
-        self.symtable[name] = value
+        self.symtable.set(name, value)
 
     def _unpack(self, targets: Sequence[_Node], value: Iterable[Any]) -> None:
-        values = list(value)
         starred = next((n for n, t in enumerate(targets) if isinstance(t, ast.Starred)), None)
-        n_needed = len(targets) - (starred is not None)
-        if len(values) < n_needed or (starred is None and len(values) > n_needed):
-            few = "not enough" if len(values) < n_needed else "too many"
-            raise ValueError(f"{few} values to unpack (expected {n_needed}, got {len(values)})")
-        if starred is not None:
-            end = starred + len(values) - n_needed
-            values[starred:end] = [values[starred:end]]
+        values = _unpacking(len(targets), starred)(value)
         for target, each in zip(targets, values, strict=True):
             self.node_assign(target.value if isinstance(target, ast.Starred) else target, each)
 
@@ -315,7 +290,8 @@ class Interpreter(_asteval):
     def on_namedexpr(self, node: _Node) -> Any:
         """``(x := 3)``."""
         value = self.run(node.value)
-        self.node_assign(node.target, value)
+        with self._inside(self.symtable.function):
+            self.node_assign(node.target, value)
         return value
 
     def on_augassign(self, node: _Node) -> None:
@@ -330,39 +306,40 @@ class Interpreter(_asteval):
             self.node_assign(target, value)
 
     def _combined(self, op: ast.operator, left: Any, right: Any) -> Any:
-        in_place = _IN_PLACE.get(type(op)) if isinstance(left, _MUTABLE) else None
-        return _astutils.op2func(op)(left, right) if in_place is None else in_place(left, right)
+        in_place = _IN_PLACE[type(op)]
+        if isinstance(left, _MUTABLE):
+            return in_place(left, right)
+        try:
+            return _astutils.op2func(op)(left, right)  # which limits what can grow
+        except TypeError:
+            return in_place(left, right)  # raises, too, and says `+=`
 
     def on_delete(self, node: _Node) -> None:
         """``del`` of names and items."""
         for target in node.targets:
             match target:
                 case ast.Name():
-                    if target.id not in self.symtable.names:
-                        raise NameError(f"name {target.id!r} is not defined")
-                    del self.symtable[target.id]
+                    self.symtable.delete(target.id)
                 case ast.Subscript():
                     del self.run(target.value)[self.run(target.slice)]
                 case _:
                     self.unimplemented(target)
 
     def on_global(self, node: _Node) -> None:
-        """``global x``."""
-        for name in node.names:
-            self.symtable.belongs_to(name, self.whole)
+        """``global x``; see ``scopes``."""
 
     def on_nonlocal(self, node: _Node) -> None:
-        """``nonlocal x``."""
-        for name in node.names:
-            holder = self.symtable.holder(name)
-            if holder is None or holder in (self.whole, self.outermost):
-                raise SyntaxError(f"no binding for nonlocal {name!r} found")
-            self.symtable.belongs_to(name, holder)
+        """``nonlocal x``; see ``scopes``."""
 
     def on_import(self, node: _Node) -> None:
         """``import math``."""
         for alias in node.names:
-            self._bind(alias.asname or alias.name, self._module(alias.name))
+            module = self._module(alias.name)
+            if alias.asname is None:
+                package = alias.name.partition(".")[0]
+                self._bind(package, self._module(package))
+            else:
+                self._bind(alias.asname, module)
 
     def on_importfrom(self, node: _Node) -> None:
         """``from math import sqrt``."""
@@ -437,9 +414,11 @@ class Interpreter(_asteval):
         """``(x for x in y)``; *y* is looked at now, all else when a value is asked for."""
         return self._rows(node, lambda: self.run(node.elt))
 
-    def _rows(self, node: _Node, row: Callable[[], Any]) -> Iterator[Any]:
+    def _rows(self, node: Comprehension, row: Callable[[], Any]) -> Iterator[Any]:
         first = iter(self.run(node.generators[0].iter))
-        scope = Scope(self.symtable)
+        binds = bindings(loop.target for loop in node.generators)
+        title = "<genexpr>" if isinstance(node, ast.GeneratorExp) else f"<{_title(node)}>"
+        scope = Scope(self.symtable, None, binds, title, node)
         return self._looped(node.generators, first, scope, row)
 
     def _looped(
@@ -471,78 +450,64 @@ class Interpreter(_asteval):
         """A call, with ``*`` and ``**``."""
         function = self.run(node.func)
         args = list(self._items(node.args))
-        kwargs: dict[str, Any] = {}
-        for keyword in node.keywords:
-            given = self.run(keyword.value)
-            new = dict(given) if keyword.arg is None else {keyword.arg: given}
-            twice = kwargs.keys() & new.keys()
-            if twice:
-                raise TypeError(f"got multiple values for keyword argument {min(twice)!r}")
-            kwargs |= new
-        return function(*args, **kwargs)
+        named = [(each.arg, self.run(each.value)) for each in node.keywords]
+        if all(name is not None for name, _ in named):
+            return function(*args, **dict(named))
+        mappings = [value if name is None else {name: value} for name, value in named]
+        return _calling(len(mappings))(function, args, mappings)
 
     def on_functiondef(self, node: _Node, is_lambda: bool = False) -> Any:
         """``def``; decorators are called as in Python."""
         del is_lambda  # see on_lambda
-        function = Function(
-            self, node.name, self._signature(node.args), self._body(node.body), self.symtable
-        )
-        decorated: Any = function
-        for decorator in reversed(node.decorator_list):
-            decorated = self.run(decorator)(decorated)
-        self._bind(node.name, decorated)
-
-    def on_lambda(self, node: _Node) -> Function:
-        """``lambda``."""
-
-        def run(scope: Scope) -> Any:
-            with self._inside(scope):
-                return self.run(node.body)
-
-        return Function(self, "<lambda>", self._signature(node.args), run, self.symtable)
-
-    def _body(self, statements: Sequence[ast.stmt]) -> Callable[[Scope], Any]:
-        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in _own_nodes(statements)):
+        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in _own_nodes(node.body)):
             raise NotImplementedError("functions with yield cannot be used here")
+        decorators = [self.run(each) for each in node.decorator_list]
+        made: Any = self._function(node, node.name, lambda: self._returned(node.body))
+        for decorator in reversed(decorators):
+            made = decorator(made)
+        self._bind(node.name, made)
 
-        def run(scope: Scope) -> Any:
-            with self._inside(scope):
-                try:
-                    for statement in statements:
-                        self.run(statement)
-                except _Return as returned:
-                    return returned.value
-            return None
+    def on_lambda(self, node: _Node) -> FunctionType:
+        """``lambda``."""
+        return self._function(node, "<lambda>", lambda: self.run(node.body))
 
-        return run
+    def _function(self, node: _Node, name: str, body: Callable[[], Any]) -> FunctionType:
+        """A function of Python's own, which binds its arguments and has *body* run."""
+        code, binds = self._compiled_function(node, name)
+        closure: Scope = self.symtable
 
-    def _signature(self, arguments: ast.arguments) -> inspect.Signature:
-        kinds = inspect.Parameter
-        plain = [
-            *((each, kinds.POSITIONAL_ONLY) for each in arguments.posonlyargs),
-            *((each, kinds.POSITIONAL_OR_KEYWORD) for each in arguments.args),
-        ]
-        defaults = [self.run(default) for default in arguments.defaults]
-        values = [kinds.empty] * (len(plain) - len(defaults)) + defaults
-        parameters = [
-            kinds(each.arg, kind, default=value)
-            for (each, kind), value in zip(plain, values, strict=True)
-        ]
-        if arguments.vararg is not None:
-            parameters.append(kinds(arguments.vararg.arg, kinds.VAR_POSITIONAL))
-        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-            value = kinds.empty if default is None else self.run(default)
-            parameters.append(kinds(each.arg, kinds.KEYWORD_ONLY, default=value))
-        if arguments.kwarg is not None:
-            parameters.append(kinds(arguments.kwarg.arg, kinds.VAR_KEYWORD))
-        return inspect.Signature(parameters)
+        def run(arguments: dict[str, Any]) -> Any:
+            with self._inside(Scope(closure, arguments, binds, name)):
+                return body()
+
+        defaults = tuple(self.run(default) for default in node.args.defaults)
+        found_by = {_RUN: run, "__name__": "__main__"}
+        function = FunctionType(code, found_by, name, defaults)
+        function.__qualname__ = closure.qualified(name)
+        function.__kwdefaults__ = {
+            each.arg: self.run(default)
+            for each, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            if default is not None
+        }
+        return function
+
+    def _compiled_function(self, node: _Node, name: str) -> tuple[CodeType, Bindings]:
+        if node not in self._compiled:
+            statements = [node.body] if isinstance(node, ast.Lambda) else node.body
+            binds = bindings(statements, _parameters(node.args))
+            self._compiled[node] = _binder(node, name), binds
+        return self._compiled[node]
+
+    def _returned(self, statements: Sequence[_Node]) -> Any:
+        try:
+            self._block(statements)
+        except _Return as returned:
+            return returned.value
+        return None
 
     def on_return(self, node: _Node) -> None:
         """``return``."""
-        value = self.run(node.value)
-        if self.symtable is self.whole:
-            raise SyntaxError("'return' outside function")
-        raise _Return(value)
+        raise _Return(self.run(node.value))
 
     # Control
 
@@ -593,16 +558,17 @@ class Interpreter(_asteval):
     def on_raise(self, node: _Node) -> None:
         """``raise``, alone or with an exception, and with ``from``."""
         if node.exc is None:
-            error = self.symtable.get("__handled__")
-            if error is None:
+            if not self._handled:
                 raise RuntimeError("No active exception to reraise")
-            raise error
+            raise self._handled[-1]
         raised = self.run(node.exc)
         cause = self.run(node.cause)
         if isinstance(raised, type) and issubclass(raised, BaseException):
             raised = raised()
         if not isinstance(raised, BaseException):
             raise TypeError("exceptions must derive from BaseException")
+        if node.cause is None:
+            raise raised
         raise raised from cause
 
     def on_try(self, node: _Node) -> None:
@@ -624,25 +590,21 @@ class Interpreter(_asteval):
 
     def _handler_for(self, error: BaseException, handlers: Sequence[_Node]) -> _Node:
         for handler in handlers:
-            if handler.type is None or isinstance(error, self.run(handler.type)):
+            if handler.type is None or isinstance(error, _caught(self.run(handler.type))):
                 return handler
         return None
 
     def _handle(self, error: BaseException, handler: _Node) -> None:
-        names = self.symtable.names
-        outer = names.get("__handled__")
-        names["__handled__"] = error  # no code can have a name like this; see _bind
+        self._handled.append(error)
         if handler.name is not None:
             self._bind(handler.name, error)
         try:
             self._block(handler.body)
         finally:
-            if outer is None:
-                del names["__handled__"]
-            else:
-                names["__handled__"] = outer
+            self._handled.pop()
             if handler.name is not None:
-                names.pop(handler.name, None)
+                self.symtable.set(handler.name, None)  # code may have deleted it
+                self.symtable.delete(handler.name)
 
     def on_with(self, node: _Node) -> None:
         """``with``: every manager is left again, the last one first."""
@@ -677,6 +639,70 @@ def _loading(target: _Node) -> _Node:
     if isinstance(target, ast.Attribute):
         return ast.Attribute(target.value, target.attr, ast.Load())
     return ast.Name(target.id, ast.Load())
+
+
+def _title(node: Comprehension) -> str:
+    return type(node).__name__.lower()
+
+
+def _parameters(arguments: ast.arguments) -> list[str]:
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    gathering = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
+    return [each.arg for each in (*named, *gathering)]
+
+
+def _binder(node: _Node, name: str) -> CodeType:
+    """Code with the parameters and the words of *node*, which hands its arguments to ``_RUN``.
+
+    So Python itself binds arguments, and says what is wrong with them.
+    """
+    given: ast.arguments = node.args
+    nothing = ast.Constant(None)
+    parameters = ast.arguments(
+        posonlyargs=[ast.arg(each.arg) for each in given.posonlyargs],
+        args=[ast.arg(each.arg) for each in given.args],
+        vararg=None if given.vararg is None else ast.arg(given.vararg.arg),
+        kwonlyargs=[ast.arg(each.arg) for each in given.kwonlyargs],
+        kw_defaults=[None if each is None else nothing for each in given.kw_defaults],
+        kwarg=None if given.kwarg is None else ast.arg(given.kwarg.arg),
+        defaults=[nothing for _ in given.defaults],
+    )
+    names = _parameters(given)
+    arguments = ast.Dict(
+        [ast.Constant(each) for each in names], [ast.Name(each, ast.Load()) for each in names]
+    )
+    run = ast.Return(ast.Call(ast.Name(_RUN, ast.Load()), [arguments], []))
+    words = None if isinstance(node, ast.Lambda) else ast.get_docstring(node, clean=False)
+    described: list[ast.stmt] = [] if words is None else [ast.Expr(ast.Constant(words))]
+    body = [*described, run]
+    function = ast.FunctionDef(name=name, args=parameters, body=body, decorator_list=[])
+    module = ast.fix_missing_locations(ast.Module([function], []))
+    compiled = compile(module, "<function>", "exec")
+    return next(each for each in compiled.co_consts if isinstance(each, CodeType))
+
+
+@lru_cache
+def _unpacking(n_targets: int, starred: int | None) -> Callable[[Iterable[Any]], list[Any]]:
+    """What unpacks an iterable for so many targets, one of them with a star, as Python does."""
+    names = [f"{'*' if n == starred else ''}v{n}" for n in range(n_targets)]
+    targets, values = ", ".join(names), ", ".join(name.lstrip("*") for name in names)
+    made: dict[str, Any] = {}
+    exec(f"def unpack(value):\n [{targets}] = value\n return [{values}]", made)  # noqa: S102 - of numbers alone
+    return made["unpack"]
+
+
+@lru_cache
+def _calling(n_mappings: int) -> Callable[..., Any]:
+    """What calls a function with so many ``**``, as Python does."""
+    more = "".join(f", **mappings[{n}]" for n in range(n_mappings))
+    return eval(f"lambda function, args, mappings: function(*args{more})")  # noqa: S307 - as above
+
+
+def _caught(kinds: Any) -> tuple[type[BaseException], ...]:
+    caught = cast("tuple[Any, ...]", kinds if isinstance(kinds, tuple) else (kinds,))
+    if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in caught):
+        raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+    return caught
 
 
 def _own_nodes(statements: Sequence[ast.AST]) -> Iterator[ast.AST]:

@@ -54,7 +54,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         *("ROUND_UP", "getcontext", "localcontext"),
     ),
     "fractions": ("Fraction",),
-    "functools": ("cmp_to_key", "partial", "reduce"),
+    "functools": ("cache", "cmp_to_key", "lru_cache", "partial", "reduce", "wraps"),
     "hashlib": ("md5", "sha1", "sha256", "sha512"),
     "heapq": ("heapify", "heappop", "heappush", "heapreplace", "merge", "nlargest", "nsmallest"),
     "io": ("BytesIO", "StringIO"),
@@ -67,6 +67,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "json": ("JSONDecodeError", "dump", "dumps", "load", "loads"),
     "math": ("*",),
     "operator": ("add", "floordiv", "itemgetter", "mod", "mul", "neg", "sub", "truediv", "xor"),
+    "pprint": ("pformat", "pp", "pprint"),
     "random": (
         *("Random", "betavariate", "choice", "choices", "expovariate", "gauss", "getrandbits"),
         *("normalvariate", "randint", "random", "randrange", "sample", "seed", "shuffle"),
@@ -88,13 +89,23 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         *("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Mapping", "Optional"),
         *("Sequence", "Set", "Tuple", "Union"),
     ),
+    "urllib.parse": (
+        *("parse_qs", "parse_qsl", "quote", "quote_plus", "unquote", "unquote_plus", "urldefrag"),
+        *("urlencode", "urljoin", "urlparse", "urlsplit", "urlunparse", "urlunsplit"),
+    ),
 }
 """Each module's names; ``*`` stands for what it offers itself, numbers, classes and functions."""
 
 
 def namespaces() -> dict[str, Namespace]:
-    """Every module of ``MODULES``; they are imported now."""
-    return {name: Namespace(name, _names(name, wanted)) for name, wanted in MODULES.items()}
+    """Every module of ``MODULES``, which is imported now, and the packages around them."""
+    made = {name: Namespace(name, _names(name, wanted)) for name, wanted in MODULES.items()}
+    packages: dict[str, dict[str, Namespace]] = {}
+    for name, module in made.items():
+        package, _, inner = name.rpartition(".")
+        if package:
+            packages.setdefault(package, {})[inner] = module
+    return made | {name: Namespace(name, inside) for name, inside in packages.items()}
 
 
 def _names(name: str, wanted: tuple[str, ...]) -> dict[str, Any]:
