@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from mcp_rig import Rig, run
 
 from wink_workspace.cli.serving import mcp
 
@@ -31,12 +32,29 @@ def blocks(kind: str) -> Iterator[str]:
         yield from (text for language, text in found if language == kind)
 
 
-def servers() -> Iterator[dict[str, Any]]:
+def named_servers() -> Iterator[tuple[str, dict[str, Any]]]:
     for text in blocks("json"):
         read = json.loads(text)
-        yield from (read.get("mcpServers") or read["servers"]).values()
+        yield from (read.get("mcpServers") or read["servers"]).items()
     for text in blocks("toml"):
-        yield from tomllib.loads(text)["mcp_servers"].values()
+        yield from tomllib.loads(text)["mcp_servers"].items()
+
+
+def servers() -> Iterator[dict[str, Any]]:
+    yield from (server for _, server in named_servers())
+
+
+def test_server_is_called_wink_everywhere_for_workspace_is_a_name_of_a_client(rig: Rig) -> None:
+    assert {name for name, _ in named_servers()} == {"wink"}
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert set(re.findall(r"claude mcp add (\S+)", text)) == {"wink"}
+
+    async def test() -> None:
+        async with rig.client() as client:
+            assert client.server_info is not None
+            assert client.server_info.name == "wink"
+
+    run(test)
 
 
 def test_configurations_start_the_command_with_options_that_there_are() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mcp_rig import HttpServer, Rig, started
 from raw_http import INITIALIZE, RawClient, Response, received
 
@@ -282,6 +284,51 @@ def under_way(
             begun += connection.recv(65_536)
         yield
         answers.append(received(connection, begun))
+
+
+ODD_HOSTS = st.sampled_from(
+    ["[", "]", "[::1", "[::1]x", "[::1].evil", "[v1.x]", "[fe80::1%eth0]", "a:b:c", ":", "localhost",
+     "127.0.0.1:99999999999", "@", "%", "localhost.", "\u00e9", "\x7f", "[[::1]]", "[::1]:x"]
+)  # fmt: skip
+ODD_TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=12).map(str.strip)
+ODD_HEADERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "Host": ODD_HOSTS | ODD_TEXT,
+        "Origin": ODD_TEXT
+        | st.builds("{}://{}".format, st.sampled_from(["http", "https", "x", ""]), ODD_HOSTS),
+        "Content_Length": ODD_TEXT | st.sampled_from(["-1", "+1", "1_0", "\u00b2", "9" * 30, "0"]),
+        "Content_Type": ODD_TEXT | st.sampled_from(["application/json;x=\xff", "APPLICATION/JSON"]),
+        "Accept": ODD_TEXT | st.sampled_from(["*/*", ",,;;", "application/json", ";q=x"]),
+        "Last_Event_ID": ODD_TEXT | st.sampled_from(["0", "_GET_stream"]),
+        "Mcp_Session_Id": ODD_TEXT | st.sampled_from(["0" * 32, "a,b", "\u00ff"]),
+        "Mcp_Protocol_Version": ODD_TEXT | st.sampled_from(["2025-06-18", "2026-07-28", "9"]),
+        "Authorization": ODD_TEXT | st.builds("{} {}".format, st.just("Bearer"), ODD_TEXT),
+        "Transfer_Encoding": st.sampled_from(["chunked", "x", "chunked, chunked"]),
+        "Expect": st.just("100-continue"),
+        "Upgrade": st.just("websocket"),
+    },
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(["POST", "GET", "DELETE", "PUT", "HEAD"]),
+    ODD_HEADERS,
+    st.sampled_from([b"", b"{}", json.dumps(WRITE).encode(), b'{"id":1,"method":"x"}']),
+)
+def test_any_headers_get_an_answer_that_is_no_failure_of_the_server(
+    shared: Served, method: str, headers: dict[str, str], body: bytes
+) -> None:
+    """The fixture sees to it that no traceback was logged."""
+    client = RawClient(shared[1].port, TOKEN)
+    lines = [f"{method} /mcp HTTP/1.1"]
+    named = {"Content-Length": str(len(body)), **client.headers(**headers)}
+    lines += [f"{name}: {value}" for name, value in named.items()]
+    request = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+    response = client.send_bytes(request, then_end=True)
+    assert response.status < 500
+    assert response.status != 200, "none of them names or begins a session"
 
 
 def test_oversized_headers_are_refused(client: RawClient) -> None:

@@ -181,6 +181,8 @@ def test_the_command_exports_spans_with_the_session_and_the_parent_that_came_ove
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         answer = client.send(call, Mcp_Session_Id=session)
         assert answer.message()["result"]["isError"] is False
+        assert "[SOME_TOKEN]" in answer.body.decode()
+        assert "secret.txt" not in answer.body.decode()
         assert server.end() == 0
     assert '"name": "tools/call ls"' in server.said
     assert f'"parent_id": "0x{PARENT}"' in server.said
