@@ -89,8 +89,9 @@ def call_result(tool: Tool[Any, Any] | None, answer: Answer) -> CallToolResult:
     if tool is not None and answer.success:
         wrapped, schema = _output(tool.result_type)
         if schema is not None:
-            value = serde.dump(answer.value)
-            structured = cast("Any", {"result": value} if wrapped else value)
+            # Here, too: the library cannot serialize a key that UTF-8 cannot encode
+            value = sayable(serde.dump(answer.value))
+            structured = {"result": value} if wrapped else value
     return CallToolResult(
         content=[TextContent(text=answer.text)],
         structured_content=structured,
