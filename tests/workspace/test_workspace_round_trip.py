@@ -7,6 +7,8 @@ import os
 import random
 import resource
 import shutil
+import stat
+import struct
 import subprocess
 from pathlib import Path
 
@@ -33,6 +35,11 @@ NAMES = (
     b"decomposed-e\xcc\x81",
     b".g\xe2\x80\x8cit",
 )
+
+
+_ACL_ENTRIES = ((0x01, 7, -1), (0x02, 7, 1234), (0x04, 5, -1), (0x10, 7, -1), (0x20, 5, -1))
+DEFAULT_ACL = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *e) for e in _ACL_ENTRIES)
+"""What ``setfacl --default --modify user:1234:rwx`` sets, as acl(5) lays it out."""
 
 
 def furnish(root: Path) -> None:
@@ -324,3 +331,23 @@ def test_source_is_only_read(tmp_path: Path) -> None:
         workspace.undo()
     assert_same(before, picture(tmp_path / "source"))
     assert isinstance(workspace, Workspace)
+
+
+def test_rollback_resets_attributes_access_control_lists_and_the_mode_of_the_root(
+    tmp_path: Path,
+) -> None:
+    source = make_tree(tmp_path / "source", {"a": "1", "sub/b": "2"})
+    with Workspace.temporary(source) as workspace:
+        files = workspace._folder.files
+        with pytest.raises(ZeroDivisionError), workspace.call("leave attributes"):
+            for path in (files, files / "a", files / "sub", files / "sub/b"):
+                os.setxattr(path, "user.left", b"1")
+            os.setxattr(files / "sub", "system.posix_acl_default", DEFAULT_ACL)
+            (files / "a").chmod(0o444)
+            files.chmod(0o700)
+            _ = 1 / 0
+        for path in (files, files / "a", files / "sub", files / "sub/b"):
+            assert os.listxattr(path) == []
+        assert stat.S_IMODE(files.stat().st_mode) == 0o755
+        assert stat.S_IMODE((files / "a").stat().st_mode) == 0o644
+        assert workspace.diff() == ""

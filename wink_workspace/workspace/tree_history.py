@@ -24,7 +24,9 @@ from wink_workspace.errors import (
 )
 from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker, Dirty
+from wink_workspace.filesystem.disk.descriptors import attributes_of
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
     EMPTY_TREE_ID,
@@ -247,6 +249,8 @@ class TreeHistory:
             case None:
                 return None
             case FileKind.DIRECTORY:
+                if self._tree.has_attributes(entry.path):
+                    self._odd.add(entry.path)
                 return SOME_DIRECTORY
             case FileKind.SYMLINK:
                 target = (entry.target or "").encode("utf-8", "surrogateescape")
@@ -254,8 +258,16 @@ class TreeHistory:
             case FileKind.FILE:
                 return TreeEntry(FileKind.FILE, self._blob(entry), entry.executable)
 
+    def _is_odd(self, entry: DiskEntry) -> bool:
+        """Whether it has a mode, attributes or an access control list that no snapshot keeps."""
+        if entry.mode not in _MODES.get(entry.kind, ()):
+            return True
+        return entry.kind is not FileKind.SYMLINK and self._tree.has_attributes(entry.path)
+
     def _blob(self, entry: DiskEntry) -> str:
         with self._tree.open(entry.path) as file:
+            if attributes_of(file.fileno()):
+                self._odd.add(entry.path)
             return self._store.write_blob_from(file.fileno())
 
     # From the ledger into the directory
@@ -310,7 +322,7 @@ class TreeHistory:
             plan.moves.append(path)
             self._make_whole(steps, path, wanted)
         elif wanted.kind is FileKind.DIRECTORY:
-            if path.parts and there.mode not in _MODES[FileKind.DIRECTORY]:
+            if path.parts and self._is_odd(there):
                 steps.made.append((path, wanted, True))
             if below:
                 self._compare_entries(steps, path, wanted)
@@ -318,7 +330,7 @@ class TreeHistory:
             plan.moves.append(path)
             steps.made.append((path, wanted, False))
         else:
-            if there.mode not in _MODES[there.kind] or there.executable != wanted.executable:
+            if self._is_odd(there) or there.executable != wanted.executable:
                 steps.made.append((path, wanted, True))
             if there.executable != wanted.executable:
                 plan.flipped.append(path)
@@ -401,6 +413,7 @@ class TreeHistory:
     def _put(self, steps: _Steps) -> dict[WorkspacePath, WinkError]:
         """Remove, then make, all that can be; what could not be, and why."""
         failures: dict[WorkspacePath, WinkError] = {}
+        self._reset_root(failures)
         for path in reversed(steps.removed):
             try:
                 self._tree.remove(path)
@@ -412,6 +425,18 @@ class TreeHistory:
             except WinkError as error:
                 failures[path] = error
         return failures
+
+    def _reset_root(self, failures: dict[WorkspacePath, WinkError]) -> None:
+        """Reset the mode and the attributes of the root, which is in no tree and never removed.
+
+        No tracker reports that they changed, so they are looked at each time: two system calls.
+        """
+        try:
+            there = self._tree.entry(ROOT)
+            if there is not None and self._is_odd(there):
+                self._tree.put_mode(ROOT, executable=True)
+        except WinkError as error:
+            failures[ROOT] = error
 
     def _make(self, path: WorkspacePath, entry: TreeEntry, *, is_there: bool) -> None:
         match entry.kind:

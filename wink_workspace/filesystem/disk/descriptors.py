@@ -49,6 +49,7 @@ __all__ = [
     "Listing",
     "Parts",
     "adopt",
+    "attributes_of",
     "change_mode",
     "enter",
     "entries_of",
@@ -68,6 +69,7 @@ __all__ = [
     "remove",
     "rename_to_free",
     "require_regular",
+    "reset_mode",
     "telling",
     "temporary_name",
     "told",
@@ -361,6 +363,32 @@ def change_mode(name: str, dir_fd: int, new_mode: Callable[[os.stat_result], int
         _set_mode(entry, status, new_mode(status))
     finally:
         os.close(entry)
+
+
+def reset_mode(entry: int, mode: int) -> None:
+    """Set the permissions of *entry* to *mode*, and remove what else decides on access to it."""
+    if attributes_of(entry):
+        lift_mode(entry)
+        remove_attributes(entry)
+    _set_mode(entry, os.fstat(entry), mode)
+
+
+_RESETTABLE = ("user.", "system.posix_acl_")
+
+
+def attributes_of(entry: int) -> list[str]:
+    """The extended attributes of *entry* that its owner may set, access control lists included."""
+    try:
+        names = os.listxattr(f"/proc/self/fd/{entry}")
+    except OSError:  # a filesystem without them, or a link
+        return []
+    return [name for name in names if name.startswith(_RESETTABLE)]
+
+
+def remove_attributes(entry: int) -> None:
+    """Remove ``attributes_of`` *entry*, whose owner may write to it."""
+    for name in attributes_of(entry):
+        os.removexattr(f"/proc/self/fd/{entry}", name)
 
 
 def lift_mode(entry: int) -> None:

@@ -18,8 +18,8 @@ import errno
 import os
 import stat
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
@@ -46,6 +46,7 @@ from .descriptors import (
     Listing,
     Parts,
     adopt,
+    attributes_of,
     change_mode,
     enter,
     entries_of,
@@ -61,6 +62,7 @@ from .descriptors import (
     regular,
     remove,
     require_regular,
+    reset_mode,
     telling,
     temporary_name,
     told,
@@ -462,13 +464,31 @@ class DiskTree:
             self.make_directory(path)
 
     def put_mode(self, path: WorkspacePath, *, executable: bool) -> None:
-        """Give a file the mode 0755 or 0644, and a directory 0755; its content stays."""
+        """Give a file the mode 0755 or 0644, and a directory 0755; its content stays.
 
-        def changed(status: os.stat_result) -> int:
-            return 0o755 if executable or stat.S_ISDIR(status.st_mode) else 0o644
+        Its extended attributes and access control lists are removed.
+        """
+        with telling(path), self._changing(path), self._looking(path) as entry:
+            is_directory = stat.S_ISDIR(os.fstat(entry).st_mode)
+            reset_mode(entry, 0o755 if executable or is_directory else 0o644)
 
-        with telling(path), self._changing(path), self._parent(path) as directory:
-            change_mode(path.name, directory, changed)
+    def has_attributes(self, path: WorkspacePath) -> bool:
+        """Whether *path* has extended attributes or an access control list; a link has none."""
+        with telling(path), self._looking(path) as entry:
+            return bool(attributes_of(entry))
+
+    @contextmanager
+    def _looking(self, path: WorkspacePath) -> Generator[int]:
+        """A descriptor of *path* itself that needs no permission on it."""
+        if not path.parts:
+            yield self._root
+            return
+        with self._parent(path) as directory:
+            entry = os.open(path.name, LOOK, dir_fd=directory)
+            try:
+                yield entry
+            finally:
+                os.close(entry)
 
     def remove(self, path: WorkspacePath) -> None:
         """Make *path* nothing, with all that is below it."""
