@@ -8,7 +8,7 @@ import pytest
 from patch_trees import carried_out, file, link, plan, reader, tree
 
 from wink_workspace.errors import LimitExceededError, PatchError, PathEscapeError
-from wink_workspace.filesystem.model import FileChange, FileKind, FileState, PatchedFile
+from wink_workspace.filesystem.model import FileChange, FileKind, FileState, LineRange, PatchedFile
 from wink_workspace.filesystem.patch import parse_patch, plan_patch, touched_paths
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath, parse_path
 
@@ -332,10 +332,11 @@ def test_hundreds_of_problems_are_counted_and_not_all_told() -> None:
 def test_the_files_are_listed_in_the_order_of_the_patch_with_what_was_done_to_them() -> None:
     patch = section("b", "2", "x") + renamed("a", "c") + made("d", "new") + deleted("e", "5")
     files = plan(patch, {**A_AND_B, "e": "5\n"}).files
+    line = (LineRange(1, 1),)
     assert files == (
-        PatchedFile(parse_path("b"), "modified", n_added=1, n_removed=1),
+        PatchedFile(parse_path("b"), "modified", n_added=1, n_removed=1, lines=line),
         PatchedFile(parse_path("c"), "moved", moved_from=parse_path("a")),
-        PatchedFile(parse_path("d"), "created", n_added=1),
+        PatchedFile(parse_path("d"), "created", n_added=1, lines=line),
         PatchedFile(parse_path("e"), "deleted", n_removed=1),
     )
 

@@ -139,17 +139,20 @@ def test_a_scope_in_braces_reaches_to_the_closing_one() -> None:
     )
 
 
-def test_a_scope_in_flat_text_comes_before_the_only_place() -> None:
-    data = "# Use\ntext\n# More\nother\n"
-    assert (
-        changed(update("@@ # Use", "-other", "+new"), data) == data.replace("other", "new").encode()
+def test_a_scope_in_flat_text_reaches_to_the_next_line_of_its_kind() -> None:
+    data = "# Use\ntext\n\n# More\ntext\n"
+    expected = b"# Use\ntext\n\n# More\nnew\n"
+    assert changed(update("@@ # More", "-text", "+new"), data) == expected
+    assert "fits equally well at lines 2, 5" in refused(update("@@ # No", "-text", "+new"), data)
+
+
+def test_the_only_place_is_taken_and_reported_though_the_scope_is_elsewhere() -> None:
+    patch = update("@@ class Triangle:", "@@ def area", "-import math", "+x")
+    assert changed(patch) == SHAPES.replace("import math", "x").encode()
+    notes = plan(patch, {"f": SHAPES}).files[0].notes
+    assert notes == (
+        "not below 'class Triangle:' and 'def area': the only place with these lines is elsewhere",
     )
-    assert "expected below '# More'" in refused(update("@@ # More", "-text", "+new"), data)
-
-
-def test_a_scope_that_is_nowhere_is_refused() -> None:
-    message = refused(update("@@ class Triangle:", "@@ def area", "-import math", "+x"))
-    assert "expected below 'class Triangle:' and 'def area'" in message
 
 
 def test_a_place_without_scope_must_be_the_only_one() -> None:
@@ -164,15 +167,16 @@ def test_a_hunk_is_looked_for_behind_the_one_before_it() -> None:
     assert b"return 5\n\n    def name(self):\n        print()" in changed(patch)
 
 
-def test_hunks_in_the_wrong_order_are_refused() -> None:
+def test_hunks_in_another_order_than_the_file_are_refused() -> None:
     patch = update("-class Square:", "+class Box:", "@@", "-class Circle:", "+class Disc:")
-    assert "f, hunk 2 (patch line 5)" in refused(patch)
+    assert "f, hunk 2 (patch line 5): fits at line 4 only, which is above hunk 1" in refused(patch)
 
 
 def test_end_of_file_means_the_last_of_several_places() -> None:
     data = "a\nb\n\na\nb\n"
     assert changed(update(" a", "-b", "+c", "*** End of File"), data) == b"a\nb\n\na\nc\n"
-    assert "expected at the end of the file" in refused(update("-a", "+c", "*** End of File"), data)
+    message = refused(update("-a", "+c", "*** End of File"), data)
+    assert "marked as the end of the file, but its lines are at lines 1, 4" in message
     patch = update("@@", " b", "+x", " ", "@@", "-b", "+c", "*** End of File")
     assert changed(patch, data) == b"a\nb\nx\n\na\nc\n"
 

@@ -1,4 +1,4 @@
-"""Where hunks go: as with GNU patch, but never to one of two places."""
+"""Where hunks are placed, and never in one of two places that fit equally well."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(hunks: str, data: bytes | str) -> str:
 
 def offset_and_fuzz(hunks: str, data: str) -> tuple[int, int]:
     patched = plan(f"--- a/f\n+++ b/f\n{hunks}", {"f": data}).files[0]
-    return patched.offset_lines, patched.fuzz
+    return patched.offset_lines, len(patched.ignored_lines)
 
 
 MIDDLE = "@@ -4,3 +4,3 @@\n 4\n-5\n+five\n 6\n"
@@ -40,21 +40,22 @@ def test_a_hunk_is_found_where_its_lines_have_moved_to(data: str, offset: int) -
     assert offset_and_fuzz(MIDDLE, data) == (offset, 0)
 
 
-def test_the_nearest_of_several_places_is_taken() -> None:
+def test_a_place_that_is_much_nearer_than_the_others_is_taken() -> None:
     block = "a\nb\nc\n"
     data = block + "\n" * 10 + block + "\n\n" + block
     hunk = "@@ -{0},3 +{0},3 @@\n a\n-b\n+B\n c\n"
-    assert changed(hunk.format(10), data) == (block + "\n" * 10 + "a\nB\nc\n\n\n" + block).encode()
+    assert changed(hunk.format(13), data) == (block + "\n" * 10 + "a\nB\nc\n\n\n" + block).encode()
     assert changed(hunk.format(3), data).startswith(b"a\nB\n")
-    assert changed(hunk.format(99), data).endswith(b"a\nB\nc\n")
+    for line in (10, 99):
+        assert "lines 1, 14, 19" in refused(hunk.format(line), data)
 
 
-def test_two_equally_near_places_are_refused_and_named() -> None:
+def test_two_places_about_equally_near_are_refused_and_named() -> None:
     data = "a\nb\nc\n\n\na\nb\nc\n"
     hunk = "@@ -{0},3 +{0},3 @@\n a\n-b\n+B\n c\n"
-    message = refused("@@ -3,3 +3,3 @@\n a\n-b\n+B\n c\n", data.replace("\n\n\n", "\n\n"))
-    assert "fits equally well at lines 1, 5" in message
-    assert changed(hunk.format(3), data).startswith(b"a\nB\n")
+    for line in (3, 4):
+        assert "fits equally well at lines 1, 6" in refused(hunk.format(line), data)
+    assert changed(hunk.format(2), data).startswith(b"a\nB\n")
 
 
 def test_the_offset_of_one_hunk_is_expected_of_the_next() -> None:
@@ -69,10 +70,9 @@ def test_the_offset_of_one_hunk_is_expected_of_the_next() -> None:
 def test_a_hunk_at_the_end_of_the_file_stays_there() -> None:
     """What a diff with no context after the change means, to git and to GNU patch."""
     hunk = "@@ -2,2 +2,3 @@\n }\n }\n+more\n"
-    assert "lines 2, 5" in refused(hunk, "a\n}\n}\nb\n}\n}\n")
-    assert changed(hunk.replace("-2,2 +2,3", "-9,2 +9,3"), "a\n}\n}\nb\n}\n}\n").endswith(
-        b"}\n}\nmore\n"
-    )
+    for line in (2, 5, 9):
+        moved = hunk.replace("-2,2 +2,3", f"-{line},2 +{line},3")
+        assert changed(moved, "a\n}\n}\nb\n}\n}\n").endswith(b"b\n}\n}\nmore\n")
 
 
 def test_a_hunk_at_the_start_of_the_file_stays_there() -> None:
@@ -120,7 +120,7 @@ def test_a_wrong_line_between_the_context_is_never_ignored() -> None:
 def test_two_places_found_with_fuzz_are_refused_even_if_one_is_where_it_says() -> None:
     data = "x\n4\n5\n6\n7\n8\ny\n" * 2
     hunk = "@@ -1,7 +1,7 @@\n 3\n 4\n 5\n-6\n+six\n 7\n 8\n 9\n"
-    assert "fits equally well at lines 1, 8" in refused(hunk, data)
+    assert "fits equally well at lines 2, 9" in refused(hunk, data)
 
 
 def test_fuzz_never_leaves_nothing_to_compare() -> None:
@@ -171,9 +171,10 @@ def test_hunks_may_share_the_context_between_them() -> None:
     assert offset_and_fuzz(hunks, TEN) == (0, 0)
 
 
-def test_hunks_in_the_wrong_order_are_refused() -> None:
-    hunks = "@@ -7,3 +7,3 @@\n 7\n-8\n+x\n 9\n@@ -1,3 +1,3 @@\n 1\n-2\n+y\n 3\n"
-    assert "f, hunk 2" in refused(hunks, TEN)
+def test_hunks_found_in_another_order_than_their_line_numbers_are_refused() -> None:
+    hunks = "@@ -{},3 +{},3 @@\n 7\n-8\n+x\n 9\n@@ -{},3 +{},3 @@\n 1\n-2\n+y\n 3\n"
+    assert "which is above hunk 1" in refused(hunks.format(1, 1, 7, 7), TEN)
+    assert changed(hunks.format(7, 7, 1, 1), TEN) == b"1\ny\n3\n4\n5\n6\n7\nx\n9\n10\n"
 
 
 @pytest.mark.parametrize("hunk", ["@@ -3,0 +4 @@\n+new\n", "@@ -0,0 +1 @@\n+new\n", "@@\n+new\n"])
@@ -264,7 +265,9 @@ def test_a_last_line_that_is_no_longer_the_last_is_not_changed_elsewhere() -> No
     hunk = (
         "@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n\\ No newline at end of file\n"
     )
-    assert "expected near line 1" in refused(hunk, "a\nb\nmore\n")
+    assert "is marked as the end of the file, but its lines are at line 1" in refused(
+        hunk, "a\nb\nmore\n"
+    )
 
 
 def test_a_patch_with_crlf_in_all_its_lines_applies_as_if_it_had_none() -> None:

@@ -259,7 +259,7 @@ def test_apply_patch_lists_what_it_did_to_each_file(agent: Rig) -> None:
     said(agent, "read_file", file_path="src/app.py")
     assert said(agent, "apply_patch", patch=PATCH) == (
         "Patched 4 files\n\n"
-        "modified  src/app.py +1 -1\n"
+        "modified  src/app.py +1 -1, line 2\n"
         "created   docs/new.md +2\n"
         "deleted   old.txt -1\n"
         "moved     moved.txt -> kept.txt"
@@ -270,7 +270,30 @@ def test_a_patch_that_fits_elsewhere_says_where_to_look(agent: Rig) -> None:
     said(agent, "write_file", file_path="a.txt", content="new\n" * 3 + "one\ntwo\nthree\nfour\n")
     patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,4 +1,4 @@\n one\n-two\n+2\n three\n four\n"
     assert said(agent, "apply_patch", patch=patch) == (
-        "Patched 1 file\n\nmodified  a.txt +1 -1  (found 3 lines away: check the place)"
+        "Patched 1 file\n\nmodified  a.txt +1 -1, line 5  (found 3 lines away: check the place)"
+    )
+
+
+def test_apply_patch_names_the_lines_that_each_hunk_changed(agent: Rig) -> None:
+    said(agent, "write_file", file_path="a.txt", content="".join(f"{n}\n" for n in range(1, 31)))
+    hunks = (
+        "@@ -1,2 +1 @@\n-1\n 2\n@@ -9,3 +8,5 @@\n 9\n-10\n+x\n+y\n+z\n 11\n"
+        "@@ -19,4 +20,2 @@\n 19\n-20\n-21\n 22\n@@ -29,2 +28,3 @@\n 29\n 30\n+end\n"
+    )
+    assert said(agent, "apply_patch", patch=f"--- a/a.txt\n+++ b/a.txt\n{hunks}") == (
+        "Patched 1 file\n\nmodified  a.txt +4 -4, lines before 1, 9-11, after 20, 30"
+    )
+
+
+def test_apply_patch_names_what_it_ignored_and_what_only_looked_the_same(agent: Rig) -> None:
+    text = "one\r\ntwo\r\n\u201cthree\u201d\r\nfour \r\nfive\r\n"
+    said(agent, "write_file", file_path="a.txt", content=text)
+    patch = '*** Begin Patch\n*** Update File: a.txt\n@@\n 1\n two\n-"three"\n+3\n four\n 5\n'
+    assert said(agent, "apply_patch", patch=f"{patch}*** End Patch\n") == (
+        "Patched 1 file\n\nmodified  a.txt +1 -1, line 3  "
+        "(2 context lines ignored, patch lines 4, 9; matched although line endings differ; "
+        "matched although Unicode punctuation differs (patch line 6); "
+        "matched although trailing white space differs (patch line 8): check the place)"
     )
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "GlobResult",
     "GrepMatch",
     "GrepResult",
+    "LineRange",
     "PatchResult",
     "PatchedFile",
     "TextWindow",
@@ -131,11 +132,22 @@ class EditResult:
 
 
 @dataclass(frozen=True, slots=True)
+class LineRange:
+    """Consecutive lines, counted from 1; without any lines, the place before line ``first``."""
+
+    first: int
+    n_lines: int
+
+
+@dataclass(frozen=True, slots=True)
 class PatchedFile:
     """What a patch did to one path; ``moved_from`` is set for a rename.
 
-    ``offset_lines`` is the largest distance at which a hunk was found from where it said it
-    would be, ``fuzz`` the most context lines that had to be ignored.
+    ``lines`` are the lines that each hunk changed, as the file has them now; a hunk that only
+    removes lines has a range without lines. ``offset_lines`` is the largest distance at which
+    a hunk was found from where it said it would be. ``ignored_lines`` are the lines of the
+    patch whose context was ignored because the file has something else there. ``notes`` say
+    how else the file differs from what the patch expected.
     """
 
     path: WorkspacePath
@@ -144,7 +156,9 @@ class PatchedFile:
     n_added: int = 0
     n_removed: int = 0
     offset_lines: int = 0
-    fuzz: int = 0
+    lines: tuple[LineRange, ...] = ()
+    ignored_lines: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from wink_workspace.filesystem import (
     GlobResult,
     GrepMatch,
     GrepResult,
+    LineRange,
     PatchedFile,
     PatchResult,
     TextWindow,
@@ -49,6 +50,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+_MAX_RANGES_SHOWN: Final = 20
 _NUMBER_WIDTH: Final = 6  # as `cat -n`, which models have seen most
 
 
@@ -220,7 +222,9 @@ class ChangedPath:
     n_added: int = 0
     n_removed: int = 0
     offset_lines: int = 0
-    fuzz: int = 0
+    lines: tuple[LineRange, ...] = ()
+    ignored_lines: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, file: PatchedFile) -> ChangedPath:
@@ -232,22 +236,48 @@ class ChangedPath:
             file.n_added,
             file.n_removed,
             file.offset_lines,
-            file.fuzz,
+            file.lines if file.action in ("modified", "moved") else (),
+            file.ignored_lines,
+            file.notes,
         )
 
     def render(self) -> str:
-        """Action, path, numbers of lines, and a warning where the patch did not fit exactly."""
+        """Action, path, what changed in which lines, and where the patch did not fit exactly."""
         moved = f"{self.moved_from} -> " if self.moved_from else ""
         added = f" +{self.n_added}" if self.n_added else ""
         removed = f" -{self.n_removed}" if self.n_removed else ""
-        return f"{self.action:<8}  {moved}{self.path}{added}{removed}{self._misfit()}"
+        changed = f"{moved}{self.path}{added}{removed}{self._places()}"
+        return f"{self.action:<8}  {changed}{self._misfit()}"
+
+    def _places(self) -> str:
+        named = [_range(lines) for lines in self.lines[:_MAX_RANGES_SHOWN]]
+        if len(self.lines) > _MAX_RANGES_SHOWN:
+            named.append("…")
+        one = len(self.lines) == 1 and self.lines[0].n_lines < 2
+        return f", {'line' if one else 'lines'} {', '.join(named)}" if named else ""
 
     def _misfit(self) -> str:
         inexact = [
             *([f"found {counted(self.offset_lines, 'line')} away"] if self.offset_lines else []),
-            *([f"{counted(self.fuzz, 'context line')} ignored"] if self.fuzz else []),
+            *([self._ignored()] if self.ignored_lines else []),
+            *self.notes,
         ]
-        return f"  ({' and '.join(inexact)}: check the place)" if inexact else ""
+        return f"  ({'; '.join(inexact)}: check the place)" if inexact else ""
+
+    def _ignored(self) -> str:
+        n = len(self.ignored_lines)
+        numbers = ", ".join(map(str, self.ignored_lines))
+        return (
+            f"{counted(n, 'context line')} ignored, patch {'line' if n == 1 else 'lines'} {numbers}"
+        )
+
+
+def _range(lines: LineRange) -> str:
+    """The lines' numbers; for lines that were only removed, where they were."""
+    if lines.n_lines == 0:
+        return f"after {lines.first - 1}" if lines.first > 1 else "before 1"
+    last = lines.first + lines.n_lines - 1
+    return str(last) if lines.n_lines == 1 else f"{lines.first}-{last}"
 
 
 @dataclass(frozen=True, slots=True)

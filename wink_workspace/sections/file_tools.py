@@ -21,7 +21,13 @@ from wink_workspace.errors import (
     UsageError,
     WinkError,
 )
-from wink_workspace.filesystem import FileKind, Filesystem, WorkspacePath, parse_path
+from wink_workspace.filesystem import (
+    FileKind,
+    Filesystem,
+    LineRange,
+    WorkspacePath,
+    parse_path,
+)
 from wink_workspace.prompt import Tool, ToolContext, ToolExample, ToolHandler, ToolResult
 from wink_workspace.wording import counted
 
@@ -307,7 +313,7 @@ _PATCH = ToolExample(
     ),
     output=AppliedPatch(
         (
-            ChangedPath("src/app.py", "modified", n_added=1, n_removed=1),
+            ChangedPath("src/app.py", "modified", n_added=1, n_removed=1, lines=(LineRange(2, 1),)),
             ChangedPath("docs/notes.md", "created", n_added=1),
         )
     ),

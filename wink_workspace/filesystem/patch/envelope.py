@@ -52,7 +52,7 @@ _UPDATE = b"*** Update File:"
 _DELETE = b"*** Delete File:"
 _MOVE = b"*** Move to:"
 _END_OF_FILE = b"*** End of File"
-_NUMBERS = re.compile(rb"@@ -(\d{1,9})(?:,\d{1,9})? \+\d{1,9}(?:,\d{1,9})?(?: @@|\s*$)")
+_NUMBERS = re.compile(rb"@@ -(\d{1,9})(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})?(?: @@|\s*$)")
 
 
 def is_envelope_start(line: bytes) -> bool:
@@ -160,11 +160,12 @@ def _at_hunk(lines: PatchLines) -> bool:
 def _hunk(lines: PatchLines) -> Hunk:
     number = lines.number
     old_start: int | None = None
+    new_start: int | None = None
     scopes: list[bytes] = []
     while lines.peek().startswith(b"@@"):
         stated = _NUMBERS.match(lines.peek())
         if stated is not None:
-            old_start = int(stated[1])
+            old_start, new_start = int(stated[1]), int(stated[2])
         elif scope := scope_text(lines.peek()):
             scopes.append(scope)
         lines.at += 1
@@ -172,7 +173,8 @@ def _hunk(lines: PatchLines) -> Hunk:
     body = _body(lines)
     at_end = lines.peek().rstrip() == _END_OF_FILE
     lines.at += at_end
-    return Hunk(number, hunk_body(body, first), old_start, tuple(scopes), at_end)
+    lines_ = hunk_body(body, first)
+    return Hunk(number, lines_, old_start, tuple(scopes), at_end, new_start, first)
 
 
 def _body(lines: PatchLines) -> Sequence[bytes]:

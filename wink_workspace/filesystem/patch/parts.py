@@ -43,6 +43,10 @@ class Hunk:
         scopes: Lines between which it stands, the outermost first, such as a class and a
             method of it.
         at_end: Whether its last old line is the file's last.
+        new_start: The number of the first new line as stated, or ``None`` as above.
+        body_line: The line in the patch at which the body begins.
+        is_unified: Whether it is written as tools do, with context on both sides of a change
+            unless the file ends there.
     """
 
     line: int
@@ -50,6 +54,9 @@ class Hunk:
     old_start: int | None = None
     scopes: tuple[bytes, ...] = ()
     at_end: bool = False
+    new_start: int | None = None
+    body_line: int = 0
+    is_unified: bool = False
 
     def n_lines(self, sign: bytes) -> int:
         """How many of its lines begin with *sign*."""

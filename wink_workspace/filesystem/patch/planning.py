@@ -381,5 +381,7 @@ def _patched_file(patch: FilePatch, placed: Placed) -> PatchedFile:
         n_added=sum(hunk.n_lines(b"+") for hunk in patch.hunks),
         n_removed=sum(hunk.n_lines(b"-") for hunk in patch.hunks),
         offset_lines=placed.offset_lines,
-        fuzz=placed.fuzz,
+        lines=placed.lines if patch.action != "delete" else (),
+        ignored_lines=placed.ignored_lines,
+        notes=placed.notes,
     )

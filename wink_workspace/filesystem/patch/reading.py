@@ -7,17 +7,19 @@ take long.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from io import BytesIO
 from itertools import accumulate
 
 from wink_workspace.errors import PatchError
+from wink_workspace.filesystem.lookalikes import plain_line
 
 __all__ = ["Effort", "Reading", "loose_line"]
 
 _MAX_PLACES = 1_000
 _STEP = 400
+_NO_HEADING = b"_\"'()]{}@$ \t"
 _LINE = 100
 _BOM = b"\xef\xbb\xbf"
 
@@ -64,20 +66,25 @@ class Reading:
     r"""A file's lines, as they are and as they are compared.
 
     The exact reading compares them as they are. The loose one knows no byte order mark and
-    only one kind of line end, and the file always ends with one; ``compose`` puts things
-    right again.
+    only one kind of line end, and the file always ends with one; ``compose`` restores what it
+    left out. The plain one also compares lines without what only looks different.
     """
 
     def __init__(
-        self, lines: Sequence[bytes], effort: Effort, *, mark: bytes = b"", is_loose: bool = False
+        self,
+        lines: Sequence[bytes],
+        effort: Effort,
+        *,
+        mark: bytes = b"",
+        key: Callable[[bytes], bytes] | None = None,
     ) -> None:
         effort.spend(_LINE * len(lines))
         self.lines = lines
         self.n = len(lines)
-        self.is_loose = is_loose
+        self.is_loose = key is not None
         self._mark = mark
         self._effort = effort
-        self._keys = [loose_line(line) for line in lines] if is_loose else lines
+        self._keys = lines if key is None else [key(line) for line in lines]
         # A newline and some lines are found in this only where a line begins, and the index
         # of that newline is where the line would start without the newline at the front.
         self._text = b"\n" + b"".join(self._keys)
@@ -106,7 +113,11 @@ class Reading:
             lines[0] = lines[0].removeprefix(mark)
         if not self.ends_with_newline:
             lines[-1] += self.line_end(self.n - 1)
-        return Reading(lines, self._effort, mark=mark, is_loose=True)
+        return Reading(lines, self._effort, mark=mark, key=loose_line)
+
+    def plain(self) -> Reading:
+        """The plain reading of the same lines."""
+        return Reading(self.lines, self._effort, mark=self._mark, key=plain_line)
 
     def line_end(self, at: int) -> bytes:
         """The line end of the line before the one at *at*, or of the first."""
@@ -135,36 +146,15 @@ class Reading:
         same_length = self._starts[at + len(old)] - self._starts[at] == len(wanted) - 1
         return same_length and self._text.startswith(wanted, self._starts[at])
 
-    def places(self, old: Sequence[bytes], first: int) -> list[int]:
-        """Where *old* stands, at the line *first* or later; the first 1,000 places at most."""
+    def places(self, old: Sequence[bytes]) -> list[int]:
+        """Where *old* stands; the first 1,000 places at most."""
         wanted = b"\n" + b"".join(old)
         found: list[int] = []
-        at = self._find(wanted, first, self.n)
+        at = self._find(wanted, 0, self.n)
         while at is not None and len(found) < _MAX_PLACES:
             found.append(at)
             at = self._find(wanted, at + 1, self.n)
         return found
-
-    def nearest(self, old: Sequence[bytes], guess: int, first: int) -> list[int]:
-        """The place of *old* nearest to *guess*, at *first* or later; two if equally near."""
-        wanted = b"\n" + b"".join(old)
-        after = self._find(wanted, max(first, guess), self.n)
-        if after is None:
-            before = self._find_last(wanted, first, guess)
-            return [] if before is None else [before]
-        before = self._find_last(wanted, max(first, 2 * guess - after), guess)
-        if before is None:
-            return [after]
-        return [before, after] if guess - before == after - guess else [before]
-
-    def _find_last(self, wanted: bytes, first: int, end: int) -> int | None:
-        # Not with rfind: unlike find it may take a time that grows with both lengths.
-        last: int | None = None
-        at = self._find(wanted, first, end)
-        while at is not None:
-            last = at
-            at = self._find(wanted, at + 1, end)
-        return last
 
     def _find(self, wanted: bytes, first: int, end: int) -> int | None:
         """The first line from *first* to before *end* at which *wanted* begins."""
@@ -181,32 +171,31 @@ class Reading:
     def is_inside(self, at: int, scopes: Sequence[bytes]) -> bool:
         """Whether the line at *at*, or lines that it is indented below, are *scopes*.
 
-        Empty lines from *at* on are passed over; other lines may lie between the scopes.
+        Empty lines from *at* on are passed over; other lines may lie between the scopes. In
+        flat text a heading, which is a line that begins with a sign such as ``#`` or ``[``,
+        reaches to the next one that begins with the same sign.
         """
-        at = self._first_with_text(at)
+        at = self._first_with_text(min(at, self.n - 1))
         wanted = list(scopes)
         while at >= 0 and wanted:
             self._effort.spend(_STEP)
             if _is_scope(self._keys[at], wanted[-1]):
                 wanted.pop()
+            elif (heading := self._heading(at, wanted[-1])) is not None:
+                wanted.pop()
+                at = heading
             at = self._parents[at]
         return not wanted
 
-    def follows(self, at: int, scopes: Sequence[bytes]) -> bool:
-        """Whether *scopes* stand above the line at *at*, in order, and it is not indented more.
-
-        For flat text, where nothing is inside of anything. A line that is indented more than
-        a scope it is not in belongs to another one.
-        """
-        self._effort.spend(_LINE * at)
-        at = self._first_with_text(at)
-        wanted = list(reversed(scopes))
-        indentation = -1
-        for line in self._keys[:at]:
-            if wanted and _is_scope(line, wanted[-1]):
-                wanted.pop()
-                indentation = _indentation(line)
-        return not wanted and _indentation(self._keys[at]) <= indentation
+    def _heading(self, at: int, scope: bytes) -> int | None:
+        """The heading over the line at *at*, if that is *scope*."""
+        sign = scope[:1]
+        if sign.isalnum() or sign in _NO_HEADING:
+            return None
+        while at >= 0 and not self._keys[at].startswith(sign):
+            self._effort.spend(_LINE)
+            at -= 1
+        return at if at >= 0 and _is_scope(self._keys[at], scope) else None
 
     def _first_with_text(self, start: int) -> int:
         at = start

@@ -157,9 +157,17 @@ class _Reader:
         self.lines.at += n_lines
         body = hunk_body(self.lines.all[first : first + n_lines], number + 1)
         if stated is not None:
-            return Hunk(number, body, old_start=int(stated[1]))
+            old_start, new_start = int(stated[1]), int(stated[3])
+            return Hunk(
+                number,
+                body,
+                old_start,
+                new_start=new_start,
+                body_line=number + 1,
+                is_unified=True,
+            )
         scope = scope_text(header)
-        return Hunk(number, body, scopes=(scope,) if scope else ())
+        return Hunk(number, body, scopes=(scope,) if scope else (), body_line=number + 1)
 
     def _n_counted(self, stated: re.Match[bytes]) -> int | None:
         """How many lines the hunk has by its counts; ``None`` if they do not fit."""

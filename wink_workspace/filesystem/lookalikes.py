@@ -1,0 +1,169 @@
+"""Texts that look the same and are not: what counts as such, and how to name the difference.
+
+Rule 1: ``plain_line`` removes exactly the differences that a patch may have: trailing white
+space, the line end, Unicode punctuation for which ASCII has a sign, and no-break and other
+typographic spaces. Tabs, the number of spaces and indentation count.
+Rule 2: a byte that is not UTF-8 reads as U+FFFD, as whoever read the file has seen it.
+Rule 3: a difference is named by the characters on both sides, never only by showing them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+__all__ = ["kinds_of_difference", "named_difference", "named_differences", "plain_line"]
+
+_PUNCTUATION: Final[Mapping[int, str]] = {
+    **dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-"),
+    **dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032"), "'"),
+    **dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033"), '"'),
+    ord("\u2026"): "...",
+}
+_SPACES: Final[Mapping[int, str]] = dict.fromkeys(
+    [0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " "
+)
+_PLAIN: Final = {**_PUNCTUATION, **_SPACES}
+_TRAILING: Final = " \t\r\n\x0b\x0c"
+_BOM: Final = b"\xef\xbb\xbf"
+_NOT_UTF_8: Final = "\ufffd"
+_MAX_NAMED: Final = 3
+_MAX_CHARS: Final = 40
+_WORD: Final = re.compile(r"\w+\Z")
+
+
+def plain_line(line: bytes) -> bytes:
+    """A line with everything taken out that a patch may have different, ended by a newline."""
+    line = line.removeprefix(_BOM)
+    if not line.isascii():
+        line = line.decode("utf-8", "replace").translate(_PLAIN).encode()
+    return line.rstrip(_TRAILING.encode()) + b"\n"
+
+
+def kinds_of_difference(sent: bytes, there: bytes) -> tuple[str, ...]:
+    """How two lines differ that are equal as plain lines."""
+    kinds: list[str] = []
+    ends = [line.endswith(b"\r\n") for line in (sent, there)]
+    if ends[0] != ends[1]:
+        kinds.append("line endings")
+    one, other = (
+        line.removeprefix(_BOM).decode("utf-8", "surrogateescape") for line in (sent, there)
+    )
+    one, other = one.rstrip("\r\n"), other.rstrip("\r\n")
+    stripped = one.translate(_SPACES).rstrip(_TRAILING), other.translate(_SPACES).rstrip(_TRAILING)
+    if one[len(stripped[0]) :] != other[len(stripped[1]) :]:
+        kinds.append("trailing white space")
+    one, other = one[: len(stripped[0])], other[: len(stripped[1])]
+    if stripped[0].translate(_PUNCTUATION) != stripped[1].translate(_PUNCTUATION):
+        kinds.append("bytes that are not UTF-8")
+    if stripped[0] != stripped[1] and _has(stripped, _PUNCTUATION):
+        kinds.append("Unicode punctuation")
+    if one != stripped[0] or other != stripped[1]:
+        kinds.append("no-break spaces")
+    return tuple(kinds)
+
+
+def _has(texts: Sequence[str], table: Mapping[int, str]) -> bool:
+    return any(ord(char) in table for text in texts for char in text)
+
+
+def named_differences(
+    sent: Sequence[str], there: Sequence[str], *, first_line: int, sender: str
+) -> tuple[str, ...]:
+    """The first difference of each of the first few lines that differ, with line and column."""
+    named: list[str] = []
+    for n, (one, other) in enumerate(zip(sent, there, strict=False)):
+        if len(named) == _MAX_NAMED:
+            break
+        difference = named_difference(one, other, sender=sender)
+        if difference is not None:
+            column, text = difference
+            named.append(f"line {first_line + n}, column {column}: {text}")
+    return tuple(named)
+
+
+def named_difference(sent: str, there: str, *, sender: str) -> tuple[int, str] | None:
+    """The column (from 1) at which two lines begin to differ, and what each has there.
+
+    Args:
+        sent: The line that was expected.
+        there: The file's line.
+        sender: What had the line, such as ``"the patch"``.
+    """
+    if sent == there:
+        return None
+    pairs = zip(sent, there, strict=False)
+    at = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(sent), len(there)))
+    if sent.rstrip(_TRAILING) == there.rstrip(_TRAILING):
+        at = len(there.rstrip(_TRAILING))
+        ours, theirs = _trailing(there[at:]), _trailing(sent[at:])
+        return at + 1, f"the file has {ours} here, {sender} has {theirs}"
+    if _is_space(sent[at : at + 1]) or _is_space(there[at : at + 1]):
+        while at and _is_space(there[at - 1]):
+            at -= 1
+        ours, theirs = _spaces(there[at:]), _spaces(sent[at:])
+    elif there[at : at + 1].isascii() and sent[at : at + 1].isascii():
+        word = _WORD.search(there, 0, at)
+        at = word.start() if word and at - word.start() < _MAX_CHARS else at
+        ours, theirs = _visible(there[at:]), _visible(sent[at:])
+    else:
+        ours, theirs = _character(there[at : at + 1]), _character(sent[at : at + 1])
+    return at + 1, f"the file has {ours} here, {sender} has {theirs}"
+
+
+def _is_space(char: str) -> bool:
+    return char != "" and (char.isspace() or unicodedata.category(char) in ("Zs", "Cf"))
+
+
+def _trailing(text: str) -> str:
+    if text in ("\r", "\r\n"):
+        return "CRLF"
+    text = text.rstrip("\r\n")
+    return f"trailing white space ({_spaces(text)})" if text else "no trailing white space"
+
+
+def _spaces(text: str) -> str:
+    """The white space that *text* begins with, in words."""
+    runs: list[tuple[str, int]] = []
+    for char in text:
+        if not _is_space(char):
+            break
+        if runs and runs[-1][0] == char:
+            runs[-1] = (char, runs[-1][1] + 1)
+        else:
+            runs.append((char, 1))
+    named = [_run(char, n) for char, n in runs[:_MAX_NAMED]]
+    if len(runs) > _MAX_NAMED:
+        named.append("more")
+    if named:
+        return " and ".join(named)
+    return _visible(text) if text else "the end of the line"
+
+
+def _run(char: str, n: int) -> str:
+    if char == " ":
+        return "a space" if n == 1 else f"{n} spaces"
+    if char == "\t":
+        return "a tab" if n == 1 else f"{n} tabs"
+    if char == "\r":
+        return "a carriage return (CRLF)"
+    return _character(char) if n == 1 else f"{n} times {_character(char)}"
+
+
+def _character(char: str) -> str:
+    if not char:
+        return "the end of the line"
+    if "\udc80" <= char <= "\udcff":
+        return f"the byte {ord(char) - 0xDC00:02X}, which is not UTF-8,"
+    name = unicodedata.name(char, "").lower()
+    code = f"U+{ord(char):04X}"
+    return f"{code} ({name})" if name else code
+
+
+def _visible(text: str) -> str:
+    text = text.rstrip("\r\n")
+    if not text:
+        return "the end of the line"
+    return repr(text if len(text) <= _MAX_CHARS else text[:_MAX_CHARS] + "…")
