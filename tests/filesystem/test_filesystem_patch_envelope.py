@@ -7,6 +7,7 @@ from patch_trees import carried_out, file, link, plan, tree
 
 from wink_workspace.errors import PatchError
 from wink_workspace.filesystem.model import FileState
+from wink_workspace.filesystem.patch import touched_paths
 
 SHAPES = """\
 import math
@@ -242,3 +243,96 @@ def test_empty_lines_between_the_parts_mean_nothing() -> None:
         "",
     )
     assert b"return 4" not in changed(patch)
+
+
+# ------------------------------------------------------------------------ accepted forms
+
+IMPORT = SHAPES.replace("import math", "import cmath").encode()
+BODY = "@@\n-import math\n+import cmath\n"
+HEADER = "--- a/f\n+++ b/f\n"
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        pytest.param(
+            f"  *** Begin Patch\n  *** Update File: f\n{BODY}  *** End Patch\n",
+            id="markers indented",
+        ),
+        pytest.param(
+            f"*** Begin Patch\n *** Update File: f\n{BODY} *** End Patch\n",
+            id="inner markers indented",
+        ),
+        pytest.param(
+            f"*** Begin Patch\n*** Update File: f\n{BODY} *** End Patch", id="end indented"
+        ),
+        pytest.param(
+            "".join(f"    {line}\n" for line in update(*BODY.splitlines()).splitlines()),
+            id="all lines indented",
+        ),
+        pytest.param(f"*** Begin Patch\n*** Update File: f\n{BODY}", id="no end"),
+        pytest.param(
+            f"```\n*** Begin Patch\n*** Update File: f\n{BODY}```\n", id="fence for an end"
+        ),
+        pytest.param(
+            f"apply <<EOF\n*** Begin Patch\n*** Update File: f\n{BODY}EOF\n", id="no end, shell"
+        ),
+        pytest.param(f"*** Begin Patch\n{HEADER}{BODY}*** End Patch\n", id="unified inside"),
+        pytest.param(
+            f"*** Begin Patch\ndiff --git a/f b/f\n{HEADER}@@ -1,2 +1,2 @@\n"
+            "-import math\n+import cmath\n \n*** End Patch\n",
+            id="git's unified inside",
+        ),
+        pytest.param(f"*** Begin Patch\n{HEADER}{BODY}", id="unified inside, no end"),
+        pytest.param(
+            f"*** Begin Patch\n*** Update File: f\n{HEADER}{BODY}*** End Patch\n",
+            id="unified below the name",
+        ),
+        pytest.param(
+            f"*** Begin Patch\n*** Update File: `f`\n{BODY}*** End Patch\n", id="backticks"
+        ),
+        pytest.param(f'*** Begin Patch\n*** Update File: "f"\n{BODY}*** End Patch\n', id="quotes"),
+        pytest.param(f"*** Begin Patch\n*** Update File: a/f\n{BODY}*** End Patch\n", id="a/"),
+        pytest.param(f"--- `f`\n+++ `f`\n{BODY}", id="backticks in a unified diff"),
+        pytest.param(f"--- `a/f`\n+++ `b/f`\n{BODY}", id="backticks around a prefix"),
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_what_models_commonly_write_instead_is_read_as_it_is_meant(patch: str, end: str) -> None:
+    assert changed(patch.replace("\n", end)) == IMPORT
+
+
+def test_a_context_line_that_looks_like_a_marker_is_one_where_markers_are_not_indented() -> None:
+    data = "*** Update File: f\na\n*** End Patch\n"
+    patch = update(" *** Update File: f", "-a", "+b", " *** End Patch")
+    assert changed(patch, data) == data.replace("a\n", "b\n").encode()
+
+
+def test_a_prefix_of_a_name_is_kept_where_the_directory_has_the_file() -> None:
+    patch = envelope("*** Update File: a/f", "-1", "+2", "*** Add File: a/new", "+3")
+    files = {"a/f": "1\n", "f": "1\n"}
+    paths = [str(change.path) for change in plan(patch, files).changes]
+    assert paths == ["a/f", "a/new"]
+
+
+def test_a_prefix_that_is_no_directory_is_taken_off_all_names() -> None:
+    patch = envelope(
+        *("*** Update File: a/f", "*** Move to: b/g", "-1", "+2"),
+        *("*** Delete File: a/old", "*** Add File: b/new", "+3"),
+    )
+    result = carried_out(
+        plan(patch, {"f": "1\n", "old": "x\n"}).changes, tree({"f": "1\n", "old": "x\n"})
+    )
+    assert {str(path): state for path, state in result.items()} == {
+        "g": file("2\n"),
+        "new": file("3\n"),
+    }
+
+
+def test_a_new_file_keeps_its_prefix_where_nothing_shows_that_it_is_one() -> None:
+    assert str(plan(envelope("*** Add File: a/new", "+3"), {"f": ""}).changes[0].path) == "a/new"
+
+
+def test_both_names_are_touched_where_only_the_files_can_show_which_is_meant() -> None:
+    patch = envelope("*** Update File: a/f", "*** Move to: b/g", "-1", "+2")
+    assert [str(path) for path in touched_paths(patch)] == ["a/f", "f", "b/g", "g"]

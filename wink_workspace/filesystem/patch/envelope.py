@@ -18,8 +18,12 @@
 
 Rule 1: ``@@`` texts narrow down the place, the outermost first; several in a row are nested.
 A line of numbers as in a unified diff is accepted in their stead.
-Rule 2: every file section ends at the next ``***`` line, and the last line must be there: a
-patch that was cut off is refused.
+Rule 2: every file section ends at the next ``***`` line. The last line may be missing at the
+very end of the text.
+Rule 3: what models commonly write instead is read as it is meant: indented markers, a unified
+diff between the first and the last line, its header below an ``Update File`` line, and quotes
+or backticks around a file name. Where a name begins with ``a/`` or ``b/``, the files decide
+whether that is a directory (``FilePatch.prefix_in_doubt``).
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from collections.abc import Sequence
 
 from wink_workspace.filesystem.model import FileKind
 
-from .headers import is_header
+from .headers import bare_name, is_header, read_header
 from .parts import (
     BODY_SIGNS,
     EMPTY_LINES,
@@ -42,6 +46,7 @@ from .parts import (
     patch_path,
     scope_text,
 )
+from .unified import parse_unified
 
 __all__ = ["is_envelope_start", "parse_envelope"]
 
@@ -52,6 +57,8 @@ _UPDATE = b"*** Update File:"
 _DELETE = b"*** Delete File:"
 _MOVE = b"*** Move to:"
 _END_OF_FILE = b"*** End of File"
+_MARKERS = (_BEGIN, _END, _ADD, _UPDATE, _DELETE, _MOVE, _END_OF_FILE)
+_PREFIXES = (b"a/", b"b/")
 _NUMBERS = re.compile(rb"@@ -(\d{1,9})(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})?(?: @@|\s*$)")
 
 
@@ -67,23 +74,71 @@ def parse_envelope(lines: PatchLines) -> tuple[FilePatch, ...]:
         PatchError: At the first line that does not parse.
         InvalidPathError: For a file name that is no path in the workspace.
     """
+    lines = _with_plain_markers(lines)
     begin = lines.number
     lines.at += 1
     patches: list[FilePatch] = []
-    while lines.peek().strip() != _END:
-        if lines.ended:
-            raise malformed(
-                lines.number, f"the patch of line {begin} has no end", "End with '*** End Patch'."
-            )
-        if lines.peek().strip():
-            patches.append(_section(lines))
-        else:
+    while not lines.ended and lines.peek().strip() != _END:
+        if not lines.peek().strip():
             lines.at += 1
+        elif not patches and is_header(lines):
+            return _unified_inside(lines)
+        else:
+            patches.append(_section(lines))
     if not patches:
         raise malformed(begin, "the patch is empty", "Add a '*** Update File: NAME' section.")
     lines.at += 1
     _check_rest(lines)
     return tuple(patches)
+
+
+def _with_plain_markers(lines: PatchLines) -> PatchLines:
+    """The same lines, where no marker is indented and the last line of the patch is there."""
+    every = list(lines.all)
+    first = lines.at
+    rest = [line for line in every[first + 1 :] if line.strip()]
+    indents = [
+        _indent(line) for line in (every[first], *rest[:1]) if line.lstrip().startswith(b"*** ")
+    ]
+    indent = max(indents, key=len)
+    if _indent(every[first]) and all(line.startswith(indent) for line in rest):
+        every[first + 1 :] = [line[len(indent) :] for line in every[first + 1 :]]
+    for n in range(first, len(every)):
+        bare = every[n].removeprefix(indent)
+        if n == first or (indent and bare.startswith(_MARKERS)):
+            every[n] = bare.lstrip()
+    _find_end(every, first)
+    plain = PatchLines(every)
+    plain.at = first
+    return plain
+
+
+def _indent(line: bytes) -> bytes:
+    return line[: len(line) - len(line.lstrip(b" \t"))]
+
+
+def _find_end(every: list[bytes], first: int) -> None:
+    """Take what shells and Markdown put after the patch off its end if that is not marked."""
+    if any(line.rstrip() == _END for line in every[first:]):
+        return
+    last = len(every)
+    while last > first + 1 and every[last - 1].strip() in (b"", b"```", b"EOF", b"PATCH"):
+        last -= 1
+    if every[last - 1].strip() == _END:
+        every[last - 1] = _END
+    elif last < len(every) and every[last].strip():
+        every[last] = _END
+
+
+def _unified_inside(lines: PatchLines) -> tuple[FilePatch, ...]:
+    end = lines.at
+    while end < len(lines.all) and lines.all[end].rstrip() != _END:
+        end += 1
+    inside = PatchLines(lines.all[:end])
+    inside.at = lines.at
+    lines.at = end + 1
+    _check_rest(lines)
+    return parse_unified(inside)
 
 
 def _check_rest(lines: PatchLines) -> None:
@@ -100,7 +155,7 @@ def _section(lines: PatchLines) -> FilePatch:
     line = lines.take()
     for start, parse in ((_ADD, _added), (_UPDATE, _updated), (_DELETE, _deleted)):
         if line.startswith(start):
-            return parse(lines, line[len(start) :].strip(), number)
+            return parse(lines, bare_name(line[len(start) :].strip()), number)
     raise malformed(
         number,
         "no section header",
@@ -111,11 +166,18 @@ def _section(lines: PatchLines) -> FilePatch:
 
 def _deleted(_lines: PatchLines, name: bytes, number: int) -> FilePatch:
     return FilePatch(
-        line=number, action="delete", source=patch_path(name, number), any_content=True
+        line=number,
+        action="delete",
+        source=patch_path(name, number),
+        any_content=True,
+        prefix_in_doubt=name.startswith(_PREFIXES),
     )
 
 
 def _added(lines: PatchLines, name: bytes, number: int) -> FilePatch:
+    _skip_header(lines, name)
+    if _NUMBERS.match(lines.peek()):
+        lines.at += 1
     n = 0
     while lines.peek(n).startswith((b"+", b"\\")):
         n += 1
@@ -128,14 +190,28 @@ def _added(lines: PatchLines, name: bytes, number: int) -> FilePatch:
         target=patch_path(name, number),
         hunks=hunks,
         new_mode=Mode(FileKind.FILE),
+        prefix_in_doubt=name.startswith(_PREFIXES),
     )
+
+
+def _skip_header(lines: PatchLines, name: bytes) -> None:
+    """Go past the header of a unified diff, which may only repeat the file's name."""
+    if not is_header(lines):
+        return
+    number = lines.number
+    header = read_header(lines)
+    if not name.endswith(header.target_name or header.source_name):
+        raise malformed(
+            number, "the header names another file", "Leave out the '---' and '+++' lines."
+        )
 
 
 def _updated(lines: PatchLines, name: bytes, number: int) -> FilePatch:
     source = target = patch_path(name, number)
     if lines.peek().startswith(_MOVE):
-        target = patch_path(lines.peek()[len(_MOVE) :].strip(), lines.number)
+        target = patch_path(bare_name(lines.peek()[len(_MOVE) :].strip()), lines.number)
         lines.at += 1
+    _skip_header(lines, name)
     hunks: list[Hunk] = []
     while _at_hunk(lines):
         hunks.append(_hunk(lines))
@@ -147,6 +223,7 @@ def _updated(lines: PatchLines, name: bytes, number: int) -> FilePatch:
         source=source,
         target=target,
         hunks=tuple(hunks),
+        prefix_in_doubt=name.startswith(_PREFIXES),
     )
 
 
@@ -173,8 +250,7 @@ def _hunk(lines: PatchLines) -> Hunk:
     body = _body(lines)
     at_end = lines.peek().rstrip() == _END_OF_FILE
     lines.at += at_end
-    lines_ = hunk_body(body, first)
-    return Hunk(number, lines_, old_start, tuple(scopes), at_end, new_start, first)
+    return Hunk(number, hunk_body(body, first), old_start, tuple(scopes), at_end, new_start, first)
 
 
 def _body(lines: PatchLines) -> Sequence[bytes]:

@@ -19,7 +19,7 @@ from wink_workspace.filesystem.model import FileKind
 
 from .parts import Mode, PatchLines, malformed
 
-__all__ = ["Header", "is_header", "is_name_pair", "names_one_file", "read_header"]
+__all__ = ["Header", "bare_name", "is_header", "is_name_pair", "names_one_file", "read_header"]
 
 _MODE = re.compile(rb"[0-7]{6}")
 _INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?")
@@ -182,9 +182,18 @@ def _file_name(text: bytes) -> tuple[bytes | None, bool]:
     name, tab, time = text.partition(b"\t")
     if not tab and (spaced := _TIME.search(text)) and spaced.end() == len(text.rstrip()):
         name, time = text[: spaced.start()].rstrip(), spaced[0]
+    name = bare_name(name)
     if name.rstrip() == b"/dev/null":
         return None, True
     return name, _is_epoch(time)
+
+
+def bare_name(name: bytes) -> bytes:
+    """A file's name without the backticks or quotes that may be around it."""
+    for sign in (b"`", b'"', b"'"):
+        if len(name) > 2 and name.startswith(sign) and name.endswith(sign):
+            return name[1:-1]
+    return name
 
 
 def _is_epoch(time: bytes) -> bool:

@@ -94,6 +94,7 @@ class FilePatch:
         old_mode: What the file must be, where the patch says so.
         new_mode: What it becomes, where the patch says so.
         any_content: Deletes whatever the content is.
+        prefix_in_doubt: Whether its names may have an ``a/`` or ``b/`` that is no directory.
     """
 
     line: int
@@ -105,6 +106,7 @@ class FilePatch:
     old_mode: Mode | None = None
     new_mode: Mode | None = None
     any_content: bool = False
+    prefix_in_doubt: bool = False
 
     @property
     def path(self) -> WorkspacePath:

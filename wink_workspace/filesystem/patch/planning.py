@@ -17,6 +17,7 @@ Where a hunk goes is decided in ``placing``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -37,6 +38,14 @@ from .unified import MAX_BINARY_BYTES, parse_unified
 __all__ = ["FilePatch", "Hunk", "PatchPlan", "parse_patch", "plan_patch", "touched_paths"]
 
 _MAX_PROBLEMS_TOLD = 50
+_LITERAL_BREAK = re.compile(
+    rb"""\s*(?: \*\*\*\ Begin\ Patch
+           | \*\*\*\ (?:Add|Update|Delete)\ File:.*?(?=\\n(?:\*\*\*\ |@@|[ +-]))
+           | (?:---|diff\ --git)\ .*?(?=\\n(?:\+\+\+\ |---\ |index\ |(?:new|old|deleted)\ ))
+           | @@(?:[^@\\]*@@)?
+         )\\n""",
+    re.VERBOSE,
+)
 _NO_TARGET = "no link can have this target; end it with '\\ No newline at end of file'"
 _DONE: Mapping[str, Literal["created", "modified", "deleted", "moved"]] = {
     "create": "created",
@@ -74,6 +83,7 @@ def parse_patch(text: str) -> tuple[FilePatch, ...]:
         LimitExceededError: If a file name in it is too long.
     """
     lines = _lines(text)
+    _check_line_breaks(lines)
     while not lines.ended:
         if is_envelope_start(lines.peek()):
             return parse_envelope(_without_returns(lines))
@@ -94,11 +104,19 @@ def parse_patch(text: str) -> tuple[FilePatch, ...]:
 def touched_paths(text: str) -> tuple[WorkspacePath, ...]:
     """Every path that a patch reads or writes, each once, in the order of the patch.
 
+    Where only the files can show whether an ``a/`` belongs to a name, both paths are given.
+
     Raises:
         PatchError, InvalidPathError, LimitExceededError: As ``parse_patch``.
     """
-    paths = ((patch.source, patch.target) for patch in parse_patch(text))
-    return tuple(dict.fromkeys(path for pair in paths for path in pair if path is not None))
+    paths: dict[WorkspacePath, None] = {}
+    for patch in parse_patch(text):
+        for path in (patch.source, patch.target):
+            if path is not None:
+                paths[path] = None
+                if patch.prefix_in_doubt and (bare := _without_prefix(path)) is not None:
+                    paths[bare] = None
+    return tuple(paths)
 
 
 def plan_patch(
@@ -117,7 +135,7 @@ def plan_patch(
             if it is too large or takes too long.
     """
     planner = _Planner(patches, read)
-    for patch in patches:
+    for patch in planner.patches:
         planner.add(patch)
     planner.check_nesting()
     if planner.problems:
@@ -135,6 +153,17 @@ def _lines(text: str) -> PatchLines:
     if not lines[-1]:
         lines.pop()
     return PatchLines(lines)
+
+
+def _check_line_breaks(lines: PatchLines) -> None:
+    r"""Refuse a text that has ``\n`` as two characters where a line should end."""
+    for number, line in enumerate(lines.all, 1):
+        if b"\\n" in line and _LITERAL_BREAK.match(line):
+            raise malformed(
+                number,
+                r"the text has a literal '\n' (a backslash and an 'n') where a line should end",
+                "Send real line breaks; in JSON that is the escape with one backslash.",
+            )
 
 
 def _without_returns(lines: PatchLines) -> PatchLines:
@@ -168,7 +197,8 @@ class _Planner:
         self._effort = Effort()
         self._n_binary_bytes = 0
         self._removed: dict[WorkspacePath, FilePatch] = {}
-        for patch in patches:
+        self.patches = self._with_real_names(patches)
+        for patch in self.patches:
             if patch.source is not None and patch.action in ("delete", "rename"):
                 self._removed.setdefault(patch.source, patch)
         self._may_become_empty = {above for path in self._removed for above in path.ancestors()}
@@ -217,6 +247,39 @@ class _Planner:
 
     def _refuse(self, path: WorkspacePath, patch: FilePatch, problem: str) -> None:
         self.problems.append(f"{path} (patch line {patch.line}): {problem}")
+
+    # ------------------------------------------------------------------------------- names
+
+    def _with_real_names(self, patches: Sequence[FilePatch]) -> list[FilePatch]:
+        """Take ``a/`` off where only the name without it is that of a file.
+
+        New files follow: if a file that the patch changes has such a prefix, so have they.
+        """
+        made = {patch.target for patch in patches if patch.action != "modify"}
+        real: list[FilePatch] = []
+        for patch in patches:
+            bare = _without_prefix(patch.source) if patch.source is not None else None
+            is_prefix = (
+                patch.prefix_in_doubt
+                and patch.source not in made
+                and bare is not None
+                and patch.source is not None
+                and self._original(patch.source) is None
+                and self._original(bare) is not None
+            )
+            real.append(_bare(patch) if is_prefix else patch)
+        if real == list(patches):
+            return real
+        return [
+            _bare(patch)
+            if patch.action == "create" and self._is_unlike_a_directory(patch)
+            else patch
+            for patch in real
+        ]
+
+    def _is_unlike_a_directory(self, patch: FilePatch) -> bool:
+        top = WorkspacePath(patch.path.parts[:1])
+        return patch.prefix_in_doubt and self._original(top) is None
 
     # -------------------------------------------------------------------- what stands where
 
@@ -341,6 +404,19 @@ class _Planner:
             return None
         self._n_binary_bytes += len(new)
         return Placed(new)
+
+
+def _without_prefix(path: WorkspacePath) -> WorkspacePath | None:
+    has_prefix = path.parts[0] in ("a", "b") and len(path.parts) > 1
+    return WorkspacePath(path.parts[1:]) if has_prefix else None
+
+
+def _bare(patch: FilePatch) -> FilePatch:
+    source, target = (
+        path if path is None else _without_prefix(path) or path
+        for path in (patch.source, patch.target)
+    )
+    return replace(patch, source=source, target=target, prefix_in_doubt=False)
 
 
 def _is_named(data: bytes, name: str) -> bool:
