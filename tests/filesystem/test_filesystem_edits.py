@@ -216,3 +216,85 @@ def test_a_file_that_is_not_text_is_refused(data: bytes) -> None:
 def test_an_empty_file_has_nothing_to_replace() -> None:
     with pytest.raises(EditError, match="not in notes"):
         replace_text(b"", "a\n", "b\n", path="notes")
+
+
+@pytest.mark.parametrize(
+    ("data", "old", "told"),
+    [
+        pytest.param(
+            "def f():\n\treturn 1\n",
+            "def f():\n    return 1",
+            "line 2, column 1: the file has a tab here, the text to replace has 4 spaces",
+            id="tab",
+        ),
+        pytest.param(
+            "def f():\n    return 1\n",
+            "def f():\n\treturn 1",
+            "line 2, column 1: the file has 4 spaces here, the text to replace has a tab",
+            id="spaces",
+        ),
+        pytest.param(
+            "x =\u00a01\ny = 2\n",
+            "x = 1\ny = 2\n",
+            "line 1, column 4: the file has U+00A0 (no-break space) here, the text to replace has a space",
+            id="no-break space",
+        ),
+        pytest.param(
+            "x = 1  \ny = 2\n",
+            "x = 1\ny = 2\n",
+            "line 1, column 6: the file has trailing white space (2 spaces) here, "
+            "the text to replace has no trailing white space",
+            id="trailing spaces",
+        ),
+        pytest.param(
+            "x = 1\ny = 2\n",
+            "x = 1 \ny = 2\n",
+            "the file has no trailing white space here, the text to replace has trailing white "
+            "space (a space)",
+            id="trailing space sent",
+        ),
+        pytest.param(
+            "x = 1\ny = 2\n",
+            "x = 1\r\ny = 2\r\n",
+            "line 1, column 6: the file has LF here, the text to replace has CRLF",
+            id="CRLF sent",
+        ),
+        pytest.param(
+            "x = 1\r\ny = 2\nz = 3\n",
+            "x = 1\r\ny = 2\r\nz = 3",
+            "line 2, column 6: the file has LF here, the text to replace has CRLF",
+            id="CRLF in part",
+        ),
+        pytest.param(
+            "say(\u2018hi\u2019)\n",
+            "say('hi')",
+            "line 1, column 5: the file has U+2018 (left single quotation mark) here, "
+            "the text to replace has U+0027 (apostrophe)",
+            id="quotes",
+        ),
+        pytest.param(
+            "    total = price\u2009* count  # sum\n",
+            "price * count",
+            "line 1, column 18: the file has U+2009 (thin space) here, the text to replace has a space",
+            id="in the middle of a line",
+        ),
+        pytest.param(
+            "caf\u00e9 = 1\n",
+            "cafe\u0301 = 1",
+            "line 1, column 4: the file has U+00E9 (latin small letter e with acute) here",
+            id="composed",
+        ),
+        pytest.param(
+            "def area(width, height):\n",
+            "def area(width, heigth):",
+            "line 1, column 17: the file has 'height):' here, the text to replace has 'heigth):'",
+            id="a visible one",
+        ),
+    ],
+)
+def test_a_near_miss_names_the_difference_which_may_be_invisible(
+    data: str, old: str, told: str
+) -> None:
+    with pytest.raises(EditError) as refused:
+        replace_text(data.encode(), old, "new", path="f")
+    assert told in refused.value.message

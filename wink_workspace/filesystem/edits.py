@@ -10,16 +10,21 @@ Rule 3: a text that occurs more than once is refused unless all are meant.
 from __future__ import annotations
 
 import codecs
+import difflib
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wink_workspace.errors import BinaryFileError, EditError
 
+from .lookalikes import named_difference, plain_text
 from .nearest import excerpt, nearest_place
 
 __all__ = ["Replacement", "replace_text"]
 
 _MAX_PLACES_NAMED = 10
+_MAX_DIFFERENCES = 3
+_MAX_CHARS = 200
 _ENCODINGS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -215,11 +220,34 @@ def _missing(view: _View, old: str, path: str) -> EditError:
             hint="Read the file and copy the text from it.",
         )
     shown = excerpt(lines, place, len(wanted))
+    named = "".join(f"\n{difference}" for difference in _differences(wanted, lines[place:], place))
     return EditError(
         f"the text to replace is not in {path}; from line {place + 1} stands\n{shown}\n"
-        "which is the nearest to it",
+        f"which is the nearest to it{named}",
         hint="Copy the text exactly, white space included, and without line numbers.",
     )
+
+
+def _differences(wanted: list[str], lines: list[str], place: int) -> Iterator[str]:
+    """The first difference of each of the first lines; the text may be only part of a line."""
+    n_named = 0
+    for n, (sent, there) in enumerate(zip(wanted, lines, strict=False)):
+        start = _start_in(there, sent) if n == 0 else 0
+        there = there[start:]
+        if n == len(wanted) - 1 and there.startswith(sent):
+            continue
+        difference = named_difference(sent, there, "the text to replace")
+        if difference is not None and n_named < _MAX_DIFFERENCES:
+            n_named += 1
+            column, text = difference
+            yield f"line {place + n + 1}, column {start + column}: {text}"
+
+
+def _start_in(line: str, sent: str) -> int:
+    """Where in *line* a text begins that may be only part of it."""
+    line, sent = plain_text(line[:_MAX_CHARS]), plain_text(sent[:_MAX_CHARS])
+    same = difflib.SequenceMatcher(None, line, sent, autojunk=False).find_longest_match()
+    return max(0, same.a - same.b) if line[: same.a - same.b].strip() else 0
 
 
 def _not_unique(view: _View, places: list[int], path: str) -> EditError:

@@ -12,9 +12,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final
 
-__all__ = ["kinds_of_difference", "named_difference", "named_differences", "plain_line"]
+__all__ = [
+    "kinds_of_difference",
+    "named_difference",
+    "named_differences",
+    "plain_line",
+    "plain_text",
+]
 
 _PUNCTUATION: Final[Mapping[int, str]] = {
     **dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-"),
@@ -69,36 +76,37 @@ def _has(texts: Sequence[str], table: Mapping[int, str]) -> bool:
     return any(ord(char) in table for text in texts for char in text)
 
 
+def plain_text(text: str) -> str:
+    """A text with ASCII punctuation and spaces where it had others that look the same."""
+    return text if text.isascii() else text.translate(_PLAIN)
+
+
 def named_differences(
     sent: Sequence[str], there: Sequence[str], *, first_line: int, sender: str
 ) -> tuple[str, ...]:
-    """The first difference of each of the first few lines that differ, with line and column."""
-    named: list[str] = []
-    for n, (one, other) in enumerate(zip(sent, there, strict=False)):
-        if len(named) == _MAX_NAMED:
-            break
-        difference = named_difference(one, other, sender=sender)
-        if difference is not None:
-            column, text = difference
-            named.append(f"line {first_line + n}, column {column}: {text}")
-    return tuple(named)
-
-
-def named_difference(sent: str, there: str, *, sender: str) -> tuple[int, str] | None:
-    """The column (from 1) at which two lines begin to differ, and what each has there.
+    """The first difference of each of the first few lines that differ, with line and column.
 
     Args:
-        sent: The line that was expected.
-        there: The file's line.
-        sender: What had the line, such as ``"the patch"``.
+        sent: The lines that were expected.
+        there: The file's lines.
+        first_line: The number of the first of these.
+        sender: What had the lines, such as ``"the patch"``.
     """
+    pairs = enumerate(zip(sent, there, strict=False), first_line)
+    differing = ((n, named_difference(one, other, sender)) for n, (one, other) in pairs)
+    named = (f"line {n}, column {found[0]}: {found[1]}" for n, found in differing if found)
+    return tuple(islice(named, _MAX_NAMED))
+
+
+def named_difference(sent: str, there: str, sender: str) -> tuple[int, str] | None:
+    """The column (from 1) at which two lines begin to differ, and what each has there."""
     if sent == there:
         return None
     pairs = zip(sent, there, strict=False)
     at = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(sent), len(there)))
     if sent.rstrip(_TRAILING) == there.rstrip(_TRAILING):
         at = len(there.rstrip(_TRAILING))
-        ours, theirs = _trailing(there[at:]), _trailing(sent[at:])
+        ours, theirs = _line_ends(there[at:], sent[at:])
         return at + 1, f"the file has {ours} here, {sender} has {theirs}"
     if _is_space(sent[at : at + 1]) or _is_space(there[at : at + 1]):
         while at and _is_space(there[at - 1]):
@@ -117,11 +125,16 @@ def _is_space(char: str) -> bool:
     return char != "" and (char.isspace() or unicodedata.category(char) in ("Zs", "Cf"))
 
 
-def _trailing(text: str) -> str:
-    if text in ("\r", "\r\n"):
-        return "CRLF"
-    text = text.rstrip("\r\n")
-    return f"trailing white space ({_spaces(text)})" if text else "no trailing white space"
+def _line_ends(there: str, sent: str) -> tuple[str, str]:
+    """What two lines have behind their text, in words."""
+    spaces = [text.rstrip("\r\n") for text in (there, sent)]
+    if spaces[0] == spaces[1]:
+        return ("CRLF", "LF") if "\r" in there else ("LF", "CRLF")
+    ours, theirs = (
+        f"trailing white space ({_spaces(text)})" if text else "no trailing white space"
+        for text in spaces
+    )
+    return ours, theirs
 
 
 def _spaces(text: str) -> str:

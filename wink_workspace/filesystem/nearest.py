@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
+from .lookalikes import plain_text
+
 __all__ = ["excerpt", "nearest_place"]
 
 _MAX_LINES = 200_000
@@ -27,10 +29,10 @@ _WORD = re.compile(r"\w+")
 def nearest_place(lines: Sequence[str], wanted: Sequence[str], *, expected: int = 0) -> int | None:
     """The index of the line at which *lines* most resembles *wanted*.
 
-    White space around a line does not count. Among equally good places the one nearest to
-    the index *expected* wins. ``None`` when nothing is similar.
+    White space around a line does not count, nor what only looks different. Among equally
+    good places the one nearest to the index *expected* wins. ``None`` when nothing is similar.
     """
-    keys = [line.strip()[:_MAX_CHARS] for line in islice(wanted, _MAX_WANTED)]
+    keys = [_key(line) for line in islice(wanted, _MAX_WANTED)]
     best = _place_by_equal_lines(lines, keys, expected)
     if best is None:
         best = _place_by_similar_line(lines, keys)
@@ -48,6 +50,10 @@ def excerpt(lines: Sequence[str], first: int, n_lines: int, *, numbered: bool = 
     return "\n".join(rows)
 
 
+def _key(line: str) -> str:
+    return plain_text(line[: 2 * _MAX_CHARS]).strip()[:_MAX_CHARS]
+
+
 def _cut(line: str) -> str:
     line = line.rstrip("\r\n")
     return line if len(line) <= _MAX_CHARS else line[:_MAX_CHARS] + "…"
@@ -58,7 +64,7 @@ def _place_by_equal_lines(lines: Sequence[str], keys: Sequence[str], expected: i
     offsets = {key: offset for offset, key in reversed(list(enumerate(keys))) if key}
     votes: Counter[int] = Counter()
     for n, line in enumerate(islice(lines, _MAX_LINES)):
-        key = line.strip()[:_MAX_CHARS]
+        key = _key(line)
         if key in offsets:
             votes[n - offsets[key]] += len(key)
     if not votes:
@@ -78,7 +84,7 @@ def _place_by_similar_line(lines: Sequence[str], keys: Sequence[str]) -> int | N
     matcher = difflib.SequenceMatcher(None, b=key, autojunk=False)
     best, best_ratio = None, _SIMILAR_ENOUGH
     for n in likely:
-        matcher.set_seq1(lines[n].strip()[:_MAX_CHARS])
+        matcher.set_seq1(_key(lines[n]))
         ratio = matcher.ratio() if matcher.quick_ratio() > best_ratio else 0.0
         if ratio > best_ratio:
             best, best_ratio = n, ratio
