@@ -297,6 +297,48 @@ def test_apply_patch_names_what_it_ignored_and_what_only_looked_the_same(agent: 
     )
 
 
+LATIN_1 = "caf\xe9\nx = 1\nna\xefve\n".encode("latin-1")
+
+
+def test_a_file_that_is_not_utf_8_is_read_and_patched_with_u_fffd_for_such_bytes(
+    agent: Rig,
+) -> None:
+    agent.filesystem.write_bytes("a.txt", LATIN_1)
+    answer = said(agent, "read_file", file_path="a.txt")
+    assert (
+        "     1\tcaf\ufffd\n     2\tx = 1\n     3\tna\ufffdve\n(2 bytes that are not UTF-8"
+        in answer
+    )
+    patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,2 @@\n caf\ufffd\n-x = 1\n-na\ufffdve\n+x = 2\n"
+    answer = said(agent, "apply_patch", patch=patch)
+    assert "matched although bytes that are not UTF-8 differ (patch lines 4, 6)" in answer
+    assert agent.filesystem.read_bytes("a.txt") == b"caf\xe9\nx = 2\n"
+
+
+def test_a_patch_that_would_write_u_fffd_for_an_unknown_byte_says_how_to_send_it(
+    agent: Rig,
+) -> None:
+    agent.filesystem.write_bytes("a.txt", LATIN_1)
+    said(agent, "read_file", file_path="a.txt")
+    patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-caf\ufffd\n+un caf\ufffd\n"
+    answer = refused(agent, "apply_patch", patch=patch)
+    assert "a.txt (patch line 5): it adds U+FFFD" in answer
+    assert "GIT binary patch" in answer
+
+
+def test_a_file_of_which_much_is_not_utf_8_is_no_text(agent: Rig) -> None:
+    agent.filesystem.write_bytes("a.txt", b"\xe9\xe8\xea abc\n")
+    assert "much of it is not UTF-8" in refused(agent, "read_file", file_path="a.txt")
+
+
+def test_edit_file_names_the_character_that_differs(agent: Rig) -> None:
+    said(agent, "write_file", file_path="a.txt", content="def f():\n\treturn 1\n")
+    answer = refused(
+        agent, "edit_file", file_path="a.txt", old_string="    return 1", new_string="pass"
+    )
+    assert "line 2, column 1: the file has a tab here, the text to replace has 4 spaces" in answer
+
+
 @pytest.mark.behaviour(22)
 def test_a_patch_that_fails_in_its_last_file_changes_none(agent: Rig) -> None:
     said(agent, "read_file", file_path="src/app.py")

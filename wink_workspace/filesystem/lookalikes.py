@@ -38,6 +38,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _NOT_UTF_8: Final = "\ufffd"
 _MAX_NAMED: Final = 3
 _MAX_CHARS: Final = 40
+_ESCAPE: Final = re.compile("[\udc80-\udcff]")
 _WORD: Final = re.compile(r"\w+\Z")
 
 
@@ -45,7 +46,8 @@ def plain_line(line: bytes) -> bytes:
     """A line with everything taken out that a patch may have different, ended by a newline."""
     line = line.removeprefix(_BOM)
     if not line.isascii():
-        line = line.decode("utf-8", "replace").translate(_PLAIN).encode()
+        text = line.decode("utf-8", "surrogateescape").translate(_PLAIN)
+        line = _ESCAPE.sub(_NOT_UTF_8, text).encode()
     return line.rstrip(_TRAILING.encode()) + b"\n"
 
 

@@ -96,7 +96,8 @@ class TextWindow:
     """Some lines of a text file.
 
     ``lines`` come without their line ends, long ones cut; ``first_line`` counts from 1;
-    ``more`` tells that lines follow the last one; ``n_cut_lines`` counts the lines cut.
+    ``more`` tells that lines follow the last one; ``n_cut_lines`` counts the lines cut, and
+    ``n_not_utf_8`` the bytes shown as U+FFFD.
     """
 
     path: WorkspacePath
@@ -104,6 +105,7 @@ class TextWindow:
     first_line: int
     more: bool
     n_cut_lines: int = 0
+    n_not_utf_8: int = 0
 
     @property
     def text(self) -> str:

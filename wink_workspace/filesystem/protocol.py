@@ -208,13 +208,18 @@ class Filesystem(ABC):
             return stream.read() if limit is None else stream.read(limit)
 
     def read_text(
-        self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None
+        self,
+        path: str | WorkspacePath,
+        *,
+        offset: int = 0,
+        limit: int | None = None,
+        lenient: bool = False,
     ) -> TextWindow:
         """*limit* lines (default ``limits.read_lines``) after the first *offset*.
 
         The rest of the file is not read. Lines are cut to ``limits.read_line_chars``; where
         what is cut off adds up to more than 16 Mi characters, the window ends early with
-        ``more`` set.
+        ``more`` set. With *lenient* a byte that is not UTF-8 is shown as U+FFFD.
 
         Raises:
             UsageError: If *offset* or *limit* is negative.
@@ -236,6 +241,7 @@ class Filesystem(ABC):
                 offset=offset,
                 limit=n_lines,
                 line_chars=self.limits.read_line_chars,
+                lenient=lenient,
             )
 
     def glob(self, pattern: str, path: str | WorkspacePath = ".") -> GlobResult:

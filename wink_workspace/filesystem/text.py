@@ -3,7 +3,8 @@ r"""Text files, read piece by piece.
 Rule 1: no more of a file is held than a piece and the line it ends in, however long the
 file or its lines are.
 Rule 2: text is UTF-8, or UTF-16 with a byte order mark, without NUL characters. Whatever is
-looked at and is not, is refused; what is not looked at is not checked.
+looked at and is not, is refused; what is not looked at is not checked. On request, single
+bytes that are not UTF-8 are shown as U+FFFD, unless there are so many that it is no text.
 Rule 3: a line ends with ``\n``; a ``\r`` before it belongs to the line end, and a byte order
 mark at the start of the file belongs to no line.
 """
@@ -11,6 +12,7 @@ mark at the start of the file belongs to no line.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -24,19 +26,24 @@ __all__ = ["TextPieces", "line_blocks", "read_window"]
 _PIECE_BYTES = 65_536
 # A window ends early after so much text; only lines that are mostly cut off can add up to it.
 _MAX_WINDOW_CHARS = 16_777_216
+_ESCAPE = re.compile("[\udc80-\udcff]")
+_MOST_ESCAPES = 0.3
+"""The share of bytes that are not UTF-8 above which a text counts as none."""
 
 
 class TextPieces(Iterator[str]):
     """The text of *stream*, in pieces.
 
     Set ``budget_chars`` to end the iteration after about so many more characters;
-    ``stopped`` then tells that this is why it ended.
+    ``stopped`` then tells that this is why it ended. With *lenient* a byte that is not UTF-8
+    is a surrogate escape.
 
     Raises:
         BinaryFileError: While iterating, on a NUL character or an invalid encoding.
     """
 
-    def __init__(self, stream: BinaryIO, path: WorkspacePath) -> None:
+    def __init__(self, stream: BinaryIO, path: WorkspacePath, *, lenient: bool = False) -> None:
+        self._errors = "surrogateescape" if lenient else "strict"
         self.budget_chars: int | None = None
         self.stopped = False
         self._stream = stream
@@ -50,7 +57,8 @@ class TextPieces(Iterator[str]):
         data = self._stream.read(_PIECE_BYTES)
         if self._decoder is None:
             utf_16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-            self._decoder = codecs.getincrementaldecoder("utf-16" if utf_16 else "utf-8-sig")()
+            name, errors = ("utf-16", "strict") if utf_16 else ("utf-8-sig", self._errors)
+            self._decoder = codecs.getincrementaldecoder(name)(errors)
         try:
             piece = self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
@@ -91,17 +99,23 @@ def _with_plain_ends(block: str) -> str:
 
 
 def read_window(
-    stream: BinaryIO, path: WorkspacePath, *, offset: int, limit: int, line_chars: int
+    stream: BinaryIO,
+    path: WorkspacePath,
+    *,
+    offset: int,
+    limit: int,
+    line_chars: int,
+    lenient: bool = False,
 ) -> TextWindow:
     """*limit* lines of *stream* after the first *offset*, each cut to *line_chars*.
 
     Where the parts cut off add up to more than 16 Mi characters, the window ends early and
-    ``more`` is set.
+    ``more`` is set. With *lenient* a byte that is not UTF-8 is shown as U+FFFD.
 
     Raises:
         BinaryFileError: If what was looked at is not text.
     """
-    pieces = TextPieces(stream, path)
+    pieces = TextPieces(stream, path, lenient=lenient)
     blocks = line_blocks(pieces, line_chars)
     lines = _lines_after(blocks, offset)
     pieces.budget_chars = _MAX_WINDOW_CHARS
@@ -111,13 +125,26 @@ def read_window(
         lines.pop()  # it may be the beginning of a line
     shown = tuple(lines[:limit])
     n_cut_lines = sum(map(line_chars.__lt__, map(len, shown)))
+    shown = tuple(line[:line_chars] for line in shown) if n_cut_lines else shown
+    shown, n_not_utf_8 = _without_escapes(shown, path) if lenient else (shown, 0)
     return TextWindow(
         path=path,
-        lines=tuple(line[:line_chars] for line in shown) if n_cut_lines else shown,
+        lines=shown,
         first_line=offset + 1,
         more=len(lines) > limit or pieces.stopped,
         n_cut_lines=n_cut_lines,
+        n_not_utf_8=n_not_utf_8,
     )
+
+
+def _without_escapes(lines: tuple[str, ...], path: WorkspacePath) -> tuple[tuple[str, ...], int]:
+    """The lines with U+FFFD for each surrogate escape, and how many there were."""
+    n_escapes = sum(len(_ESCAPE.findall(line)) for line in lines if not line.isascii())
+    if n_escapes == 0:
+        return lines, 0
+    if n_escapes > _MOST_ESCAPES * sum(map(len, lines)):
+        raise BinaryFileError(f"{path} is not text: much of it is not UTF-8")
+    return tuple(_ESCAPE.sub("\ufffd", line) for line in lines), n_escapes
 
 
 def _lines_after(blocks: Iterator[str], n_lines: int) -> list[str]:

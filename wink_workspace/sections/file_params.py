@@ -126,7 +126,8 @@ class ApplyPatchParams:
     patch: str = field(
         metadata={
             "description": "A unified diff (as from `git diff`), or the form that begins with "
-            "`*** Begin Patch`. Applied to all of its files or to none."
+            "`*** Begin Patch`. Applied to all of its files or to none. In context and removed "
+            "lines U+FFFD stands for a byte that is not UTF-8."
         }
     )
 

@@ -125,20 +125,31 @@ class DirectoryListing:
 
 @dataclass(frozen=True, slots=True)
 class FileWindow:
-    """Consecutive lines of a file; ``more`` follow, and ``n_cut_lines`` of these were cut."""
+    """Consecutive lines of a file; ``more`` follow, and ``n_cut_lines`` of these were cut.
+
+    ``n_not_utf_8`` bytes are shown as U+FFFD.
+    """
 
     path: str
     first_line: int
     lines: tuple[str, ...]
     more: bool = False
     n_cut_lines: int = 0
+    n_not_utf_8: int = 0
 
     @classmethod
     def of(cls, window: TextWindow, limits: FileToolLimits) -> FileWindow:
         """As many lines as fit into a result."""
         lines = _fitting(window.lines, str, limits.result_chars)
         more = window.more or len(lines) < len(window.lines)
-        return cls(shown(window.path), window.first_line, lines, more, window.n_cut_lines)
+        return cls(
+            shown(window.path),
+            window.first_line,
+            lines,
+            more,
+            window.n_cut_lines,
+            window.n_not_utf_8,
+        )
 
     @property
     def last_line(self) -> int:
@@ -163,6 +174,16 @@ class FileWindow:
             ),
             f"(more lines follow; continue with offset={self.last_line + 1})" if self.more else "",
             f"({counted(self.n_cut_lines, 'long line')} cut)" if self.n_cut_lines else "",
+            self._not_utf_8(),
+        )
+
+    def _not_utf_8(self) -> str:
+        if not self.n_not_utf_8:
+            return ""
+        verb = "is" if self.n_not_utf_8 == 1 else "are"
+        return (
+            f"({counted(self.n_not_utf_8, 'byte')} that {verb} not UTF-8, shown as U+FFFD; "
+            "a patch may have U+FFFD for such a byte in lines of context and removed lines)"
         )
 
 

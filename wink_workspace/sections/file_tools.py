@@ -156,7 +156,9 @@ class _Operations:
 
     def read_file(self, params: ReadFileParams, files: Filesystem) -> ToolResult[FileWindow]:
         limit = min(params.limit or files.limits.read_lines, files.limits.read_lines)
-        window = files.read_text(params.file_path, offset=params.offset - 1, limit=limit)
+        window = files.read_text(
+            params.file_path, offset=params.offset - 1, limit=limit, lenient=True
+        )
         if not window.lines and params.offset > 1:
             raise UsageError(
                 f"{shown(window.path)} has no line {params.offset}", hint="Use a smaller offset."

@@ -46,6 +46,11 @@ _LITERAL_BREAK = re.compile(
          )\\n""",
     re.VERBOSE,
 )
+_REPLACEMENT = "\ufffd".encode()
+_LOST_BYTES = (
+    "it adds U+FFFD, which stands for a byte that is not UTF-8 and does not say which; send the"
+    " change as a 'GIT binary patch' (`git diff --binary`), or make it with a command"
+)
 _NO_TARGET = "no link can have this target; end it with '\\ No newline at end of file'"
 _DONE: Mapping[str, Literal["created", "modified", "deleted", "moved"]] = {
     "create": "created",
@@ -378,6 +383,9 @@ class _Planner:
         return placed
 
     def _new_text(self, patch: FilePatch, data: bytes) -> Placed | None:
+        if (line := _line_with_lost_bytes(patch, data)) is not None:
+            self.problems.append(f"{patch.path} (patch line {line}): {_LOST_BYTES}")
+            return None
         placed = place_hunks(data, patch.hunks, self._effort)
         if isinstance(placed, Placed):
             return placed
@@ -417,6 +425,25 @@ def _bare(patch: FilePatch) -> FilePatch:
         for path in (patch.source, patch.target)
     )
     return replace(patch, source=source, target=target, prefix_in_doubt=False)
+
+
+def _line_with_lost_bytes(patch: FilePatch, data: bytes) -> int | None:
+    """The line of the patch that adds U+FFFD where it can only stand for an unknown byte."""
+    if _REPLACEMENT in data:
+        return None
+    for hunk in patch.hunks:
+        for n, line in enumerate(hunk.body):
+            if line.startswith(b"+") and _REPLACEMENT in line:
+                return None if _is_utf_8(data) else hunk.body_line + n
+    return None
+
+
+def _is_utf_8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_named(data: bytes, name: str) -> bool:
