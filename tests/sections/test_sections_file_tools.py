@@ -324,6 +324,8 @@ def test_a_patch_that_would_write_u_fffd_for_an_unknown_byte_says_how_to_send_it
     answer = refused(agent, "apply_patch", patch=patch)
     assert "a.txt (patch line 5): it adds U+FFFD" in answer
     assert "GIT binary patch" in answer
+    answer = refused(agent, "apply_patch", patch=patch.replace("\ufffd", "\udce9"))
+    assert "for the byte E9, which is not UTF-8, send U+FFFD where that is accepted" in answer
 
 
 def test_a_file_of_which_much_is_not_utf_8_is_no_text(agent: Rig) -> None:

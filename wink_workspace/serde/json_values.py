@@ -132,13 +132,21 @@ def _troubles(
 def _scalar_trouble(value: str | float | None) -> str | None:
     match value:
         case str() if not is_encodable(value):
-            return "must be valid Unicode, without lone surrogates"
+            return f"must be valid Unicode, without lone surrogates{_byte_meant(value)}"
         case float() if not math.isfinite(value):
             return f"must be a finite number, not {value}"
         case int() if value.bit_length() > _MAX_INTEGER_BITS:
             return "has too many digits"
         case _:
             return None
+
+
+def _byte_meant(text: str) -> str:
+    """What to send for the first byte that Python put into *text* as a surrogate, if any."""
+    byte = next((ord(char) - 0xDC00 for char in text if "\udc80" <= char <= "\udcff"), None)
+    if byte is None:
+        return ""
+    return f"; for the byte {byte:02X}, which is not UTF-8, send U+FFFD where that is accepted"
 
 
 def _key_trouble(key: object) -> str | None:
