@@ -40,31 +40,30 @@ def test_a_hunk_is_found_where_its_lines_have_moved_to(data: str, offset: int) -
     assert offset_and_fuzz(MIDDLE, data) == (offset, 0)
 
 
-def test_a_place_that_is_much_nearer_than_the_others_is_taken() -> None:
+def test_the_nearest_of_several_places_is_not_taken_for_being_near() -> None:
     block = "a\nb\nc\n"
     data = block + "\n" * 10 + block + "\n\n" + block
     hunk = "@@ -{0},3 +{0},3 @@\n a\n-b\n+B\n c\n"
-    assert changed(hunk.format(13), data) == (block + "\n" * 10 + "a\nB\nc\n\n\n" + block).encode()
-    assert changed(hunk.format(3), data).startswith(b"a\nB\n")
-    for line in (10, 99):
-        assert "lines 1, 14, 19" in refused(hunk.format(line), data)
+    for line in (3, 13, 99):
+        assert "fits equally well at lines 1, 14, 19" in refused(hunk.format(line), data)
+    assert changed(hunk.format(14), data) == (block + "\n" * 10 + "a\nB\nc\n\n\n" + block).encode()
 
 
-def test_two_places_about_equally_near_are_refused_and_named() -> None:
-    data = "a\nb\nc\n\n\na\nb\nc\n"
-    hunk = "@@ -{0},3 +{0},3 @@\n a\n-b\n+B\n c\n"
-    for line in (3, 4):
-        assert "fits equally well at lines 1, 6" in refused(hunk.format(line), data)
-    assert changed(hunk.format(2), data).startswith(b"a\nB\n")
+def test_of_several_places_the_one_moved_like_the_hunks_around_it_is_taken() -> None:
+    lines = [*"0123", *"xyz", *"789", *"xyz", *"456"]
+    data = "".join(f"{line}\n" for line in ["new"] * 6 + lines)
+    before, hunk = "@@ -2,3 +2,3 @@\n 1\n-2\n+two\n 3\n", "@@ -11,3 +11,3 @@\n x\n-y\n+Y\n z\n"
+    after = "@@ -14,3 +14,3 @@\n 4\n-5\n+five\n 6\n"
+    assert changed(before + hunk + after, data).endswith(b"x\ny\nz\n7\n8\n9\nx\nY\nz\n4\nfive\n6\n")
+    assert offset_and_fuzz(before + hunk + after, data) == (6, 0)
 
 
-def test_the_offset_of_one_hunk_is_expected_of_the_next() -> None:
-    """The second hunk fits where it says as well, but all has moved by six lines."""
+def test_one_neighbour_that_has_moved_does_not_show_which_of_several_places_is_meant() -> None:
+    """Lines may as well have been added between the two hunks."""
     lines = [*"0123", *"xyz", *"789", *"xyz"]
     data = "".join(f"{line}\n" for line in ["new"] * 6 + lines)
     hunks = "@@ -2,3 +2,3 @@\n 1\n-2\n+two\n 3\n@@ -11,3 +11,3 @@\n x\n-y\n+Y\n z\n"
-    assert changed(hunks, data).endswith(b"1\ntwo\n3\nx\ny\nz\n7\n8\n9\nx\nY\nz\n")
-    assert offset_and_fuzz(hunks, data) == (6, 0)
+    assert "hunk 2 (patch line 8): fits equally well at lines 11, 17" in refused(hunks, data)
 
 
 def test_a_hunk_at_the_end_of_the_file_stays_there() -> None:

@@ -6,9 +6,10 @@ A hunk is applied where it was meant, or refused. A *place* is where all its old
 1. Exact. A place that is the only one in the file is taken, whatever the ``@@`` line says.
 2. Several exact places. Exactly one must be left when all of these are applied: hunks come in
    the order of the file; a scope (``@@ class Reader:``) must contain the place; a stated line
-   number must be met exactly, moved by as much as the nearest placed hunk before or after it.
-   If no place meets it, the nearest is taken if every other is more than three times as far
-   away. Otherwise the hunk is refused and the places are named.
+   number must be met exactly, or moved by as much as both neighbouring hunks were. Where only
+   one neighbour was moved, or both differently, the number says too little. The nearest place
+   is never taken as such: it is often that of a copy. If not exactly one is left, the hunk is
+   refused and the places are named.
 3. Loose. If some hunk has no exact place, all hunks of the file are compared again without
    byte order mark, kind of line end and missing final newline, by rules 1 and 2. The file
    keeps its own; added lines get the line end of the line before. A hunk with both kinds of
@@ -20,8 +21,9 @@ A hunk is applied where it was meant, or refused. A *place* is where all its old
    each side. One place only must be possible with any such choice. Removed lines and lines
    between changes are never ignored. At least one context line with text must be left, and
    no fewer than were ignored. An ignored line that stands once in the file must be on its side
-   of the lines that are left, and nothing like their outermost line between it and them. A
-   stated scope must contain the place.
+   of the lines that are left, and nothing like their outermost line between it and them. If
+   more than one line is ignored, one of those left must stand only once in the file. A stated
+   scope must contain the place.
 
 What is refused, even where a place was found:
 
@@ -62,7 +64,6 @@ from .reading import Effort, Reading, loose_line
 __all__ = ["Misfit", "Placed", "place_hunks"]
 
 _MAX_FUZZ = 2
-_CLEARLY = 3
 _USUAL_CONTEXT = 3
 _MAX_PLACES_NAMED = 8
 _LINE_ENDINGS = "line endings"
@@ -376,6 +377,8 @@ class _Attempt:
         end = self.spots[after].start if after else self.reading.n
         size = len(shape.old) - shape.n_after
         left = [at for at in places if at + shape.n_before >= start and at + size <= end]
+        if not shape.states_line and shape.old and not any(line.strip() for line in shape.old):
+            return []  # blank lines stand everywhere
         if shape.hunk.scopes:
             at = 0 if shape.old else -1
             return [
@@ -383,10 +386,10 @@ class _Attempt:
             ]
         if not shape.states_line:
             return left
-        shifts = {self.spots[before].shift if before else 0}
-        shifts |= {self.spots[after].shift} if after else set()
-        hits = [at for at in left if at - shape.stated in shifts]
-        return hits or _clearly_nearest(left, [shape.stated + shift for shift in shifts])
+        shifts = {self.spots[n].shift for n in (before, after) if n} or {0}
+        if len(shifts) > 1 or (shifts != {0} and not (before and after)):
+            return []  # lines were added or removed nearby, and it is unknown on which side
+        return [at for at in left if at - shape.stated in shifts]
 
     def _check_places(self) -> None:
         """Take back places where the hunk is already applied, or changes what another does."""
@@ -511,7 +514,7 @@ class _Attempt:
             spot = _Spot(shape, at, ignored)
             if (applied_at := self._applied_at(spot)) is not None:
                 return None, _already_applied(shape, applied_at)
-            if self._is_contradicted(spot):
+            if self._is_contradicted(spot) or not self._is_evident(spot):
                 return None, ""
             first = at + ignored[0]
             if ignored == (0, 0) or self.reading.is_inside(first, shape.hunk.scopes):
@@ -527,6 +530,14 @@ class _Attempt:
                 if self._is_at_its_end(shape, at - n_top):
                     found.setdefault(at - n_top, (n_top, n_bottom))
         return found
+
+    def _is_evident(self, spot: _Spot) -> bool:
+        """Whether a kept line stands once in the file, if more than one is ignored."""
+        n_top, n_bottom = spot.ignored
+        kept = spot.shape.old[n_top : len(spot.shape.old) - n_bottom]
+        return n_top + n_bottom < 2 or any(
+            line.strip() and len(self.reading.places([line])) == 1 for line in kept
+        )
 
     def _is_contradicted(self, spot: _Spot) -> bool:
         """Whether an ignored line stands once in the file, and not beside the kept lines.
@@ -625,14 +636,6 @@ def _replaced(reading: Reading, changes: Sequence[bytes], at: int) -> tuple[list
             lines.append(reading.lines[at])
         at += 1
     return lines, at
-
-
-def _clearly_nearest(places: Sequence[int], stated: Sequence[int]) -> list[int]:
-    """The place nearest to one of the *stated*, if every other is much farther away."""
-    by_distance = sorted((min(abs(at - place) for place in stated), at) for at in places)
-    if len(by_distance) < 2 or by_distance[0][0] * _CLEARLY >= by_distance[1][0]:
-        return []
-    return [by_distance[0][1]]
 
 
 def _is_telling(shape: _Shape) -> bool:
