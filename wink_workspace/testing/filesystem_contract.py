@@ -360,7 +360,9 @@ class FilesystemContract(_Suite):
         self, filesystem: Filesystem, bounds: dict[str, int]
     ) -> None:
         with pytest.raises(UsageError, match="-1"):
-            filesystem.read_text("file.txt", **bounds)
+            filesystem.read_text(
+                "file.txt", offset=bounds.get("offset", 0), limit=bounds.get("limit")
+            )
         with pytest.raises(UsageError, match="-1"):
             filesystem.read_bytes("file.txt", **bounds)
 
