@@ -14,8 +14,9 @@ rule of any patch tool is needed to state it:
   slide over identical lines), the places that follow from it are right as well.
 - A place at which every statement of the patch is true is right as well, even where it was not
   meant: a reader who has only the patch and the file cannot know better. These are the stated
-  line, if all old lines stand there exactly, and a place that is the only exact match in the
-  file. ``Case.literal`` holds these results, so that a test can count how often they matter.
+  line, if all old lines stand there, and the only place in the file, in the stated scope or in
+  the order of the hunks where they do. Where they stand nowhere exactly, white space at line ends and typography do
+  not count. ``Case.literal`` holds these results, so that a test can count how often they matter.
 
 A refusal is never wrong. A case counts as one to be accepted only if it has one right result.
 """
@@ -25,6 +26,7 @@ from __future__ import annotations
 import functools
 import io
 import itertools
+import math
 import os
 import random
 import re
@@ -59,11 +61,14 @@ class Line:
         text: With its line end.
         origin: The number of the base line that it was, from 0; ``None`` for a new line.
         rewritten: Whether it stands in the place of that base line with other words.
+        twin_of: For a line of an exact copy that stands next to its model: the base line that
+            it may as well have been.
     """
 
     text: bytes
     origin: int | None = None
     rewritten: bool = False
+    twin_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,8 @@ class Case:
 
 def _difference(old: bytes, new: bytes) -> str:
     before, after = (
-        data.decode("utf-8", "backslashreplace").splitlines(keepends=True) for data in (old, new)
+        data.decode("utf-8", "backslashreplace").replace("\r\n", "\n").splitlines(keepends=True)
+        for data in (old, new)
     )
     return "".join(unified_diff(before, after))
 
@@ -403,7 +409,11 @@ def drift_twin(rng: random.Random, file: File, changes: Sequence[Change]) -> str
             line.text = new_line(rng, (line.text,), 0)
     elif how == "edited":  # as if the edit had been made there
         copies[at - first : at - first] = [Line(line) for line in change.new]
-    place = rng.choice((first, end, rng.randrange(len(file) + 1), *_borders(file)[:6]))
+    places = [first, end, rng.randrange(len(file) + 1), *_borders(file)[:6]]
+    place = rng.choice([at for at in places if not first < at < end])
+    if how == "exact" and place in (first, end):
+        for line, copy in zip(file[first:end], copies, strict=True):
+            copy.twin_of = line.origin
     file[place:place] = copies
     return f"{how} twin"
 
@@ -487,6 +497,13 @@ def typographic(rng: random.Random, line: bytes) -> bytes:
     return line[: len(line) - len(body)] + body.replace(plain, other)
 
 
+def plain(line: bytes) -> bytes:
+    """What is left of a line when such differences do not count."""
+    for ordinary, other in _CURLY:
+        line = line.replace(other, ordinary)
+    return line.rstrip()
+
+
 def soften(
     rng: random.Random,
     file: File,
@@ -528,8 +545,11 @@ def _gaps(file: File, origin: int, n_base: int) -> set[tuple[int, int]]:
 
 def _relabelled(file: File, base: Lines) -> Iterator[File]:
     """The same file, if the same drift had happened a few lines further up or down."""
-    labels = [None if line.rewritten else line.origin for line in file]
     yield file
+    twins = {line.twin_of for line in file if line.twin_of is not None}
+    if twins:
+        yield [replace(line, origin=_other_origin(line, twins)) for line in file]
+    labels = [None if line.rewritten else line.origin for line in file]
     for at in range(len(file) + 1):
         before = labels[at - 1] if at else -1
         after = labels[at] if at < len(file) else len(base)
@@ -538,6 +558,12 @@ def _relabelled(file: File, base: Lines) -> Iterator[File]:
             yield from _slid_insertion(file, at, end)
         elif before is not None and after is not None and after > before + 1:
             yield from _slid_removal(file, base, at, (before + 1, after))
+
+
+def _other_origin(line: Line, twins: set[int]) -> int | None:
+    if line.twin_of is not None:
+        return line.twin_of
+    return None if line.origin in twins else line.origin
 
 
 def _slid_insertion(file: File, first: int, end: int) -> Iterator[File]:
@@ -582,7 +608,9 @@ def _applied(file: File, spans: Sequence[tuple[int, int]], changes: Sequence[Cha
     return b"".join([*texts, *(line.text for line in file[at:])])
 
 
-def _results(file: File, options: Sequence[Sequence[tuple[int, int]]], changes: Sequence[Change]):
+def _results(
+    file: File, options: Sequence[Sequence[tuple[int, int]]], changes: Sequence[Change]
+) -> Iterator[bytes]:
     for spans in itertools.islice(itertools.product(*options), 64):
         ordered = sorted(spans)
         if all(one[1] <= other[0] for one, other in itertools.pairwise(ordered)):
@@ -618,27 +646,54 @@ def literal_results(
         n_base: How many lines the base has.
     """
     texts = [line.text for line in file]
+    every: list[list[int]] = []
     options: list[list[tuple[tuple[int, int], ...]]] = []
     for hunk, number, scope in zip(hunks, stated, scopes, strict=True):
         meant = [sorted(_span(file, change, n_base)) for change in hunk.changes]
         spans = {tuple(chosen) for chosen in itertools.product(*meant)}
         old = list(sent[hunk.start : hunk.end])
-        places = [n for n in range(len(texts) - len(old) + 1) if texts[n : n + len(old)] == old]
+        places = _places(texts, old) or _places(list(map(plain, texts)), list(map(plain, old)))
         inside = [n for n in places if scope and _is_inside(texts, n + len(old) // 2, scope)]
         true = {found[0] for found in (places, inside) if len(found) == 1}
         if number is not None and number in places:
             true.add(number)
-        for place in true:
-            shift = place - hunk.start
-            spans.add(tuple((one.start + shift, one.end + shift) for one in hunk.changes))
+        spans.update(_moved(hunk, place) for place in true)
         options.append(sorted(spans))
+        every.append([number] if number is not None and number in places else places)
+    in_order = _ascending(hunks, every)
+    if len(in_order) == 1:
+        for option, hunk, place in zip(options, hunks, in_order[0], strict=True):
+            option.append(_moved(hunk, place))
     changes = [change for hunk in hunks for change in hunk.changes]
-    joined = itertools.islice(itertools.product(*options), 64)
     results: set[bytes] = set()
-    for chosen in joined:
+    for chosen in itertools.islice(itertools.product(*options), 64):
         spans = [span for spans in chosen for span in spans]
         results.update(_results(file, [[span] for span in spans], changes))
     return frozenset(results)
+
+
+def _ascending(hunks: Sequence[OldHunk], places: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """All ways to place the hunks one after the other; none if there are too many to look at."""
+    if math.prod(map(len, places)) > 2_000:
+        return []
+    return [
+        chosen
+        for chosen in itertools.product(*places)
+        if all(
+            one + hunk.end - hunk.start <= other
+            for hunk, (one, other) in zip(hunks, itertools.pairwise(chosen), strict=False)
+        )
+    ]
+
+
+def _moved(hunk: OldHunk, place: int) -> tuple[tuple[int, int], ...]:
+    shift = place - hunk.start
+    return tuple((change.start + shift, change.end + shift) for change in hunk.changes)
+
+
+def _places(lines: Sequence[bytes], wanted: Sequence[bytes]) -> list[int]:
+    n = len(wanted)
+    return [at for at in range(len(lines) - n + 1) if lines[at : at + n] == wanted]
 
 
 def _is_inside(lines: Sequence[bytes], at: int, scope: Sequence[bytes]) -> bool:
@@ -822,7 +877,7 @@ def misquoted(
 def garbled(text: str, path: str, unified: str, mistakes: Sequence[str]) -> str:
     """The text with the mistakes that are in its frame."""
     header = f"*** Update File: {path}"
-    for mistake in mistakes:
+    for mistake in sorted(mistakes):  # so that a fence is there before a last newline goes
         match mistake:
             case "no end":
                 text = text.removesuffix("*** End Patch\n")
@@ -979,7 +1034,12 @@ def _window(
 def _drift(rng: random.Random, file: File, edit: Sequence[Change]) -> list[str]:
     drifts, weights = zip(*DRIFTS, strict=True)
     chosen = rng.choices(drifts, weights, k=rng.choice((1, 1, 2, 3)))
-    rearranging = {drift_twin, drift_gone, drift_move}  # two of them may undo each other
+    rearranging = {
+        drift_twin,
+        drift_gone,
+        drift_move,
+        drift_indentation,
+    }  # two of them may undo each other
     if sum(drift in rearranging for drift in chosen) > 1:
         chosen = chosen[:1]
     return [drift(rng, file, edit) for drift in chosen if file]

@@ -132,7 +132,7 @@ def why_no_codex() -> str:
 def codex_apply_patch(tasks: Sequence[Task]) -> Results:
     """codex's ``apply_patch``; it writes file by file and stops at the first that fails."""
     binary = codex_binary()
-    assert binary is not None, why_no_codex()
+    assert binary is not None, "codex is not installed"
     results: dict[str, bytes | None] = {}
     alone = [task for task in tasks if task.alone]
     batch = [task for task in tasks if not task.alone]
