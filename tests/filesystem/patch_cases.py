@@ -932,7 +932,7 @@ def make_case(seed: str, *, with_library: bool = False) -> Case | None:
     style = _style(rng, mistakes)
     hunks = hunks_of(edit, len(base), style)
     if not is_unified and not all(_has_place(base, hunk, style) for hunk in hunks):
-        style.before = 1
+        style.before = style.after = 1
         hunks = hunks_of(edit, len(base), style)
     sent = misquoted(rng, base, hunks, mistakes)
     path = f"{re.sub('[^a-z0-9]', '_', seed)}.py"

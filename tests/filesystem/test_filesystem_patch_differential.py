@@ -142,6 +142,21 @@ def test_the_cases_find_the_wrong_results_of_tools_that_guess() -> None:
     assert counted(cases(), their_results("GNU patch"))["wrong"] > N_CASES // 50
 
 
+def test_a_merge_that_knows_the_base_agrees_with_what_the_cases_call_right() -> None:
+    """It shares nothing with us or with the cases: it compares three whole files."""
+    some = [case for case in cases() if case.path in their_results("git merge-file")]
+    counts = counted(some, their_results("git merge-file"))
+    assert counts["right"] > len(some) // 3
+    assert counts["wrong"] < counts["right"] // 50
+
+
+def test_every_patch_makes_the_edit_of_the_file_that_its_writer_saw() -> None:
+    """GNU patch says so, where no context is missing, which it takes for an end of the file."""
+    some = [case for case in cases() if "missing context" not in case.kind]
+    results = PEERS["GNU patch"]([Task(case.path, case.base, case.unified) for case in some])
+    assert [case.seed for case in some if results[case.path] != case.edited] == []
+
+
 def test_few_results_are_right_only_because_a_reader_could_not_know_better() -> None:
     lenient = [c for c in cases() if our_results()[c.path] in c.literal - c.results]
     assert len(lenient) < N_CASES // 50
