@@ -408,7 +408,8 @@ def drift_twin(rng: random.Random, file: File, changes: Sequence[Change]) -> str
         for line in rng.sample(copies, min(len(copies), rng.randint(1, 2))):
             line.text = new_line(rng, (line.text,), 0)
     elif how == "edited":  # as if the edit had been made there
-        copies[at - first : at - first] = [Line(line) for line in change.new]
+        removed = slice(at - first, at - first + change.end - change.start)
+        copies[removed] = [Line(line) for line in change.new]
     places = [first, end, rng.randrange(len(file) + 1), *_borders(file)[:6]]
     place = rng.choice([at for at in places if not first < at < end])
     if how == "exact" and place in (first, end):
@@ -634,6 +635,8 @@ def literal_results(
     stated: Sequence[int | None],
     scopes: Sequence[Sequence[bytes]],
     n_base: int,
+    *,
+    ends_loosely: bool,
 ) -> frozenset[bytes]:
     """The results where each hunk is where it was meant, or where all it says is true.
 
@@ -644,6 +647,8 @@ def literal_results(
         stated: The index of the first old line that each hunk states.
         scopes: The definitions that each hunk says it is in.
         n_base: How many lines the base has.
+        ends_loosely: Whether empty lines at the end of a hunk may be context or mere layout,
+            since they have no sign.
     """
     texts = [line.text for line in file]
     every: list[list[int]] = []
@@ -654,7 +659,9 @@ def literal_results(
         old = list(sent[hunk.start : hunk.end])
         places = _places(texts, old) or _places(list(map(plain, texts)), list(map(plain, old)))
         inside = [n for n in places if scope and _is_inside(texts, n + len(old) // 2, scope)]
-        true = {found[0] for found in (places, inside) if len(found) == 1}
+        short = old[: len(old) - n_loose_lines(old)] if ends_loosely else old
+        fewer = _places(texts, short) if short != old else []
+        true = {found[0] for found in (places, inside, fewer) if len(found) == 1}
         if number is not None and number in places:
             true.add(number)
         spans.update(_moved(hunk, place) for place in true)
@@ -684,6 +691,11 @@ def _ascending(hunks: Sequence[OldHunk], places: Sequence[Sequence[int]]) -> lis
             for hunk, (one, other) in zip(hunks, itertools.pairwise(chosen), strict=False)
         )
     ]
+
+
+def n_loose_lines(lines: Sequence[bytes]) -> int:
+    """How many empty lines are at the end."""
+    return next((n for n, line in enumerate(reversed(lines)) if line != b"\n"), len(lines))
 
 
 def _moved(hunk: OldHunk, place: int) -> tuple[tuple[int, int], ...]:
@@ -958,7 +970,12 @@ def make_case(seed: str, *, with_library: bool = False) -> Case | None:
         edited=b"".join(edited_lines(sent, edit)),
         results=constructed_results(file, edit, base),
         literal=literal_results(
-            file, sent, hunks, *_statements(sent, hunks, style, text, is_unified), len(base)
+            file,
+            sent,
+            hunks,
+            *_statements(sent, hunks, style, text, is_unified),
+            len(base),
+            ends_loosely=style.empty_context,
         ),
         only_inserts=all(change.start == change.end for change in edit),
     )
@@ -987,7 +1004,7 @@ def _content(
     rng: random.Random, *, with_library: bool
 ) -> tuple[Lines, list[Change], File, list[str]]:
     """A base, an edit of it, and the file that the other real changes make of it."""
-    source = rng.choice(("release", "release", "real", "real", "classes", "braces", "words"))
+    (source,) = rng.choices(("release", "real", "classes", "braces", "words"), (3, 3, 1, 1, 1))
     drift: list[Change] = []
     if source == "release":
         base, new = rng.choice(release_files())
