@@ -152,7 +152,7 @@ def test_a_merge_that_knows_the_base_agrees_with_what_the_cases_call_right() -> 
 
 def test_every_patch_makes_the_edit_of_the_file_that_its_writer_saw() -> None:
     """GNU patch says so, where no context is missing, which it takes for an end of the file."""
-    some = [case for case in cases() if "missing context" not in case.kind]
+    some = [case for case in cases()[::4] if "missing context" not in case.kind]
     results = PEERS["GNU patch"]([Task(case.path, case.base, case.unified) for case in some])
     assert [case.seed for case in some if results[case.path] != case.edited] == []
 
