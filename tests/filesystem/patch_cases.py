@@ -666,7 +666,7 @@ def literal_results(
             true.add(number)
         spans.update(_moved(hunk, place) for place in true)
         options.append(sorted(spans))
-        every.append([number] if number is not None and number in places else places)
+        every.append([number] if number is not None and number in places else inside or places)
     in_order = _ascending(hunks, every)
     if len(in_order) == 1:
         for option, hunk, place in zip(options, hunks, in_order[0], strict=True):
