@@ -77,7 +77,9 @@ __all__ = [
     "BudgetExceededError",
     "CallCancelledError",
     "CircularDependencyError",
+    "Conflict",
     "ConflictError",
+    "ConflictHunk",
     "DeadlineExceededError",
     "DirectoryExpectedError",
     "DirectoryNotEmptyError",
@@ -500,11 +502,86 @@ class SandboxBrokenError(SandboxError):
     default_hint = "Call again: a new one is started. What the call had done was undone."
 
 
+@dataclass(frozen=True, slots=True)
+class ConflictHunk:
+    """One place of a text file that both sides changed.
+
+    Each side has its text there, cut if it is long, and the number of its first line, counted
+    from 1. A side that has no lines there has an empty text.
+    """
+
+    base_line: int
+    base: str
+    ours_line: int
+    ours: str
+    theirs_line: int
+    theirs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A path that cannot be merged.
+
+    Attributes:
+        path: The path.
+        reason: A clause such as ``was deleted since``.
+        hunks: Where a text file was changed on both sides; empty for every other conflict.
+        n_more_hunks: How many hunks are not among them.
+    """
+
+    path: str
+    reason: str
+    hunks: tuple[ConflictHunk, ...] = ()
+    n_more_hunks: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.reason}"
+
+    def shown(self, ours: str, theirs: str) -> str:
+        """It with its hunks, between the markers that git uses; *ours* and *theirs* are names."""
+        lines = [str(self)]
+        for hunk in self.hunks:
+            lines += [
+                f"@@ {ours} line {hunk.ours_line}, {theirs} line {hunk.theirs_line} @@",
+                f"<<<<<<< {ours}",
+                *hunk.ours.splitlines(),
+                "||||||| before",
+                *hunk.base.splitlines(),
+                "=======",
+                *hunk.theirs.splitlines(),
+                f">>>>>>> {theirs}",
+            ]
+        if self.n_more_hunks:
+            lines.append(f"and {self.n_more_hunks} more in {self.path}")
+        return "\n".join(lines)
+
+
 class ConflictError(WinkError):
-    """What is to be put in place was changed meanwhile by somebody else; nothing was changed."""
+    """What is to be put in place was changed meanwhile by somebody else; nothing was changed.
+
+    ``conflicts`` holds what is known of each path, in path order; ``sides`` are what to call
+    our side of each and the other.
+    """
 
     code = "conflict"
     default_hint = "Put the named paths in order, then try again."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        conflicts: Sequence[Conflict] = (),
+        sides: tuple[str, str] = ("ours", "theirs"),
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.conflicts = tuple(conflicts)
+        self.sides = sides
+
+    @property
+    def details(self) -> str:
+        """The conflicts hunk by hunk, as text of several lines; empty if none is known."""
+        return "\n".join(conflict.shown(*self.sides) for conflict in self.conflicts)
 
 
 class FileChangedError(ConflictError, FilesystemError):

@@ -320,8 +320,10 @@ def test_recover_says_that_an_apply_was_cut_short_until_another_finishes_it(
     workspace = shell.new()
     shell.play(workspace, *MENDING)
     with monkeypatch.context() as patched:
-        patched.setattr("wink_workspace.workspace.applying._Hand.do", lambda *_: 1 / 0)
-        patched.setattr("wink_workspace.workspace.applying._take_back", lambda *_: 1 / 0)
+        for step in ("make", "take_back"):
+            patched.setattr(
+                f"wink_workspace.workspace.in_place.moving.Mover.{step}", lambda *_: 1 / 0
+            )
         with pytest.raises(ZeroDivisionError):
             main(["apply", workspace])
     assert "apply again to finish it" in shell("recover", workspace)
@@ -412,3 +414,37 @@ def test_a_file_that_would_steer_the_terminal_does_not(shell: Shell) -> None:
     display.print_table(terminal, ("WHAT",), [("\x1b[2Jcleared",)])
     assert "\x1b]" not in text.getvalue()
     assert "\x1b[2J" not in text.getvalue()
+
+
+def test_conflict_of_an_apply_is_shown_by_hunk_and_merge_writes_markers(shell: Shell) -> None:
+    workspace = shell.new()
+    shell.play(workspace, *MENDING)
+    (shell.source / "a.py").write_text("print('mine')\n")
+    said = shell("apply", workspace, fails=1)
+    assert "<<<<<<< source\nprint('mine')\n" in said
+    assert "=======\nprint('hello')\n>>>>>>> workspace\n" in said
+    assert "1 path applied" in shell("apply", workspace, "--merge")
+    assert (shell.source / "a.py").read_text() == (
+        "<<<<<<< source\nprint('mine')\n=======\nprint('hello')\n>>>>>>> workspace\n"
+    )
+    assert "one way" in shell("apply", workspace, "--merge", "--branch", "b", fails=2)
+
+
+def test_branches_are_merged_and_the_source_is_synced_as_one_entry_each(shell: Shell) -> None:
+    workspace = shell.new()
+    shell("fork", workspace, "bold")
+    shell.play(f"{workspace}/bold", *MENDING)
+    said = shell("merge", f"{workspace}/bold", "--into", workspace)
+    assert "merge of bold, entry 4, 1 path changed" in said
+    assert "+print('hello')" in shell("diff", workspace)
+    (shell.source / "b.py").write_text("later\n")
+    assert json.loads(shell("sync", workspace, "--json"))["kind"] == "sync"
+    assert "later" not in shell("diff", workspace)
+    for what in ("sync", "merge"):
+        assert what in shell("undo", workspace)
+    assert shell("diff", workspace) == ""
+    other = shell.new()
+    assert "not branches of one workspace" in shell(
+        "merge", f"{workspace}/bold", "--into", other, fails=2
+    )
+    assert "Merged" not in shell("sync", other, fails=1)

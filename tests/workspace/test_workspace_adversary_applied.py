@@ -27,7 +27,7 @@ def test_source_gets_what_came_since_an_entry_that_is_forgotten(tmp_path: Path) 
         assert [*tree_of(tmp_path / "source")] == ["a.txt"]
 
 
-def test_source_gets_what_came_since_a_fork_that_is_deleted(tmp_path: Path) -> None:
+def test_source_keeps_what_a_deleted_fork_brought(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         workspace.fork("other")
         which = workspace.info.id
@@ -36,8 +36,22 @@ def test_source_gets_what_came_since_a_fork_that_is_deleted(tmp_path: Path) -> N
             other.apply()
         workspace.delete_fork("other")
         assert workspace.maintain().ran
-        assert workspace.apply().paths == ("b.txt",)
-        assert [*tree_of(tmp_path / "source")] == ["a.txt"]
+        assert workspace.apply().paths == ()
+        assert [*tree_of(tmp_path / "source")] == ["a.txt", "b.txt"]
+
+
+def test_fork_of_the_name_of_a_deleted_one_does_not_take_back_what_that_brought(
+    tmp_path: Path,
+) -> None:
+    with created(tmp_path, {"a.txt": "a\n"}) as workspace:
+        for text in ("b.txt", "c.txt"):
+            workspace.fork("other")
+            which = workspace.info.id
+            with Workspace.open(which, storage=state(tmp_path), line="other") as other:
+                write(other, **{text: "new\n"})
+                other.apply()
+            workspace.delete_fork("other")
+        assert [*tree_of(tmp_path / "source")] == ["a.txt", "b.txt", "c.txt"]
 
 
 def test_source_gets_what_came_since_a_tree_that_no_entry_has(tmp_path: Path) -> None:
@@ -51,7 +65,12 @@ def test_source_gets_what_came_since_a_tree_that_no_entry_has(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "text", ['{"roots": []}', '{"roots": [1]}', f'{{"roots": ["{"0" * 40}"]}}']
+    "text",
+    [
+        '{"branches": []}',
+        '{"branches": {"main": [{"base": 1, "tree": 2}]}, "writing": null}',
+        f'{{"branches": {{}}, "writing": ["{"0" * 40}", "{"0" * 40}"]}}',
+    ],
 )
 def test_note_of_no_tree_that_is_there_is_named_and_stops_no_maintenance(
     tmp_path: Path, text: str
@@ -61,7 +80,7 @@ def test_note_of_no_tree_that_is_there_is_named_and_stops_no_maintenance(
         note = workspace._folder.applied
         note.write_text(text)
         assert workspace.maintain().ran
-        with pytest.raises(LedgerDamagedError, match="says what the source was given") as caught:
+        with pytest.raises(LedgerDamagedError, match="records what was applied") as caught:
             workspace.apply()
         assert caught.value.hint.startswith("Delete it")
         note.unlink()
@@ -83,7 +102,7 @@ def test_source_is_not_touched_where_that_cannot_be_noted(tmp_path: Path) -> Non
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         write(workspace, **{"b.txt": "b\n"})
         workspace._folder.applied.with_name("applied.new").mkdir()
-        with pytest.raises(LedgerError, match="what the source is given cannot be noted"):
+        with pytest.raises(LedgerError, match="what is applied to the source cannot be recorded"):
             workspace.apply()
         assert [*tree_of(tmp_path / "source")] == ["a.txt"]
 

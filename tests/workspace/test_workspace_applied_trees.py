@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,10 @@ import pytest
 from workspace_support import created, state
 
 from wink_workspace.errors import LedgerDamagedError
-from wink_workspace.filesystem import DiskTree
 from wink_workspace.ledger import EMPTY_TREE_ID
 from wink_workspace.workspace import Workspace
-from wink_workspace.workspace.applying import AppliedTrees
+from wink_workspace.workspace.applied_trees import AppliedTrees
+from wink_workspace.workspace.in_place.tree import InPlaceTree
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\xfe\0", b"null", b"[]", b"{}"])
@@ -43,9 +42,9 @@ def test_apply_that_is_under_way_is_not_taken_for_one_that_was_cut_short(
         return told
 
     seen: list[bool] = []
-    real = DiskTree.write_file
+    real = InPlaceTree.write_file
 
-    def writing(tree: DiskTree, *args: Any, **options: Any) -> None:
+    def writing(tree: InPlaceTree, *args: Any, **options: Any) -> None:
         monkeypatch.undo()
         seen.append(look())
         real(tree, *args, **options)
@@ -53,10 +52,8 @@ def test_apply_that_is_under_way_is_not_taken_for_one_that_was_cut_short(
     with created(tmp_path, {"a": "a"}) as workspace:
         workspace.fork("try")
         workspace.files.write_text("b", "b")
-        monkeypatch.setattr(DiskTree, "write_file", writing)
+        monkeypatch.setattr(InPlaceTree, "write_file", writing)
         workspace.apply()
         assert seen == [False]
-        note = workspace._folder.applied
-        (done,) = json.loads(note.read_text())["roots"]
-        AppliedTrees(note, imported="").write([EMPTY_TREE_ID, done])
+        AppliedTrees(workspace._folder.applied).begin(EMPTY_TREE_ID, EMPTY_TREE_ID)
         assert look(), "nobody is at it"

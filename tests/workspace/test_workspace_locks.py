@@ -107,13 +107,14 @@ with Workspace.open(which, storage=storage, line=line) as workspace, calls(works
 APPLIER = """
 import sys
 from pathlib import Path
-from wink_workspace.workspace import Workspace, WorkspaceStorage, applying
-real = applying._Hand.do
-def held(hand, step):
-    real(hand, step)
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+from wink_workspace.workspace.in_place.moving import Mover
+real = Mover.make
+def held(mover, root):
+    real(mover, root)
     print("in the middle", flush=True)
     sys.stdin.readline()
-applying._Hand.do = held
+Mover.make = held
 storage = WorkspaceStorage(Path(sys.argv[1]))
 with Workspace.open(sys.argv[2], storage=storage, line="one") as fork:
     fork.files.write_text("one.txt", "of one")

@@ -15,10 +15,20 @@ import typer
 from typer.exceptions import TyperException
 
 from wink_workspace.environment import Environment
-from wink_workspace.errors import MountError, ScriptError, UsageError, WinkError
+from wink_workspace.errors import ConflictError, MountError, ScriptError, UsageError, WinkError
 
-from . import discarded, evaluating, history, images, runs, sandboxes, serving, workspaces
-from .display import consoles
+from . import (
+    branches,
+    discarded,
+    evaluating,
+    history,
+    images,
+    runs,
+    sandboxes,
+    serving,
+    workspaces,
+)
+from .display import consoles, printable
 from .logs import logged
 from .run import run
 
@@ -45,6 +55,8 @@ _COMMANDS = {
         workspaces.list_all,
         workspaces.fork,
         workspaces.apply,
+        branches.merge,
+        branches.sync,
         workspaces.recover,
         workspaces.gc,
         workspaces.rm,
@@ -131,6 +143,11 @@ def run_command(arguments: list[str] | None = None) -> int:
         return EXIT_USAGE
     except (MountError, ScriptError, UsageError) as error:
         return _end(environment, str(error), EXIT_USAGE)
+    except ConflictError as error:
+        _, err = consoles(environment)
+        if error.details:
+            err.print(printable(error.details), markup=False)
+        return _end(environment, str(error), EXIT_RUN_FAILED)
     except WinkError as error:
         return _end(environment, str(error), EXIT_RUN_FAILED)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wink_workspace.environment import Environment
-from wink_workspace.errors import LedgerBusyError, UsageError
+from wink_workspace.errors import Conflict, LedgerBusyError, UsageError
 from wink_workspace.wording import counted
 
 from .display import consoles, counting, print_table, printable
@@ -32,6 +32,8 @@ from .places import (
 from .preview import preview_fields, print_not_kept, print_preview
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from wink_workspace.workspace import ApplyTarget
 
 __all__ = ["apply", "fork", "gc", "list_all", "new", "recover", "rm"]
@@ -127,15 +129,20 @@ def apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be brought; write nothing.")
     ] = False,
+    merge: Annotated[
+        bool,
+        typer.Option("--merge", help="Write what can be merged, and conflict markers elsewhere."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Bring the changes back to the source, if nobody changed the same paths there.
+    """Merge the changes into the source, line by line.
 
     First the paths are shown, with what each adds and removes. Those marked with ! can run
-    something on your machine without being started by name.
+    something on your machine without being started by name. A conflict changes nothing and is
+    shown, unless --merge is given.
     """
-    if patch is not None and branch is not None:
-        raise UsageError("one way at a time", hint="Give either --patch or --branch.")
+    if (patch is not None) + (branch is not None) + merge > 1:
+        raise UsageError("one way at a time", hint="Give one of --patch, --branch and --merge.")
     out, err = consoles(context.obj)
     to: ApplyTarget = "worktree" if branch is None else "branch"
     to = to if patch is None else "patch"
@@ -148,9 +155,14 @@ def apply(
             where, paths, left_out = None, brought.paths, ()
         else:
             applied = place.apply(
-                to, branch=branch or "", include_ignored=include_ignored, previewed=brought
+                to,
+                branch=branch or "",
+                merge=merge,
+                include_ignored=include_ignored,
+                previewed=brought,
             )
             paths, left_out = applied.paths, applied.left_out
+            _print_unmerged(err, applied.conflicts)
             where = place.info.source
             if patch is not None:
                 from .running import write_patch
@@ -166,6 +178,12 @@ def apply(
         print_not_kept(err, left_out, brought)
         done = "applied" if patch is None else "written"
         out.print(f"{counted(len(paths), 'path')} {done} to {printable(where)}", markup=False)
+
+
+def _print_unmerged(console: Console, conflicts: Sequence[Conflict]) -> None:
+    for conflict in conflicts:
+        what = "has conflict markers" if conflict.hunks else f"is left as it was: {conflict.reason}"
+        console.print(printable(f"{conflict.path} {what}"), markup=False)
 
 
 def recover(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:

@@ -10,7 +10,7 @@ from .collection import Steps, no_steps
 from .discards import Discarded, Dropped, DroppedFile, discard_changes, find_discarded
 from .disk import is_disk_full
 from .effects import Effect, EffectJournal
-from .foreign import NewBranch, create_branch
+from .foreign import ForeignHead
 from .git_discovery import (
     DirectoryView,
     DiskView,
@@ -23,12 +23,20 @@ from .git_discovery import (
     paths_left_behind,
     repositories_in,
 )
-from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted, lost_ref
+from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted, lost_ref, merge_base
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .ledger import Ledger
 from .line_counts import LineCounts, count_lines
 from .lock import WriterLock, looking_at
-from .merge import Conflict, Merge, SliceMerge, merge_trees
+from .merge import (
+    BroughtChange,
+    Merge,
+    SideNames,
+    SliceMerge,
+    brought_changes,
+    merge_trees,
+    without_lines,
+)
 from .names import is_git_directory_name
 from .objects import LARGE_BYTES, ObjectStore, PreparedBlob
 from .pending import PendingMark
@@ -62,7 +70,7 @@ __all__ = [
     "MAIN_LINE",
     "MAX_TREE_DEPTH",
     "SOME_DIRECTORY",
-    "Conflict",
+    "BroughtChange",
     "DirectoryView",
     "Discarded",
     "DiskView",
@@ -72,6 +80,7 @@ __all__ = [
     "Effect",
     "EffectJournal",
     "EntryKind",
+    "ForeignHead",
     "Forgotten",
     "Found",
     "KillPoint",
@@ -85,7 +94,6 @@ __all__ = [
     "LoggedEvent",
     "Maintenance",
     "Merge",
-    "NewBranch",
     "ObjectStore",
     "PendingMark",
     "PreparedBlob",
@@ -93,14 +101,15 @@ __all__ = [
     "Retention",
     "Reverted",
     "SessionStore",
+    "SideNames",
     "SliceMerge",
     "Steps",
     "TreeChange",
     "TreeEntry",
     "WriterLock",
+    "brought_changes",
     "build",
     "count_lines",
-    "create_branch",
     "diff",
     "discard_changes",
     "enclosing_repository",
@@ -116,6 +125,7 @@ __all__ = [
     "is_repository",
     "looking_at",
     "lost_ref",
+    "merge_base",
     "merge_trees",
     "names_in",
     "no_kill_points",
@@ -125,4 +135,5 @@ __all__ = [
     "repositories_in",
     "walk",
     "with_paths_from",
+    "without_lines",
 ]

@@ -3,26 +3,25 @@
 Rule 1: what is there stays as it is. HEAD, index, working tree, configuration and every other
 ref are not touched, no hook runs; a branch of the same name is a refusal. Written are objects
 and one ref.
-Rule 2: the branch is one commit on top of HEAD. Its tree is HEAD's with our changes alone:
-where HEAD has something else than what was imported (uncommitted work was imported too, or
-HEAD moved), the two are merged three-way, and a path that cannot be is a ``ConflictError``.
-Rule 3: what git would not take from its user is left out, and said so: paths inside a
-``.git``, a submodule or another repository, what would complete a repository in HEAD's files or
-in those of the working tree, names that git refuses, and ignored files that HEAD does not have.
-Which are ignored the caller says: libgit2 crashes on some rules, such as ``!//``.
+Rule 2: the branch is one commit on top of HEAD. Its tree is HEAD's with our changes alone. The
+caller merges them with what HEAD has (``captured``), which may be something else than what was
+imported: uncommitted work was imported too, and HEAD may have moved.
+Rule 3: what git would not take from its user is left behind: paths inside a ``.git``, a submodule
+or another repository, what would complete a repository in HEAD's files or in those of the working
+tree, names that git refuses, and ignored files that HEAD does not have. Which are ignored the
+caller says: libgit2 crashes on some rules, such as ``!//``.
 Rule 4: a lock that is there is never deleted, not even one that we left when we were killed:
 nobody can tell it from that of a git at work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from wink_workspace.errors import ConflictError, LedgerError, UsageError
+from wink_workspace.errors import LedgerError, UsageError
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
@@ -30,12 +29,12 @@ from wink_workspace.filesystem.paths import WorkspacePath
 from .git_discovery import DiskView, Found, paths_left_behind
 from .names import stored_name
 from .objects import ObjectStore
-from .trees import TreeChange, TreeEntry
+from .trees import SOME_DIRECTORY, TreeChange, TreeEntry, build, entry_at
 
 if TYPE_CHECKING:
     import pygit2
 
-__all__ = ["NewBranch", "create_branch"]
+__all__ = ["ForeignHead"]
 
 _NAME: Final = "wink_workspace"
 _ADDRESS: Final = "wink_workspace@localhost"
@@ -47,69 +46,149 @@ _LOCKED: Final = (
     "If no git is at work there, one that was killed left the lock: delete it, try again."
 )
 _KEPT_AS_THEY_ARE: Final = frozenset((".gitattributes", ".gitmodules"))
+_NOT_KEPT: Final = b"\0this is a submodule, or what a directory holds besides\n"
 
 
-@dataclass(frozen=True, slots=True)
-class NewBranch:
-    """A branch that was made: its commit, what it changes, and what had to be left out."""
-
-    commit: str
-    paths: tuple[str, ...]
-    left_out: tuple[str, ...]
-
-
-def create_branch(
-    store: ObjectStore,
-    directory: Path,
-    name: str,
-    changes: Iterable[TreeChange],
-    *,
-    message: str,
-    at: datetime,
-    ignores: Callable[[WorkspacePath], bool],
-) -> NewBranch:
-    """Make the branch *name* in the repository whose working tree is *directory*.
+class ForeignHead:
+    """The last commit of the repository whose working tree is *directory*.
 
     Args:
-        store: Where the contents of *changes* are.
+        store: Where our contents are.
         directory: The top of a working tree.
-        name: The branch's name, without ``refs/heads/``.
-        changes: What to change, each path once.
-        message: The commit's message.
-        at: The commit's time.
-        ignores: Whether the repository ignores a file that HEAD does not have.
+        name: The name of the branch that is to be made, without ``refs/heads/``.
 
     Raises:
         UsageError: If there is no repository, it has no commit, or *name* is taken or invalid.
-        ConflictError: If HEAD has other changes at one of the paths; nothing was written.
-        LedgerError: If something cannot be read or written; there is no branch then.
+        LedgerError: If something cannot be read.
     """
-    import pygit2
 
-    from .repository import _failures, _own_configuration_only
+    def __init__(self, store: ObjectStore, directory: Path, name: str) -> None:
+        import pygit2
 
-    ref = f"refs/heads/{name}"
-    what = f"the branch {name!r} cannot be made in {directory}"
-    with _own_configuration_only():
-        repository = _opened(directory)
-    _check(repository, directory, name, what)
-    with _failures(what), DiskTree(directory) as disk:
-        head = repository.head.peel(pygit2.Commit)
-        changes = list(changes)
+        from .repository import _failures, _own_configuration_only
+
+        self._store = store
+        self._directory = directory
+        self._ref = f"refs/heads/{name}"
+        self._what = f"the branch {name!r} cannot be made in {directory}"
+        with _own_configuration_only():
+            self._repository = _opened(directory)
+        _check(self._repository, directory, name, self._what)
+        with _failures(self._what):
+            self._head = self._repository.head.peel(pygit2.Commit)
+            self._index = pygit2.Index()
+            self._index.read_tree(self._head.tree)
+
+    def left_behind(
+        self, changes: Sequence[TreeChange], *, ignores: Callable[[WorkspacePath], bool]
+    ) -> frozenset[WorkspacePath]:
+        """The paths among *changes* that the branch cannot have: see rule 3.
+
+        *ignores* says whether the repository ignores a file that HEAD does not have.
+        """
+        from .repository import _failures
+
         plain = ((at.path, at.after) for at in changes if not any(map(_is_refused, at.path.parts)))
-        views = (DiskView(disk), _CommitView(repository, head))
-        theirs = paths_left_behind(store, views, plain)
-        building = _TreeBuilding(store, repository, head, theirs, ignores)
-        for change in changes:
-            building.add(change)
-        tree = building.finished()
-        who = pygit2.Signature(_NAME, _ADDRESS, int(at.timestamp()), 0)
-        commit = repository.create_commit(None, who, who, message, tree, [head.id])
-        try:
-            repository.references.create(ref, commit, force=False)
-        except OSError as error:
-            raise LedgerError(f"{what}: {error}", hint=_LOCKED) from error
-    return NewBranch(str(commit), tuple(building.changed), tuple(building.left_out))
+        with _failures(self._what), DiskTree(self._directory) as disk:
+            views = (DiskView(disk), _CommitView(self._repository, self._head))
+            theirs = paths_left_behind(self._store, views, plain)
+            refused = {at.path for at in changes if self._is_left_out(at, ignores)}
+        return theirs | refused
+
+    def _is_left_out(self, change: TreeChange, ignores: Callable[[WorkspacePath], bool]) -> bool:
+        path = change.path
+        if any(_is_refused(name) for name in path.parts):
+            return True
+        above = (str(ancestor) for ancestor in (*path.ancestors(), path) if ancestor.parts)
+        if any(entry in self._index and self._index[entry].mode == _SUBMODULE for entry in above):
+            return True
+        is_file = _unless_directory(change.before) or _unless_directory(change.after)
+        return bool(is_file) and str(path) not in self._index and ignores(path)
+
+    def captured(self, base: str, paths: Iterable[WorkspacePath]) -> str:
+        """The tree *base* with *paths*, and what leads to them, as HEAD has them.
+
+        A file that HEAD does not have stays as in *base*: it was imported without being
+        committed, and changing it adds it. Of a directory among *paths* also the names of what
+        is in it are right.
+
+        Raises:
+            LedgerError: If something cannot be read or written.
+        """
+        from .repository import _failures
+
+        wanted = set(paths)
+        above = {ancestor for path in wanted for ancestor in path.ancestors() if ancestor.parts}
+        found: dict[WorkspacePath, TreeEntry | None] = {}
+        with _failures(self._what):
+            for path in sorted(wanted | above):
+                there = self._entry(path)
+                if there is None:
+                    continue
+                found[path] = there
+                if there == SOME_DIRECTORY and path in wanted:
+                    for name in self._names_in(path):
+                        inside = path / name
+                        if inside not in wanted and entry_at(self._store, base, inside) is None:
+                            found[inside] = self._placeholder()
+        return build(self._store, base, found)
+
+    def _entry(self, path: WorkspacePath) -> TreeEntry | None:
+        """What HEAD has at *path*, its content in our own store."""
+        import pygit2
+
+        name = str(path)
+        if name in self._index:
+            entry = self._index[name]
+            if entry.mode == _SUBMODULE:
+                return self._placeholder()
+            content = bytes(self._repository.odb.read(entry.id)[1])
+            kind = FileKind.SYMLINK if entry.mode == _LINK else FileKind.FILE
+            blob = self._store.write_blob(content)
+            return TreeEntry(kind, blob, executable=entry.mode == _EXECUTABLE)
+        if name in self._head.tree and isinstance(self._head.tree[name], pygit2.Tree):
+            return SOME_DIRECTORY
+        return None
+
+    def _names_in(self, path: WorkspacePath) -> list[str]:
+        import pygit2
+
+        there = self._head.tree[str(path)]
+        return [entry.name or "" for entry in there] if isinstance(there, pygit2.Tree) else []
+
+    def _placeholder(self) -> TreeEntry:
+        return TreeEntry(FileKind.FILE, self._store.write_blob(_NOT_KEPT))
+
+    def commit(self, changes: Iterable[TreeChange], *, message: str, at: datetime) -> str:
+        """Make the branch: one commit with *changes*; its id.
+
+        Directories come with what is in them.
+
+        Raises:
+            LedgerError: If something cannot be read or written; there is no branch then.
+        """
+        import pygit2
+        from pygit2.enums import FileMode
+
+        from .repository import _failures
+
+        steps = {str(change.path): _unless_directory(change.after) for change in changes}
+        with _failures(self._what):
+            for path, entry in steps.items():
+                if entry is None and path in self._index:
+                    self._index.remove(path)
+            for path, entry in steps.items():
+                if entry is not None:
+                    blob = self._repository.create_blob(self._store.read(entry.id))
+                    self._index.add(pygit2.IndexEntry(path, blob, FileMode(_mode(entry))))
+            tree = self._index.write_tree(self._repository)
+            who = pygit2.Signature(_NAME, _ADDRESS, int(at.timestamp()), 0)
+            commit = self._repository.create_commit(None, who, who, message, tree, [self._head.id])
+            try:
+                self._repository.references.create(self._ref, commit, force=False)
+            except OSError as error:
+                raise LedgerError(f"{self._what}: {error}", hint=_LOCKED) from error
+        return str(commit)
 
 
 def _opened(directory: Path) -> pygit2.Repository:
@@ -178,137 +257,6 @@ class _CommitView:
             return self._tree[str(path)]
         except KeyError:
             return None
-
-
-class _TreeBuilding:
-    """HEAD's tree with changes, in an index that is only in memory.
-
-    Changes of the paths *theirs* are left out.
-    """
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        repository: pygit2.Repository,
-        head: pygit2.Commit,
-        theirs: Container[WorkspacePath],
-        ignores: Callable[[WorkspacePath], bool],
-    ) -> None:
-        import pygit2
-
-        self._store = store
-        self._repository = repository
-        self._theirs = theirs
-        self._ignores = ignores
-        self._head = head.tree
-        self._index = pygit2.Index()
-        self._index.read_tree(head.tree)
-        self._conflicts: list[str] = []
-        self._steps: dict[str, TreeEntry | None] = {}
-        self.left_out: list[str] = []
-
-    @property
-    def changed(self) -> list[str]:
-        """The paths that differ from HEAD."""
-        return sorted(self._steps)
-
-    def add(self, change: TreeChange) -> None:
-        """Merge one change into HEAD's tree; directories come with what is in them."""
-        before, after = (_unless_directory(each) for each in (change.before, change.after))
-        path = str(change.path)
-        if before == after:
-            self.left_out.append(path)  # an empty directory
-            return
-        if self._is_left_out(change.path):
-            self.left_out.append(path)
-            return
-        head = self._at_head(path)
-        if head in (before, None) or head == after:
-            merged = after
-        elif before is None or after is None or not before.kind is after.kind is head.kind:
-            self._conflicts.append(path)
-            return
-        else:
-            merged = self._merged(path, before, head, after)
-        if merged != head:
-            self._steps[path] = merged
-
-    def finished(self) -> pygit2.Oid:
-        """The id of the tree, written to the repository."""
-        import pygit2
-        from pygit2.enums import FileMode
-
-        conflicts = {*self._conflicts, *self._in_the_way()}
-        if conflicts:
-            raise ConflictError(
-                f"the last commit has other changes in: {', '.join(sorted(conflicts))}",
-                hint="Commit what is there, or take the changes as a patch.",
-            )
-        for path, entry in self._steps.items():
-            if entry is None:
-                self._index.remove(path)
-        for path, entry in self._steps.items():
-            if entry is not None:
-                blob = self._repository.create_blob(self._store.read(entry.id))
-                self._index.add(pygit2.IndexEntry(path, blob, FileMode(_mode(entry))))
-        return self._index.write_tree(self._repository)
-
-    def _in_the_way(self) -> Iterator[str]:
-        """HEAD's files where we have directories, and its directories where we have files.
-
-        What goes with our changes is none; of the rest libgit2 would drop one or the other.
-        """
-        import pygit2
-
-        going = {path for path, entry in self._steps.items() if entry is None}
-        for path in self._steps.keys() - going:
-            above = (path[:end] for end, letter in enumerate(path) if letter == "/")
-            yield from (file for file in above if file in self._index and file not in going)
-            if path in self._head and isinstance(there := self._head[path], pygit2.Tree):
-                n_going = sum(gone.startswith(f"{path}/") for gone in going)
-                if n_going < _n_files(there):
-                    yield path
-
-    def _is_left_out(self, path: WorkspacePath) -> bool:
-        if path in self._theirs or any(_is_refused(name) for name in path.parts):
-            return True
-        above = (str(ancestor) for ancestor in (*path.ancestors(), path) if ancestor.parts)
-        if any(entry in self._index and self._index[entry].mode == _SUBMODULE for entry in above):
-            return True
-        return str(path) not in self._index and self._ignores(path)
-
-    def _at_head(self, path: str) -> TreeEntry | None:
-        if path not in self._index:
-            return None
-        entry = self._index[path]
-        kind = FileKind.SYMLINK if entry.mode == _LINK else FileKind.FILE
-        return TreeEntry(kind, str(entry.id), executable=entry.mode == _EXECUTABLE)
-
-    def _merged(self, path: str, base: TreeEntry, head: TreeEntry, ours: TreeEntry) -> TreeEntry:
-        """All of them files, or all links; a conflict is noted, and then anything is returned."""
-        executable = ours.executable if base.executable == head.executable else head.executable
-        if head.id in (base.id, ours.id):
-            return TreeEntry(head.kind, ours.id, executable)
-        if base.id == ours.id:
-            return TreeEntry(head.kind, self._copied(head), executable)
-        merged = None
-        if head.kind is FileKind.FILE:
-            merged = self._store.repository.merge_blobs(base.id, self._copied(head), ours.id)
-        if merged is None:
-            self._conflicts.append(path)
-            return head
-        return TreeEntry(head.kind, merged, executable)
-
-    def _copied(self, head: TreeEntry) -> str:
-        """The id of HEAD's content, which is in our own store then."""
-        return self._store.write_blob(bytes(self._repository.odb.read(head.id)[1]))
-
-
-def _n_files(tree: pygit2.Tree) -> int:
-    """How many files, links and submodules there are in it."""
-    import pygit2
-
-    return sum(_n_files(entry) if isinstance(entry, pygit2.Tree) else 1 for entry in tree)
 
 
 def _unless_directory(entry: TreeEntry | None) -> TreeEntry | None:

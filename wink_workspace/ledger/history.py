@@ -1,9 +1,10 @@
 """One line of history: a chain of commits in which every call is one.
 
 A commit's tree is ``files/`` (the workspace), ``session/`` (its STATE) and ``call.json`` (the
-record). Moving the line's ref is the commit point for all three at once. Entries are only ever
-appended: undoing is another entry. They are numbered from 1, and keep their numbers when the
-oldest are forgotten.
+record). After a sync it also has ``base/`` (the source as it was synced), and a merge has
+``merged/`` (the files of the other branch), which keeps them as long as the entry. Moving the
+line's ref is the commit point for all of them at once. Entries are only ever appended: undoing is
+another entry. They are numbered from 1, and keep their numbers when the oldest are forgotten.
 
 ``Line`` reads; ``writing.py`` adds what only the holder of the line's lock may do.
 """
@@ -11,6 +12,7 @@ oldest are forgotten.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -33,6 +35,7 @@ __all__ = [
     "Reverted",
     "entry_of",
     "lost_ref",
+    "merge_base",
     "read_entry",
 ]
 
@@ -55,6 +58,15 @@ class EntryKind(StrEnum):
     """What an undo took back was done again."""
     RESTORE = "restore"
     """Paths were brought back from an earlier entry."""
+    MERGE = "merge"
+    """The changes of another branch were merged."""
+    SYNC = "sync"
+    """Later changes of the source were merged."""
+
+
+def _is_undoable(entry: LogEntry) -> bool:
+    is_committed = entry.outcome is Outcome.COMMITTED
+    return is_committed or entry.kind in (EntryKind.MERGE, EntryKind.SYNC)
 
 
 def lost_ref(line: str, consequence: str) -> LedgerDamagedError:
@@ -81,6 +93,8 @@ class LogEntry:
         call_id: The call's id, of a call.
         outcome: What became of the call.
         target: The number of the entry that was undone or redone.
+        merged: The id of the other branch's entry that was merged.
+        base: The root of what the changes of the branch are relative to; empty for the import.
         files: The root of the files after it.
         session: The root of the STATE after it.
         record_id: The id of its ``call.json``.
@@ -96,6 +110,8 @@ class LogEntry:
     call_id: str = ""
     outcome: Outcome | None = None
     target: int | None = None
+    merged: str = ""
+    base: str = ""
     files: str
     session: str
     record_id: str
@@ -134,6 +150,8 @@ def entry_of(commit_id: str, commit: Commit, tree: GitTree) -> LogEntry:
             call_id=trailers.get("Call", ""),
             outcome=Outcome(trailers["Outcome"]) if "Outcome" in trailers else None,
             target=int(trailers["Target"]) if "Target" in trailers else None,
+            merged=trailers.get("Merged", ""),
+            base="" if (base := tree.get(b"base")) is None else base.id,
             files=_part(tree, b"files"),
             session=_part(tree, b"session"),
             record_id=_part(tree, b"call.json"),
@@ -147,6 +165,38 @@ def _part(tree: GitTree, name: bytes) -> str:
     if entry is None:
         raise KeyError(name.decode())
     return entry.id
+
+
+def merge_base(store: ObjectStore, one: LogEntry, other: LogEntry) -> LogEntry | None:
+    """The newest entry that is part of the history of both, through merges, too.
+
+    A merge that was undone does not count. ``None`` if nothing that both have is kept.
+    """
+    found = _ancestry(store, one)
+    common = {id_: found[id_] for id_ in found.keys() & _ancestry(store, other).keys()}
+    older = {link for entry in common.values() for link in (entry.parent, entry.merged)}
+    newest = [entry for entry in common.values() if entry.id not in older]
+    return max(newest, key=lambda entry: (entry.at, entry.number), default=None)
+
+
+def _ancestry(store: ObjectStore, head: LogEntry) -> dict[str, LogEntry]:
+    """*head* and every entry before it, of merged branches, too, by id."""
+    ends = store.repository.boundary()
+    found: dict[str, LogEntry] = {}
+    heads = [head]
+    while heads:
+        entry: LogEntry | None = heads.pop()
+        undone: dict[int | None, bool] = {}
+        while entry is not None and entry.id not in found:
+            found[entry.id] = entry
+            if entry.kind in (EntryKind.UNDO, EntryKind.REDO):
+                undone.setdefault(entry.target, entry.kind is EntryKind.UNDO)
+            elif entry.merged and not undone.get(entry.number, False):
+                with suppress(LedgerError):  # it is no longer kept
+                    heads.append(read_entry(store, entry.merged))
+            more = entry.parent is not None and entry.id not in ends
+            entry = read_entry(store, entry.parent) if more and entry.parent else None
+    return found
 
 
 class Line:
@@ -275,12 +325,12 @@ class Line:
         )
 
     def in_force(self) -> Iterator[LogEntry]:
-        """The committed calls whose effects were not undone, newest first: what undo is for."""
+        """The committed calls, merges and syncs that were not undone, newest first."""
         undone: dict[int | None, bool] = {}
         for entry in self.log():
             if entry.kind in (EntryKind.UNDO, EntryKind.REDO):
                 undone.setdefault(entry.target, entry.kind is EntryKind.UNDO)
-            elif entry.outcome is Outcome.COMMITTED and not undone.get(entry.number, False):
+            elif _is_undoable(entry) and not undone.get(entry.number, False):
                 yield entry
 
     def undone(self) -> Iterator[LogEntry]:

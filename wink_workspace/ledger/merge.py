@@ -1,11 +1,13 @@
-"""Three-way merges, of files and of STATE, for an undo below later changes.
+"""Three-way merges, of files and of STATE: the only merge there is.
 
 Undoing an entry is merging the tree before it into the present one, with the tree after it as
 the base: what the entry did goes, what happened since stays. Redoing is undoing the undo.
+Bringing a branch to its source, merging branches and following the source are the same merge
+with other trees.
 
 A path that only one side changed takes that side's state. A text file that both changed is
 merged line by line, as git does it. All else that both changed is a conflict; then there is
-no result at all, so that nobody writes half of one.
+no result at all, so that nobody writes half of one, unless conflict markers are asked for.
 
 STATE is merged slice by slice, since nobody knows how to merge two plans. What both sides
 changed stays as it is now, and is named.
@@ -13,10 +15,11 @@ changed stays as it is now, and is named.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from wink_workspace.errors import Conflict, ConflictHunk
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
@@ -32,51 +35,150 @@ from .trees import (
     entry_at,
 )
 
-__all__ = ["Conflict", "Merge", "SliceMerge", "merge_slices", "merge_trees"]
+__all__ = [
+    "BroughtChange",
+    "Merge",
+    "SideNames",
+    "SliceMerge",
+    "brought_changes",
+    "merge_slices",
+    "merge_trees",
+    "without_lines",
+]
 
 _TEXT_SAMPLE_BYTES: Final = 8_000  # git's own measure of what is binary
+_MOST_LINES: Final = 1_000_000
+_MOST_HUNKS: Final = 20
+_MOST_HUNK_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """A path that cannot be merged; ``reason`` is a clause such as ``was deleted since``."""
+class SideNames:
+    """What conflict markers call the two sides."""
 
-    path: WorkspacePath
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path} {self.reason}"
+    ours: str
+    theirs: str
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """The merged tree, or the conflicts in path order; exactly one of them is there."""
+    """The merged tree, or the conflicts in path order; exactly one of them is there.
+
+    Both are there if conflict markers were asked for. Then each conflict with hunks is in the
+    tree between markers, and every other one is left as our side has it.
+    """
 
     tree: str | None
     conflicts: tuple[Conflict, ...] = ()
 
 
 class _ConflictFound(Exception):  # noqa: N818 - it never leaves this module
-    """Why one path cannot be merged."""
+    """Why one path cannot be merged; for texts, what the sides are."""
+
+    def __init__(self, reason: str, texts: _Texts | None = None) -> None:
+        super().__init__(reason)
+        self.texts = texts
 
 
-def merge_trees(store: ObjectStore, *, base: str, ours: str, theirs: str) -> Merge:
+def merge_trees(
+    store: ObjectStore, *, base: str, ours: str, theirs: str, markers: SideNames | None = None
+) -> Merge:
     """*ours* with what changed from *base* to *theirs*; costs what changed there.
+
+    With *markers* texts that conflict are in the result, between conflict markers.
 
     Raises:
         LedgerError: If an object cannot be read or written.
     """
     changes: dict[WorkspacePath, TreeEntry | None] = {}
-    conflicts: list[Conflict] = []
+    conflicts: dict[WorkspacePath, Conflict] = {}
     merger = _Merger(store, base, ours)
     for change in diff(store, base, theirs):
         try:
             changes.update(merger.merged(change))
         except _ConflictFound as found:
-            conflicts.append(Conflict(change.path, str(found)))
-    if conflicts:
-        return Merge(None, tuple(conflicts))
-    return Merge(build(store, ours, changes))
+            if any(above in conflicts for above in change.path.ancestors()):
+                continue  # the same conflict once more
+            conflicts[change.path] = _conflict(store, change.path, found)
+            present = entry_at(store, ours, change.path)
+            if markers is not None and found.texts is not None and present is not None:
+                blob = store.write_blob(found.texts.with_markers(store, markers))
+                changes[change.path] = TreeEntry(FileKind.FILE, blob, present.executable)
+    if conflicts and markers is None:
+        return Merge(None, tuple(conflicts.values()))
+    return Merge(build(store, ours, changes), tuple(conflicts.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtChange:
+    """A change that was brought to a tree before.
+
+    Attributes:
+        change: The change.
+        is_there: Whether all of it is still there.
+        edited: Where it is not, but the tree has a text that was made of it: the base and what
+            of the change is still there. The same lines were edited since.
+    """
+
+    change: TreeChange
+    is_there: bool
+    edited: TreeEntry | None = None
+
+
+def brought_changes(
+    store: ObjectStore, *, base: str, ours: str, theirs: str
+) -> Iterator[BroughtChange]:
+    """Each change from *base* to *theirs*, and whether *ours* still has it.
+
+    It does if merging it changes nothing. Where the merge is a conflict, somebody edited the
+    same lines, with the change or without it. They were edited with it if fewer lines of *ours*
+    differ from *theirs* than from *base*.
+    """
+    merger = _Merger(store, base, ours)
+    for change in diff(store, base, theirs):
+        present = entry_at(store, ours, change.path)
+        try:
+            merged = dict(merger.merged(change))
+        except _ConflictFound as found:
+            text = None if found.texts is None else found.texts.still_there(store)
+            edited = None
+            if text is not None and change.after is not None:
+                blob = store.write_blob(text)
+                edited = TreeEntry(FileKind.FILE, blob, change.after.executable)
+            yield BroughtChange(change, is_there=False, edited=edited)
+        else:
+            is_there = all(_same(present, entry) for entry in merged.values())
+            yield BroughtChange(change, is_there)
+
+
+def without_lines(
+    store: ObjectStore,
+    base: TreeEntry | None,
+    brought: TreeEntry | None,
+    present: TreeEntry | None,
+) -> TreeEntry | None:
+    """The text *present* without the lines that *brought* added to *base*.
+
+    Where they took the place of others, these come back. What else was changed in *present*
+    stays, also in the same lines. What is no text stays as it is.
+    """
+    if brought is None or present is None:
+        return present
+    if not all(_is_text(store, entry) for entry in (base, brought, present) if entry is not None):
+        return present
+    texts = [b"" if entry is None else store.read(entry.id) for entry in (base, brought, present)]
+    lines = store.repository.changed_lines
+    edits = lines(texts[1], texts[2])
+    base_lines, _, result = map(_lines, texts)
+    for old, new in reversed(lines(texts[0], texts[1])):
+        edited = {n for edit, _ in edits for n in edit}
+        left = [_line_in(edits, n) for n in new if n not in edited]
+        place = left[0] if left else _line_in(edits, new.start)
+        for n in reversed(left):
+            del result[n]
+        if left or not new:
+            result[place:place] = base_lines[old.start : old.stop]
+    return replace(present, id=store.write_blob(b"".join(result)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +222,12 @@ class _Merger:
         before, after = change.before, change.after
         if present is None:
             raise _ConflictFound("was deleted since")
-        if before is None:
-            raise _ConflictFound("was made since, with another content")
         if after is None:
             raise _ConflictFound("was changed since, and would be deleted")
+        if before is None:
+            raise _ConflictFound(
+                "was made since, with another content", self._texts(None, present, after)
+            )
         if {before.kind, after.kind, present.kind} != {FileKind.FILE}:
             raise _ConflictFound("was changed since, and is not a file on all sides")
         executable = (after if present.executable == before.executable else present).executable
@@ -134,18 +238,31 @@ class _Merger:
             return after.id
         if after.id == before.id:
             return present.id
-        for entry in (before, present, after):
-            if not self._is_text(entry.id):
-                raise _ConflictFound("was changed since, and is not text that could be merged")
+        texts = self._texts(before, present, after)
+        if texts is None:
+            raise _ConflictFound("was changed since, and is not text that could be merged")
         merged = self.store.repository.merge_blobs(before.id, present.id, after.id)
         if merged is None:
-            raise _ConflictFound("was changed since, in the same lines")
+            raise _ConflictFound("was changed since, in the same lines", texts)
         return merged
 
-    def _is_text(self, blob: str) -> bool:
-        if self.store.size_bytes(blob) >= LARGE_BYTES:
-            return False
-        return b"\0" not in self.store.read(blob)[:_TEXT_SAMPLE_BYTES]
+    def _texts(
+        self, before: TreeEntry | None, present: TreeEntry, after: TreeEntry
+    ) -> _Texts | None:
+        """The three contents, if all of them are texts of a size that can be merged."""
+        sides = (before, present, after)
+        if any(side is not None and not _is_text(self.store, side) for side in sides):
+            return None
+        return _Texts("" if before is None else before.id, present.id, after.id)
+
+
+def _is_text(store: ObjectStore, entry: TreeEntry) -> bool:
+    """Whether it is a file that can be merged line by line."""
+    if entry.kind is not FileKind.FILE or store.size_bytes(entry.id) >= LARGE_BYTES:
+        return False
+    content = store.read(entry.id)
+    # libgit2 takes seconds and gigabytes for millions of short lines.
+    return b"\0" not in content[:_TEXT_SAMPLE_BYTES] and content.count(b"\n") <= _MOST_LINES
 
 
 def _is_directory(entry: TreeEntry | None) -> bool:
@@ -164,6 +281,155 @@ def _placed(entry: TreeEntry | None) -> TreeEntry | None:
 
 def _tree_id(entry: TreeEntry | None) -> str:
     return EMPTY_TREE_ID if entry is None else entry.id
+
+
+# Conflicts in texts
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The ids of three texts; *base* is empty where there was no file."""
+
+    base: str
+    ours: str
+    theirs: str
+
+    def contents(self, store: ObjectStore) -> tuple[bytes, bytes, bytes]:
+        base = store.read(self.base) if self.base else b""
+        return base, store.read(self.ours), store.read(self.theirs)
+
+    def still_there(self, store: ObjectStore) -> bytes | None:
+        """The base with what our side still has of their changes; ``None`` if it has none.
+
+        A change whose lines are in our side as in the base is not there any more.
+        """
+        base, ours, theirs = self.contents(store)
+        lines = store.repository.changed_lines
+        edits, changes = lines(theirs, ours), lines(base, theirs)
+        if _n_changed(edits) >= _n_changed(lines(base, ours)):
+            return None
+        back = [(new, old) for old, new in changes]
+        base_lines, our_lines, their_lines = _lines(base), _lines(ours), _lines(theirs)
+        result = list(their_lines)
+        for old, new in reversed(changes):
+            touching = [edit for edit, _ in edits if _touch(edit, new)]
+            start = min([new.start, *(edit.start for edit in touching)])
+            stop = max([new.stop, *(edit.stop for edit in touching)])
+            now, before = _range_in(edits, start, stop), _range_in(back, start, stop)
+            if our_lines[now.start : now.stop] == base_lines[before.start : before.stop]:
+                result[new.start : new.stop] = base_lines[old.start : old.stop]
+        return b"".join(result)
+
+    def with_markers(self, store: ObjectStore, names: SideNames) -> bytes:
+        """The merge as git leaves it in a working tree.
+
+        Every line gets a prefix for the time of the merge, so that no line of the texts can be
+        taken for a marker.
+        """
+        sides = (_prefixed(content) for content in self.contents(store))
+        merged = store.repository.merge_with_markers(*sides)
+        return b"".join(_unprefixed(line, names) for line in _lines(merged))
+
+
+def _n_changed(changed: Sequence[tuple[range, range]]) -> int:
+    return sum(len(old) + len(new) for old, new in changed)
+
+
+def _touch(one: range, other: range) -> bool:
+    return one.start <= other.stop and other.start <= one.stop
+
+
+def _lines(content: bytes) -> list[bytes]:
+    """The lines with their ends; a lone carriage return ends none."""
+    lines = [line + b"\n" for line in content.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _prefixed(content: bytes) -> bytes:
+    return b"".join(b"|" + line for line in _lines(content))
+
+
+def _unprefixed(line: bytes, names: SideNames) -> bytes:
+    if line.startswith(b"|"):
+        return line[1:]
+    end = b"\r\n" if line.endswith(b"\r\n") else b"\n"
+    if line.startswith(b"="):
+        return b"=======" + end
+    name = names.ours if line.startswith(b"<") else names.theirs
+    return line[:7] + b" " + name.encode() + end
+
+
+def _conflict(store: ObjectStore, path: WorkspacePath, found: _ConflictFound) -> Conflict:
+    if found.texts is None:
+        return Conflict(str(path), str(found))
+    hunks = _hunks(store, found.texts)
+    return Conflict(
+        str(path), str(found), tuple(hunks[:_MOST_HUNKS]), max(0, len(hunks) - _MOST_HUNKS)
+    )
+
+
+@dataclass(slots=True)
+class _Group:
+    """Changes of the two sides that overlap or touch, as a range of lines of the base."""
+
+    start: int
+    end: int
+    is_changed_by: set[int]
+
+
+def _hunks(store: ObjectStore, texts: _Texts) -> list[ConflictHunk]:
+    """Where both sides changed the same lines, or lines beside each other, differently."""
+    base, *sides = texts.contents(store)
+    changed = [store.repository.changed_lines(base, side) for side in sides]
+    groups: list[_Group] = []
+    found = [(old, side) for side, changes in enumerate(changed) for old, _ in changes]
+    for old, side in sorted(found, key=lambda item: (item[0].start, item[0].stop)):
+        if groups and old.start <= groups[-1].end:
+            groups[-1].end = max(groups[-1].end, old.stop)
+            groups[-1].is_changed_by.add(side)
+        else:
+            groups.append(_Group(old.start, old.stop, {side}))
+    base_lines = _lines(base)
+    side_lines = [_lines(side) for side in sides]
+    hunks: list[ConflictHunk] = []
+    for group in groups:
+        if len(group.is_changed_by) < len(sides):
+            continue
+        ours, theirs = (_range_in(changes, group.start, group.end) for changes in changed)
+        our_text = side_lines[0][ours.start : ours.stop]
+        their_text = side_lines[1][theirs.start : theirs.stop]
+        if our_text != their_text:
+            hunks.append(
+                ConflictHunk(
+                    group.start + 1,
+                    _shown(base_lines[group.start : group.end]),
+                    ours.start + 1,
+                    _shown(our_text),
+                    theirs.start + 1,
+                    _shown(their_text),
+                )
+            )
+    return hunks
+
+
+def _range_in(changes: Sequence[tuple[range, range]], start: int, end: int) -> range:
+    """The lines of a side that stand for the lines from *start* to *end* of the base."""
+    before = sum(len(new) - len(old) for old, new in changes if old.stop < start)
+    inside = sum(
+        len(new) - len(old) for old, new in changes if old.start <= end and old.stop >= start
+    )
+    return range(start + before, end + before + inside)
+
+
+def _line_in(changes: Sequence[tuple[range, range]], line: int) -> int:
+    """The number that a line which was not changed has in a side."""
+    return line + sum(len(new) - len(old) for old, new in changes if old.stop <= line)
+
+
+def _shown(lines: Sequence[bytes]) -> str:
+    text = b"".join(lines).decode("utf-8", "backslashreplace")
+    return text if len(text) <= _MOST_HUNK_CHARS else text[: _MOST_HUNK_CHARS - 1] + "…"
 
 
 # STATE

@@ -23,7 +23,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pygit2
-from pygit2.enums import ConfigLevel, FileMode, ObjectType, RepositoryOpenFlag
+from pygit2.enums import (
+    ConfigLevel,
+    DiffOption,
+    FileMode,
+    MergeFileFlag,
+    ObjectType,
+    RepositoryOpenFlag,
+)
 
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 
@@ -94,6 +101,12 @@ def _failures(what: str) -> Generator[None]:
             f"{what}: {error}",
             hint="Mend what the system complains of; `git fsck` on the ledger tells of damage.",
         ) from error
+
+
+def _lines_at(start: int, n_lines: int) -> range:
+    """The lines of a hunk's side; one without lines names the line before it."""
+    first = start - 1 if n_lines else start
+    return range(first, first + n_lines)
 
 
 def _tell_nobody(n_read: int) -> None:
@@ -218,6 +231,31 @@ class GitRepository:
             self._sync({loose} if loose.exists() else ())
             return merged
 
+    def merge_with_markers(self, base: bytes, ours: bytes, theirs: bytes) -> bytes:
+        """The merge of three contents, with git's conflict markers around what overlaps."""
+        with _failures("two versions of a file cannot be merged"):
+            index = self._git.merge_trees(
+                self._tree_of(self._git.create_blob(base)),
+                self._tree_of(self._git.create_blob(ours)),
+                self._tree_of(self._git.create_blob(theirs)),
+                file_flags=MergeFileFlag.ACCEPT_CONFLICTS,
+            )
+            return bytes(self._git.odb.read(index["file"].id)[1])
+
+    def changed_lines(self, before: bytes, after: bytes) -> list[tuple[range, range]]:
+        """The ranges of lines, counted from 0, that differ between two texts."""
+        with _failures("two versions of a file cannot be compared"):
+            patch = pygit2.Patch.create_from(
+                before, after, flag=DiffOption.FORCE_TEXT, context_lines=0, interhunk_lines=0
+            )
+            return [
+                (
+                    _lines_at(hunk.old_start, hunk.old_lines),
+                    _lines_at(hunk.new_start, hunk.new_lines),
+                )
+                for hunk in patch.hunks
+            ]
+
     def _sync(self, written: Collection[Path]) -> None:
         """Make files and their names survive a loss of power.
 
@@ -229,7 +267,7 @@ class GitRepository:
             for directory in {path.parent for path in written}:
                 sync(directory)
 
-    def _tree_of(self, blob: str) -> pygit2.Oid:
+    def _tree_of(self, blob: str | pygit2.Oid) -> pygit2.Oid:
         builder = self._git.TreeBuilder()
         builder.insert("file", blob, FileMode.BLOB)
         return builder.write()

@@ -37,6 +37,7 @@ class Draft:
     """An entry to be appended; the fields are those of ``LogEntry``.
 
     ``record`` is what ``call.json`` shall hold: an event, or any object that has a JSON form.
+    ``base`` is as of the entry before, if left out. ``merged`` is the other branch's entry.
     """
 
     kind: EntryKind
@@ -49,6 +50,8 @@ class Draft:
     call_id: str = ""
     outcome: Outcome | None = None
     target: int | None = None
+    base: str | None = None
+    merged: LogEntry | None = None
 
 
 class LineWriter(Line):
@@ -124,13 +127,19 @@ class LineWriter(Line):
             LedgerError: If something cannot be written.
         """
         self._check()
-        tree = EMPTY_TREE.changed(
-            {
-                b"call.json": GitEntry(b"100644", self.store.write_blob(dump_record(draft.record))),
-                b"files": GitEntry(b"40000", draft.files),
-                b"session": GitEntry(b"40000", draft.session),
-            }
-        )
+        parts = {
+            b"call.json": GitEntry(b"100644", self.store.write_blob(dump_record(draft.record))),
+            b"files": GitEntry(b"40000", draft.files),
+            b"session": GitEntry(b"40000", draft.session),
+        }
+        base = draft.base
+        if base is None:
+            base = "" if self.head is None else self.head.base
+        if base:
+            parts[b"base"] = GitEntry(b"40000", base)
+        if draft.merged is not None:
+            parts[b"merged"] = GitEntry(b"40000", draft.merged.files)
+        tree = EMPTY_TREE.changed(parts)
         tree_id = self.store.write_tree(tree)
         self._kill_points(KillPoint.TREES_WRITTEN)
         parent = None if self.head is None else self.head.id
@@ -250,4 +259,5 @@ def _trailers(draft: Draft, number: int) -> dict[str, str]:
         "Call": draft.call_id,
         "Outcome": "" if draft.outcome is None else draft.outcome.value,
         "Target": "" if draft.target is None else str(draft.target),
+        "Merged": "" if draft.merged is None else draft.merged.id,
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from wink_workspace.errors import ParseError, WinkError
+from wink_workspace.errors import ConflictError, ParseError, WinkError
 from wink_workspace.filesystem import render_diff
 from wink_workspace.ledger import LogEntry
 from wink_workspace.prompt import Tool, ToolResult
@@ -235,6 +235,9 @@ class Operation:
             return self.perform(workspace, self.tool.parse(arguments))
         except ParseError as error:
             return ToolResult.error(str(error))
+        except ConflictError as error:
+            said = f"{self.tool.name} changed nothing: {error}\n{error.details}"
+            return ToolResult.error(said.strip())
         except WinkError as error:
             return ToolResult.error(f"{self.tool.name} changed nothing: {error}")
 

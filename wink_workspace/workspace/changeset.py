@@ -43,6 +43,7 @@ __all__ = [
     "Status",
     "is_empty_directory",
     "nothing_outside",
+    "reported",
 ]
 
 OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
@@ -166,7 +167,7 @@ class ChangeSet:
     @property
     def reported(self) -> tuple[TreeChange, ...]:
         """The included files, links and empty directories."""
-        return tuple(_reported(self.trees))
+        return tuple(reported(self.trees))
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -217,7 +218,7 @@ class FileChanges:
         """The choice among *changes*."""
         ordered = sorted(changes, key=lambda change: change.path)
         choice = _Choice(ordered, outside)
-        return cls(tuple(_reported(tuple(choice.included(ordered)))), tuple(choice.left_out))
+        return cls(tuple(reported(tuple(choice.included(ordered)))), tuple(choice.left_out))
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -321,8 +322,9 @@ class _Choice:
         return frozenset(emptied)
 
 
-def _reported(changes: Sequence[_C]) -> Iterator[_C]:
+def reported(changes: Iterable[_C]) -> Iterator[_C]:
     """Rule 3: without the directories that something else in *changes* is in."""
+    changes = list(changes)
     left = {each.path.parent for each in changes if each.before is not None}
     came = {each.path.parent for each in changes if each.after is not None}
     for change in changes:

@@ -1,16 +1,26 @@
-"""What is in a directory on disk, told as the ledger would keep it; nothing is stored."""
+"""What is in a directory on disk, as the ledger would keep it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Set
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
-from wink_workspace.filesystem import FileKind
+from wink_workspace.errors import FileMissingError, FilesystemError, LedgerError
+from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
-from wink_workspace.ledger import SOME_DIRECTORY, TreeEntry
+from wink_workspace.ledger import (
+    EMPTY_TREE_ID,
+    SOME_DIRECTORY,
+    ObjectStore,
+    TreeEntry,
+    build,
+    entry_at,
+)
 
-__all__ = ["UNKNOWN_CONTENT", "content_of", "same_content"]
+__all__ = ["UNKNOWN_CONTENT", "Captured", "captured", "content_of", "same_content", "whole"]
 
 UNKNOWN_CONTENT: Final = TreeEntry(FileKind.FILE, "")
 """What the ledger cannot keep: a pipe, a socket, a device; it is like nothing else."""
@@ -58,3 +68,138 @@ def _blob_id(size_bytes: int, pieces: Iterable[bytes]) -> str:
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()
+
+
+# Reading a directory into a tree
+
+_NOT_KEPT: Final = b"\0this is not a regular file, or it cannot be read\n"
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A tree that has some paths as a directory has them.
+
+    ``unknown`` are those among them that cannot be kept: pipes, sockets, devices, and what
+    cannot be read.
+    """
+
+    root: str
+    unknown: frozenset[WorkspacePath]
+
+
+def captured(
+    tree: DiskTree,
+    store: ObjectStore,
+    root: str,
+    paths: Iterable[WorkspacePath],
+    *,
+    saw: Callable[[WorkspacePath, int, TreeEntry], None],
+) -> Captured:
+    """The tree *root* with *paths*, and what leads to them, as they are in *tree*.
+
+    Of a directory among *paths* also the names of what is in it are right, so that a merge sees
+    what others put there. *saw* is called with the mode of everything that is found.
+    """
+    return _Capture(tree, store, root, saw).run(paths)
+
+
+def whole(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
+    """The root of all that is in *tree*; what cannot be read is as in the tree *known*.
+
+    Raises:
+        LedgerError: If a content cannot be written, or changes each time that it is read.
+    """
+    unreadable: list[WorkspacePath] = []
+    found: dict[WorkspacePath, TreeEntry | None] = {}
+    listings = tree.listings(unreadable=lambda parts: unreadable.append(WorkspacePath(parts)))
+    paths = [
+        WorkspacePath((*listing.parts, name)) for listing in listings for name, _ in listing.entries
+    ]
+    capture = _Capture(tree, store, EMPTY_TREE_ID, lambda _path, _mode, _entry: None)
+    with store.bulk():
+        for path in paths:
+            entry, is_known = capture.entry(path)
+            found[path] = entry if is_known else entry_at(store, known, path)
+        found.update((path, entry_at(store, known, path)) for path in unreadable)
+        return build(store, EMPTY_TREE_ID, found)
+
+
+class _Capture:
+    def __init__(
+        self,
+        tree: DiskTree,
+        store: ObjectStore,
+        root: str,
+        saw: Callable[[WorkspacePath, int, TreeEntry], None],
+    ) -> None:
+        self._tree = tree
+        self._store = store
+        self._root = root
+        self._saw = saw
+        self._found: dict[WorkspacePath, TreeEntry | None] = {}
+        self._unknown: set[WorkspacePath] = set()
+
+    def run(self, paths: Iterable[WorkspacePath]) -> Captured:
+        wanted = set(paths)
+        above = {ancestor for path in wanted for ancestor in path.ancestors() if ancestor.parts}
+        for path in sorted(wanted | above):
+            if self._found.get(path.parent, SOME_DIRECTORY) != SOME_DIRECTORY:
+                self._found[path] = None
+                continue
+            found, is_known = self.entry(path)
+            if not is_known:
+                self._unknown.add(path)
+                found = self._placeholder()
+            self._found[path] = found
+            if found == SOME_DIRECTORY and path in wanted:
+                self._add_names(path, wanted | above)
+        # Below a file there is nothing, which needs no saying.
+        changes = {
+            path: entry
+            for path, entry in self._found.items()
+            if self._found.get(path.parent, SOME_DIRECTORY) == SOME_DIRECTORY
+        }
+        return Captured(build(self._store, self._root, changes), frozenset(self._unknown))
+
+    def _add_names(self, directory: WorkspacePath, known: Set[WorkspacePath]) -> None:
+        with suppress(FilesystemError):
+            for entry in self._tree.entries(directory):
+                kept = entry_at(self._store, self._root, entry.path)
+                if entry.path not in known and kept is None:
+                    self._found[entry.path] = self._placeholder()
+
+    def entry(self, path: WorkspacePath) -> tuple[TreeEntry | None, bool]:
+        """What is at *path*, its content in the ledger, and whether that could be read."""
+        for n_left in reversed(range(_ATTEMPTS)):
+            try:
+                there = self._tree.entry(path)
+                found = content_of(self._tree, there)
+                if there is None or found is None:
+                    return None, True
+                if found == UNKNOWN_CONTENT:
+                    break
+                self._saw(path, there.mode, found)
+                return self._kept(there, found), True
+            except FileMissingError:
+                continue
+            except FilesystemError:  # no way to it, or not readable
+                break
+            except LedgerError:  # it may have changed while it was read
+                if not n_left:
+                    raise
+        return None, False
+
+    def _placeholder(self) -> TreeEntry:
+        return TreeEntry(FileKind.FILE, self._store.write_blob(_NOT_KEPT))
+
+    def _kept(self, there: DiskEntry, found: TreeEntry) -> TreeEntry:
+        """*found* with its content in the ledger."""
+        if found.kind is FileKind.DIRECTORY or found.id in self._store.repository:
+            return found
+        if found.kind is FileKind.SYMLINK:
+            target = (there.target or "").encode("utf-8", "surrogateescape")
+            return TreeEntry(FileKind.SYMLINK, self._store.write_blob(target))
+        with self._tree.open(there.path) as file:
+            blob = self._store.write_blob_from(file.fileno())
+        return TreeEntry(FileKind.FILE, blob, there.executable)

@@ -32,7 +32,7 @@ from wink_workspace.ledger import (
     lost_ref,
 )
 
-from .applying import AppliedTrees
+from .applied_trees import AppliedTrees
 from .changeset import ChangeSet
 from .forking import forks_of, imported_entry
 from .source_rules import outside_of, rules_in
@@ -79,13 +79,13 @@ class ReadableHistory:
     def changeset(
         self, *, since: LogEntry | None = None, include_ignored: bool = False
     ) -> ChangeSet:
-        """What there is to bring to the source: what differs between it, as imported, and now.
+        """What there is to bring to the source: what differs between the base and now.
 
         Args:
             since: Compare with the files after this entry instead.
             include_ignored: Also created files that the source's rules ignore.
         """
-        base = (since or self._imported()).files
+        base = self._base_files() if since is None else since.files
         return self._changeset(base, self._present(), include_ignored=include_ignored)
 
     def changes(self) -> tuple[FileChange, ...]:
@@ -151,7 +151,7 @@ class ReadableHistory:
 
     def _changeset(self, base: str, wanted: str, *, include_ignored: bool) -> ChangeSet:
         store, imported = self._ledger.store, self._imported().files
-        applied = AppliedTrees(self._applied, imported=imported).kept
+        applied = AppliedTrees(self._applied).kept
         with outside_of(
             Path(self.info.source),
             rules_in(store, wanted),
@@ -160,6 +160,20 @@ class ReadableHistory:
             include_ignored=include_ignored,
         ) as outside:
             return ChangeSet.between(store, base, wanted, outside)
+
+    def _base_files(self) -> str:
+        """The root of what the changes of this branch are relative to.
+
+        That is what was last synced, or else the import; for a fork of a workspace in place,
+        whose source goes on changing, the entry at which it left the main branch.
+        """
+        if self.head.base:
+            return self.head.base
+        main = self._ledger.line(MAIN_LINE)
+        if self.info.mode == "copy" or self._line.ref == main.ref:
+            return self._imported().files
+        known = {entry.id for entry in main.log()}
+        return next((entry for entry in self.log() if entry.id in known), self._imported()).files
 
     def _between(self, before: str, after: str) -> tuple[FileChange, ...]:
         store = self._ledger.store

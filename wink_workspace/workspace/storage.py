@@ -11,7 +11,8 @@
         reserve         room on the disk, for a rollback that finds no other
         discarded/      what rollbacks threw away and the history does not have yet
         modes           of one in place: what gives fewer rights than its history can tell
-        applied         which trees the source may hold, once something was applied to it
+        applied         what each branch applied to the source
+        applied.effects what an apply that was cut short had written
         applied.modes   what gave fewer rights in the source when an apply removed it
         applied.lock    locked while something is applied, by whichever line
         sandbox/        which container runs, and what its present command has written

@@ -26,6 +26,7 @@ from wink_workspace.errors import (
     EntryMissingError,
     FileMissingError,
     FilesystemError,
+    LedgerDamagedError,
     LedgerError,
     RollbackError,
     UsageError,
@@ -49,6 +50,7 @@ from wink_workspace.ledger import (
     Ledger,
     LogEntry,
     Maintenance,
+    Merge,
     SessionStore,
     Steps,
     TreeChange,
@@ -56,6 +58,8 @@ from wink_workspace.ledger import (
     build,
     diff,
     entry_at,
+    merge_base,
+    merge_trees,
     no_kill_points,
     no_steps,
     with_paths_from,
@@ -68,9 +72,10 @@ from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections import Plan, register_plans
 from wink_workspace.session import Outcome, Session, SliceKind, WorkspaceRestored
 
-from .applying import Applied, AppliedTrees, ApplyTarget, SourceUpdate
+from .applied_trees import AppliedTrees
+from .applying import Applied, ApplyTarget, SourceUpdate
 from .calls import WorkspaceCall, executor_for, in_thread, recorded
-from .changeset import ChangeSet
+from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
 from .discards import Discards
 from .forking import check_line, check_out
@@ -140,6 +145,7 @@ class Workspace(ReadableHistory):
         self._is_kept_tidy = True
         self._folder = folder.of_line(line)
         self._clock = clock
+        self._kill_points = kill_points
         with ExitStack() as opened:
             ledger = opened.enter_context(
                 Ledger(
@@ -147,7 +153,7 @@ class Workspace(ReadableHistory):
                     durable=self.config.durable,
                     clock=clock,
                     kill_points=kill_points,
-                    other_trees=lambda: AppliedTrees(self._folder.applied, imported="").kept,
+                    other_trees=lambda: AppliedTrees(self._folder.applied).kept,
                 )
             )
             check_line(ledger, line)
@@ -540,7 +546,7 @@ class Workspace(ReadableHistory):
         with self._turn():
             entry = self._writer.find(which)
             head = self.head
-            root, session = entry.files, entry.session
+            root, session, base = entry.files, entry.session, entry.base
             if paths is not None:
                 store = self._ledger.store
                 wanted = [parse_path(path) for path in paths]
@@ -550,9 +556,11 @@ class Workspace(ReadableHistory):
                             f"{path} is neither in the workspace nor in entry {entry.number}"
                         )
                 root = with_paths_from(store, head.files, entry.files, wanted)
-                session = head.session
-            reason = f"restore of entry {entry.number}"
-            return self._move(EntryKind.RESTORE, reason, root, session, target=None)
+                session, base = head.session, head.base
+            draft = self._draft(
+                EntryKind.RESTORE, f"restore of entry {entry.number}", root, session
+            )
+            return self._move(replace(draft, base=base))
 
     def restore_discarded(
         self, which: int | str, *, paths: Sequence[str] | None = None
@@ -577,14 +585,8 @@ class Workspace(ReadableHistory):
             chosen = _chosen(found, list(self._thrown_away(found)), wanted)
             root = build(self._ledger.store, head.files, chosen)
             name = str(found.discard or found.id[:12])
-            return self._move(
-                EntryKind.RESTORE,
-                f"restore of discard {name}",
-                root,
-                head.session,
-                target=None,
-                outcome=Outcome.COMMITTED,
-            )
+            draft = self._draft(EntryKind.RESTORE, f"restore of discard {name}", root, head.session)
+            return self._move(replace(draft, outcome=Outcome.COMMITTED))
 
     def _left_something(self, entry: LogEntry) -> bool:
         """Whether *entry* changed a file, or STATE other than what policies know."""
@@ -606,13 +608,21 @@ class Workspace(ReadableHistory):
             if reverted.files.tree is None:
                 raise ConflictError(
                     f"the {kind} of entry {entry.number} meets later edits: "
-                    + "; ".join(str(conflict) for conflict in reverted.files.conflicts)
+                    + "; ".join(str(conflict) for conflict in reverted.files.conflicts),
+                    conflicts=reverted.files.conflicts,
+                    sides=("now", f"after the {kind}"),
                 )
             target = entry.number if kind is EntryKind.UNDO else entry.target
             what = entry.subject.removeprefix(f"{EntryKind.UNDO} of entry {target}: ")
             reason = f"{kind} of entry {target}: {what}"
+            before = self._writer.before(entry)
+            draft = self._draft(kind, reason, reverted.files.tree, reverted.session.tree)
             return self._move(
-                kind, reason, reverted.files.tree, reverted.session.tree, target=target
+                replace(
+                    draft,
+                    target=target,
+                    base=None if entry.base == before.base else before.base,
+                )
             )
 
     def _turn(self, *, needs_room: bool = True) -> ExitStack:
@@ -660,32 +670,24 @@ class Workspace(ReadableHistory):
                 raise
             return act()
 
-    def _move(
-        self,
-        kind: EntryKind,
-        reason: str,
-        root: str,
-        session: str,
-        *,
-        target: int | None,
-        outcome: Outcome | None = None,
-    ) -> LogEntry:
-        """Make files and STATE be those of two trees, as one entry."""
+    def _draft(self, kind: EntryKind, reason: str, root: str, session: str) -> Draft:
+        """An entry that makes files and STATE be those of two trees."""
         head = self.head
         at = self._clock.now()
         paths = tuple(str(change.path) for change in diff(self._ledger.store, head.files, root))
-        event = WorkspaceRestored(reason=reason, paths=paths, at=at)
-        draft = Draft(
+        return Draft(
             kind=kind,
             subject=reason,
             files=root,
             session=session,
-            record=event,
+            record=WorkspaceRestored(reason=reason, paths=paths, at=at),
             at=at,
             call_id=f"{kind}-{head.number + 1}",
-            target=target,
-            outcome=outcome,
         )
+
+    def _move(self, draft: Draft) -> LogEntry:
+        """Make files and STATE be those of *draft*, as one entry."""
+        head, event = self.head, draft.record
         try:
             entry = self._moved(head, draft)
         except RollbackError:
@@ -727,6 +729,95 @@ class Workspace(ReadableHistory):
         with self._turn():
             self._ledger.fork(name, self.head)
 
+    def merge(self, line: str) -> LogEntry:
+        """Merge what another branch of this workspace committed into this one, as one entry.
+
+        The base is the newest entry that both have, through earlier merges, too. The files are
+        merged; STATE stays as it is here. It can be undone.
+
+        Args:
+            line: The main line, or the name of a fork.
+
+        Raises:
+            EntryMissingError: If there is no such fork, or nothing to merge.
+            ConflictError: If both changed the same lines; nothing was changed.
+            UsageError: If it is this branch itself, or the files are the user's own.
+        """
+        self._refuse_in_place("merged into", f"Apply the fork instead, with line={line!r}.")
+        check_line(self._ledger, line)
+        if line == self._folder.line:
+            raise UsageError("a branch cannot be merged into itself", hint="Name another one.")
+        with self._turn():
+            store, head = self._ledger.store, self.head
+            other = self._ledger.line(line).head
+            base = other and merge_base(store, head, other)
+            if other is None or (base is not None and base.id == other.id):
+                raise EntryMissingError(
+                    f"there is nothing to merge: {line} has no entry that is not merged already"
+                )
+            base = base or self._imported()
+            merged = merge_trees(
+                store,
+                base=base.files,
+                ours=head.files,
+                theirs=with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER]),
+            )
+            reason = f"merge of {line}, entry {other.number}"
+            if merged.tree is None:
+                raise _merge_conflict(reason, merged, ("this branch", line))
+            draft = self._draft(EntryKind.MERGE, reason, merged.tree, head.session)
+            source = self._merged_base(base, other)
+            return self._move(replace(draft, merged=other, base=source))
+
+    def _merged_base(self, common: LogEntry, other: LogEntry) -> str:
+        """The base of this branch after a merge: what either branch synced."""
+        ours, theirs = self.head.base, other.base
+        if common.base == theirs or ours == theirs:
+            return ours
+        if common.base == ours:
+            return theirs
+        imported = self._imported().files
+        base, ours, theirs = (root or imported for root in (common.base, ours, theirs))
+        merged = merge_trees(self._ledger.store, base=base, ours=ours, theirs=theirs)
+        return merged.tree or ours
+
+    def sync(self) -> LogEntry:
+        """Merge later changes of the source into this branch, as one entry.
+
+        Afterwards the changes of this branch are relative to the source as it was synced,
+        without what this branch applied to it. It can be undone.
+
+        Raises:
+            EntryMissingError: If the source has no changes since the import or the last sync.
+            ConflictError: If both changed the same lines; nothing was changed.
+            UsageError: If the source is gone, or the files are the source's own.
+            LedgerBusyError: If something is just being applied to the source.
+        """
+        self._refuse_in_place("synced with", "Changes of others are taken in by themselves.")
+        with self._turn():
+            head = self.head
+            update = self._source_update()
+            note, line = self._folder.applied, self._folder.line
+            source = update.read_source(note, line=line, at=self._clock.now())
+            if source.foreign == self._base_files():
+                raise EntryMissingError("there is nothing to sync: the source did not change")
+            merged = merge_trees(
+                self._ledger.store, base=source.base, ours=head.files, theirs=source.files
+            )
+            reason = f"sync with {self.info.source}"
+            if merged.tree is None:
+                raise _merge_conflict(reason, merged, ("workspace", "source"))
+            draft = self._draft(EntryKind.SYNC, reason, merged.tree, head.session)
+            return self._move(replace(draft, base=source.foreign))
+
+    def _refuse_in_place(self, what: str, hint: str) -> None:
+        if self._is_in_place:
+            raise UsageError(
+                f"the files of workspace {self.info.id} are those of {self.info.source} itself, "
+                f"and cannot be {what} anything",
+                hint=hint,
+            )
+
     def delete_fork(self, name: str) -> None:
         """Delete a fork and its files.
 
@@ -746,20 +837,22 @@ class Workspace(ReadableHistory):
             with suppress(FileNotFoundError):  # it was never opened
                 own.rename(deleted)  # all at once: half of its files would look like deletions
             delete_tree(deleted)
+            with suppress(LedgerDamagedError):  # the next apply reports it
+                AppliedTrees(self._folder.applied).forget(name)
         self._ledger.delete_fork(name)
 
     def preview(self, to: ApplyTarget = "worktree", *, include_ignored: bool = False) -> ChangeSet:
         """What ``apply`` would bring, to be shown before: see ``ChangeSet.changes``.
 
-        For the working tree that is what differs from what the last ``apply`` brought. What it
-        removed or what was undone here since is there as a removal.
+        For the working tree that is what differs from what this branch brought and is still
+        there. What it removed or what was undone here since is there as a removal.
         """
         self._check_target(to)
-        base = self._imported().files
+        base = self._base_files()
         if to == "worktree":
-            held = AppliedTrees(self._folder.applied, imported=self._held_by_source())
-            if not held.is_unfinished:
-                (base,) = held.known_to(self._ledger.store)
+            with suppress(UsageError):  # the source is gone; apply reports it
+                update = self._source_update(include_ignored=include_ignored)
+                base = update.base_in_source(self._folder.applied, line=self._folder.line)
         return self._changeset(base, self._present(), include_ignored=include_ignored)
 
     def apply(
@@ -767,59 +860,71 @@ class Workspace(ReadableHistory):
         to: ApplyTarget = "worktree",
         *,
         branch: str = "",
+        merge: bool = False,
         include_ignored: bool = False,
         previewed: ChangeSet | None = None,
     ) -> Applied:
-        """Bring what changed since the import back to the source.
+        """Merge what this branch changed since its base into the source.
 
-        In place there is nothing to bring to the files: they are the source's. A fork brings what
-        changed since it began.
+        The base is the import or what was last synced. Where the source still has what this
+        branch applied before, that is the base instead: so an undo is brought, too, and what
+        the source lost is brought again. A path that this branch did not change is not touched.
+
+        In place there is nothing to bring to the files: they are the source's. A fork of one in
+        place brings what changed since it began.
 
         Args:
             to: ``"worktree"`` writes the files; ``"patch"`` writes nothing and gives the patch;
                 ``"branch"`` makes a new branch with one commit on top of the source's HEAD.
             branch: The new branch's name.
+            merge: Into the working tree, write what can be merged, and conflict markers where a
+                text cannot. ``Applied.conflicts`` names what was not merged.
             include_ignored: Bring created files, too, that the source's rules ignore.
             previewed: What ``preview`` gave; nothing but that is brought.
 
         Raises:
-            ConflictError: If the source has other changes at one of the paths, or if the
-                workspace is not as it was previewed; nothing was written then.
+            ConflictError: If the source has other changes in the same lines, if a file was saved
+                while it was written, or if the workspace is not as it was previewed. The source
+                is as it was, with what was saved.
             UsageError: If the source is gone, if its files are the workspace's own, or if there
                 cannot be such a branch.
-            LedgerBusyError: If another line is just being applied; the message says by whom.
+            LedgerBusyError: If another branch is just being applied; the message says by whom.
             FilesystemError: If a file cannot be written; what was done was taken back.
         """
-        self._check_target(to, branch)
+        self._check_target(to, branch, merge=merge)
         with self._turn(needs_room=to != "patch"):
             head = self.head
-            changes = self.changeset(include_ignored=include_ignored)
-            if previewed is not None and previewed.wanted != changes.wanted:
+            if previewed is not None and previewed.wanted != head.files:
                 raise ConflictError(
                     f"the workspace {self.info.id} changed since its changes were shown",
                     hint="Look at them again, then apply.",
                 )
-            update = SourceUpdate(Path(self.info.source), changes)
+            update = self._source_update(include_ignored=include_ignored)
+            note, at, line = self._folder.applied, self._clock.now(), self._folder.line
             match to:
                 case "worktree":
-                    applied, at = self._folder.applied, self._clock.now()
-                    return update.to_directory(applied, at=at, held=self._held_by_source())
+                    return update.to_directory(
+                        note, line=line, at=at, markers=merge, kill_points=self._kill_points
+                    )
                 case "patch":
                     return update.as_patch()
                 case "branch":
                     message = f"Changes of workspace {self.info.id}, entry {head.number}\n"
                     return update.to_branch(
                         branch,
+                        note=note,
+                        line=line,
                         message=message,
-                        at=self._clock.now(),
+                        at=at,
                         include_ignored=include_ignored,
                     )
 
-    def _check_target(self, to: ApplyTarget, branch: str = "") -> None:
-        if to not in _TARGETS or (branch and to != "branch"):
+    def _check_target(self, to: ApplyTarget, branch: str = "", *, merge: bool = False) -> None:
+        if to not in _TARGETS or (branch and to != "branch") or (merge and to != "worktree"):
             raise UsageError(
                 f"apply to {to!r}{f' with the branch {branch!r}' if branch else ''} means nothing",
-                hint=f"Use {', '.join(_TARGETS)}; a branch's name goes with 'branch' alone.",
+                hint=f"Use {', '.join(_TARGETS)}; a branch's name goes with 'branch' alone, and "
+                "conflict markers go with 'worktree' alone.",
             )
         if to == "worktree" and self._is_in_place:
             raise UsageError(
@@ -827,12 +932,15 @@ class Workspace(ReadableHistory):
                 hint="There is nothing to apply; take the changes as a patch or as a branch.",
             )
 
-    def _held_by_source(self) -> str:
-        """What the source held when this line went a way of its own."""
-        if self._folder.in_place is None:
-            return self._imported().files
-        main = {entry.id for entry in self._ledger.line(MAIN_LINE).log()}
-        return next((entry for entry in self.log() if entry.id in main), self._imported()).files
+    def _source_update(self, *, include_ignored: bool = False) -> SourceUpdate:
+        head = self._present()
+        return SourceUpdate(
+            self._ledger.store,
+            Path(self.info.source),
+            base=self._base_files(),
+            head=head,
+            choose=lambda base: self._changeset(base, head, include_ignored=include_ignored),
+        )
 
     @property
     def has_unfinished_apply(self) -> bool:
@@ -840,7 +948,7 @@ class Workspace(ReadableHistory):
 
         The next ``apply`` brings the rest, or takes it back if it was undone here meanwhile.
         """
-        return AppliedTrees(self._folder.applied, imported="").was_cut_short
+        return AppliedTrees(self._folder.applied).was_cut_short
 
     # Keeping house
 
@@ -875,6 +983,15 @@ class Workspace(ReadableHistory):
             root = self._history.snapshot().root
             if self._opened.tracker.index is not None and root == self.head.files:
                 save_last_seen(self._folder.index, self._opened.tracker.index, self.head)
+
+
+def _merge_conflict(what: str, merged: Merge, sides: tuple[str, str]) -> ConflictError:
+    return ConflictError(
+        f"the {what} meets other changes: {'; '.join(map(str, merged.conflicts))}",
+        hint="Make these lines the same on both sides, then try again.",
+        conflicts=merged.conflicts,
+        sides=sides,
+    )
 
 
 def _chosen(

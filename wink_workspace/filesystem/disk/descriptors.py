@@ -15,8 +15,10 @@ errors where the path is known.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
+import signal
 import stat
 import struct
 from collections.abc import Callable, Iterator
@@ -55,6 +57,7 @@ __all__ = [
     "entries_of",
     "exchange_names",
     "give_name",
+    "is_open_for_writing",
     "lift_mode",
     "listings",
     "look",
@@ -262,6 +265,26 @@ def require_regular(status: os.stat_result) -> None:
         codes = {stat.S_IFDIR: errno.EISDIR, stat.S_IFLNK: errno.ELOOP}
         code = codes.get(stat.S_IFMT(status.st_mode), errno.ENXIO)
         raise OSError(code, os.strerror(code))
+
+
+def is_open_for_writing(name: str, dir_fd: int) -> bool:
+    """Whether some process has a regular file open for writing.
+
+    The system says so by refusing a lease. It grants none to others than the owner and root, and
+    some filesystems have none; then the answer is ``False``.
+    """
+    file = os.open(name, READ, dir_fd=dir_fd)
+    try:
+        # Who opens it in the moment of the lease makes the system send a signal. The usual one
+        # ends the process; this one is ignored by default.
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    finally:
+        os.close(file)
+    return False
 
 
 def write_all(file: int, data: bytes) -> None:

@@ -13,24 +13,19 @@ history. Calls make none, so such a one is the user's; a mixture of states could
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from wink_workspace.errors import (
     DirectoryExpectedError,
-    DirectoryNotEmptyError,
-    FileChangedError,
     FileMissingError,
     FilesystemError,
     GitRepositoryError,
     LedgerError,
-    PathExistsError,
     ReadOnlyError,
     SnapshotError,
-    WinkError,
 )
-from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
+from wink_workspace.filesystem import FileChange, WorkspacePath
 from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.disk.tree import DiskEntry
 from wink_workspace.ledger import (
@@ -47,12 +42,11 @@ from wink_workspace.ledger import (
     found_of,
     repositories_in,
 )
-from wink_workspace.wording import counted
-from wink_workspace.workspace.contents import same_content
 from wink_workspace.workspace.known_modes import KnownModes
 from wink_workspace.workspace.tree_history import Discarding, FilesToken, TreeHistory
 
 from .call_effects import CallEffects
+from .moving import Mover
 from .own_git import OwnGit
 from .tree import InPlaceTree
 
@@ -61,14 +55,6 @@ __all__ = ["InPlaceHistory", "PresentState"]
 _log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3
-_SOMEBODY_ELSES = (
-    DirectoryExpectedError,
-    DirectoryNotEmptyError,
-    FileChangedError,
-    FileMissingError,
-    PathExistsError,
-)
-"""What acting on a path raises if somebody else has just changed it, or what is above it."""
 
 
 class PresentState(TreeHistory):
@@ -173,6 +159,7 @@ class InPlaceHistory:
         self._store = store
         self._git = git
         self._earlier = earlier
+        self._mover = Mover(tree, effects, store, present.modes)
         self._token = _Token(self, effects.base, effects.epoch, 0, None)
 
     def snapshot(self) -> _Token:
@@ -206,7 +193,7 @@ class InPlaceHistory:
             self._go_to(wanted.root)
             return
         self._tell_discarding()
-        left = self._undo(wanted.position)
+        left = self._mover.take_back(wanted.position)
         self._token = wanted
         if left:
             _log.warning("Left as somebody else changed it: %s", ", ".join(map(str, left)))
@@ -218,15 +205,8 @@ class InPlaceHistory:
             self._go_to(root)
 
     def _go_to(self, root: str) -> None:
-        position = self._effects.position
-        steps = list(diff(self._store, self._effects.root(), root))
-        self._check_repositories(steps, root)
-        try:
-            with _as_conflicts():
-                self._make(steps)
-        except BaseException:
-            self._undo(position)
-            raise
+        self._check_repositories(list(diff(self._store, self._effects.root(), root)), root)
+        self._mover.go_to(root)
 
     def _check_repositories(self, steps: Sequence[TreeChange], root: str) -> None:
         """Rule 4."""
@@ -271,11 +251,7 @@ class InPlaceHistory:
     def put_back(self, root: str) -> str:
         """Undo what the journal says of a dead process's call, where our bytes still are."""
         self._keep_present(root)
-        self._effects.base = root
-        unfinished = self._effects.recall()
-        self._finish(unfinished, undo=True)
-        changed = {effect.path for effect in self._effects.since(0)}
-        left = self._undo(0)
+        changed, left = self._mover.put_back(root)
         message = f"what it did to files was undone ({len(changed - set(left))} paths)"
         if left:
             message += f"; left as somebody else changed them: {', '.join(map(str, left))}"
@@ -292,77 +268,7 @@ class InPlaceHistory:
 
     def tidy(self, root: str) -> None:
         """Remove unfinished files; nothing is undone."""
-        self._effects.base = root
-        self._finish(self._effects.recall(), undo=False)
-        self._effects.begin(root)
-
-    def _finish(self, unfinished: Iterable[WorkspacePath], *, undo: bool) -> None:
-        reasons = {
-            effect.path.parent / effect.temporary: effect
-            for effect in self._effects.since(0)
-            if effect.temporary
-        }
-        for path in unfinished:
-            try:
-                self._tree.finish(path, reasons.get(path), undo=undo)
-            except FilesystemError as error:
-                _log.warning("An unfinished file of a dead process stays: %s", error)
-
-    # Taking back
-
-    def _undo(self, position: int) -> list[WorkspacePath]:
-        """Take back the effects from *position* on; the paths that somebody else changed since.
-
-        Raises:
-            FilesystemError: If a path cannot be put back. The others were, and asking once more
-                tries it again.
-        """
-        self._tree.remove_leftovers()
-        undoing = _Undoing(self._tree, self._store, self._effects.since(position))
-        undoing.run()
-        if undoing.failures:
-            shown = "; ".join(str(error) for error in undoing.failures.values())
-            raise FilesystemError(
-                f"{counted(len(undoing.failures), 'path')} could not be put back: {shown}",
-                hint="Mend what the system complains of, then recover the workspace.",
-            ) from next(iter(undoing.failures.values()))
-        self._effects.forget_since(position)
-        return sorted(undoing.left)
-
-    # Moving
-
-    def _make(self, steps: Sequence[TreeChange]) -> None:
-        for step in reversed(steps):
-            if step.before is not None and not _can_become(step.before, step.after):
-                self._tree.delete(step.path, recursive=False)
-        for step in steps:
-            if step.after is not None:
-                self._make_entry(step.path, step.after)
-
-    def _make_entry(self, path: WorkspacePath, entry: TreeEntry) -> None:
-        now = self._tree.content(path)
-        match entry.kind:
-            case FileKind.DIRECTORY:
-                self._tree.make_directory(path)
-                if (mode := self._present.modes.of(path, entry)) is not None:
-                    self._tree.set_permissions(path, mode)
-            case FileKind.SYMLINK:
-                self._tree.make_symlink(path, _target(self._store, entry))
-            case FileKind.FILE:
-                if now is None or now.id != entry.id:
-                    self._tree.write_file(
-                        path,
-                        self._store.chunks(entry.id),
-                        executable=entry.executable if now is None else None,
-                        permissions=self._permissions(path, entry),
-                    )
-                if now is not None and now.executable != entry.executable:
-                    self._tree.set_executable(path, executable=entry.executable)
-
-    def _permissions(self, path: WorkspacePath, entry: TreeEntry) -> int | None:
-        """No more than what is there gives, nor than what is to come had given."""
-        mode, there = self._present.modes.of(path, entry), self._tree.entry(path)
-        return mode if mode is None or there is None else mode & there.mode
+        self._mover.tidy(root)
 
     def _own(self, token: object) -> _Token:
         if not isinstance(token, _Token) or token.history is not self:
@@ -373,95 +279,3 @@ class InPlaceHistory:
         """Have what the call did kept among what was thrown away, if that can be done."""
         if self.discarding is not None and self._effects.position:
             self.discarding.keep(self._effects.root(), "rolled back")
-
-
-class _Undoing:
-    """Takes back effects, path by path.
-
-    Attributes:
-        left: The paths that somebody else changed.
-        failures: The paths that could not be put back, and why.
-    """
-
-    def __init__(self, tree: InPlaceTree, store: ObjectStore, effects: Sequence[Effect]) -> None:
-        self.left: set[WorkspacePath] = set()
-        self.failures: dict[WorkspacePath, WinkError] = {}
-        self._tree = tree
-        self._store = store
-        self._first: dict[WorkspacePath, Effect] = {}
-        self._ours: dict[WorkspacePath, list[TreeEntry | None]] = {}
-        for effect in effects:
-            self._first.setdefault(effect.path, effect)
-            self._ours.setdefault(effect.path, []).append(effect.after)
-
-    def run(self) -> None:
-        """Remove, then make, all that can be."""
-        for path in sorted(self._first, reverse=True):
-            with self._collecting(path):
-                self._clear(path, self._first[path].before)
-        for path in sorted(self._first.keys() - self.left - self.failures.keys()):
-            with self._collecting(path):
-                self._bring_back(path, self._first[path])
-
-    def _clear(self, path: WorkspacePath, wanted: TreeEntry | None) -> None:
-        """Remove what is ours and cannot become what was there."""
-        now = self._tree.content(path)
-        if now is None or same_content(now, wanted):
-            return
-        if not any(same_content(now, state) for state in self._ours[path]):
-            self.left.add(path)
-        elif not _can_become(now, wanted):
-            self._tree.delete(path, recursive=False)
-            self._ours[path].append(None)
-
-    def _bring_back(self, path: WorkspacePath, effect: Effect) -> None:
-        wanted, now = effect.before, self._tree.content(path)
-        if wanted is None:
-            return
-        if now is None and None not in self._ours[path]:
-            self.left.add(path)  # somebody else removed what we had made of it
-            return
-        if not same_content(now, wanted):
-            self._make(path, wanted, effect.mode)
-        there = self._tree.entry(path)
-        if there is not None and effect.mode not in (None, there.mode):
-            self._tree.set_permissions(path, effect.mode or 0)
-
-    def _make(self, path: WorkspacePath, wanted: TreeEntry, mode: int | None) -> None:
-        match wanted.kind:
-            case FileKind.DIRECTORY:
-                self._tree.make_directory(path)
-            case FileKind.SYMLINK:
-                self._tree.make_symlink(path, _target(self._store, wanted))
-            case FileKind.FILE:
-                content = self._store.chunks(wanted.id)
-                self._tree.write_file(path, content, executable=wanted.executable, permissions=mode)
-
-    @contextmanager
-    def _collecting(self, path: WorkspacePath) -> Generator[None]:
-        try:
-            yield
-        except _SOMEBODY_ELSES:
-            self.left.add(path)
-        except WinkError as error:
-            self.failures[path] = error
-
-
-def _can_become(now: TreeEntry, wanted: TreeEntry | None) -> bool:
-    """Whether the one is replaced by the other, rather than removed before."""
-    return wanted is not None and now.kind is wanted.kind and now.kind is not FileKind.SYMLINK
-
-
-def _target(store: ObjectStore, link: TreeEntry) -> str:
-    return store.read(link.id).decode("utf-8", "surrogateescape")
-
-
-@contextmanager
-def _as_conflicts() -> Generator[None]:
-    """Tell what somebody else put in the way as what it is."""
-    try:
-        yield
-    except FileChangedError:
-        raise
-    except _SOMEBODY_ELSES as error:
-        raise FileChangedError(f"{error.message}: somebody else changed it meanwhile") from error

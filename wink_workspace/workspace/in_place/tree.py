@@ -8,9 +8,11 @@ Rule 3: nobody is overwritten in between, either. A file is not replaced but exc
 aside under a temporary name, looked at once more, and put back if it is not what it was.
 Rule 4: what could not be put back (pipes, sockets, devices) is not deleted.
 
-What is left: somebody who writes through a descriptor that he opened before the exchange, and
-after the second look, writes into a file that is gone, as with every program that replaces
-files. And on a filesystem that cannot exchange two names, rule 3 ends with the first look.
+Rule 5: a file that another program has open for writing is not replaced or deleted: it could
+write to it afterwards, when it has no name any more.
+
+What is left: rule 5 needs a filesystem with leases, and a file that is ours or the rights of root.
+On a filesystem that cannot exchange two names, rule 3 ends with the first look.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from wink_workspace.filesystem.disk.descriptors import (
     Parts,
     change_mode,
     exchange_names,
+    is_open_for_writing,
     rename_to_free,
     telling,
     write_all,
@@ -369,7 +372,7 @@ class InPlaceTree(DiskTree):
             raise _changed(effect.path) from error
         self._kill_points(KillPoint.EFFECT_UNDER_WAY)
         try:
-            self._check_aside(effect)
+            self._check_aside(effect, directory)
             os.unlink(temporary, dir_fd=directory)
         except Exception:
             exchange_names(temporary, name, directory)
@@ -401,7 +404,7 @@ class InPlaceTree(DiskTree):
         except FileNotFoundError as error:
             raise _changed(effect.path) from error
         try:
-            self._check_aside(effect)
+            self._check_aside(effect, directory)
         except Exception:
             rename_to_free(temporary, directory, name, directory)
             raise
@@ -417,7 +420,17 @@ class InPlaceTree(DiskTree):
             rename_to_free(effect.temporary, directory, effect.path.name, directory)
             raise
 
-    def _check_aside(self, effect: Effect) -> None:
+    def _check_aside(self, effect: Effect, directory: int) -> None:
+        """Raise ``FileChangedError`` unless what was set aside is what we know, and stays so.
+
+        Who has it open for writing may write to it when it has no name any more.
+        """
+        is_file = effect.before is not None and effect.before.kind is FileKind.FILE
+        if is_file and is_open_for_writing(effect.temporary, directory):
+            raise FileChangedError(
+                f"{effect.path} is open for writing in another program",
+                hint="Close it there, then try again.",
+            )
         found = self.content(effect.path.parent / effect.temporary)
         if not same_content(found, effect.before):
             raise _changed(effect.path)

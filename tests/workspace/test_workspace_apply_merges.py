@@ -1,0 +1,280 @@
+"""Apply is a three-way merge: nothing is lost that another branch or a person put into the source."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from workspace_support import created, executor, git, make_tree, state, tree_of, write
+
+from wink_workspace.errors import ConflictError
+from wink_workspace.workspace import Workspace
+
+LINES = "".join(f"{n}\n" for n in range(1, 21))
+
+
+def with_lines(lines: str = LINES, /, **texts: str) -> str:
+    """*lines* with the n-th replaced for each ``l<n>``."""
+    found = lines.splitlines()
+    for name, text in texts.items():
+        found[int(name[1:]) - 1] = text
+    return "\n".join(found) + "\n"
+
+
+def call_edit(workspace: Workspace, path: str, old: str, new: str) -> None:
+    """One committed call that replaces a line."""
+    with executor(workspace) as call:
+        call("read_file", file_path=path)
+        call("edit_file", file_path=path, old_string=f"\n{old}\n", new_string=f"\n{new}\n")
+    assert f"\n{new}\n" in workspace.files.read_text(path).text
+
+
+def fork(workspace: Workspace, tmp_path: Path, name: str) -> Workspace:
+    if name not in workspace.forks():
+        workspace.fork(name)
+    return Workspace.open(workspace.info.id, storage=state(tmp_path), line=name)
+
+
+def committed(tmp_path: Path) -> Path:
+    """The source as a repository with everything committed."""
+    source = tmp_path / "source"
+    if not (source / ".git").exists():
+        git(source, "init", "-q", "-b", "main")
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "all", "--allow-empty")
+    return source
+
+
+def test_second_fork_keeps_what_the_first_brought_and_the_user_committed(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": LINES}) as workspace:
+        source = committed(tmp_path)
+        for name, line in (("one", 2), ("two", 18)):
+            with fork(workspace, tmp_path, name) as branch:
+                branch.files.write_text("a.txt", with_lines(**{f"l{line}": name}))
+                write(branch, **{f"{name}.txt": f"{name}\n"})
+                assert branch.apply().paths == ("a.txt", f"{name}.txt")
+            committed(tmp_path)
+        assert sorted(path for path in tree_of(source) if ".git" not in path) == [
+            *("a.txt", "one.txt", "two.txt"),
+        ]
+        assert (source / "a.txt").read_text() == with_lines(l2="one", l18="two")
+
+
+@pytest.mark.parametrize("how", ["stash -u", "reset --hard", "checkout -q ."])
+def test_what_the_source_lost_is_brought_whole_again(tmp_path: Path, how: str) -> None:
+    with created(tmp_path, {"a.txt": LINES, "b.txt": "b\n"}) as workspace:
+        source = committed(tmp_path)
+        write(workspace, **{"new.txt": "new\n"})
+        workspace.files.write_text("a.txt", with_lines(l2="ours"))
+        workspace.files.delete("b.txt")
+        workspace.apply()
+        git(source, *how.split())
+        applied = workspace.apply()
+        assert set(applied.paths) >= {"a.txt", "b.txt"}
+        assert (source / "a.txt").read_text() == with_lines(l2="ours")
+        assert (source / "new.txt").read_text() == "new\n"
+        assert not (source / "b.txt").exists()
+
+
+def test_undo_takes_back_only_what_was_brought_and_is_still_there(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": LINES}) as workspace:
+        source = tmp_path / "source"
+        write(workspace, **{"gone.txt": "1\n", "kept.txt": "2\n"})
+        call_edit(workspace, "a.txt", "2", "ours")
+        workspace.apply()
+        make_tree(source, {"a.txt": with_lines(l2="ours", l18="of a person")})
+        (source / "gone.txt").unlink()
+        workspace.restore(1)
+        applied = workspace.apply()
+        assert (applied.changed, applied.removed) == (("a.txt",), ("kept.txt",))
+        assert (source / "a.txt").read_text() == with_lines(l18="of a person")
+
+
+def test_lines_that_a_person_wrote_beside_ours_stay_and_ours_go_on(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": LINES}) as workspace:
+        source = tmp_path / "source"
+        call_edit(workspace, "a.txt", "2", "ours")
+        workspace.apply()
+        make_tree(source, {"a.txt": with_lines(l2="ours", l10="of a person")})
+        call_edit(workspace, "a.txt", "18", "ours, later")
+        assert workspace.apply().changed == ("a.txt",)
+        assert (source / "a.txt").read_text() == with_lines(
+            l2="ours", l10="of a person", l18="ours, later"
+        )
+
+
+def test_edit_of_what_was_brought_stays_and_is_reported(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": LINES}) as workspace:
+        source = tmp_path / "source"
+        write(workspace, **{"new.txt": LINES})
+        call_edit(workspace, "a.txt", "2", "ours")
+        call_edit(workspace, "a.txt", "6", "ours")
+        workspace.apply()
+        make_tree(
+            source,
+            {"new.txt": with_lines(l3="polished"), "a.txt": with_lines(l2="polished", l6="ours")},
+        )
+        call_edit(workspace, "a.txt", "18", "later")
+        applied = workspace.apply()
+        assert applied.changed == ("a.txt",)
+        assert applied.edited == ("a.txt", "new.txt")
+        assert (source / "new.txt").read_text() == with_lines(l3="polished")
+        assert (source / "a.txt").read_text() == with_lines(l2="polished", l6="ours", l18="later")
+
+
+def test_conflict_is_shown_by_hunk_and_changes_nothing(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": LINES, "b.txt": "b\n"}) as workspace:
+        source = tmp_path / "source"
+        workspace.files.write_text("a.txt", with_lines(l5="ours"))
+        write(workspace, **{"new.txt": "new\n"})
+        make_tree(source, {"a.txt": "0\n" + with_lines(l5="of a person")})
+        before = tree_of(source)
+        with pytest.raises(ConflictError) as caught:
+            workspace.apply()
+        (conflict,) = caught.value.conflicts
+        assert (conflict.path, conflict.reason) == ("a.txt", "was changed since, in the same lines")
+        (hunk,) = conflict.hunks
+        assert (hunk.base_line, hunk.ours_line, hunk.theirs_line) == (5, 6, 5)
+        assert (hunk.base, hunk.ours, hunk.theirs) == ("5\n", "of a person\n", "ours\n")
+        assert "<<<<<<< source\nof a person\n||||||| before\n5\n=======\nours\n" in (
+            caught.value.details
+        )
+        assert tree_of(source) == before
+
+
+def test_merge_writes_the_clean_part_and_markers(tmp_path: Path) -> None:
+    with created(tmp_path, {"a.txt": LINES, "b.bin": "\0b\n"}) as workspace:
+        source = tmp_path / "source"
+        workspace.files.write_text("a.txt", with_lines(l5="ours", l18="clean"))
+        workspace.files.write_text("b.bin", "\0ours\n")
+        write(workspace, **{"new.txt": "new\n"})
+        make_tree(source, {"a.txt": with_lines(l5="of a person"), "b.bin": "\0of a person\n"})
+        applied = workspace.apply(merge=True)
+        marked = "<<<<<<< source\nof a person\n=======\nours\n>>>>>>> workspace"
+        assert (source / "a.txt").read_text() == with_lines(l5=marked, l18="clean")
+        assert (source / "b.bin").read_text() == "\0of a person\n"
+        assert (source / "new.txt").exists()
+        assert [(each.path, bool(each.hunks)) for each in applied.conflicts] == [
+            *(("a.txt", True), ("b.bin", False)),
+        ]
+
+
+def test_resolved_markers_are_not_a_conflict_again_unless_the_source_was_reset(
+    tmp_path: Path,
+) -> None:
+    with created(tmp_path, {"a.txt": LINES}) as workspace:
+        source = tmp_path / "source"
+        call_edit(workspace, "a.txt", "5", "ours")
+        make_tree(source, {"a.txt": with_lines(l5="of a person")})
+        workspace.apply(merge=True)
+        make_tree(source, {"a.txt": with_lines(l5="resolved")})
+        assert workspace.apply().edited == ("a.txt",)
+        call_edit(workspace, "a.txt", "18", "later")
+        workspace.apply()
+        assert (source / "a.txt").read_text() == with_lines(l5="resolved", l18="later")
+        make_tree(source, {"a.txt": with_lines(l5="of a person")})
+        with pytest.raises(ConflictError):
+            workspace.apply()
+
+
+def test_all_kinds_of_entries_are_merged(tmp_path: Path) -> None:
+    """Bits, links, directories, replaced kinds, and names that are no UTF-8."""
+    odd = os.fsdecode(b"odd-\xff")
+    before: dict[str, str | bytes | None] = {
+        "run.sh": "#!/bin/sh\n1\n2\n3\n4\n",
+        "link": "-> a",
+        "dir/x": "x\n",
+        "dir/y": "y\n",
+        "to_dir": "f\n",
+        "to_file/x": "x\n",
+        odd: LINES,
+        "old.txt": LINES,
+        "void": None,
+    }
+    with created(tmp_path, before) as workspace:
+        source, files = tmp_path / "source", workspace._folder.files
+        (files / "run.sh").chmod(0o644)
+        (files / "link").unlink()
+        (files / "link").symlink_to("b")
+        (files / "dir/x").unlink()
+        (files / "to_dir").unlink()
+        make_tree(files / "to_dir", {"deep/x": "x\n"})
+        (files / "to_file/x").unlink()
+        (files / "to_file").rmdir()
+        (files / "to_file").write_text("f\n")
+        (files / odd).write_text(with_lines(l2="ours"))
+        (files / "old.txt").rename(files / "renamed.txt")
+        (files / "void").rmdir()
+        (source / "run.sh").write_text("#!/bin/sh\n1\n2\n3\nfour\n")
+        (source / odd).write_text(with_lines(l18="theirs"))
+        make_tree(source, {"dir/z": "z\n"})
+        workspace.apply()
+        assert (source / "run.sh").read_text().endswith("four\n")
+        assert not (source / "run.sh").stat().st_mode & 0o111
+        assert (source / odd).read_text() == with_lines(l2="ours", l18="theirs")
+        expected = tree_of(files)
+        for path in ("run.sh", odd):
+            expected[path] = tree_of(source)[path]
+        expected["dir/z"] = tree_of(source)["dir/z"]
+        assert tree_of(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        pytest.param({"d/x": "x\n"}, {"d": "a file\n"}, id="directory against file"),
+        pytest.param({"d": "a file\n"}, {"d/x": "x\n"}, id="file against directory"),
+        pytest.param({"d": "-> a"}, {"d": "-> b"}, id="two links"),
+        pytest.param({"d": "1\n"}, {"d": "2\n"}, id="two files"),
+        pytest.param({"d": "1\n"}, {"d": "-> a"}, id="file against link"),
+    ],
+)
+def test_what_both_made_differently_is_a_conflict(
+    tmp_path: Path, ours: dict[str, str], theirs: dict[str, str]
+) -> None:
+    with created(tmp_path, {"a": "a\n"}) as workspace:
+        make_tree(workspace._folder.files, {**ours, "other": "o\n"})
+        before = tree_of(make_tree(tmp_path / "source", theirs))
+        with pytest.raises(ConflictError, match=r"other changes in: d"):
+            workspace.apply()
+        assert tree_of(tmp_path / "source") == before
+
+
+def test_applied_names_what_was_added_changed_removed_and_there_already(tmp_path: Path) -> None:
+    with created(tmp_path, {"a": "a\n", "b": "b\n", "c": "c\n"}) as workspace:
+        write(workspace, new="n\n")
+        workspace.files.write_text("a", "A\n")
+        workspace.files.write_text("c", "C\n")
+        workspace.files.delete("b")
+        make_tree(tmp_path / "source", {"c": "C\n"})
+        applied = workspace.apply()
+        assert (applied.added, applied.changed, applied.removed, applied.already_there) == (
+            *(("new",), ("a",)),
+            *(("b",), ("c",)),
+        )
+        again = workspace.apply()
+        assert (again.paths, again.already_there) == ((), ("a", "b", "c", "new"))
+
+
+def test_patch_and_branch_and_directory_report_the_same_paths(tmp_path: Path) -> None:
+    with created(tmp_path, {"a": "a\n", "d/b": "b\n"}) as workspace:
+        source = committed(tmp_path)
+        write(workspace, **{"new/deep/x": "n\n"})
+        workspace.files.write_text("a", "A\n")
+        workspace.files.delete("d/b")
+        patch, branch = workspace.apply("patch"), workspace.apply("branch", branch="b")
+        directory = workspace.apply()
+        assert patch.paths == branch.paths == directory.paths
+        assert git(source, "show", "b:new/deep/x") == "n\n"
+
+
+def test_branch_takes_back_what_was_applied_committed_and_undone(tmp_path: Path) -> None:
+    with created(tmp_path, {"a": "a\n"}) as workspace:
+        source = committed(tmp_path)
+        write(workspace, b="b\n", c="c\n")
+        workspace.apply()
+        committed(tmp_path)
+        workspace.undo()
+        workspace.apply("branch", branch="undone")
+        assert git(source, "ls-tree", "--name-only", "undone").split() == ["a", "b"]

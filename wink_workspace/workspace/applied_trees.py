@@ -1,0 +1,181 @@
+"""What each branch of a workspace has brought to the source, kept in a small file.
+
+::
+
+    {"branches": {"main": [{"base": "<root>", "tree": "<root>", "marked": {}}, ...]},
+     "writing": null}
+
+For each branch the newest come last. An apply that writes to the source first notes the trees
+between which it moves, as ``writing``; the rename of the file that has the new entry is its
+commit point. Who finds ``writing`` set and no lock held knows that an apply was cut short.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.ledger import ObjectStore, looking_at
+from wink_workspace.ledger.disk import ledger_failures, write_whole
+
+__all__ = ["AppliedTrees", "Brought"]
+
+_ROOT: Final = re.compile("[0-9a-f]{40}")
+_MOST_KEPT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """One apply of a branch: the source was brought what differs between two trees.
+
+    Attributes:
+        base: The root of the branch's base.
+        tree: The root of what was brought.
+        marked: The paths that got conflict markers, with the id of what they held before.
+    """
+
+    base: str
+    tree: str
+    marked: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    branches: Mapping[str, tuple[Brought, ...]] = field(
+        default_factory=dict[str, tuple[Brought, ...]]
+    )
+    writing: tuple[str, str] | None = None
+
+    @property
+    def roots(self) -> set[str]:
+        """Every tree that it names."""
+        entries = [entry for brought in self.branches.values() for entry in brought]
+        return {root for entry in entries for root in (entry.base, entry.tree)} | {
+            *(self.writing or ())
+        }
+
+
+class AppliedTrees:
+    """The file; every method reads it anew.
+
+    Args:
+        place: The file.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def _read(self) -> _Note:
+        try:
+            content = self._place.read_bytes()
+        except FileNotFoundError:
+            return _Note()
+        except OSError as error:
+            raise self._damaged("cannot be read") from error
+        try:
+            noted: dict[str, Any] = json.loads(content)
+            if "roots" in noted:  # by a version that did not know which branch it was
+                noted = {"branches": {}, "writing": None}
+            note = _Note(
+                {
+                    name: tuple(Brought(**entry) for entry in entries)
+                    for name, entries in noted["branches"].items()
+                },
+                None if noted["writing"] is None else (noted["writing"][0], noted["writing"][1]),
+            )
+            if not all(map(_ROOT.fullmatch, note.roots)):
+                raise ValueError("no roots")
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            raise self._damaged("cannot be read") from error
+        return note
+
+    def _damaged(self, how: str) -> LedgerDamagedError:
+        return LedgerDamagedError(
+            f"{self._place}, which records what was applied to the source, {how}",
+            hint="Delete it; the changes since the import are then applied.",
+        )
+
+    def check(self, store: ObjectStore) -> None:
+        """Raise ``LedgerDamagedError`` if it cannot be read or *store* lacks one of the trees."""
+        if any(root not in store.repository for root in self._read().roots):
+            raise self._damaged("names a tree that is not there any more")
+
+    def brought(self, branch: str, base: str) -> tuple[Brought, ...]:
+        """What *branch*, since it has this *base*, brought, the newest first.
+
+        Raises:
+            LedgerDamagedError: If the file cannot be read.
+        """
+        entries = self._read().branches.get(branch, ())
+        return tuple(entry for entry in reversed(entries) if entry.base == base)
+
+    @property
+    def writing(self) -> tuple[str, str] | None:
+        """Between which trees an apply moves the source; raises as ``brought``."""
+        return self._read().writing
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """The trees that the ledger has to keep for the next ``apply``, as far as is known."""
+        try:
+            return frozenset(self._read().roots)
+        except LedgerDamagedError:
+            return frozenset()
+
+    @property
+    def was_cut_short(self) -> bool:
+        """Whether an apply was begun, did not come to its end, and no process is at it."""
+        if not self._is_unfinished:
+            return False
+        with looking_at(self.lock) as nobody_applies:
+            return nobody_applies and self._is_unfinished
+
+    @property
+    def _is_unfinished(self) -> bool:
+        try:
+            return self._read().writing is not None
+        except LedgerDamagedError:
+            return True
+
+    @property
+    def lock(self) -> Path:
+        """The lock of who applies something."""
+        return self._place.with_name(self._place.name + ".lock")
+
+    # Writing, for the holder of the lock; all raise ``LedgerError``
+
+    def begin(self, before: str, after: str) -> None:
+        """Note that the source is about to be moved from one tree to another."""
+        self._write(_Note(self._read().branches, (before, after)))
+
+    def end(self) -> None:
+        """Note that the source is as it was before ``begin``."""
+        self._write(_Note(self._read().branches))
+
+    def add(self, branch: str, brought: Brought) -> None:
+        """Note what *branch* brought, and that the source has all of it."""
+        note = self._read()
+        others = [entry for entry in note.branches.get(branch, ()) if entry != brought]
+        entries = (*others, brought)[-_MOST_KEPT:]
+        self._write(_Note({**note.branches, branch: entries}))
+
+    def forget(self, branch: str) -> None:
+        """Forget a branch that is deleted; what it brought stays in the source."""
+        note = self._read()
+        if branch in note.branches:
+            kept = {name: entries for name, entries in note.branches.items() if name != branch}
+            self._write(_Note(kept, note.writing))
+
+    def _write(self, note: _Note) -> None:
+        branches = {
+            name: [{"base": e.base, "tree": e.tree, "marked": dict(e.marked)} for e in entries]
+            for name, entries in note.branches.items()
+        }
+        text = json.dumps({"branches": branches, "writing": note.writing}) + "\n"
+        with ledger_failures("what is applied to the source cannot be recorded"):
+            write_whole(self._place, text.encode("ascii"), durable=False)

@@ -1,0 +1,215 @@
+"""Which changes a branch brings to a target, and what they make of it; nothing is written there.
+
+A branch brings the change from its base to its head. Where the target still has what the branch
+brought before, that is the base instead, so that an undo takes it back and nothing is brought
+twice. Where the target lost it (``git stash``, ``git reset``), it is brought again. A path that
+the branch did not change is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from wink_workspace.errors import Conflict
+from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.ledger import (
+    SOME_DIRECTORY,
+    ObjectStore,
+    SideNames,
+    TreeChange,
+    TreeEntry,
+    brought_changes,
+    build,
+    diff,
+    entry_at,
+    merge_trees,
+)
+
+from .applied_trees import Brought
+from .changeset import ChangeSet, reported
+
+__all__ = [
+    "MERGE_NAMES",
+    "BranchChanges",
+    "Bringing",
+    "Choose",
+    "LeftBehind",
+]
+
+MERGE_NAMES: Final = SideNames("source", "workspace")
+"""What conflict markers in the source call the two sides."""
+
+
+Choose: TypeAlias = Callable[[str], ChangeSet]
+"""Given the base of a merge, what the branch brings."""
+
+LeftBehind: TypeAlias = Callable[[Sequence[TreeChange]], Set[WorkspacePath]]
+"""Given changes, the paths among them that a target cannot keep, besides those left out."""
+
+
+def _nothing_left_behind(changes: Sequence[TreeChange]) -> Set[WorkspacePath]:
+    """The target keeps whatever is chosen."""
+    del changes
+    return frozenset()
+
+
+def _placed(entry: TreeEntry | None) -> TreeEntry | None:
+    is_directory = entry is not None and entry.kind is FileKind.DIRECTORY
+    return SOME_DIRECTORY if is_directory else entry
+
+
+# What they make of a target
+
+
+@dataclass(frozen=True, slots=True)
+class Bringing:
+    """What a merge with a target gave.
+
+    Attributes:
+        before: The root of what the target has, as far as it is concerned.
+        after: The root of what it is to have; ``None`` if there are conflicts.
+        tree: The root of what the branch brings.
+        left_out: Its paths that are not brought.
+        already_there: Paths of the branch that the target has already.
+        edited: Paths that were brought before and whose lines the target changed since.
+        conflicts: What cannot be merged.
+        marked: Paths that get conflict markers, with the id of what they held.
+    """
+
+    before: str
+    after: str | None
+    tree: str
+    left_out: tuple[str, ...]
+    already_there: tuple[str, ...]
+    edited: tuple[str, ...]
+    conflicts: tuple[Conflict, ...]
+    marked: dict[str, str]
+
+
+class BranchChanges:
+    """The change of a branch, ready for any target.
+
+    Args:
+        store: Where the trees are.
+        base: The root of the branch's base.
+        head: The root of its files.
+        choose: Decides which of its changes are brought.
+        brought: What it brought before, the newest first.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        base: str,
+        head: str,
+        choose: Choose,
+        brought: Sequence[Brought] = (),
+    ) -> None:
+        self._store = store
+        self._base = base
+        self._head = head
+        self._choose = choose
+        self._brought = brought
+
+    @property
+    def base(self) -> str:
+        """The root of the branch's base."""
+        return self._base
+
+    def paths(self) -> set[WorkspacePath]:
+        """Every path whose state in the target matters."""
+        roots = (self._head, *(brought.tree for brought in self._brought))
+        return {change.path for root in roots for change in diff(self._store, self._base, root)}
+
+    def merged_into(
+        self,
+        target: str,
+        *,
+        left_behind: LeftBehind = _nothing_left_behind,
+        markers: bool = False,
+    ) -> Bringing:
+        """The merge with *target*, a tree that has at least ``paths`` right."""
+        store = self._store
+        base, edited = self._base_in(target)
+        chosen = self._choose(base)
+        behind = left_behind(chosen.trees)
+        kept = {
+            path: _placed(entry_at(store, base, path))
+            for path in behind
+            if behind.isdisjoint(path.ancestors())
+        }
+        tree = build(store, chosen.root(), kept) if kept else chosen.root()
+        merge = merge_trees(
+            store, base=base, ours=target, theirs=tree, markers=MERGE_NAMES if markers else None
+        )
+        written = () if merge.tree is None else diff(store, target, merge.tree)
+        changed = {change.path for change in written}
+        own = {change.path for change in reported(diff(store, self._base, tree))}
+        return Bringing(
+            before=target,
+            after=merge.tree,
+            tree=tree,
+            left_out=_names({*(each.path for each in chosen.left_out), *behind}),
+            already_there=_names(own - changed),
+            edited=_names(edited),
+            conflicts=merge.conflicts,
+            marked={
+                conflict.path: entry.id
+                for conflict in merge.conflicts
+                if conflict.hunks and (entry := _at(store, target, conflict.path)) is not None
+            },
+        )
+
+    def base_in(self, target: str) -> str:
+        """The base of a merge with *target*: see the module."""
+        return self._base_in(target)[0]
+
+    def _base_in(self, target: str) -> tuple[str, set[WorkspacePath]]:
+        """The base, and the paths that were edited where they had been brought."""
+        there: dict[WorkspacePath, TreeEntry | None] = {}
+        edited: dict[WorkspacePath, TreeEntry | None] = {}
+        missing: set[WorkspacePath] | None = None  # which paths an older apply is asked for
+        for brought in self._brought:
+            asked, missing = missing, set[WorkspacePath]()
+            for found in brought_changes(
+                self._store, base=self._base, ours=target, theirs=brought.tree
+            ):
+                path, after = found.change.path, found.change.after
+                if asked is not None and path not in asked:
+                    continue
+                if found.is_there:
+                    there[path] = _placed(after)
+                    continue
+                missing.add(path)
+                if self._is_resolved(target, path, brought):
+                    edited.setdefault(path, after)
+                elif found.edited is not None:
+                    edited.setdefault(path, found.edited)
+        edited = {path: entry for path, entry in edited.items() if path not in there}
+        there |= edited
+        # A path that is not there has to be named too: one above it may be removed.
+        known = {
+            change.path: _placed(change.before)
+            for brought in self._brought
+            for change in diff(self._store, self._base, brought.tree)
+        }
+        return build(self._store, self._base, {**known, **there}), set(edited)
+
+    def _is_resolved(self, target: str, path: WorkspacePath, brought: Brought) -> bool:
+        """Whether conflict markers were put there, and it is neither as before nor as imported."""
+        if str(path) not in brought.marked:
+            return False
+        now = entry_at(self._store, target, path)
+        imported = entry_at(self._store, self._base, path)
+        return now is not None and now.id != brought.marked[str(path)] and now != imported
+
+
+def _at(store: ObjectStore, root: str, path: str) -> TreeEntry | None:
+    return entry_at(store, root, WorkspacePath(tuple(path.split("/"))))
+
+
+def _names(paths: Iterable[WorkspacePath]) -> tuple[str, ...]:
+    return tuple(sorted(map(str, paths)))
