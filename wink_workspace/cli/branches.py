@@ -62,11 +62,16 @@ def sync(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption 
         _report(context.obj, place, entry, as_json=json)
 
 
-def _report(environment: Environment, place: Workspace, entry: LogEntry, *, as_json: bool) -> None:
+def _report(
+    environment: Environment, place: Workspace, entry: LogEntry | None, *, as_json: bool
+) -> None:
     if as_json:
-        print_json(entry_fields(entry))
+        print_json(None if entry is None else entry_fields(entry))
         return
     out, _ = consoles(environment)
+    if entry is None:
+        out.print("nothing is new")
+        return
     n_paths = len(place.changes_of(entry))
     out.print(
         f"entry {entry.number}: {printable(entry.subject)}, {counted(n_paths, 'path')} changed",

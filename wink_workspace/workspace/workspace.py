@@ -729,8 +729,10 @@ class Workspace(ReadableHistory):
         with self._turn():
             self._ledger.fork(name, self.head)
 
-    def merge(self, line: str) -> LogEntry:
+    def merge(self, line: str) -> LogEntry | None:
         """Merge what another branch of this workspace committed into this one, as one entry.
+
+        The answer is ``None`` if there is nothing that is not merged already.
 
         The base is the newest entry that both have, through earlier merges, too. The files are
         merged; STATE stays as it is here. It can be undone.
@@ -739,7 +741,7 @@ class Workspace(ReadableHistory):
             line: The main line, or the name of a fork.
 
         Raises:
-            EntryMissingError: If there is no such fork, or nothing to merge.
+            EntryMissingError: If there is no such fork.
             ConflictError: If both changed the same lines; nothing was changed.
             UsageError: If it is this branch itself, or the files are the user's own.
         """
@@ -752,9 +754,7 @@ class Workspace(ReadableHistory):
             other = self._ledger.line(line).head
             base = other and merge_base(store, head, other)
             if other is None or (base is not None and base.id == other.id):
-                raise EntryMissingError(
-                    f"there is nothing to merge: {line} has no entry that is not merged already"
-                )
+                return None
             base = base or self._imported()
             merged = merge_trees(
                 store,
@@ -781,14 +781,15 @@ class Workspace(ReadableHistory):
         merged = merge_trees(self._ledger.store, base=base, ours=ours, theirs=theirs)
         return merged.tree or ours
 
-    def sync(self) -> LogEntry:
+    def sync(self) -> LogEntry | None:
         """Merge later changes of the source into this branch, as one entry.
+
+        The answer is ``None`` if the source has none since the import or the last sync.
 
         Afterwards the changes of this branch are relative to the source as it was synced,
         without what this branch applied to it. It can be undone.
 
         Raises:
-            EntryMissingError: If the source has no changes since the import or the last sync.
             ConflictError: If both changed the same lines; nothing was changed.
             UsageError: If the source is gone, or the files are the source's own.
             LedgerBusyError: If something is just being applied to the source.
@@ -800,7 +801,7 @@ class Workspace(ReadableHistory):
             note, line = self._folder.applied, self._folder.line
             source = update.read_source(note, line=line, at=self._clock.now())
             if source.foreign == self._base_files():
-                raise EntryMissingError("there is nothing to sync: the source did not change")
+                return None
             merged = merge_trees(
                 self._ledger.store, base=source.base, ours=head.files, theirs=source.files
             )
