@@ -24,7 +24,7 @@ CHANGED = NOISE[:2_000] + b"\0new\0" + NOISE[1_000:]
 def binary_patch(old: bytes, new: bytes, *, method: str = "literal", packed: bytes = b"") -> str:
     """A patch for the file ``f``; *packed* stands for the new content if it is not that."""
     data = packed or new
-    lines = "\n".join(encode_lines(data))
+    lines = b"".join(encode_lines([data])).decode().removesuffix("\n")
     return (
         f"diff --git a/f b/f\nindex {blob_id(old)}..{blob_id(new)} 100644\n"
         f"GIT binary patch\n{method} {len(data)}\n{lines}\n\n"

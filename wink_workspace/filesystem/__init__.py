@@ -8,7 +8,7 @@ regex.
 from .changes import ChangeTracker, Dirty
 from .changes.index import FileIndex
 from .changes.scan import ScanTracker, open_tracker
-from .diff import render_diff
+from .diff import Diff, DiffLimits, LineCounts, in_memory, render_diff
 from .disk import DiskFilesystem, DiskHistory
 from .disk.tree import DiskEntry, DiskTree
 from .edits import Replacement, replace_text
@@ -40,6 +40,8 @@ __all__ = [
     "MAX_SEGMENT_BYTES",
     "ROOT",
     "ChangeTracker",
+    "Diff",
+    "DiffLimits",
     "Dirty",
     "DiskEntry",
     "DiskFilesystem",
@@ -58,6 +60,7 @@ __all__ = [
     "GrepMatch",
     "GrepResult",
     "HostMount",
+    "LineCounts",
     "LineRange",
     "MemoryFilesystem",
     "Mount",
@@ -74,6 +77,7 @@ __all__ = [
     "WorkspacePath",
     "WriteMode",
     "WriteResult",
+    "in_memory",
     "open_tracker",
     "parse_patch",
     "parse_path",

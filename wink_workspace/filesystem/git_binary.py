@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 __all__ = ["apply_delta", "blob_id", "decode_lines", "encode_lines", "inflate"]
 
 _LINE_BYTES = 52
+_BATCH_BYTES = 1_024 * _LINE_BYTES
 _LENGTHS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -25,14 +26,35 @@ def blob_id(data: bytes, *, n_digits: int = 40) -> str:
     return digest.hexdigest()
 
 
-def encode_lines(data: bytes) -> list[str]:
-    """*data* deflated, as lines of base 85 with their lengths in front."""
-    packed = zlib.compress(data)
-    chunks = (packed[at : at + _LINE_BYTES] for at in range(0, len(packed), _LINE_BYTES))
-    return [
-        chr(_LENGTHS[len(chunk) - 1]) + base64.b85encode(chunk, pad=True).decode()
-        for chunk in chunks
-    ]
+def encode_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """A content deflated, as lines of base 85 with their lengths in front, some at a time.
+
+    The content is taken piece by piece, and no more than a piece is held.
+    """
+    squeeze = zlib.compressobj()
+    packed = b""
+    for chunk in chunks:
+        packed += squeeze.compress(chunk)
+        n_whole = len(packed) - len(packed) % _LINE_BYTES
+        yield from _encoded(packed[:n_whole])
+        packed = packed[n_whole:]
+    packed += squeeze.flush()
+    yield from _encoded(packed)
+
+
+def _encoded(packed: bytes) -> Iterator[bytes]:
+    """Lines of base 85, a batch at a time; only the last line may be short."""
+    for start in range(0, len(packed), _BATCH_BYTES):
+        batch = packed[start : start + _BATCH_BYTES]
+        digits = base64.b85encode(batch, pad=True)
+        yield b"".join(
+            b"%c%b\n"
+            % (
+                _LENGTHS[min(_LINE_BYTES, len(batch) - at) - 1],
+                digits[at // 4 * 5 : (at + _LINE_BYTES) // 4 * 5],
+            )
+            for at in range(0, len(batch), _LINE_BYTES)
+        )
 
 
 def decode_lines(lines: Iterable[bytes]) -> bytes:

@@ -1,5 +1,23 @@
 """Changes as a diff that git and patch accept."""
 
-from .rendering import render_diff
+from .limits import DEFAULT_DIFF_LIMITS, DiffLimits
+from .lines import Comparer, Span
+from .parts import differing_part, spans_in_pieces
+from .rendering import Diff, LineCounts, render_diff
+from .sides import Content, DiffChange, Side, in_memory
 
-__all__ = ["render_diff"]
+__all__ = [
+    "DEFAULT_DIFF_LIMITS",
+    "Comparer",
+    "Content",
+    "Diff",
+    "DiffChange",
+    "DiffLimits",
+    "LineCounts",
+    "Side",
+    "Span",
+    "differing_part",
+    "in_memory",
+    "render_diff",
+    "spans_in_pieces",
+]

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from typing import Protocol
 
-__all__ = ["LineComparer", "Span"]
+__all__ = ["Comparer", "LineComparer", "Span", "joined"]
 
 _MAX_EDITS = 256
 
@@ -30,6 +32,14 @@ class Span:
     new_end: int
 
 
+class Comparer(Protocol):
+    """Finds the lines in which two texts differ."""
+
+    def spans(self, old: bytes, new: bytes) -> list[Span]:
+        """What differs, from the start to the end; equal lines lie between any two spans."""
+        ...
+
+
 class LineComparer:
     """Compares texts, with one bound on the work for all of them together.
 
@@ -40,6 +50,10 @@ class LineComparer:
 
     def __init__(self, max_steps: int = 10_000_000) -> None:
         self._steps_left = max_steps
+
+    def spans(self, old: bytes, new: bytes) -> list[Span]:
+        """``changed_spans`` of the lines of two texts."""
+        return self.changed_spans(BytesIO(old).readlines(), BytesIO(new).readlines())
 
     def changed_spans(self, old: Sequence[bytes], new: Sequence[bytes]) -> list[Span]:
         """What differs, from the start to the end; equal lines lie between any two spans."""
@@ -54,7 +68,7 @@ class LineComparer:
                 for between in parts
                 for edit in self._shortest(a, b, between) or _whole(between)
             ]
-        return _joined(edits)
+        return joined(edits)
 
     def _shortest(self, a: Sequence[int], b: Sequence[int], part: Span) -> list[Span] | None:
         """The edits that lead from *a* to *b* within *part*; ``None`` if there are too many."""
@@ -159,8 +173,8 @@ def _whole(part: Span) -> list[Span]:
     return [] if is_empty else [part]
 
 
-def _joined(edits: Sequence[Span]) -> list[Span]:
-    """The same with edits that touch made one."""
+def joined(edits: Iterable[Span]) -> list[Span]:
+    """*edits*, from the start to the end, with those that touch made one."""
     spans: list[Span] = []
     for edit in edits:
         last = spans[-1] if spans else None

@@ -1,7 +1,8 @@
 """Which of the files that went away came back under another name.
 
 Only regular files with content take part: one that is gone and one that is new make a pair.
-Files of equal content are found always, similar text files as long as the work stays small.
+Files of equal content are found always, by their ids. Similar text files are found as long as
+the work stays small: contents are read up to a limit, and compared up to another.
 A file of the same name in another directory is preferred, then the first by path.
 """
 
@@ -12,7 +13,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
-from wink_workspace.filesystem.model import FileChange, FileKind, FileState
+from wink_workspace.filesystem.model import FileKind
+
+from .limits import DiffLimits
+from .sides import Content, DiffChange, Side
 
 __all__ = ["Rename", "find_renames", "is_binary"]
 
@@ -24,8 +28,8 @@ _MAX_STEPS = 500_000
 class Rename:
     """A deletion and a creation that together are a file's move, and how similar they are."""
 
-    deletion: FileChange
-    creation: FileChange
+    deletion: DiffChange
+    creation: DiffChange
     percent: int
 
 
@@ -34,48 +38,68 @@ def is_binary(data: bytes) -> bool:
     return b"\0" in data
 
 
-def find_renames(changes: Sequence[FileChange]) -> list[Rename]:
+def find_renames(changes: Sequence[DiffChange], limits: DiffLimits) -> list[Rename]:
     """The moves among *changes*, which are taken as sorted by path."""
-    deleted = [_File.of(c, c.before) for c in changes if c.after is None and _may_move(c.before)]
-    created = [_File.of(c, c.after) for c in changes if c.before is None and _may_move(c.after)]
+    deleted = [_File(c, c.before.content) for c in changes if c.before and _is_gone(c)]
+    created = [_File(c, c.after.content) for c in changes if c.after and _is_new(c)]
     renames: list[Rename] = []
-    for find in (_of_equal_name_and_content, _of_equal_content, _of_similar_text):
-        found = list(find(deleted, created))
+
+    def settle(found: list[Rename]) -> None:
+        nonlocal deleted, created
         moved = {id(c) for rename in found for c in (rename.deletion, rename.creation)}
         deleted = [file for file in deleted if id(file.change) not in moved]
         created = [file for file in created if id(file.change) not in moved]
-        renames += found
+        renames.extend(found)
+
+    settle(list(_of_equal(deleted, created, lambda file: (file.name, file.content.id))))
+    settle(list(_of_equal(deleted, created, lambda file: file.content.id)))
+    if deleted and created:
+        renames += _of_similar_text(deleted, created, _Reader(limits))
     return renames
 
 
-def _may_move(state: FileState | None) -> bool:
-    return state is not None and state.kind is FileKind.FILE and state.data != b""
+def _is_gone(change: DiffChange) -> bool:
+    return change.after is None and _may_move(change.before)
+
+
+def _is_new(change: DiffChange) -> bool:
+    return change.before is None and _may_move(change.after)
+
+
+def _may_move(side: Side | None) -> bool:
+    return side is not None and side.kind is FileKind.FILE and side.content.size_bytes > 0
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
     """A file that is gone or new, and its content."""
 
-    change: FileChange
-    data: bytes
-
-    @classmethod
-    def of(cls, change: FileChange, state: FileState | None) -> _File:
-        return cls(change, state.data if state else b"")
+    change: DiffChange
+    content: Content
 
     @property
     def name(self) -> str:
         return self.change.path.name
 
 
-def _of_equal_name_and_content(
-    deleted: Sequence[_File], created: Sequence[_File]
-) -> Iterator[Rename]:
-    return _of_equal(deleted, created, lambda file: (file.name, file.data))
+class _Reader:
+    """Counts the lines of files, until a limit on all of them is reached."""
 
+    def __init__(self, limits: DiffLimits) -> None:
+        self._bytes_left = limits.rename_bytes
+        self._lines_left = limits.rename_lines
 
-def _of_equal_content(deleted: Sequence[_File], created: Sequence[_File]) -> Iterator[Rename]:
-    return _of_equal(deleted, created, lambda file: file.data)
+    def lines(self, file: _File) -> Counter[bytes] | None:
+        """How often each line occurs; ``None`` if it is binary or beyond the limit."""
+        if file.content.size_bytes > self._bytes_left:
+            return None
+        self._bytes_left -= file.content.size_bytes
+        data = file.content.read()
+        n_lines = data.count(b"\n") + 1
+        if is_binary(data) or n_lines > self._lines_left:
+            return None
+        self._lines_left -= n_lines
+        return Counter(BytesIO(data))
 
 
 def _of_equal(
@@ -89,10 +113,12 @@ def _of_equal(
             yield Rename(candidates.pop().change, target.change, 100)
 
 
-def _of_similar_text(deleted: Sequence[_File], created: Sequence[_File]) -> Iterator[Rename]:
+def _of_similar_text(
+    deleted: Sequence[_File], created: Sequence[_File], reader: _Reader
+) -> Iterator[Rename]:
     """The best pairs first; no file twice."""
     pairs = sorted(
-        _similar_pairs(deleted, created),
+        _similar_pairs(deleted, created, reader),
         key=lambda pair: (-pair.percent, pair.deletion.path.name != pair.creation.path.name),
     )
     moved: set[int] = set()
@@ -103,20 +129,18 @@ def _of_similar_text(deleted: Sequence[_File], created: Sequence[_File]) -> Iter
             yield pair
 
 
-def _similar_pairs(deleted: Sequence[_File], created: Sequence[_File]) -> Iterator[Rename]:
+def _similar_pairs(
+    deleted: Sequence[_File], created: Sequence[_File], reader: _Reader
+) -> Iterator[Rename]:
     sources, targets = (
-        [
-            (file, Counter(BytesIO(file.data).readlines()))
-            for file in side
-            if not is_binary(file.data)
-        ]
+        [(file, lines) for file in side if (lines := reader.lines(file)) is not None]
         for side in (deleted, created)
     )
     n_steps = 0
     for source, source_lines in sources:
         for target, target_lines in targets:
             n_steps += 1
-            smaller, larger = sorted((len(source.data), len(target.data)))
+            smaller, larger = sorted((source.content.size_bytes, target.content.size_bytes))
             if 100 * smaller < _MIN_PERCENT * larger:
                 continue
             n_steps += min(len(source_lines), len(target_lines))

@@ -1,53 +1,156 @@
 """Changes as a patch that ``git apply`` accepts.
 
 Rule 1: applied to the state before, the patch gives the state after, byte for byte; being
-short comes second.
+short comes second. A path above a limit is named in a line of its own, and returned.
 Rule 2: ``patch -p1`` accepts it too, where it can: it knows no binary changes, and no path
 that is a file before and a directory after or the other way round.
 Rule 3: directories are not in it, for git's form has no word for them: an empty one is lost.
+Rule 4: the contents of one path are in memory at a time, none of more than
+``DiffLimits.path_bytes``; what is written is never held.
+Rule 5: every change of content has both ids in full, so that ``git apply --3way`` works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import islice
+from typing import Final
 
 from wink_workspace.errors import UsageError
-from wink_workspace.filesystem.git_binary import blob_id, encode_lines
+from wink_workspace.filesystem.git_binary import encode_lines
 from wink_workspace.filesystem.git_names import quote_name
-from wink_workspace.filesystem.model import FileChange, FileKind, FileState
+from wink_workspace.filesystem.model import FileChange
 from wink_workspace.filesystem.paths import WorkspacePath
+from wink_workspace.wording import sized
 
-from .lines import LineComparer, Span
+from .limits import DEFAULT_DIFF_LIMITS, DiffLimits
+from .lines import Comparer, LineComparer, Span
+from .parts import Part, count_lines, differing_part, spans_in_pieces
 from .renames import find_renames, is_binary
+from .sides import NO_CONTENT, Content, DiffChange, Side, in_memory
 
-__all__ = ["render_diff"]
+__all__ = ["Diff", "LineCounts", "render_diff"]
+
+_NO_ID: Final = "0" * 40
+_BATCH_LINES: Final = 1_024
 
 
 def render_diff(changes: Iterable[FileChange], *, context_lines: int = 3) -> str:
     """The changes as a git-style unified diff, sorted by path; empty if no file changed.
 
-    A file that went away and one that came with the same or similar content are shown as a
-    rename. Content with a NUL byte is shown as ``GIT binary patch``. Bytes that are not UTF-8
-    are surrogate escapes, so write the text with ``errors="surrogateescape"``, and without
-    any translation of line ends.
+    As ``Diff.text``, of contents that are in memory, and within the default limits.
 
     Args:
         changes: Each path once at most.
+        context_lines: As for ``Diff``.
+
+    Raises:
+        UsageError: If *context_lines* is negative.
+    """
+    return Diff(in_memory(changes), context_lines=context_lines).text()
+
+
+@dataclass(frozen=True, slots=True)
+class LineCounts:
+    """How many lines one path gained and lost; ``None`` for binary content or above a limit."""
+
+    path: WorkspacePath
+    n_added: int | None
+    n_removed: int | None
+
+
+class Diff:
+    """What differs between two states of files, in git's form.
+
+    A file that went away and one that came with the same or similar content are shown as a
+    rename. Content with a NUL byte is shown as ``GIT binary patch``. Bytes that are not UTF-8
+    are as they are, or surrogate escapes in a text, so write that with
+    ``errors="surrogateescape"``, and without any translation of line ends.
+
+    Args:
+        changes: Each path once at most.
+        comparer: Makes what compares lines, for one rendering; in Python when omitted.
+        limits: What is too large to be shown.
         context_lines: Unchanged lines around each change; with 0, ``git apply`` needs
             ``--unidiff-zero``, and ``parse_patch`` cannot find the place of added lines.
 
     Raises:
         UsageError: If *context_lines* is negative.
     """
-    if context_lines < 0:
-        raise UsageError(f"context_lines is {context_lines}", hint="Use 0 or more.")
-    comparer = LineComparer()
-    return "".join(
-        line.decode("utf-8", "surrogateescape")
-        for section in _sections(changes)
-        for line in section.lines(comparer, context_lines)
+
+    def __init__(
+        self,
+        changes: Iterable[DiffChange],
+        *,
+        comparer: Callable[[], Comparer] | None = None,
+        limits: DiffLimits = DEFAULT_DIFF_LIMITS,
+        context_lines: int = 3,
+    ) -> None:
+        if context_lines < 0:
+            raise UsageError(f"context_lines is {context_lines}", hint="Use 0 or more.")
+        self._changes = tuple(sorted(changes, key=lambda change: change.path))
+        self._comparer = comparer or (lambda: LineComparer(limits.total_steps))
+        self._limits = limits
+        self._context_lines = context_lines
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every path that differs, also those that are directories, in path order."""
+        return tuple(str(change.path) for change in self._changes)
+
+    def write_to(self, write: Callable[[bytes], object], *, full: bool = False) -> tuple[str, ...]:
+        """Give the diff to *write* in pieces; the paths that were above a limit.
+
+        Args:
+            write: Takes a piece, which may end within a line.
+            full: Leave no path out. A change of text that is too large to be compared is
+                written as all lines removed and all lines added.
+        """
+        rendering = _Rendering(self._comparer(), self._limits, self._context_lines, full=full)
+        for section in self._sections():
+            for piece in rendering.pieces(section):
+                write(piece)
+        return tuple(rendering.left_out)
+
+    def text(self, *, full: bool = False) -> str:
+        """The whole diff in memory; ``write_to`` streams it."""
+        pieces: list[bytes] = []
+        self.write_to(pieces.append, full=full)
+        return b"".join(pieces).decode("utf-8", "surrogateescape")
+
+    def line_counts(self) -> Iterator[LineCounts]:
+        """The numbers of lines for each file, a rename under its new name, within the limits."""
+        rendering = _Rendering(self._comparer(), self._limits, 0, full=False)
+        for section in self._sections():
+            yield rendering.counts(section)
+
+    def _sections(self) -> Iterator[_Section]:
+        """The parts of the diff, by path; a file that turns into a link is two of them."""
+        plain = list(filter(_differs, self._changes))
+        renames = find_renames(plain, self._limits)
+        by_target = {rename.creation.path: rename for rename in renames}
+        moved_away = {rename.deletion.path for rename in renames}
+        for path, before, after in ((c.path, c.before, c.after) for c in plain):
+            if rename := by_target.get(path):
+                yield _Section(
+                    rename.deletion.path, path, rename.deletion.before, after, rename.percent
+                )
+            elif before and after and before.kind is not after.kind:
+                yield _Section(path, path, before, None)
+                yield _Section(path, path, None, after)
+            elif path not in moved_away:
+                yield _Section(path, path, before, after)
+
+
+def _differs(change: DiffChange) -> bool:
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return before is not after
+    return before is not after and (
+        before.mode != after.mode or before.content.id != after.content.id
     )
 
 
@@ -57,115 +160,286 @@ class _Section:
 
     source: WorkspacePath
     target: WorkspacePath
-    before: FileState | None
-    after: FileState | None
+    before: Side | None
+    after: Side | None
     percent: int | None = None
 
-    def lines(self, comparer: LineComparer, context_lines: int) -> Iterator[bytes]:
-        """The lines of its part of the patch, with their ends."""
-        old_data = self.before.data if self.before else b""
-        new_data = self.after.data if self.after else b""
-        for line in self._header(old_data, new_data):
-            yield line.encode("utf-8", "surrogateescape") + b"\n"
-        if old_data == new_data:
-            return
-        if is_binary(old_data) or is_binary(new_data):
-            yield from _binary(old_data, new_data)
-            return
-        for line in self._names():
-            yield line.encode("utf-8", "surrogateescape") + b"\n"
-        yield from _text(old_data, new_data, comparer, context_lines)
+    @property
+    def old(self) -> Content:
+        return self.before.content if self.before else NO_CONTENT
 
-    def _header(self, old_data: bytes, new_data: bytes) -> Iterator[str]:
+    @property
+    def new(self) -> Content:
+        return self.after.content if self.after else NO_CONTENT
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        """Of the contents; all zeros for a file that does not exist."""
+        return (
+            self.before.content.id if self.before else _NO_ID,
+            self.after.content.id if self.after else _NO_ID,
+        )
+
+    def header(self) -> bytes:
+        """What comes before the content."""
+        return b"".join(
+            line.encode("utf-8", "surrogateescape") + b"\n" for line in self._header_lines()
+        )
+
+    def _header_lines(self) -> Iterator[str]:
         yield f"diff --git {_prefixed('a', self.source)} {_prefixed('b', self.target)}"
-        yield from self._modes()
+        yield from self._mode_lines()
         if self.percent is not None:
             yield f"similarity index {self.percent}%"
             yield f"rename from {quote_name(str(self.source))}"
             yield f"rename to {quote_name(str(self.target))}"
-        is_link = self.before is not None and self.before.kind is FileKind.SYMLINK
-        if old_data != new_data and (is_link or is_binary(old_data) or is_binary(new_data)):
-            mode = " 120000" if self.before and self.after and is_link else ""
-            yield f"index {_id(self.before)}..{_id(self.after)}{mode}"
+        old_id, new_id = self.ids
+        if old_id != new_id:
+            mode = self.after.mode if self.after else ""
+            is_kept = self.before is not None and self.before.mode == mode
+            yield f"index {old_id}..{new_id}" + (f" {mode}" if is_kept else "")
 
-    def _modes(self) -> Iterator[str]:
+    def _mode_lines(self) -> Iterator[str]:
         if self.before is None:
-            yield f"new file mode {_mode(self.after)}"
+            yield f"new file mode {self.after.mode if self.after else ''}"
         elif self.after is None:
-            yield f"deleted file mode {_mode(self.before)}"
-        elif self.before.executable != self.after.executable:
-            yield f"old mode {_mode(self.before)}"
-            yield f"new mode {_mode(self.after)}"
+            yield f"deleted file mode {self.before.mode}"
+        elif self.before.mode != self.after.mode:
+            yield f"old mode {self.before.mode}"
+            yield f"new mode {self.after.mode}"
 
-    def _names(self) -> Iterator[str]:
-        yield f"--- {_prefixed('a', self.source) if self.before else '/dev/null'}"
-        yield f"+++ {_prefixed('b', self.target) if self.after else '/dev/null'}"
+    def names(self) -> bytes:
+        """What comes before the hunks."""
+        old = _prefixed("a", self.source) if self.before else "/dev/null"
+        new = _prefixed("b", self.target) if self.after else "/dev/null"
+        return f"--- {old}\n+++ {new}\n".encode("utf-8", "surrogateescape")
 
-
-def _sections(changes: Iterable[FileChange]) -> Iterator[_Section]:
-    """The parts of the patch, by path; a file that turns into a link is two of them."""
-    plain = sorted(filter(_differs, map(_without_directories, changes)), key=lambda c: c.path)
-    renames = find_renames(plain)
-    by_target = {rename.creation.path: rename for rename in renames}
-    moved_away = {rename.deletion.path for rename in renames}
-    for path, before, after in ((c.path, c.before, c.after) for c in plain):
-        if rename := by_target.get(path):
-            yield _Section(
-                rename.deletion.path, path, rename.deletion.before, after, rename.percent
-            )
-        elif before and after and before.kind is not after.kind:
-            yield _Section(path, path, before, None)
-            yield _Section(path, path, None, after)
-        elif path not in moved_away:
-            yield _Section(path, path, before, after)
-
-
-def _without_directories(change: FileChange) -> FileChange:
-    before, after = (
-        None if state and state.kind is FileKind.DIRECTORY else state
-        for state in (change.before, change.after)
-    )
-    return FileChange(change.path, before, after)
-
-
-def _differs(change: FileChange) -> bool:
-    return change.before != change.after
+    def note(self, n_lines: int) -> bytes:
+        """The one line for a path above a limit."""
+        size = sized(max(self.old.size_bytes, self.new.size_bytes))
+        lines = f", {n_lines:,} lines" if n_lines else ""
+        gone = "" if self.after else ", deleted"
+        name = quote_name(str(self.target))
+        return f"{name}: {size}{lines}{gone}, not shown\n".encode("utf-8", "surrogateescape")
 
 
 def _prefixed(prefix: str, path: WorkspacePath) -> str:
     return quote_name(f"{prefix}/{path}")
 
 
-def _mode(state: FileState | None) -> str:
-    if state is not None and state.kind is FileKind.SYMLINK:
-        return "120000"
-    return "100755" if state is not None and state.executable else "100644"
+class _TooLarge(Exception):  # noqa: N818 - it never leaves this module
+    """A path is above a limit; *n_lines* is set if it has too many lines."""
+
+    def __init__(self, n_lines: int = 0) -> None:
+        super().__init__(n_lines)
+        self.n_lines = n_lines
 
 
-def _id(state: FileState | None) -> str:
-    return "0" * 40 if state is None else blob_id(state.data)
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Two texts and where they differ."""
+
+    part: Part
+    spans: Sequence[Span]
 
 
-def _binary(old_data: bytes, new_data: bytes) -> Iterator[bytes]:
+@dataclass(frozen=True, slots=True)
+class _Binary:
+    """Two contents of which one is binary."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """Contents that are too large to be in memory."""
+
+
+class _Rendering:
+    """Renders the sections of one diff, with one bound on the work for all of them.
+
+    With *full* each path is bounded, and all of them together are not.
+    """
+
+    def __init__(
+        self, comparer: Comparer, limits: DiffLimits, context_lines: int, *, full: bool
+    ) -> None:
+        self._comparer = comparer
+        self._limits = limits
+        self._context_lines = context_lines
+        self._full = full
+        self._bytes_left = limits.total_bytes
+        self._lines_left = limits.total_lines
+        self.left_out: list[str] = []
+
+    def pieces(self, section: _Section) -> Iterator[bytes]:
+        """The section as a patch has it, or a line that says why it is not there."""
+        if section.old.id == section.new.id:
+            yield section.header()
+            return
+        try:
+            compared = self._compared(section)
+        except _TooLarge as large:
+            self.left_out.append(str(section.target))
+            yield section.note(large.n_lines)
+            return
+        yield section.header()
+        match compared:
+            case _Text(part, spans):
+                yield section.names()
+                yield from _hunks(part, spans, self._context_lines)
+            case _Binary():
+                yield from _binary(section)
+            case _Unread():
+                yield from _unread(section)
+
+    def counts(self, section: _Section) -> LineCounts:
+        """The numbers of lines that the section adds and removes."""
+        if section.old.id == section.new.id:
+            return LineCounts(section.target, 0, 0)
+        try:
+            compared = self._compared(section)
+        except _TooLarge:
+            compared = None
+        if not isinstance(compared, _Text):
+            return LineCounts(section.target, None, None)
+        return LineCounts(
+            section.target,
+            sum(span.new_end - span.new_start for span in compared.spans),
+            sum(span.old_end - span.old_start for span in compared.spans),
+        )
+
+    def _compared(self, section: _Section) -> _Text | _Binary | _Unread:
+        """How the contents differ, in the form in which that can be shown."""
+        sizes_bytes = (section.old.size_bytes, section.new.size_bytes)
+        if max(sizes_bytes) > self._limits.path_bytes:
+            self._refuse_unless_full()
+            return _Unread()
+        if not self._full and sum(sizes_bytes) > self._bytes_left:
+            raise _TooLarge
+        self._bytes_left -= sum(sizes_bytes)
+        old, new = section.old.read(), section.new.read()
+        if is_binary(old) or is_binary(new):
+            if max(sizes_bytes) > self._limits.path_binary_bytes:
+                self._refuse_unless_full()
+            return _Binary()
+        part = differing_part(old, new, self._context_lines)
+        del old, new  # the part has what is needed, and may be much smaller
+        return _Text(part, self._spans(part))
+
+    def _spans(self, part: Part) -> list[Span]:
+        inner = part.inner
+        n_old, n_new = inner.old_end - inner.old_start, inner.new_end - inner.new_start
+        if max(n_old, n_new) > self._limits.path_lines:
+            self._refuse_unless_full(max(n_old, n_new))
+            return [inner]
+        if not n_old or not n_new:
+            return [inner]
+        if not self._full and n_old + n_new > self._lines_left:
+            raise _TooLarge(max(n_old, n_new))
+        self._lines_left -= n_old + n_new
+        return spans_in_pieces(
+            part.old, part.new, self._comparer.spans, piece_lines=self._limits.piece_lines
+        )
+
+    def _refuse_unless_full(self, n_lines: int = 0) -> None:
+        if not self._full:
+            raise _TooLarge(n_lines)
+
+
+# --------------------------------------------------------------------------------------- binary
+
+
+def _binary(section: _Section) -> Iterator[bytes]:
     """Both contents as a whole: the new one, and the old one for the way back."""
     yield b"GIT binary patch\n"
-    for data in (new_data, old_data):
-        yield f"literal {len(data)}\n".encode()
-        for line in encode_lines(data):
-            yield f"{line}\n".encode()
+    for content in (section.new, section.old):
+        yield b"literal %d\n" % content.size_bytes
+        yield from encode_lines(content.chunks())
         yield b"\n"
 
 
 # ----------------------------------------------------------------------------------------- text
 
 
-def _text(
-    old_data: bytes, new_data: bytes, comparer: LineComparer, context_lines: int
-) -> Iterator[bytes]:
-    old, new = BytesIO(old_data).readlines(), BytesIO(new_data).readlines()
-    spans = comparer.changed_spans(old, new)
+def _unread(section: _Section) -> Iterator[bytes]:
+    """Contents of any size: every line removed, and every line added."""
+    counts = [_count_lines(content) for content in (section.old, section.new)]
+    if None in counts:
+        yield from _binary(section)
+        return
+    n_old, n_new = (n or 0 for n in counts)
+    yield section.names()
+    yield f"@@ -{_range(0, n_old)} +{_range(0, n_new)} @@\n".encode()
+    yield from _marked_chunks(b"-", section.old.chunks())
+    yield from _marked_chunks(b"+", section.new.chunks())
+
+
+def _count_lines(content: Content) -> int | None:
+    """The number of lines; ``None`` if the content is binary."""
+    n_lines, last = 0, b"\n"
+    for chunk in content.chunks():
+        if is_binary(chunk):
+            return None
+        n_lines += chunk.count(b"\n")
+        last = chunk[-1:] or last
+    return n_lines + (last != b"\n")
+
+
+def _marked_chunks(sign: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    is_line_start, is_empty = True, True
+    for chunk in filter(None, chunks):
+        marked = chunk[:-1].replace(b"\n", b"\n" + sign) + chunk[-1:]
+        yield sign + marked if is_line_start else marked
+        is_line_start, is_empty = chunk.endswith(b"\n"), False
+    if not is_line_start and not is_empty:
+        yield b"\n\\ No newline at end of file\n"
+
+
+class _Lines:
+    """The lines of a text, taken from the start to the end."""
+
+    def __init__(self, text: bytes) -> None:
+        self._lines = BytesIO(text)
+        self._at = 0
+
+    def skip_to(self, line: int) -> None:
+        """Drop the lines before *line*, an index."""
+        deque(islice(self._lines, line - self._at), maxlen=0)
+        self._at = line
+
+    def take_to(self, line: int, sign: bytes) -> Iterator[bytes]:
+        """The lines before *line*, each with *sign* in front, some at a time."""
+        while self._at < line:
+            batch = list(islice(self._lines, min(_BATCH_LINES, line - self._at)))
+            self._at += len(batch)
+            yield sign + sign.join(batch)
+            if not batch[-1].endswith(b"\n"):
+                yield b"\n\\ No newline at end of file\n"
+
+
+def _hunks(part: Part, spans: Sequence[Span], context_lines: int) -> Iterator[bytes]:
+    old, new = _Lines(part.old), _Lines(part.new)
+    n_old = count_lines(part.old)
     for group in _groups(spans, context_lines):
-        yield from _hunk(old, new, group, context_lines)
+        n_before = min(context_lines, group[0].old_start)
+        n_after = min(context_lines, n_old - group[-1].old_end)
+        ends = Span(
+            group[0].old_start - n_before,
+            group[-1].old_end + n_after,
+            group[0].new_start - n_before,
+            group[-1].new_end + n_after,
+        )
+        first = part.n_lines_before
+        yield (
+            f"@@ -{_range(first + ends.old_start, first + ends.old_end)}"
+            f" +{_range(first + ends.new_start, first + ends.new_end)} @@\n"
+        ).encode()
+        old.skip_to(ends.old_start)
+        for span in group:
+            yield from old.take_to(span.old_start, b" ")
+            yield from old.take_to(span.old_end, b"-")
+            new.skip_to(span.new_start)
+            yield from new.take_to(span.new_end, b"+")
+        yield from old.take_to(ends.old_end, b" ")
 
 
 def _groups(spans: Sequence[Span], context_lines: int) -> Iterator[list[Span]]:
@@ -179,31 +453,7 @@ def _groups(spans: Sequence[Span], context_lines: int) -> Iterator[list[Span]]:
     yield group
 
 
-def _hunk(
-    old: Sequence[bytes], new: Sequence[bytes], group: Sequence[Span], context_lines: int
-) -> Iterator[bytes]:
-    n_before = min(context_lines, group[0].old_start)
-    n_after = min(context_lines, len(old) - group[-1].old_end)
-    old_start, old_end = group[0].old_start - n_before, group[-1].old_end + n_after
-    new_start, new_end = group[0].new_start - n_before, group[-1].new_end + n_after
-    yield f"@@ -{_range(old_start, old_end)} +{_range(new_start, new_end)} @@\n".encode()
-    at = old_start
-    for span in group:
-        yield from _marked(b" ", old[at : span.old_start])
-        yield from _marked(b"-", old[span.old_start : span.old_end])
-        yield from _marked(b"+", new[span.new_start : span.new_end])
-        at = span.old_end
-    yield from _marked(b" ", old[at:old_end])
-
-
 def _range(start: int, end: int) -> str:
     """Lines as a hunk header has them: an empty range stands behind the line it names."""
     n_lines = end - start
     return f"{start + (n_lines > 0)}" + ("" if n_lines == 1 else f",{n_lines}")
-
-
-def _marked(sign: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
-    for line in lines:
-        yield sign + line
-        if not line.endswith(b"\n"):
-            yield b"\n\\ No newline at end of file\n"

@@ -1,0 +1,230 @@
+"""A diff is bounded: what is too large is named in one line, and the rest is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from patch_trees import (
+    Tree,
+    changes_between,
+    git_applied,
+    run,
+    texts,
+    tree,
+    tree_pairs,
+    write_tree,
+)
+
+from wink_workspace.errors import UsageError
+from wink_workspace.filesystem.diff import (
+    Diff,
+    DiffChange,
+    DiffLimits,
+    Side,
+    Span,
+    differing_part,
+    in_memory,
+)
+from wink_workspace.filesystem.diff.lines import LineComparer
+from wink_workspace.filesystem.model import FileKind, FileState
+from wink_workspace.filesystem.patch import parse_patch
+from wink_workspace.filesystem.paths import parse_path
+
+MIB = 1_048_576
+SMALLEST = DiffLimits(**{field.name: 1 for field in fields(DiffLimits)})
+
+Files = Mapping[str, FileState | bytes | str]
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A content of which only the name and the size may be asked."""
+
+    id: str = "1" * 40
+    size_bytes: int = 65 * MIB
+
+    def read(self) -> bytes:
+        raise AssertionError("it was read as a whole")
+
+    def chunks(self) -> Iterator[bytes]:
+        raise AssertionError("it was read in pieces")
+
+
+class Counting(LineComparer):
+    """Keeps the sizes of what it compares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compared: list[tuple[int, int]] = []
+
+    def spans(self, old: bytes, new: bytes) -> list[Span]:
+        self.compared.append((old.count(b"\n"), new.count(b"\n")))
+        return super().spans(old, new)
+
+
+def diff(before: Files, after: Files, comparer: LineComparer | None = None, **limits: int) -> Diff:
+    changes = in_memory(changes_between(tree(before), tree(after)))
+    compare = None if comparer is None else lambda: comparer
+    return Diff(changes, comparer=compare, limits=DiffLimits(**limits))
+
+
+def rendered(shown: Diff, *, full: bool = False) -> tuple[str, tuple[str, ...]]:
+    pieces: list[bytes] = []
+    left_out = shown.write_to(pieces.append, full=full)
+    return b"".join(pieces).decode(), left_out
+
+
+def test_a_file_above_the_limit_is_one_line_and_is_never_read() -> None:
+    big = Side(FileKind.FILE, Unread())
+    small = next(in_memory(changes_between(tree({}), tree({"small": "x\n"}))))
+    changes = [
+        DiffChange(parse_path("big.bin"), None, big),
+        DiffChange(parse_path("gone.bin"), big, None),
+        DiffChange(parse_path("new\nline"), Side(FileKind.FILE, Unread("2" * 40)), big),
+        small,
+    ]
+    text, left_out = rendered(Diff(changes[2:]))
+    assert text.startswith('"new\\nline": 65 MiB, not shown\n')
+    assert "+x\n" in text
+    assert left_out == ("new\nline",)
+    moved, left_out = rendered(Diff(changes[:2]))
+    assert "rename from gone.bin\nrename to big.bin\n" in moved
+    assert left_out == ()
+    text, left_out = rendered(Diff([changes[1]]))
+    assert text == "gone.bin: 65 MiB, deleted, not shown\n"
+
+
+def test_a_line_count_refuses_before_lines_are_compared() -> None:
+    comparer = Counting()
+    old, new = "".join(f"{n}\n" for n in range(20)), "".join(f"-{n}\n" for n in range(20))
+    before, after = {"a": old, "b": "x\n", "c": ""}, {"a": new, "b": "y\n", "c": new}
+    text, left_out = rendered(diff(before, after, comparer, path_lines=19))
+    assert "a: 70 bytes, 20 lines, not shown\n" in text
+    assert "c: 70 bytes, 20 lines, not shown\n" in text
+    assert "-x\n+y\n" in text
+    assert left_out == ("a", "c")
+    assert comparer.compared == [(1, 1)]
+
+
+def test_of_a_long_text_only_the_part_that_differs_is_compared_or_counted() -> None:
+    comparer = Counting()
+    lines = [f"{n}\n" for n in range(100_000)]
+    changed = [*lines[:50_000], "new\n", *lines[50_000:60_000], *lines[60_001:]]
+    shown = diff({"f": "".join(lines)}, {"f": "".join(changed)}, comparer, path_lines=10_001)
+    assert "@@ -49998,6 +49998,7 @@\n 49997\n 49998\n 49999\n+new\n 50000\n" in shown.text()
+    assert comparer.compared == [(10_007, 10_007)]
+
+
+def test_all_paths_together_have_a_limit_on_bytes_and_on_compared_lines() -> None:
+    before = dict.fromkeys("abc", "1\n2\n3\n4\n")
+    after = dict.fromkeys("abc", "5\n6\n7\n8\n")
+    comparer = Counting()
+    _, left_out = rendered(diff(before, after, comparer, total_lines=16))
+    assert left_out == ("c",)
+    assert len(comparer.compared) == 2
+    assert rendered(diff(before, after, total_bytes=35))[1] == ("c",)
+    assert rendered(diff(before, after, total_lines=1, total_bytes=1), full=True)[1] == ()
+
+
+def test_a_binary_file_has_a_lower_limit() -> None:
+    shown = diff({}, {"f.bin": b"\0" * 20, "f.txt": "x" * 20}, path_binary_bytes=19)
+    text, left_out = rendered(shown)
+    assert left_out == ("f.bin",)
+    assert f"+{'x' * 20}\n" in text
+    assert "literal 20\n" in rendered(shown, full=True)[0]
+
+
+def test_files_beyond_the_limit_of_renames_are_not_read_for_them() -> None:
+    before, after = {"a": "same\n" * 9}, {"b": "same\n" * 8 + "x\n"}
+    assert "rename from a" in diff(before, after).text()
+    assert "rename" not in diff(before, after, rename_bytes=80).text()
+    assert "rename" not in diff(before, after, rename_lines=18).text()
+
+
+def test_a_patch_with_a_path_left_out_is_still_a_patch_of_the_others(tmp_path: Path) -> None:
+    before, after = {"a": "1\n", "b": "1\n", "c": "1\n"}, {"a": "2\n", "b": "22222\n", "c": "2\n"}
+    text, left_out = rendered(diff(before, after, path_bytes=3))
+    assert left_out == ("b",)
+    assert git_applied(text, tree(before), tmp_path / "git") == tree({**after, "b": "1\n"})
+    assert len(parse_patch(text)) == 2
+
+
+@given(pair=tree_pairs(), path_bytes=st.sampled_from([1, 20, 1_000]))
+@settings(max_examples=30, deadline=None)
+def test_in_full_the_smallest_limits_leave_nothing_out(
+    pair: tuple[Tree, Tree], path_bytes: int
+) -> None:
+    before, after = pair
+    limits = DiffLimits(path_bytes=path_bytes, path_lines=1, path_binary_bytes=1, total_lines=1)
+    text = Diff(in_memory(changes_between(before, after)), limits=limits).text(full=True)
+    with TemporaryDirectory() as place:
+        result = git_applied(text, before, Path(place, "work")) if text else before
+    assert result == after
+
+
+@given(data=st.data(), context_lines=st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_outside_the_differing_part_both_texts_are_equal(
+    data: st.DataObject, context_lines: int
+) -> None:
+    old = data.draw(texts())
+    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(old))] * 2)))
+    new = old[:start] + data.draw(texts()) + old[end:]
+    part = differing_part(old, new, context_lines)
+    before, first = old.split(b"\n"), part.n_lines_before
+    head = b"".join(line + b"\n" for line in before[:first])
+    tail = old[len(head) + len(part.old) :]
+    assert head + part.old + tail == old
+    assert head + part.new + tail == new
+    inner, lines = part.inner, part.old.splitlines()
+    assert inner.old_start == inner.new_start <= context_lines or not lines
+    assert min(first, 1) * context_lines <= inner.old_start or old == new
+
+
+def test_each_limit_must_be_positive() -> None:
+    with pytest.raises(UsageError, match="path_lines is 0"):
+        DiffLimits(path_lines=0)
+    assert rendered(Diff((), limits=SMALLEST)) == ("", ())
+
+
+def test_a_diffstat_counts_lines_and_knows_where_it_cannot() -> None:
+    before = {"a": "1\n2\n3\n", "gone": "x\n" * 4, "b": b"\0", "long": "1\n" * 9}
+    after = {"a": "1\nnew\n3\n4\n", "moved": "x\n" * 4, "b": b"\1", "long": "2\n" * 9}
+    counts = [
+        (str(each.path), each.n_added, each.n_removed)
+        for each in diff(before, after, path_lines=8).line_counts()
+    ]
+    assert counts == [
+        ("a", 2, 1),
+        ("b", None, None),
+        ("long", None, None),
+        ("moved", 0, 0),
+    ]
+
+
+def test_a_drifted_repository_that_has_the_blobs_takes_the_patch_by_a_merge(
+    tmp_path: Path,
+) -> None:
+    """Without full ids, git has nothing to merge with and finds no place for the hunk."""
+    lines = [f"{n}\n" for n in range(30)]
+    before = {"f": "".join(lines)}
+    wanted = [*lines[:10], "ours\n", *lines[11:]]
+    patch = diff(before, {"f": "".join(wanted)}).text()
+    write_tree(tmp_path / "git", tree(before))
+    drifted = [*lines[:7], "theirs\n", *lines[8:]]
+    for command in (["init", "-q"], ["add", "-A"]):
+        assert run(["git", *command], cwd=tmp_path / "git").returncode == 0
+    (tmp_path / "git" / "f").write_text("".join(drifted))
+    assert run(["git", "add", "-A"], cwd=tmp_path / "git").returncode == 0
+    assert run(["git", "apply"], cwd=tmp_path / "git", stdin=patch).returncode != 0
+    done = run(["git", "apply", "--3way"], cwd=tmp_path / "git", stdin=patch)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "git" / "f").read_text() == "".join(
+        [*lines[:7], "theirs\n", *lines[8:10], "ours\n", *lines[11:]]
+    )

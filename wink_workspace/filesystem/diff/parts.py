@@ -1,0 +1,172 @@
+"""Long texts made shorter before their lines are compared.
+
+Equal ends are found by comparing bytes. Between them, a text is split at lines that occur once
+on either side (as in "patience diff"), of which a few are looked for at even distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from .lines import Span, joined
+
+__all__ = ["Part", "count_lines", "differing_part", "spans_in_pieces"]
+
+_FIRST_STEP_BYTES: Final = 1_048_576
+_TRIED_LINES: Final = 4
+_BLOCK_LINES: Final = (1, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A section of two texts; all before and all after it is equal.
+
+    Attributes:
+        old: The lines of the old text, with the context at both ends.
+        new: The same of the new text.
+        n_lines_before: How many lines come before them in either text.
+        inner: What is between the contexts, as one replacement.
+    """
+
+    old: bytes
+    new: bytes
+    n_lines_before: int
+    inner: Span
+
+
+def differing_part(old: bytes, new: bytes, context_lines: int) -> Part:
+    """From the first to the last line that differs, with *context_lines* around them."""
+    start = old.rfind(b"\n", 0, _n_equal_at_start(old, new)) + 1
+    old_end, new_end = _ends(old, new, start)
+    first = start
+    context_lines = min(context_lines, old.count(b"\n") + 1)
+    for _ in range(context_lines):
+        first = old.rfind(b"\n", 0, max(first - 1, 0)) + 1
+    last = old_end
+    for _ in range(context_lines):
+        last = old.find(b"\n", last) + 1 or len(old)
+    n_context = old.count(b"\n", first, start)
+    return Part(
+        old[first:last],
+        new[first : new_end + last - old_end],
+        old.count(b"\n", 0, first),
+        Span(
+            n_context,
+            n_context + count_lines(old, start, old_end),
+            n_context,
+            n_context + count_lines(new, start, new_end),
+        ),
+    )
+
+
+def _n_equal_at_start(old: bytes, new: bytes) -> int:
+    at, step, limit = 0, _FIRST_STEP_BYTES, min(len(old), len(new))
+    while step:
+        if at + step <= limit and old[at : at + step] == new[at : at + step]:
+            at += step
+        else:
+            step //= 2
+    return at
+
+
+def _ends(old: bytes, new: bytes, start: int) -> tuple[int, int]:
+    """Where the lines begin that are equal at the end of both, neither of them before *start*."""
+    old_end, new_end, step = len(old), len(new), _FIRST_STEP_BYTES
+    while step:
+        if (
+            min(old_end, new_end) - step >= start
+            and old[old_end - step : old_end] == new[new_end - step : new_end]
+        ):
+            old_end, new_end = old_end - step, new_end - step
+        else:
+            step //= 2
+    if all(
+        end == start or text.startswith(b"\n", end - 1)
+        for text, end in ((old, old_end), (new, new_end))
+    ):
+        return old_end, new_end
+    next_line = old.find(b"\n", old_end) + 1 or len(old)
+    return next_line, new_end + next_line - old_end
+
+
+def spans_in_pieces(
+    old: bytes, new: bytes, compare: Callable[[bytes, bytes], list[Span]], *, piece_lines: int
+) -> list[Span]:
+    """What differs, with at most *piece_lines* of both sides together given to *compare*.
+
+    A piece that cannot be made short enough counts as replaced, but for its equal ends.
+    """
+    n_lines = count_lines(old) + count_lines(new)
+    if n_lines <= piece_lines:
+        return compare(old, new)
+    spans: list[Span] = []
+    old_at = new_at = 0
+    for old_piece, new_piece in _split(old, new, 2 * n_lines // piece_lines):
+        n_old, n_new = count_lines(old_piece), count_lines(new_piece)
+        if n_old + n_new <= piece_lines:
+            spans += (_moved(span, old_at, new_at) for span in compare(old_piece, new_piece))
+        elif old_piece != new_piece:
+            part = differing_part(old_piece, new_piece, 0)
+            n_equal = part.n_lines_before
+            spans.append(_moved(part.inner, old_at + n_equal, new_at + n_equal))
+        old_at, new_at = old_at + n_old, new_at + n_new
+    return joined(spans)
+
+
+def _moved(span: Span, n_old: int, n_new: int) -> Span:
+    return Span(
+        span.old_start + n_old, span.old_end + n_old, span.new_start + n_new, span.new_end + n_new
+    )
+
+
+def _split(old: bytes, new: bytes, n_pieces: int) -> Iterator[tuple[bytes, bytes]]:
+    """Both texts in about *n_pieces* pieces that belong together; fewer if lines repeat."""
+    old_at = new_at = 0
+    for old_anchor, new_anchor in _increasing(list(_anchors(old, new, n_pieces))):
+        yield old[old_at:old_anchor], new[new_at:new_anchor]
+        old_at, new_at = old_anchor, new_anchor
+    yield old[old_at:], new[new_at:]
+
+
+def _anchors(old: bytes, new: bytes, n_pieces: int) -> Iterator[tuple[int, int]]:
+    """Where lines begin that occur once in both, by their places in *old*."""
+    for n in range(1, n_pieces):
+        at = old.find(b"\n", n * len(old) // n_pieces)
+        for _ in range(_TRIED_LINES):
+            place = next(filter(None, (_place(old, new, at, n) for n in _BLOCK_LINES)), None)
+            if place is not None:
+                yield at + 1, place + 1
+                break
+            at = old.find(b"\n", at + 1)
+
+
+def _place(old: bytes, new: bytes, at: int, n_lines: int) -> int | None:
+    """Where *new* has the lines behind the newline *at* of *old*, if both have them once."""
+    end = at
+    for _ in range(n_lines):
+        end = old.find(b"\n", end + 1)
+        if end < 0:
+            return None
+    block = old[at : end + 1]
+    place = new.find(block)
+    if place < 0 or new.find(block, place + 1) >= 0:
+        return None
+    return place if old.find(block) == at and old.find(block, at + 1) < 0 else None
+
+
+def _increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest subsequence of *pairs*, increasing by their first, that increases by both."""
+    chains: list[list[tuple[int, int]]] = [[]]
+    for pair in pairs:
+        before = [c for c in chains if not c or (c[-1][0] < pair[0] and c[-1][1] < pair[1])]
+        chains.append([*max(before, key=len), pair])
+    return max(chains, key=len)
+
+
+def count_lines(text: bytes, start: int = 0, end: int | None = None) -> int:
+    """The lines of a part of *text*; the last one may lack its end."""
+    end = len(text) if end is None else end
+    is_cut = end > start and not text.startswith(b"\n", end - 1)
+    return text.count(b"\n", start, end) + is_cut
