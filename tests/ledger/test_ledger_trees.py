@@ -431,7 +431,7 @@ def test_a_content_above_the_limit_is_not_read_as_a_whole(store) -> None:
 
 def test_a_change_above_the_limit_is_named(store) -> None:
     before, after = tree(store, {}), tree(store, {"d/large": b"123456", "small": b"1"})
-    with pytest.raises(LimitExceededError, match=r"^d/large cannot be shown: .* 6 bytes"):
+    with pytest.raises(LimitExceededError, match=r"^d/large cannot be read as a whole: .* 6 bytes"):
         list(file_changes(store, diff(store, before, after), limit_bytes=5))
 
 

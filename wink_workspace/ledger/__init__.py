@@ -42,6 +42,7 @@ from .objects import LARGE_BYTES, ObjectStore, PreparedBlob
 from .pending import PendingMark
 from .records import LoggedEvent, Record
 from .retention import Forgotten, Maintenance, Retention
+from .reviewing import GitComparer, line_counts, tree_diff
 from .session_store import SessionStore
 from .trees import (
     EMPTY_DIRECTORY,
@@ -83,6 +84,7 @@ __all__ = [
     "ForeignHead",
     "Forgotten",
     "Found",
+    "GitComparer",
     "KillPoint",
     "KillPoints",
     "Ledger",
@@ -123,6 +125,7 @@ __all__ = [
     "is_git_directory_name",
     "is_layout_name",
     "is_repository",
+    "line_counts",
     "looking_at",
     "lost_ref",
     "merge_base",
@@ -133,6 +136,7 @@ __all__ = [
     "paths_left_behind",
     "plant",
     "repositories_in",
+    "tree_diff",
     "walk",
     "with_paths_from",
     "without_lines",

@@ -285,8 +285,8 @@ def file_changes(
             after = file_state(store, change.after, limit_bytes=limit_bytes)
         except LimitExceededError as error:
             raise LimitExceededError(
-                f"{change.path} cannot be shown: {error.message}",
-                hint="Apply to the working tree or to a branch, which copies it as it is.",
+                f"{change.path} cannot be read as a whole: {error.message}",
+                hint="Look at the diff, which names what is too large and shows the rest.",
             ) from error
         yield FileChange(change.path, before, after)
 

@@ -1,0 +1,118 @@
+"""Diffs of what the ledger keeps: git's own, and true however long texts are split."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledger_support import at, made, script, stored, tree
+
+from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.filesystem.diff import DiffLimits, Span, spans_in_pieces
+from wink_workspace.filesystem.model import FileKind
+from wink_workspace.ledger import (
+    EMPTY_TREE_ID,
+    GitComparer,
+    TreeEntry,
+    build,
+    diff,
+    line_counts,
+    tree_diff,
+)
+
+
+def spans_of(old: list[bytes], new: list[bytes], piece_lines: int) -> list[Span]:
+    compare = GitComparer().spans
+    return spans_in_pieces(b"".join(old), b"".join(new), compare, piece_lines=piece_lines)
+
+
+@given(data=st.data(), piece_lines=st.sampled_from([4, 10, 30, 10_000]))
+@settings(max_examples=200, deadline=None)
+def test_the_spans_lead_from_one_text_to_the_other_however_it_is_split(
+    data: st.DataObject, piece_lines: int
+) -> None:
+    noise = random.Random(data.draw(st.integers(0, 10_000)))
+    old = [b"%d\n" % noise.randrange(30) for _ in range(noise.randrange(1, 60))]
+    new = [line for line in old if noise.random() > 0.1]
+    for _ in range(noise.randrange(6)):
+        new.insert(noise.randrange(len(new) + 1), b"%d\n" % noise.randrange(60))
+    if noise.random() < 0.3:
+        new = new[len(new) // 2 :] + new[: len(new) // 2]
+    new += [b"tail"] * noise.randrange(2)
+    spans = spans_of(old, new, piece_lines)
+    rebuilt: list[bytes] = []
+    end = 0
+    for span in spans:
+        rebuilt += [*old[end : span.old_start], *new[span.new_start : span.new_end]]
+        end = span.old_end
+    assert [*rebuilt, *old[end:]] == new
+    assert all(a.old_end < b.old_start for a, b in pairwise(spans))
+
+
+def test_a_long_text_is_split_where_lines_occur_once_and_gets_the_short_answer() -> None:
+    old = [b"%d\n" % n for n in range(1_000)]
+    new = [line for n, line in enumerate(old) if n % 10]
+    whole, split = (spans_of(old, new, n) for n in (2_000, 400))
+    assert split == whole
+    assert len(whole) == 100
+    same = [b"a\n", b"b\n"] * 500
+    (replaced,) = spans_of(same, [*same[1:], b"c\n"], 400)
+    assert replaced.old_end - replaced.old_start == 1_000, "no line occurs once"
+
+
+def test_a_diff_of_two_trees_is_the_one_that_git_makes(tmp_path: Path) -> None:
+    noise = random.Random(4)
+    lines = [b"%d\n" % noise.randrange(40) for _ in range(400)]
+    edited = list(lines)
+    for _ in range(12):
+        edited[noise.randrange(400)] = b"\tnew %d\n" % noise.randrange(9)
+        edited.insert(noise.randrange(400), b"}\n\n")
+    with made(tmp_path) as ledger:
+        store = ledger.store
+        before = tree(store, {"a.c": b"".join(lines), "b": b"b\n", "d/run": b"#!/bin/sh\n"})
+        after = build(
+            store,
+            before,
+            {
+                at("a.c"): stored(store, b"".join(edited) + b"tail"),
+                at("b"): None,
+                at("d/run"): stored(store, script(b"#!/bin/sh\n")),
+                at("empty"): stored(store, b""),
+                at("new"): stored(store, b"new\n"),
+            },
+        )
+        shown = tree_diff(store, diff(store, before, after)).text()
+        counts = line_counts(store, diff(store, before, after))
+    git = ["git", f"--git-dir={tmp_path / 'ledger.git'}", "diff", "--no-renames", before, after]
+    wanted, stat = (
+        subprocess.run([*git, option], check=True, capture_output=True, text=True).stdout
+        for option in ("--full-index", "--numstat")
+    )
+    assert shown == re.sub(r"^(@@ .* @@).*$", r"\1", wanted, flags=re.MULTILINE)
+    assert [f"{each.n_added}\t{each.n_removed}\t{each.path}" for each in counts] == (
+        stat.splitlines()
+    )
+
+
+def test_what_is_too_large_is_not_read_and_what_is_missing_is_damage(tmp_path: Path) -> None:
+    with made(tmp_path) as ledger:
+        store = ledger.store
+        large = stored(store, b"123456")
+        lost = TreeEntry(FileKind.FILE, "0" * 39 + "1")
+        root = build(store, EMPTY_TREE_ID, {at("large"): large, at("small"): stored(store, b"1")})
+        changes = list(diff(store, EMPTY_TREE_ID, root))
+        store.loose.delete(large.id)
+        with pytest.raises(LedgerDamagedError):
+            tree_diff(store, changes).text()
+        store.write_blob(b"123456")
+        limited = tree_diff(store, changes, limits=DiffLimits(path_bytes=5)).text()
+        assert limited.startswith("large: 6 bytes, not shown\ndiff --git a/small b/small\n")
+        damaged = build(store, EMPTY_TREE_ID, {at("lost"): lost})
+        with pytest.raises(LedgerDamagedError):
+            tree_diff(store, diff(store, EMPTY_TREE_ID, damaged)).text()
