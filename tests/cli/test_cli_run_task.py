@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -465,7 +464,7 @@ def test_a_terminal_gets_the_models_words_as_they_come_and_no_control_characters
     assert "\x1b]0" not in shown.getvalue()
 
 
-@pytest.mark.parametrize(("n_lines", "said"), [(100, "… 45 more lines\n"), (56, "… 1 more line\n")])
+@pytest.mark.parametrize(("n_lines", "said"), [(100, "… 46 more lines\n"), (55, "… 1 more line\n")])
 def test_a_long_diff_is_cut_and_says_so(desk: Desk, n_lines: int, said: str) -> None:
     long = Call("write_file", {"file_path": "long.txt", "content": "line\n" * n_lines})
     desk.serve(Says("", (long,)), DONE)
@@ -530,16 +529,16 @@ def test_a_patch_for_which_there_is_no_room_is_printed_and_what_was_there_stays(
     patch = desk.tmp_path / "out.patch"
     patch.write_text("an earlier one\n")
 
-    write = Path.write_bytes
+    open_path = Path.open
 
-    def no_room(path: Path, content: bytes) -> int:
-        if "out.patch" not in path.name:
-            return write(path, content)
-        with path.open("wb") as file:
-            file.write(content[:10])
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def no_room(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if "out.patch" not in path.name or "w" not in mode:
+            return open_path(path, mode, *arguments, **options)
+        with open_path(path, mode) as file:
+            file.write(b"a part of")
+        return open_path(Path("/dev/full"), mode)
 
-    monkeypatch.setattr(Path, "write_bytes", no_room)
+    monkeypatch.setattr(Path, "open", no_room)
     desk.serve(*SHORT)
     out = desk.run("--patch", patch, *options, fails=2)
     assert "lineno + 1" in out

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -50,6 +51,7 @@ class Shell:
         """What a command prints on stdout, or on stderr if it is to fail with this code."""
         code = main([str(argument) for argument in arguments])
         captured = self._capsys.readouterr()
+        self.err = captured.err
         assert code == fails, captured.err
         return captured.err if fails else captured.out
 
@@ -164,8 +166,13 @@ def test_fork_diff_and_rm_answer_programs_in_json(shell: Shell) -> None:
     differing = json.loads(shell("diff", forked["name"], "--json"))
     assert differing["paths"] == ["a.py"]
     assert "+print('hello')" in differing["diff"]
-    unchanged = json.loads(shell("diff", workspace, "--json"))
-    assert unchanged == {"paths": [], "diff": "", "changes": [], "left_out": []}
+    assert json.loads(shell("diff", workspace, "--json")) == {
+        "paths": [],
+        "diff": "",
+        "not_shown": [],
+        "changes": [],
+        "left_out": [],
+    }
     assert json.loads(shell("rm", forked["name"], "--json")) == {"removed": forked["name"]}
     assert json.loads(shell("rm", workspace[:8], "--json")) == {"removed": workspace}
 
@@ -407,10 +414,55 @@ def test_a_run_is_over_one_place(shell: Shell) -> None:
     assert "one place" in shell("run", "--script", script, fails=2)
 
 
+def test_a_diff_in_pieces_is_printed_in_whole_lines_and_in_colour() -> None:
+    text = StringIO()
+    terminal = Console(file=text, force_terminal=True, color_system="standard", highlight=False)
+
+    def pieces(write: Callable[[bytes], object]) -> tuple[str, ...]:
+        for piece in ("@@ -1 +1 @@\n-a\r\n+\u00e4".encode()[:-1], b"\xa4\n", b" \x0bb"):
+            write(piece)
+        return ("big",)
+
+    assert display.print_diff(terminal, pieces) == ("big",)
+    assert text.getvalue() == (
+        "\x1b[36m@@ -1 +1 @@\x1b[0m\n\x1b[31m-a\x1b[0m\n\x1b[32m+\u00e4\x1b[0m\n \ufffdb\n"
+    )
+
+
+@pytest.mark.parametrize("which", ["text", "json"])
+def test_one_file_that_is_too_large_hides_no_other_in_any_command(shell: Shell, which: str) -> None:
+    json_option = ("--json",) if which == "json" else ()
+    workspace = shell.new()
+    files = shell.storage.folder(workspace).files
+    (files / "a.py").write_text("print('hello')\n")
+    (files / "big.bin").touch()
+    os.truncate(files / "big.bin", 65 * 1_048_576)
+    script = shell.tmp_path / "script.jsonl"
+    turns = (call("write_file", file_path="new", content="x"), {"text": "Done."})
+    script.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
+
+    run = ("run", "--script", script, "--workspace", workspace)
+    for command in (run, ("diff", workspace), ("show", workspace, "2")):
+        out = shell(*command, *json_option)
+        fields = json.loads(out) if json_option else {}
+        shown = fields.get("diff") or fields.get("patch") or out
+        assert "big.bin: 65 MiB, not shown\n" in shown
+        assert "+print('hello')\n" in shown
+        assert "literal" not in shown
+        assert fields.get("not_shown", ["big.bin"]) == ["big.bin"]
+        assert json_option or "1 path too large to be shown: big.bin; use --" in shell.err
+    if json_option:
+        assert "literal 68157440" in shell("diff", workspace, "--full", *json_option)
+        return
+    patch = shell.tmp_path / "out.patch"
+    shell("apply", workspace, "--patch", patch)
+    assert b"literal 68157440" in patch.read_bytes()
+
+
 def test_a_file_that_would_steer_the_terminal_does_not(shell: Shell) -> None:
     text = StringIO()
     terminal = Console(file=text, force_terminal=True, no_color=True, highlight=False)
-    display.print_diff(terminal, "+\x1b]0;title\x07\n")
+    display.print_diff(terminal, lambda write: write(b"+\x1b]0;title\x07\n"))
     display.print_table(terminal, ("WHAT",), [("\x1b[2Jcleared",)])
     assert "\x1b]" not in text.getvalue()
     assert "\x1b[2J" not in text.getvalue()

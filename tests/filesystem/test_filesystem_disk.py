@@ -18,6 +18,7 @@ from wink_workspace.filesystem import (
     FileKind,
     FileState,
     MemoryFilesystem,
+    render_diff,
 )
 
 
@@ -175,6 +176,9 @@ class Recorded:
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
         return (FileChange(path_of(f"{before}-{after}"), None, FileState(FileKind.FILE, b"x\n")),)
+
+    def diff(self, before: object, after: object | None = None) -> str:
+        return render_diff(self.changes(before, after))
 
 
 def test_without_a_history_snapshots_are_refused_with_the_way_to_one(

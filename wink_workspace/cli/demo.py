@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,7 +54,7 @@ def play_demo(console: Console, patch: Path) -> None:
     console.print(f"[bold]The task[/]    rename {OLD_NAME} to {NEW_NAME} wherever it is used\n")
     agent = _Agent(demo.session)
     report = demo.evaluate(agent, display=lambda: _narrated(demo, console))
-    write_patch(patch, report.patch)
+    write_patch(patch, partial(report.diff.write_to, full=True))
     _print_end(console, demo, report, source, patch)
 
 
@@ -224,7 +225,7 @@ def _print_end(console: Console, demo: Run, report: RunReport, source: Path, pat
     console.print(f"[bold]The patch[/]   {patch}: {len(report.changed_paths)} files; ", end="")
     console.print(
         "it applies to a fresh copy and gives the same content"
-        if _applies(report.patch, source, _content_hash(demo.files))
+        if _applies(report.diff.text(full=True), source, _content_hash(demo.files))
         else "[red]it does not give the same content on a fresh copy[/]"
     )
     # Not git apply: below a repository, such as one around .venv, it skips every file in silence.

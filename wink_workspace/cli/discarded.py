@@ -10,7 +10,7 @@ import typer
 from wink_workspace.errors import LedgerBusyError, UsageError, WinkError
 from wink_workspace.wording import counted
 
-from .display import consoles, print_diff, print_table, printable
+from .display import consoles, print_diff, print_table, printable, warn_of_left_out
 from .places import (
     JsonOption,
     WorkspaceArgument,
@@ -117,13 +117,14 @@ def _summary(place: Workspace | WorkspaceReader, each: Discarded) -> str:
 def _show(
     context: typer.Context, place: Workspace | WorkspaceReader, which: str, *, json: bool
 ) -> None:
-    from wink_workspace.filesystem import render_diff
-
-    out, _ = consoles(context.obj)
+    out, err = consoles(context.obj)
     found = place.find_discarded(which)
-    diff = render_diff(place.discarded_changes(found))
+    changed = place.review_of_discarded(found)
     if json:
-        print_json({**_fields(place, found), "diff": diff})
+        pieces: list[bytes] = []
+        not_shown = changed.write_to(pieces.append)
+        diff = b"".join(pieces).decode("utf-8", "surrogateescape")
+        print_json({**_fields(place, found), "diff": diff, "not_shown": not_shown})
         return
     lines = [
         f"discard {found.discard or found.id[:12]}, {found.at:%Y-%m-%d %H:%M:%S} UTC",
@@ -138,7 +139,7 @@ def _show(
     if n_unnamed:
         lines.append(f"not kept: {counted(n_unnamed, 'other file')}")
     out.print(printable("\n".join([*lines, ""])), markup=False)
-    print_diff(out, diff)
+    warn_of_left_out(err, print_diff(out, changed.write_to), hint="discarded restore")
 
 
 def _restore(

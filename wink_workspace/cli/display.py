@@ -6,18 +6,23 @@ model; anything else gets the plain text, of diffs every byte.
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from rich.cells import cell_len
+from rich.color import ColorSystem
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from wink_workspace.environment import Environment
 from wink_workspace.session import Outcome, ToolInvoked
+from wink_workspace.wording import counted
 
 __all__ = [
     "consoles",
@@ -28,18 +33,28 @@ __all__ = [
     "print_table",
     "printable",
     "waiting",
+    "warn_of_left_out",
 ]
 
 _LEAST_LAST_CELLS = 8
 """What the last column of a table must have; with less, the rows are lines."""
 _MOST_CHARS = 400
 _MOST_LINES = 8
+_MOST_PATHS = 5
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
+_COLOUR_SYSTEMS = {
+    "standard": ColorSystem.STANDARD,
+    "256": ColorSystem.EIGHT_BIT,
+    "truecolor": ColorSystem.TRUECOLOR,
+    "windows": ColorSystem.WINDOWS,
+}
 _STYLES = {
     Outcome.COMMITTED: ("✓", "green"),
     Outcome.ROLLED_BACK: ("↩", "yellow"),
     Outcome.UNKNOWN: ("✗", "red"),
 }
+
+_T = TypeVar("_T")
 
 
 class _SafeConsole(Console):
@@ -132,15 +147,67 @@ def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[
     console.print(table, soft_wrap=False)
 
 
-def print_diff(console: Console, diff: str) -> None:
-    """A diff: in colours for a terminal, else byte for byte."""
-    if not console.is_terminal:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(diff.encode("utf-8", "surrogateescape"))
-        sys.stdout.buffer.flush()
+def print_diff(console: Console, write_to: Callable[[Callable[[bytes], object]], _T]) -> _T:
+    """A diff as it comes from *write_to*: in colours for a terminal, else byte for byte."""
+    if console.is_terminal:
+        lines = _DiffLines(console)
+        done = write_to(lines.write)
+        lines.end()
+        return done
+    sys.stdout.flush()
+    done = write_to(sys.stdout.buffer.write)
+    sys.stdout.buffer.flush()
+    return done
+
+
+def warn_of_left_out(console: Console, paths: Sequence[str], *, hint: str = "--full") -> None:
+    """Name the paths that a diff does not show, and with which option it does."""
+    if not paths:
         return
-    for line in diff.splitlines():
-        console.print(diff_line(line))
+    named = ", ".join(paths[:_MOST_PATHS]) + (", …" if len(paths) > _MOST_PATHS else "")
+    console.print(
+        f"{counted(len(paths), 'path')} too large to be shown: {printable(named)}; use {hint}",
+        markup=False,
+    )
+
+
+class _DiffLines:
+    """Prints a diff that comes in pieces.
+
+    A console takes 0.1 ms for each line that it prints, which is a minute for 50 MB, so what
+    it would write is written here.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        name = console.color_system
+        self._colours = None if name is None else _COLOUR_SYSTEMS[name]
+        self._styles = {mark: Style.parse(style) for mark, style in _DIFF_STYLES.items()}
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        self._begun: list[str] = []
+
+    def write(self, piece: bytes) -> None:
+        """Print the lines that *piece* ends, and keep the beginning of the next."""
+        first, *others = self._decoder.decode(piece).split("\n")
+        self._begun.append(first)
+        if others:
+            lines = ["".join(self._begun), *others[:-1]]
+            self._begun = [others[-1]]
+            self._console.file.write("".join(map(self._styled, lines)))
+
+    def end(self) -> None:
+        """Print the last line, if it has no end of its own."""
+        if last := "".join(self._begun) + self._decoder.decode(b"", final=True):
+            self._console.file.write(self._styled(last))
+        self._console.file.flush()
+
+    def _styled(self, line: str) -> str:
+        line = line.removesuffix("\r")
+        text = line if line.isprintable() else printable(line)
+        style = self._styles.get(line[:1])
+        if style is not None and self._colours is not None:
+            text = style.render(text, color_system=self._colours)
+        return f"{text}\n"
 
 
 def diff_line(line: str) -> Text:

@@ -7,14 +7,14 @@ end, shows that they are all there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from wink_workspace.adapters.model import ModelEvent, Retrying
-from wink_workspace.filesystem import FileChange, render_diff
+from wink_workspace.filesystem import Diff
 from wink_workspace.sections import Plan, StepStatus
 from wink_workspace.session import Outcome, Session, ToolInvoked
 from wink_workspace.wording import counted
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Follower"]
 
 _MOST_DIFF_LINES = 60
+_MOST_DIFF_BYTES = 65_536
 _LONGEST_WORD_CHARS = 500
 _STEP_MARKS = {StepStatus.PENDING: "·", StepStatus.IN_PROGRESS: "▸", StepStatus.DONE: "✓"}
 
@@ -69,7 +70,7 @@ class Follower:
 
     @contextmanager
     def following(
-        self, session: Session, changes: Callable[[], Sequence[FileChange]] | None = None
+        self, session: Session, changes: Callable[[], Diff] | None = None
     ) -> Generator[None]:
         """Show the calls of *session* inside the block.
 
@@ -83,7 +84,7 @@ class Follower:
             self._end_line()
             print_call(self._console, event)
             if changes is not None and event.outcome is Outcome.COMMITTED and not event.depth:
-                self._show_diff(render_diff(changes()))
+                self._show_diff(changes())
             self._show_plan(session[Plan].latest())
             self._wait()
 
@@ -96,12 +97,21 @@ class Follower:
             self._end_line()
             self._stop_waiting()
 
-    def _show_diff(self, diff: str) -> None:
-        lines = diff.splitlines()
+    def _show_diff(self, diff: Diff) -> None:
+        """Show its first lines, and count the others without keeping them."""
+        kept, n_lines = b"", 0
+
+        def take(piece: bytes) -> None:
+            nonlocal kept, n_lines
+            kept += piece[: _MOST_DIFF_BYTES - len(kept)]
+            n_lines += piece.count(b"\n")
+
+        diff.write_to(take)
+        lines = kept.decode("utf-8", "surrogateescape").splitlines()
         for line in lines[:_MOST_DIFF_LINES]:
             self._console.print(diff_line(line))
-        if len(lines) > _MOST_DIFF_LINES:
-            n_more = len(lines) - _MOST_DIFF_LINES
+        if n_lines > _MOST_DIFF_LINES:
+            n_more = n_lines - _MOST_DIFF_LINES
             self._console.print(f"… {counted(n_more, 'more line')}", style="dim")
 
     def _show_plan(self, plan: Plan | None) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from wink_workspace.errors import FilesystemError, LedgerBusyError, LedgerError
+from wink_workspace.errors import FilesystemError, LedgerBusyError, LedgerError, UsageError
 
-from .display import consoles, print_diff, print_table, printable
+from .display import consoles, print_diff, print_table, printable, warn_of_left_out
 from .places import (
     EntryArgument,
+    FullOption,
     IncludeIgnoredOption,
     JsonOption,
     WorkspaceArgument,
@@ -25,6 +29,7 @@ from .places import (
 from .preview import preview_fields, print_left_out, print_preview
 
 if TYPE_CHECKING:
+    from wink_workspace.filesystem import Diff
     from wink_workspace.ledger import LogEntry, Record
     from wink_workspace.workspace import ChangeSet
 
@@ -73,22 +78,33 @@ def show(
     context: typer.Context,
     workspace: WorkspaceArgument,
     entry: EntryArgument,
+    full: FullOption = False,
     json: JsonOption = False,
 ) -> None:
     """Show one entry: the call, what the model was told, and what it did to files."""
-    from wink_workspace.filesystem import render_diff
-
-    out, _ = consoles(context.obj)
+    out, err = consoles(context.obj)
     with read_workspace(context.obj, workspace) as reader:
         found = reader.entry(entry)
         record = reader.record(found)
         # An import changes every file there is; the files themselves say it better.
-        changed = "" if found.parent is None else render_diff(reader.changes_of(found))
-    if json:
-        print_json({**entry_fields(found), "record": record.data, "diff": changed})
-        return
-    _print_entry(out, found, record)
-    print_diff(out, changed)
+        changed = None if found.parent is None else reader.review_of(found)
+        if json:
+            pieces, not_shown = ([], ()) if changed is None else _in_memory(changed, full=full)
+            shown = {"diff": _text(pieces), "not_shown": not_shown}
+            print_json({**entry_fields(found), "record": record.data, **shown})
+            return
+        _print_entry(out, found, record)
+        if changed is not None:
+            warn_of_left_out(err, print_diff(out, partial(changed.write_to, full=full)))
+
+
+def _in_memory(changed: Diff, *, full: bool) -> tuple[list[bytes], tuple[str, ...]]:
+    pieces: list[bytes] = []
+    return pieces, changed.write_to(pieces.append, full=full)
+
+
+def _text(pieces: Sequence[bytes]) -> str:
+    return b"".join(pieces).decode("utf-8", "surrogateescape")
 
 
 def _print_entry(out: Console, entry: LogEntry, record: Record) -> None:
@@ -115,40 +131,59 @@ def diff(
         bool, typer.Option("--stat", help="Print paths and numbers of lines only.")
     ] = False,
     include_ignored: IncludeIgnoredOption = False,
+    full: FullOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Print what differs from the source, as it was copied, in a form that git applies."""
+    """Print what differs from the source, as it was copied, in a form that git applies.
+
+    A path that is too large has one line. With --full the workspace is in use until all is read.
+    """
+    if stat and full:
+        raise UsageError("--stat shows no contents", hint="Give either --stat or --full.")
+    out, err = consoles(context.obj)
+    with ExitStack() as opened:
+        brought = _changeset(context, workspace, opened, include_ignored=include_ignored)
+        if stat and not json:
+            print_preview(out, brought, most_paths=None)
+            return
+        if full and not json:
+            print_diff(out, partial(brought.review().write_to, full=True))
+            print_left_out(err, brought.left_out)
+            return
+        pieces, not_shown = ([], ()) if stat else _in_memory(brought.review(), full=full)
+        preview = preview_fields(brought) if json else {}
+    # Whoever reads this page by page does not keep others from the workspace.
+    if json:
+        content = {} if stat else {"diff": _text(pieces), "not_shown": not_shown}
+        print_json({"paths": brought.paths, **content, **preview})
+        return
+    print_diff(out, lambda write: [write(piece) for piece in pieces])
+    warn_of_left_out(err, not_shown)
+    print_left_out(err, brought.left_out)
+
+
+def _changeset(
+    context: typer.Context, workspace: str, opened: ExitStack, *, include_ignored: bool
+) -> ChangeSet:
+    """What differs now, or as of the newest entry if the workspace is in use or the disk full."""
     from wink_workspace.ledger import is_disk_full
 
     try:
-        with open_workspace(context.obj, workspace) as place:
+        with ExitStack() as opening:
+            place = opening.enter_context(open_workspace(context.obj, workspace))
             brought = place.changeset(include_ignored=include_ignored)
-            _print_changes(context, brought, stat=stat, json=json)
-    except (LedgerError, FilesystemError) as error:  # then as of the newest entry
+            opened.push(opening.pop_all())
+            return brought
+    except (LedgerError, FilesystemError) as error:
         if not isinstance(error, LedgerBusyError) and not is_disk_full(error):
             raise
-        with read_workspace(context.obj, workspace) as reader:
-            brought = reader.changeset(include_ignored=include_ignored)
-            if is_disk_full(error):
-                _, err = consoles(context.obj)
-                number = reader.head.number
-                message = f"the disk is full, so edits made since entry {number} are not shown"
-                err.print(message, markup=False)
-            _print_changes(context, brought, stat=stat, json=json)
-
-
-def _print_changes(context: typer.Context, brought: ChangeSet, *, stat: bool, json: bool) -> None:
-    from wink_workspace.filesystem import render_diff
-
-    out, err = consoles(context.obj)
-    if json:
-        content = {} if stat else {"diff": render_diff(brought.files())}
-        print_json({"paths": brought.paths, **content, **preview_fields(brought)})
-    elif stat:
-        print_preview(out, brought, most_paths=None)
-    else:
-        print_diff(out, render_diff(brought.files()))
-        print_left_out(err, brought.left_out)
+        reader = opened.enter_context(read_workspace(context.obj, workspace))
+        if is_disk_full(error):
+            _, err = consoles(context.obj)
+            number = reader.head.number
+            message = f"the disk is full, so edits made since entry {number} are not shown"
+            err.print(message, markup=False)
+        return reader.changeset(include_ignored=include_ignored)
 
 
 def undo(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "KEEP_BYTES",
     "KEEP_DAYS",
     "EntryArgument",
+    "FullOption",
     "IncludeIgnoredOption",
     "JsonOption",
     "WorkspaceArgument",
@@ -49,6 +50,9 @@ KEEP_BYTES = "WINK_WORKSPACE_KEEP_BYTES"
 
 _NumberT = TypeVar("_NumberT", int, float)
 
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Leave no path out of the diff, however large it is.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 IncludeIgnoredOption = Annotated[
     bool,

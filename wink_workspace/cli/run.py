@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import PromptEvaluationError, UsageError
 from wink_workspace.wording import counted
 
-from .display import consoles, print_diff, printable, waiting
+from .display import consoles, print_diff, printable, waiting, warn_of_left_out
 from .places import (
     IncludeIgnoredOption,
     JsonOption,
@@ -33,7 +33,7 @@ from .preview import preview_fields, print_left_out
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
     from wink_workspace.adapters.model import ModelEvent
-    from wink_workspace.filesystem import FileChange
+    from wink_workspace.filesystem import Diff
     from wink_workspace.workspace import RecordedRun, Workspace
 
     from .running import Run, RunReport
@@ -295,16 +295,16 @@ def _finish(
     from .handing_over import hand_over
     from .running import write_patch
 
-    out, _ = consoles(environment)
+    out, err = consoles(environment)
     try:
         if options.patch is not None:
-            write_patch(options.patch, report.patch)
+            write_patch(options.patch, partial(report.diff.write_to, full=True))
     except UsageError:
-        _tell_report(out, replace(options, patch=None), report, used, begun.name)
+        _tell_report(out, err, replace(options, patch=None), report, used, begun.name)
         raise
     unread: BaseException | None = None
     try:
-        _tell_report(out, options, report, used, begun.name)
+        _tell_report(out, err, options, report, used, begun.name)
     except (BrokenPipeError, SystemExit) as error:  # the latter is rich's word for the former
         unread = error
     place = begun.place
@@ -324,8 +324,8 @@ def _finish(
         raise unread
 
 
-def _newest_changes(place: Workspace) -> Sequence[FileChange]:
-    return place.changes_of(place.head)
+def _newest_changes(place: Workspace) -> Diff:
+    return place.review_of(place.head)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -541,7 +541,7 @@ def _tell_tokens(err: Console, used: TokenUsage) -> None:
 
 
 def _tell_report(
-    out: Console, options: _Options, report: RunReport, used: TokenUsage, name: str
+    out: Console, err: Console, options: _Options, report: RunReport, used: TokenUsage, name: str
 ) -> None:
     """Print what came of the run, with its patch unless that is in a file."""
     if options.json:
@@ -550,10 +550,13 @@ def _tell_report(
         summary = _summary(report, options.patch, used)
         out.print_json(serde.dump_json({**summary, "workspace": name or None}))
     else:
-        _print_report(out, report, options.patch)
+        _print_report(out, err, report, options.patch)
 
 
 def _summary(report: RunReport, patch: Path | None, used: TokenUsage) -> dict[str, object]:
+    pieces: list[bytes] = []
+    not_shown = () if patch is not None else report.diff.write_to(pieces.append)
+    text = b"".join(pieces).decode("utf-8", "surrogateescape")
     return {
         "answer": report.answer,
         "calls": [
@@ -569,14 +572,16 @@ def _summary(report: RunReport, patch: Path | None, used: TokenUsage) -> dict[st
         ],
         "changed_paths": list(report.changed_paths),
         "preview": preview_fields(report.changes),
-        "patch": report.patch if patch is None else str(patch),
+        "patch": text if patch is None else str(patch),
+        "not_shown": not_shown,
         "usage": used,
     }
 
 
-def _print_report(out: Console, report: RunReport, patch: Path | None) -> None:
+def _print_report(out: Console, err: Console, report: RunReport, patch: Path | None) -> None:
     if patch is None:
-        print_diff(out, report.patch)
+        left_out = print_diff(out, report.diff.write_to)
+        warn_of_left_out(err, left_out, hint="--patch FILE, or --full of the command diff")
     n_failed = sum(not call.success for call in report.calls)
     out.print(
         f"{counted(len(report.calls), 'call')}, {n_failed} undone; "

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from wink_workspace.adapters import Message, ProviderAdapter
 from wink_workspace.clock import BudgetTracker, Deadline
 from wink_workspace.errors import FilesystemError, UsageError
 from wink_workspace.filesystem import (
+    Diff,
     FileKind,
     Filesystem,
     HostMount,
     MemoryFilesystem,
     WorkspacePath,
-    render_diff,
 )
 from wink_workspace.filesystem.ignoring import RULES_NAME, Parts
 from wink_workspace.prompt import MarkdownSection, Prompt, Section
@@ -43,6 +43,8 @@ __all__ = [
     "file_sections",
     "write_patch",
 ]
+
+_T = TypeVar("_T")
 
 _ANY_TASK = "Work on the files of this workspace. Each call can be undone; take your time."
 
@@ -71,12 +73,16 @@ class TaskText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What a run came to; ``patch`` is a git-style diff against the source, empty for none."""
+    """What a run came to; ``diff`` is against the source, for as long as the files are open."""
 
     answer: str
     calls: tuple[ToolInvoked, ...]
     changes: ChangeSet | FileChanges
-    patch: str
+
+    @property
+    def diff(self) -> Diff:
+        """The changes to be shown; contents are read meanwhile."""
+        return self.changes.review()
 
     @property
     def changed_paths(self) -> tuple[str, ...]:
@@ -194,12 +200,10 @@ class Run:
                 budget_tracker=budget_tracker,
                 conversation=conversation,
             )
-        changes = self._changes()
         return RunReport(
             answer=response.text if adapter.redact is None else adapter.redact(response.text),
             calls=self.session[ToolInvoked].all()[n_earlier:],
-            changes=changes,
-            patch=render_diff(changes.files()),
+            changes=self._changes(),
         )
 
 
@@ -227,24 +231,28 @@ def check_place(path: Path, what: str = "the patch") -> None:
         raise _not_written(what, path, "you may not write there")
 
 
-def write_patch(path: Path, patch: str) -> None:
-    """Write *patch* to *path*, whole or not at all; ``UsageError`` if that cannot be done.
+def write_patch(path: Path, write_to: Callable[[Callable[[bytes], object]], _T]) -> _T:
+    """Write a patch as it comes from *write_to*, whose result this is, to *path*.
 
-    A pipe or a device, and a file in a directory where no other can be made, are written to as
-    they are, and may get a part of it.
+    It is there whole or not at all. A pipe or a device, and a file in a directory where no other
+    can be made, are written to as they are, and may get a part of it.
+
+    Raises:
+        UsageError: If it cannot be written.
     """
-    content = patch.encode("utf-8", "surrogateescape")
     try:
         place = path.resolve()
         if path.exists() and not (path.is_file() and os.access(place.parent, os.W_OK)):
-            path.write_bytes(content)
-            return
+            with path.open("wb") as file:
+                return write_to(file.write)
         unfinished = place.with_name(f".{place.name}.{os.getpid()}.new")
         try:
-            unfinished.write_bytes(content)
+            with unfinished.open("wb") as file:
+                done = write_to(file.write)
             if place.exists():
                 unfinished.chmod(place.stat().st_mode & 0o777)
             unfinished.replace(place)
+            return done
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:

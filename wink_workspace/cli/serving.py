@@ -214,7 +214,7 @@ def _sections(sandbox: str, *, in_place: bool) -> list[Section[None]]:
 
 
 def _was_changed(place: Workspace) -> bool:
-    return len({entry.files for entry in place.log()}) > 1 or bool(place.changes())
+    return len({entry.files for entry in place.log()}) > 1 or bool(place.changeset().paths)
 
 
 def _http_options(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -154,23 +155,26 @@ def apply(
         if dry_run:
             where, paths, left_out = None, brought.paths, ()
         else:
-            applied = place.apply(
-                to,
-                branch=branch or "",
-                merge=merge,
-                include_ignored=include_ignored,
-                previewed=brought,
-            )
-            paths, left_out = applied.paths, applied.left_out
-            _print_unmerged(err, applied.conflicts)
-            where = place.info.source
             if patch is not None:
                 from .running import write_patch
 
-                write_patch(patch, applied.patch)
-                where = str(patch)
-            elif branch is not None:
-                where = f"branch {branch}, commit {applied.commit[:12]}"
+                write_to = partial(
+                    place.write_patch, include_ignored=include_ignored, previewed=brought
+                )
+                applied, where = write_patch(patch, write_to), str(patch)
+            else:
+                applied = place.apply(
+                    to,
+                    branch=branch or "",
+                    merge=merge,
+                    include_ignored=include_ignored,
+                    previewed=brought,
+                )
+                _print_unmerged(err, applied.conflicts)
+                where = place.info.source
+                if branch is not None:
+                    where = f"branch {branch}, commit {applied.commit[:12]}"
+            paths, left_out = applied.paths, applied.left_out
     if json:
         names = left_out or tuple(str(each.path) for each in brought.left_out)
         print_json({"paths": paths, "left_out": names, "to": where, "preview": fields})

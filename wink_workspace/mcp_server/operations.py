@@ -7,13 +7,14 @@ but ``workspace_undo`` leaves the entry of the undo itself. Each is all or nothi
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
 from wink_workspace.errors import ConflictError, ParseError, WinkError
-from wink_workspace.filesystem import render_diff
+from wink_workspace.filesystem import Diff
 from wink_workspace.ledger import LogEntry
 from wink_workspace.prompt import Tool, ToolResult
 from wink_workspace.wording import counted
@@ -32,6 +33,7 @@ __all__ = [
     "UndoParams",
     "Undone",
     "WorkspaceDiff",
+    "beginning_of",
 ]
 
 _MOST_DIFF_CHARS: Final = 100_000
@@ -184,14 +186,29 @@ def _diff(workspace: Workspace, params: DiffParams) -> ToolResult[Any]:
     left_out: tuple[str, ...] = ()
     if params.entry is None:
         brought = workspace.changeset(include_ignored=params.include_ignored)
-        changes, marked = brought.files(), _marked(brought)
+        changed, marked = brought.review(), _marked(brought)
         left_out = tuple(f"{each.path}: {each.reason}" for each in brought.left_out[:_MOST_NOTES])
     else:
-        changes = workspace.changes_of(workspace.entry(params.entry))
-    text = render_diff(changes)
-    kept = text[:_MOST_DIFF_CHARS]
-    n_more = len(text) - len(kept)
-    return ToolResult.ok(WorkspaceDiff(kept, len(changes), n_more, marked, left_out))
+        changed = workspace.review_of(workspace.entry(params.entry))
+    kept, n_more = beginning_of(changed, _MOST_DIFF_CHARS)
+    return ToolResult.ok(WorkspaceDiff(kept, len(changed.paths), n_more, marked, left_out))
+
+
+def beginning_of(diff: Diff, most_chars: int) -> tuple[str, int]:
+    """As much of a diff as is wanted, and how many more characters it has; these are not kept."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    kept: list[str] = []
+    n_chars = 0
+
+    def take(piece: bytes) -> None:
+        nonlocal n_chars
+        text = decoder.decode(piece)
+        if n_chars < most_chars:
+            kept.append(text[: most_chars - n_chars])
+        n_chars += len(text)
+
+    diff.write_to(take)
+    return "".join(kept), max(n_chars - most_chars, 0)
 
 
 def _marked(brought: ChangeSet) -> tuple[str, ...]:
@@ -207,7 +224,7 @@ def _log(workspace: Workspace, params: LogParams) -> ToolResult[Any]:
 def _undo(workspace: Workspace, params: UndoParams) -> ToolResult[Any]:
     del params
     entry = workspace.undo()
-    paths = tuple(str(change.path) for change in workspace.changes_of(entry))
+    paths = workspace.review_of(entry).paths
     return ToolResult.ok(Undone(entry.target or 0, paths), f"Took back entry {entry.target}.")
 
 

@@ -33,10 +33,10 @@ from mcp_types import (
 )
 
 from wink_workspace.errors import LimitExceededError, UsageError
-from wink_workspace.filesystem import FileKind, FileStat, parse_path, render_diff
+from wink_workspace.filesystem import Diff, FileKind, FileStat, parse_path
 from wink_workspace.workspace import Workspace
 
-from .operations import HistoryEntry
+from .operations import HistoryEntry, beginning_of
 
 __all__ = ["TEMPLATES", "list_resources", "read_resource"]
 
@@ -134,7 +134,7 @@ def _content(workspace: Workspace, uri: str) -> _Content | None:
     if uri.startswith(_FILES):
         return _file(workspace, _path_of(uri.removeprefix(_FILES)))
     if uri == _DIFF:
-        return _Content(render_diff(workspace.changes()), "text/x-diff")
+        return _Content(_shown(workspace.changeset().review()), "text/x-diff")
     if uri == _HISTORY:
         return _Content(_json([_entry_fields(e) for e in _entries(workspace)]), "application/json")
     number = uri.removeprefix(f"{_HISTORY}/")
@@ -186,12 +186,17 @@ def _entry_fields(entry: HistoryEntry) -> dict[str, object]:
 def _entry_in_full(workspace: Workspace, number: int) -> dict[str, object]:
     entry = workspace.entry(number)
     # An import changes every file there is; the files themselves say it better.
-    diff = "" if entry.parent is None else render_diff(workspace.changes_of(entry))
+    diff = "" if entry.parent is None else _shown(workspace.review_of(entry))
     return {
         **_entry_fields(HistoryEntry.of(entry)),
         "record": workspace.record(entry).data,
         "diff": diff,
     }
+
+
+def _shown(diff: Diff) -> str:
+    text, n_more = beginning_of(diff, _MOST_BYTES)
+    return text + (f"\n({n_more:,} more characters)\n" if n_more else "")
 
 
 def _json(value: object) -> str:

@@ -14,7 +14,7 @@ Rule 4: nothing is reached through a link, and no directory goes that holds more
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,7 +31,7 @@ from wink_workspace.errors import (
     RollbackError,
     UsageError,
 )
-from wink_workspace.filesystem import WorkspacePath, render_diff
+from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import (
@@ -263,17 +263,19 @@ class SourceUpdate:
             lock.release()
 
     def as_patch(self) -> Applied:
-        """It as a patch that ``git apply`` accepts; nothing is written.
+        """It as a patch that ``git apply`` accepts, complete and in memory; nothing is written."""
+        pieces: list[bytes] = []
+        applied = self.write_patch(pieces.append)
+        return replace(applied, patch=b"".join(pieces).decode("utf-8", "surrogateescape"))
 
-        Raises:
-            LimitExceededError: If a content is too large to be shown.
-        """
+    def write_patch(self, write: Callable[[bytes], object]) -> Applied:
+        """The same patch, given to *write* in pieces."""
         chosen = self._choose(self._base)
-        shown = chosen.files()
-        empty = {change.path for change in shown if is_empty_directory(change)}
+        empty = {change.path for change in chosen.reported if is_empty_directory(change)}
+        chosen.review().write_to(write, full=True)
         done = _kinds(change for change in chosen.reported if change.path not in empty)
         left_out = {*(each.path for each in chosen.left_out), *empty}
-        return replace(done, left_out=_names(sorted(left_out)), patch=render_diff(shown))
+        return replace(done, left_out=_names(sorted(left_out)))
 
     def to_branch(
         self,

@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
-from wink_workspace.filesystem import FileChange, FileKind, FileState, WorkspacePath
+from wink_workspace.filesystem import (
+    Diff,
+    FileChange,
+    FileKind,
+    FileState,
+    WorkspacePath,
+    in_memory,
+)
 from wink_workspace.ledger import (
     LineCounts,
     ObjectStore,
@@ -25,7 +32,7 @@ from wink_workspace.ledger import (
     count_lines,
     diff,
     entry_at,
-    file_changes,
+    tree_diff,
 )
 from wink_workspace.ledger.line_counts import COUNTED_BYTES
 
@@ -51,7 +58,6 @@ OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
 
 Status = Literal["added", "changed", "removed"]
 
-_LARGEST_SHOWN_BYTES: Final = 64 * 1_048_576
 _COUNTED_IN_ALL_BYTES: Final = 32 * COUNTED_BYTES
 
 
@@ -188,13 +194,9 @@ class ChangeSet:
         entries = kept | dict.fromkeys(self._emptied)
         return build(self.store, self.wanted, entries) if entries else self.wanted
 
-    def files(self) -> tuple[FileChange, ...]:
-        """``reported`` with contents.
-
-        Raises:
-            LimitExceededError: If a content is too large to be shown.
-        """
-        return tuple(file_changes(self.store, self.reported, limit_bytes=_LARGEST_SHOWN_BYTES))
+    def review(self) -> Diff:
+        """``reported`` as a diff; its contents are read while the ledger is open."""
+        return tree_diff(self.store, self.reported)
 
     def changes(self) -> tuple[PathChange, ...]:
         """What becomes of each path, with its lines counted and its risks marked."""
@@ -225,9 +227,9 @@ class FileChanges:
         """The paths of ``reported``."""
         return tuple(str(change.path) for change in self.reported)
 
-    def files(self) -> tuple[FileChange, ...]:
-        """``reported``."""
-        return self.reported
+    def review(self) -> Diff:
+        """As ``ChangeSet.review``."""
+        return Diff(in_memory(self.reported))
 
     def changes(self) -> tuple[PathChange, ...]:
         """As ``ChangeSet.changes``."""

@@ -42,6 +42,10 @@ class FilesHistory(Protocol):
         """The paths that differ between two tokens (*after* defaults to now), in path order."""
         ...
 
+    def diff(self, before: object, after: object | None = None) -> str:
+        """The same as a git-style diff, in which a path that is too large has one line."""
+        ...
+
     def accept(self) -> None:
         """Take the state of the last snapshot as meant so: what follows is a call's."""
         ...

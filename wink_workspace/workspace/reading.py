@@ -7,14 +7,14 @@ edits that no entry has yet are not seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from wink_workspace.errors import EntryMissingError
-from wink_workspace.filesystem import FileChange, WorkspacePath
+from wink_workspace.filesystem import Diff, FileChange, WorkspacePath
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     MAIN_LINE,
@@ -30,6 +30,7 @@ from wink_workspace.ledger import (
     file_changes,
     find_discarded,
     lost_ref,
+    tree_diff,
 )
 
 from .applied_trees import AppliedTrees
@@ -40,7 +41,7 @@ from .storage import WorkspaceFolder, WorkspaceInfo
 
 __all__ = ["ReadableHistory", "WorkspaceReader"]
 
-_LARGEST_SHOWN_BYTES = 64 * 1_048_576
+_LARGEST_READ_BYTES = 64 * 1_048_576
 
 
 class ReadableHistory:
@@ -72,9 +73,18 @@ class ReadableHistory:
         return self._line.record(entry)
 
     def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
-        """What one entry did to files; everything, for the first."""
-        before = EMPTY_TREE_ID if entry.parent is None else self._line.before(entry).files
-        return self._between(before, entry.files)
+        """What one entry did to files, with contents; everything, for the first.
+
+        Raises:
+            LimitExceededError: If a content is above 64 MiB; ``review_of`` has no such limit.
+        """
+        changed = diff(self._ledger.store, self._root_before(entry), entry.files)
+        return self._with_contents(changed)
+
+    def review_of(self, entry: LogEntry) -> Diff:
+        """``changes_of`` an entry to be shown; contents are read while this is open."""
+        store = self._ledger.store
+        return tree_diff(store, diff(store, self._root_before(entry), entry.files))
 
     def changeset(
         self, *, since: LogEntry | None = None, include_ignored: bool = False
@@ -89,8 +99,13 @@ class ReadableHistory:
         return self._changeset(base, self._present(), include_ignored=include_ignored)
 
     def changes(self) -> tuple[FileChange, ...]:
-        """``changeset`` with contents."""
-        return self.changeset().files()
+        """``changeset`` with contents.
+
+        Raises:
+            LimitExceededError: If a content is above 64 MiB; ``ChangeSet.review`` has no such
+                limit.
+        """
+        return self._with_contents(self.changeset().reported)
 
     @property
     def head(self) -> LogEntry:
@@ -124,10 +139,17 @@ class ReadableHistory:
         return tuple(each.path for each in self._thrown_away(discarded) if each.after is not None)
 
     def discarded_changes(self, discarded: Discarded) -> tuple[FileChange, ...]:
-        """What was thrown away, compared with the entry that it was found after."""
-        changed = self._thrown_away(discarded)
-        store = self._ledger.store
-        return tuple(file_changes(store, changed, limit_bytes=_LARGEST_SHOWN_BYTES))
+        """What was thrown away, compared with the entry that it was found after, with contents.
+
+        Raises:
+            LimitExceededError: If a content is above 64 MiB; ``review_of_discarded`` has no such
+                limit.
+        """
+        return self._with_contents(self._thrown_away(discarded))
+
+    def review_of_discarded(self, discarded: Discarded) -> Diff:
+        """``discarded_changes`` to be shown, as ``review_of``."""
+        return tree_diff(self._ledger.store, self._thrown_away(discarded))
 
     def _thrown_away(self, discarded: Discarded) -> Iterator[TreeChange]:
         store, base = self._ledger.store, discarded.base
@@ -175,10 +197,11 @@ class ReadableHistory:
         known = {entry.id for entry in main.log()}
         return next((entry for entry in self.log() if entry.id in known), self._imported()).files
 
-    def _between(self, before: str, after: str) -> tuple[FileChange, ...]:
-        store = self._ledger.store
-        changed = diff(store, before, after)
-        return tuple(file_changes(store, changed, limit_bytes=_LARGEST_SHOWN_BYTES))
+    def _root_before(self, entry: LogEntry) -> str:
+        return EMPTY_TREE_ID if entry.parent is None else self._line.before(entry).files
+
+    def _with_contents(self, changes: Iterable[TreeChange]) -> tuple[FileChange, ...]:
+        return tuple(file_changes(self._ledger.store, changes, limit_bytes=_LARGEST_READ_BYTES))
 
 
 class WorkspaceReader(ReadableHistory):

@@ -38,6 +38,7 @@ from wink_workspace.ledger import (
     entry_at,
     file_changes,
     names_in,
+    tree_diff,
     walk,
 )
 from wink_workspace.processes import OwnProcess
@@ -196,6 +197,12 @@ class TreeHistory:
         """
         now = self.snapshot() if after is None else self._own(after)
         return tuple(file_changes(self._store, diff(self._store, self._own(before).root, now.root)))
+
+    def diff(self, before: object, after: object | None = None) -> str:
+        """The same as a git-style diff, in which a path that is too large has one line."""
+        now = self.snapshot() if after is None else self._own(after)
+        changed = diff(self._store, self._own(before).root, now.root)
+        return tree_diff(self._store, changed).text()
 
     def _own(self, token: object) -> FilesToken:
         if not isinstance(token, FilesToken) or token.history is not self:

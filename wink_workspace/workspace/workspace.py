@@ -37,7 +37,6 @@ from wink_workspace.filesystem import (
     Filesystem,
     WorkspacePath,
     parse_path,
-    render_diff,
 )
 from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.ledger import (
@@ -510,8 +509,8 @@ class Workspace(ReadableHistory):
             return self.head.files
 
     def diff(self) -> str:
-        """``changes`` as a git-style diff."""
-        return render_diff(self.changes())
+        """``changeset`` as a git-style diff, in which a path that is too large has one line."""
+        return self.changeset().review().text()
 
     # Moving in time
 
@@ -875,7 +874,8 @@ class Workspace(ReadableHistory):
         place brings what changed since it began.
 
         Args:
-            to: ``"worktree"`` writes the files; ``"patch"`` writes nothing and gives the patch;
+            to: ``"worktree"`` writes the files; ``"patch"`` writes nothing and gives the patch,
+                whole and in memory (see ``write_patch``);
                 ``"branch"`` makes a new branch with one commit on top of the source's HEAD.
             branch: The new branch's name.
             merge: Into the working tree, write what can be merged, and conflict markers where a
@@ -894,13 +894,7 @@ class Workspace(ReadableHistory):
         """
         self._check_target(to, branch, merge=merge)
         with self._turn(needs_room=to != "patch"):
-            head = self.head
-            if previewed is not None and previewed.wanted != head.files:
-                raise ConflictError(
-                    f"the workspace {self.info.id} changed since its changes were shown",
-                    hint="Look at them again, then apply.",
-                )
-            update = self._source_update(include_ignored=include_ignored)
+            update = self._source_update(previewed, include_ignored=include_ignored)
             note, at, line = self._folder.applied, self._clock.now(), self._folder.line
             match to:
                 case "worktree":
@@ -910,7 +904,7 @@ class Workspace(ReadableHistory):
                 case "patch":
                     return update.as_patch()
                 case "branch":
-                    message = f"Changes of workspace {self.info.id}, entry {head.number}\n"
+                    message = f"Changes of workspace {self.info.id}, entry {self.head.number}\n"
                     return update.to_branch(
                         branch,
                         note=note,
@@ -933,8 +927,32 @@ class Workspace(ReadableHistory):
                 hint="There is nothing to apply; take the changes as a patch or as a branch.",
             )
 
-    def _source_update(self, *, include_ignored: bool = False) -> SourceUpdate:
+    def write_patch(
+        self,
+        write: Callable[[bytes], object],
+        *,
+        include_ignored: bool = False,
+        previewed: ChangeSet | None = None,
+    ) -> Applied:
+        """As ``apply("patch")``, with the patch given to *write* in pieces and not returned.
+
+        Raises:
+            ConflictError: If the workspace is not as it was previewed; nothing was written then.
+            UsageError: If the workspace is closed.
+        """
+        with self._turn(needs_room=False):
+            update = self._source_update(previewed, include_ignored=include_ignored)
+            return update.write_patch(write)
+
+    def _source_update(
+        self, previewed: ChangeSet | None = None, *, include_ignored: bool = False
+    ) -> SourceUpdate:
         head = self._present()
+        if previewed is not None and previewed.wanted != head:
+            raise ConflictError(
+                f"the workspace {self.info.id} changed since its changes were shown",
+                hint="Look at them again, then apply.",
+            )
         return SourceUpdate(
             self._ledger.store,
             Path(self.info.source),

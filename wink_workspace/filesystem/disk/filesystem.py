@@ -59,6 +59,10 @@ class DiskHistory(Protocol):
         """The paths that differ between two snapshots (*after* defaults to now), in path order."""
         ...
 
+    def diff(self, before: object, after: object | None = None) -> str:
+        """The same as a git-style diff, in which a path that is too large has one line."""
+        ...
+
 
 class DiskFilesystem(Filesystem):
     """The files of a host directory.
@@ -110,6 +114,10 @@ class DiskFilesystem(Filesystem):
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
         """The paths that differ between two snapshots of the history."""
         return self._kept().changes(before, after)
+
+    def diff(self, before: object, after: object | None = None) -> str:
+        """The same as a git-style diff, in which a path that is too large has one line."""
+        return self._kept().diff(before, after)
 
     def _kept(self) -> DiskHistory:
         if self._history is None:

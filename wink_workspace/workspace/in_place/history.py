@@ -41,6 +41,7 @@ from wink_workspace.ledger import (
     file_changes,
     found_of,
     repositories_in,
+    tree_diff,
 )
 from wink_workspace.workspace.known_modes import KnownModes
 from wink_workspace.workspace.tree_history import Discarding, FilesToken, TreeHistory
@@ -245,6 +246,12 @@ class InPlaceHistory:
         now = self.snapshot() if after is None else self._own(after)
         changed = diff(self._store, self._own(before).root, now.root)
         return tuple(file_changes(self._store, changed))
+
+    def diff(self, before: object, after: object | None = None) -> str:
+        """The same as a git-style diff, in which a path that is too large has one line."""
+        now = self.snapshot() if after is None else self._own(after)
+        changed = diff(self._store, self._own(before).root, now.root)
+        return tree_diff(self._store, changed).text()
 
     # After a crash
 
