@@ -548,7 +548,8 @@ def _tell_report(
         from wink_workspace import serde
 
         summary = _summary(report, options.patch, used)
-        out.print_json(serde.dump_json({**summary, "workspace": name or None}))
+        # Not by the console, which takes 20 s and 1.6 GiB to format 100 MB.
+        typer.echo(serde.dump_json({**summary, "workspace": name or None}, indent=2))
     else:
         _print_report(out, err, report, options.patch)
 
