@@ -26,6 +26,7 @@ from wink_workspace.filesystem.diff import (
     Diff,
     DiffChange,
     DiffLimits,
+    LineCounts,
     Side,
     Span,
     differing_part,
@@ -196,16 +197,14 @@ def test_each_limit_must_be_positive() -> None:
 def test_a_diffstat_counts_lines_and_knows_where_it_cannot() -> None:
     before = {"a": "1\n2\n3\n", "gone": "x\n" * 4, "b": b"\0", "long": "1\n" * 9}
     after = {"a": "1\nnew\n3\n4\n", "moved": "x\n" * 4, "b": b"\1", "long": "2\n" * 9}
-    counts = [
-        (str(each.path), each.n_added, each.n_removed)
-        for each in diff(before, after, path_lines=8).line_counts()
-    ]
-    assert counts == [
-        ("a", 2, 1),
-        ("b", None, None),
-        ("long", None, None),
-        ("moved", 0, 0),
-    ]
+    compared = diff(before, after, path_lines=8)
+    assert dict(zip(compared.paths, compared.line_counts(), strict=True)) == {
+        "a": LineCounts(2, 1),
+        "b": LineCounts(is_binary=True),
+        "gone": LineCounts(0, 4),
+        "long": None,
+        "moved": LineCounts(4, 0),
+    }
 
 
 def test_a_drifted_repository_that_has_the_blobs_takes_the_patch_by_a_merge(

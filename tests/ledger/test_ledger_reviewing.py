@@ -22,7 +22,6 @@ from wink_workspace.ledger import (
     TreeEntry,
     build,
     diff,
-    line_counts,
     tree_diff,
 )
 
@@ -87,17 +86,18 @@ def test_a_diff_of_two_trees_is_the_one_that_git_makes(tmp_path: Path) -> None:
                 at("new"): stored(store, b"new\n"),
             },
         )
-        shown = tree_diff(store, diff(store, before, after)).text()
-        counts = line_counts(store, diff(store, before, after))
+        compared = tree_diff(store, diff(store, before, after))
+        shown, counts = compared.text(), list(compared.line_counts())
     git = ["git", f"--git-dir={tmp_path / 'ledger.git'}", "diff", "--no-renames", before, after]
     wanted, stat = (
         subprocess.run([*git, option], check=True, capture_output=True, text=True).stdout
         for option in ("--full-index", "--numstat")
     )
     assert shown == re.sub(r"^(@@ .* @@).*$", r"\1", wanted, flags=re.MULTILINE)
-    assert [f"{each.n_added}\t{each.n_removed}\t{each.path}" for each in counts] == (
-        stat.splitlines()
-    )
+    assert [
+        f"{each.n_added}\t{each.n_removed}\t{path}"
+        for path, each in zip(compared.paths, filter(None, counts), strict=True)
+    ] == stat.splitlines()
 
 
 def test_what_is_too_large_is_not_read_and_what_is_missing_is_damage(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ import pytest
 from workspace_support import created, git, make_tree, state, tree_of, write
 
 from wink_workspace.errors import ConflictError
-from wink_workspace.filesystem import FileKind, parse_path
+from wink_workspace.filesystem import FileKind, LineCounts, parse_path
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
     EMPTY_TREE_ID,
     Ledger,
-    LineCounts,
     TreeChange,
     TreeEntry,
     build,
@@ -266,7 +265,7 @@ def test_only_files_links_and_empty_directories_are_counted(tmp_path: Path) -> N
 
 
 def test_lines_are_counted_and_what_is_too_large_is_only_measured(tmp_path: Path) -> None:
-    before = {"a.txt": "1\n2\n3\n", "bin": b"\0\1", "large": b"x\n" * 600_000}
+    before = {"a.txt": "1\n2\n3\n", "bin": b"\0\1", "large": b"x\n" * 1_000_001}
     with created(tmp_path, before) as workspace:
         files = files_of(workspace, tmp_path)
         make_tree(files, {"a.txt": "1\ntwo\n3\n4", "bin": b"\0\2", "large": "y\n"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -151,7 +151,7 @@ def diff(
             print_left_out(err, brought.left_out)
             return
         pieces, not_shown = ([], ()) if stat else _in_memory(brought.review(), full=full)
-        preview = preview_fields(brought) if json else {}
+        preview: Mapping[str, object] = preview_fields(brought) if json else {}
     # Whoever reads this page by page does not keep others from the workspace.
     if json:
         content = {} if stat else {"diff": _text(pieces), "not_shown": not_shown}

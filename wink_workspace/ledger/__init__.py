@@ -26,7 +26,6 @@ from .git_discovery import (
 from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted, lost_ref, merge_base
 from .kill_points import KillPoint, KillPoints, no_kill_points
 from .ledger import Ledger
-from .line_counts import LineCounts, count_lines
 from .lock import WriterLock, looking_at
 from .merge import (
     BroughtChange,
@@ -42,7 +41,7 @@ from .objects import LARGE_BYTES, ObjectStore, PreparedBlob
 from .pending import PendingMark
 from .records import LoggedEvent, Record
 from .retention import Forgotten, Maintenance, Retention
-from .reviewing import GitComparer, line_counts, tree_diff
+from .reviewing import GitComparer, tree_diff
 from .session_store import SessionStore
 from .trees import (
     EMPTY_DIRECTORY,
@@ -90,7 +89,6 @@ __all__ = [
     "Ledger",
     "LedgerView",
     "Line",
-    "LineCounts",
     "LineWriter",
     "LogEntry",
     "LoggedEvent",
@@ -111,7 +109,6 @@ __all__ = [
     "WriterLock",
     "brought_changes",
     "build",
-    "count_lines",
     "diff",
     "discard_changes",
     "enclosing_repository",
@@ -125,7 +122,6 @@ __all__ = [
     "is_git_directory_name",
     "is_layout_name",
     "is_repository",
-    "line_counts",
     "looking_at",
     "lost_ref",
     "merge_base",

@@ -19,7 +19,6 @@ from wink_workspace.filesystem.diff import (
     Diff,
     DiffChange,
     DiffLimits,
-    LineCounts,
     Side,
     Span,
 )
@@ -30,7 +29,7 @@ from .trees import TreeChange, TreeEntry
 if TYPE_CHECKING:
     from .objects import ObjectStore
 
-__all__ = ["GitComparer", "line_counts", "tree_diff"]
+__all__ = ["GitComparer", "tree_diff"]
 
 
 def tree_diff(
@@ -51,16 +50,6 @@ def tree_diff(
         comparer=GitComparer,
         limits=limits,
     )
-
-
-def line_counts(
-    store: ObjectStore,
-    changes: Iterable[TreeChange],
-    *,
-    limits: DiffLimits = DEFAULT_DIFF_LIMITS,
-) -> tuple[LineCounts, ...]:
-    """The lines that *changes* add and remove, for a diffstat; raises as ``tree_diff``."""
-    return tuple(tree_diff(store, changes, limits=limits).line_counts())
 
 
 class GitComparer:

@@ -212,7 +212,7 @@ def beginning_of(diff: Diff, most_chars: int) -> tuple[str, int]:
 
 
 def _marked(brought: ChangeSet) -> tuple[str, ...]:
-    marked = (f"{each.path}: {', '.join(each.risks)}" for each in brought.changes() if each.risks)
+    marked = (f"{path}: {', '.join(risks)}" for path, risks in brought.marked().items())
     return tuple(islice(marked, _MOST_NOTES))
 
 

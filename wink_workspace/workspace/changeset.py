@@ -10,7 +10,7 @@ Rule 4: nothing is written here. ``ChangeSet.root`` alone adds trees to the ledg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Literal, Protocol, TypeAlias, TypeVar
@@ -20,21 +20,19 @@ from wink_workspace.filesystem import (
     FileChange,
     FileKind,
     FileState,
+    LineCounts,
     WorkspacePath,
     in_memory,
 )
 from wink_workspace.ledger import (
-    LineCounts,
     ObjectStore,
     TreeChange,
     TreeEntry,
     build,
-    count_lines,
     diff,
     entry_at,
     tree_diff,
 )
-from wink_workspace.ledger.line_counts import COUNTED_BYTES
 
 from .risks import risks_of
 
@@ -57,8 +55,6 @@ OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
 """Where the output of commands is kept that is too long for their results."""
 
 Status = Literal["added", "changed", "removed"]
-
-_COUNTED_IN_ALL_BYTES: Final = 32 * COUNTED_BYTES
 
 
 class LeftOutReason(StrEnum):
@@ -87,7 +83,7 @@ class PathChange:
         status: ``"changed"`` if there is something before and after.
         detail: What else is to be said of it: another mode, a link, an empty directory.
         risks: Why it can run something on the user's machine.
-        lines: The lines that come and go; ``None`` if they were not counted.
+        lines: The lines that come and go; ``None`` for what is too large for a diff.
         n_bytes: The size of the content after it, or before it for one that is removed.
     """
 
@@ -200,7 +196,13 @@ class ChangeSet:
 
     def changes(self) -> tuple[PathChange, ...]:
         """What becomes of each path, with its lines counted and its risks marked."""
-        return tuple(_described(self.reported, _Contents(self.store, self.wanted)))
+        return tuple(_described(self.review(), self.reported, _Contents(self.store, self.wanted)))
+
+    def marked(self) -> Mapping[WorkspacePath, tuple[str, ...]]:
+        """The paths that can run something on the user's machine, and why."""
+        contents = _Contents(self.store, self.wanted)
+        found = ((change.path, contents.risks(change)) for change in self.reported)
+        return {path: risks for path, risks in found if risks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ class FileChanges:
 
     def changes(self) -> tuple[PathChange, ...]:
         """As ``ChangeSet.changes``."""
-        return tuple(_described(self.reported, _Contents(None, "")))
+        return tuple(_described(self.review(), self.reported, _Contents(None, "")))
 
 
 # ------------------------------------------------------------------------------- the choice
@@ -358,12 +360,11 @@ def _has_file(change: Changed) -> bool:
 
 
 class _Contents:
-    """Sizes and contents of both sides, read only where they are small."""
+    """Sizes of both sides, and where links lead."""
 
     def __init__(self, store: ObjectStore | None, root: str) -> None:
         self._store = store
         self._root = root
-        self._left_bytes = _COUNTED_IN_ALL_BYTES
 
     def n_bytes(self, side: Side | None) -> int:
         """The size of the content; 0 for nothing and for a directory."""
@@ -375,58 +376,48 @@ class _Contents:
             case _:
                 return 0
 
-    def read(self, side: Side | None) -> bytes:
-        """The content, in full."""
-        match side:
-            case FileState():
-                return side.data
-            case TreeEntry() if side.kind is not FileKind.DIRECTORY and self._store is not None:
-                return self._store.read(side.id)
-            case _:
-                return b""
+    def risks(self, change: Changed) -> tuple[str, ...]:
+        """Why what comes can run something on the user's machine."""
+        after = change.after
+        if after is None:
+            return ()
+        return risks_of(
+            change.path,
+            after.kind,
+            executable=after.executable,
+            target=self._target(after),
+            link_at=self._link_at,
+        )
 
-    def lines(self, before: Side | None, after: Side | None) -> LineCounts | None:
-        """The lines that come and go; ``None`` if they are too many to be counted."""
-        n_bytes = self.n_bytes(before) + self.n_bytes(after)
-        if max(self.n_bytes(before), self.n_bytes(after)) > COUNTED_BYTES:
-            return None
-        if n_bytes > self._left_bytes:
-            return None
-        self._left_bytes -= n_bytes
-        return count_lines(self.read(before), self.read(after))
-
-    def link_at(self, path: WorkspacePath) -> str | None:
+    def _link_at(self, path: WorkspacePath) -> str | None:
         """The target of a link in the wanted tree."""
         if self._store is None:
             return None
-        return self.target(entry_at(self._store, self._root, path))
+        return self._target(entry_at(self._store, self._root, path))
 
-    def target(self, side: Side | None) -> str | None:
+    def _target(self, side: Side | None) -> str | None:
         """Where a link leads; ``None`` for what is none."""
         if side is None or side.kind is not FileKind.SYMLINK:
             return None
-        return self.read(side).decode("utf-8", "surrogateescape")
+        if isinstance(side, FileState):
+            return side.data.decode("utf-8", "surrogateescape")
+        if self._store is None:
+            return None
+        return self._store.read(side.id).decode("utf-8", "surrogateescape")
 
 
-def _described(changes: Iterable[Changed], contents: _Contents) -> Iterator[PathChange]:
+def _described(
+    review: Diff, changes: Sequence[Changed], contents: _Contents
+) -> Iterator[PathChange]:
+    lines = dict(zip(review.paths, review.line_counts(), strict=True))
     for change in changes:
         before, after = change.before, change.after
-        lines = contents.lines(before, after)
-        risks: tuple[str, ...] = ()
-        if after is not None:
-            risks = risks_of(
-                change.path,
-                after.kind,
-                executable=after.executable,
-                target=contents.target(after),
-                link_at=contents.link_at,
-            )
         yield PathChange(
             path=change.path,
             status="added" if before is None else "removed" if after is None else "changed",
             detail=_detail(before, after),
-            risks=risks,
-            lines=lines,
+            risks=contents.risks(change),
+            lines=lines[str(change.path)],
             n_bytes=contents.n_bytes(before if after is None else after),
         )
 

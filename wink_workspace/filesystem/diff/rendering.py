@@ -55,11 +55,11 @@ def render_diff(changes: Iterable[FileChange], *, context_lines: int = 3) -> str
 
 @dataclass(frozen=True, slots=True)
 class LineCounts:
-    """How many lines one path gained and lost; ``None`` for binary content or above a limit."""
+    """Lines that came and went; both are 0 where *is_binary*, or where only the mode differs."""
 
-    path: WorkspacePath
-    n_added: int | None
-    n_removed: int | None
+    n_added: int = 0
+    n_removed: int = 0
+    is_binary: bool = False
 
 
 class Diff:
@@ -121,10 +121,14 @@ class Diff:
         self.write_to(pieces.append, full=full)
         return b"".join(pieces).decode("utf-8", "surrogateescape")
 
-    def line_counts(self) -> Iterator[LineCounts]:
-        """The numbers of lines for each file, a rename under its new name, within the limits."""
+    def line_counts(self) -> Iterator[LineCounts | None]:
+        """The numbers of lines for each of ``paths``; ``None`` for one above a limit.
+
+        There are no renames here: all lines of the one path go, and all of the other come.
+        """
         rendering = _Rendering(self._comparer(), self._limits, 0, full=False)
-        for section in self._sections():
+        for change in self._changes:
+            section = _Section(change.path, change.path, change.before, change.after)
             yield rendering.counts(section)
 
     def _sections(self) -> Iterator[_Section]:
@@ -291,21 +295,24 @@ class _Rendering:
             case _Unread():
                 yield from _unread(section)
 
-    def counts(self, section: _Section) -> LineCounts:
-        """The numbers of lines that the section adds and removes."""
+    def counts(self, section: _Section) -> LineCounts | None:
+        """The numbers of lines that the section adds and removes; ``None`` above a limit."""
         if section.old.id == section.new.id:
-            return LineCounts(section.target, 0, 0)
+            return LineCounts()
         try:
             compared = self._compared(section)
         except _TooLarge:
-            compared = None
-        if not isinstance(compared, _Text):
-            return LineCounts(section.target, None, None)
-        return LineCounts(
-            section.target,
-            sum(span.new_end - span.new_start for span in compared.spans),
-            sum(span.old_end - span.old_start for span in compared.spans),
-        )
+            return None
+        match compared:
+            case _Text(spans=spans):
+                return LineCounts(
+                    sum(span.new_end - span.new_start for span in spans),
+                    sum(span.old_end - span.old_start for span in spans),
+                )
+            case _Binary():
+                return LineCounts(is_binary=True)
+            case _Unread():
+                return None
 
     def _compared(self, section: _Section) -> _Text | _Binary | _Unread:
         """How the contents differ, in the form in which that can be shown."""
