@@ -157,7 +157,7 @@ def test_a_patch_with_a_path_left_out_is_still_a_patch_of_the_others(tmp_path: P
 
 
 @given(pair=tree_pairs(), path_bytes=st.sampled_from([1, 20, 1_000]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_in_full_the_smallest_limits_leave_nothing_out(
     pair: tuple[Tree, Tree], path_bytes: int
 ) -> None:
@@ -170,7 +170,7 @@ def test_in_full_the_smallest_limits_leave_nothing_out(
 
 
 @given(data=st.data(), context_lines=st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_outside_the_differing_part_both_texts_are_equal(
     data: st.DataObject, context_lines: int
 ) -> None:

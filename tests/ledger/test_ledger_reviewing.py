@@ -32,7 +32,7 @@ def spans_of(old: list[bytes], new: list[bytes], piece_lines: int) -> list[Span]
 
 
 @given(data=st.data(), piece_lines=st.sampled_from([4, 10, 30, 10_000]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_the_spans_lead_from_one_text_to_the_other_however_it_is_split(
     data: st.DataObject, piece_lines: int
 ) -> None:

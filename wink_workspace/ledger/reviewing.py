@@ -71,6 +71,11 @@ class GitComparer:
             )
         except (pygit2.GitError, ValueError) as error:
             raise LedgerError(f"two versions of a file cannot be compared: {error}") from error
+        if not patch.hunks and old != new:  # what libgit2 answers when it gets no memory
+            raise LedgerError(
+                "two versions of a file cannot be compared: memory is short",
+                hint="Free some memory, or show less with lower DiffLimits.",
+            )
         return [
             Span(*_range(hunk.old_start, hunk.old_lines), *_range(hunk.new_start, hunk.new_lines))
             for hunk in patch.hunks
