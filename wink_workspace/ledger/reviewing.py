@@ -10,9 +10,6 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-import pygit2
-from pygit2.enums import DiffOption
-
 from wink_workspace.errors import LedgerError
 from wink_workspace.filesystem.diff import (
     DEFAULT_DIFF_LIMITS,
@@ -61,6 +58,9 @@ class GitComparer:
         Raises:
             LedgerError: If libgit2 cannot compare them.
         """
+        import pygit2  # it takes 60 ms, so only here
+        from pygit2.enums import DiffOption
+
         try:
             patch = pygit2.Patch.create_from(
                 old,
