@@ -19,7 +19,7 @@ from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import Filesystem
 from wink_workspace.mcp_server.hosting import HostedWorkspace, WorkspaceHome
 from wink_workspace.mcp_server.offer import Offer
-from wink_workspace.prompt import MarkdownSection, Tool, ToolContext, ToolResult
+from wink_workspace.prompt import MarkdownSection, Tool, ToolAnnotations, ToolContext, ToolResult
 from wink_workspace.session import Outcome, ToolInvoked
 
 FILES = {"app.py": "print('helo')\n", "lib/deep.py": "x = 1\n", "old.txt": "old\n"}
@@ -119,12 +119,30 @@ def test_tools_that_say_they_only_read_change_no_file_and_the_others_do(rig: Rig
     run(test)
 
 
-def test_tool_of_unknown_parameters_gives_no_hint_but_that_its_world_is_closed(rig: Rig) -> None:
+def test_a_client_gets_the_annotations_that_a_tool_of_ones_own_has(rig: Rig) -> None:
+    look = Tool[Nothing, None](
+        name="look",
+        description="Look.",
+        annotations=ToolAnnotations(read_only=True, open_world=True),
+    )
+    own = MarkdownSection[None](title="Own", template="", tools=[look])
+
+    async def test() -> None:
+        async with rig.client(sections=[own]) as client:
+            hints = (await client.list_tools()).tools[0].annotations
+            assert (hints.read_only_hint, hints.open_world_hint) == (True, True)
+            assert (hints.destructive_hint, hints.idempotent_hint) == (None, None)
+
+    run(test)
+
+
+def test_a_tool_without_annotations_gives_no_hint(rig: Rig) -> None:
     async def test() -> None:
         async with rig.client(sections=[section(lambda _: ToolResult.ok(None))]) as client:
             tool = (await client.list_tools()).tools[0]
             assert tool.annotations.read_only_hint is None
             assert tool.annotations.destructive_hint is None
+            assert tool.annotations.open_world_hint is None
             assert tool.output_schema is None
             result = await client.call_tool("act", {})
             assert (result.structured_content, result.is_error) == (None, False)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 import pytest
 
 import wink_workspace.prompt.tool_result as results
-from wink_workspace.errors import PromptValidationError
+from wink_workspace.errors import PromptValidationError, UsageError
 from wink_workspace.prompt.context import ToolContext
-from wink_workspace.prompt.tool import Tool, ToolExample
+from wink_workspace.prompt.tool import Tool, ToolAnnotations, ToolExample
 from wink_workspace.prompt.tool_result import ToolResult
 
 if TYPE_CHECKING:
@@ -440,3 +440,17 @@ class LookUp(Tool[Query, Answer]):
 
 def test_a_subclass_of_a_tool_has_its_types() -> None:
     assert LookUp(name="t", description="d").result_type is Answer
+
+
+# Annotations
+
+
+def test_annotations_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(UsageError, match="both read_only and destructive"):
+        ToolAnnotations(read_only=True, destructive=True)
+
+
+def test_an_override_of_the_description_keeps_the_annotations() -> None:
+    tool = built(annotations=ToolAnnotations(read_only=True))
+    assert replace(tool, description="Other words.").annotations == tool.annotations
+    assert built().annotations == ToolAnnotations()

@@ -8,8 +8,9 @@ from support import rig
 from wink_workspace.clock import Cancellation, Deadline, ManualClock
 from wink_workspace.errors import PromptEvaluationError, PromptRenderError
 from wink_workspace.mcp_server import Offer
-from wink_workspace.prompt import Prompt
+from wink_workspace.prompt import Prompt, ToolAnnotations
 from wink_workspace.sandbox import CapturedOutput, ExecRequest, ExecResult, Sandbox, WallReport
+from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections import PodmanSandboxSection
 
 
@@ -50,6 +51,17 @@ def test_a_prompt_without_a_sandbox_is_refused_when_it_is_rendered() -> None:
 def test_a_server_lists_the_tools_of_a_sandbox_before_any_workspace_is_open() -> None:
     offer = Offer([PodmanSandboxSection(files=False)])
     assert [tool.name for tool in offer.tools] == ["shell_execute", "evaluate_python"]
+
+
+@pytest.mark.parametrize(("network", "open_world"), [("none", False), ("pasta", True)])
+def test_the_tools_of_a_sandbox_say_whether_they_reach_a_network(
+    network: str, open_world: bool
+) -> None:
+    section = PodmanSandboxSection(PodmanConfig(network=network), files=False)
+    hints = ToolAnnotations(
+        read_only=False, destructive=True, idempotent=False, open_world=open_world
+    )
+    assert [tool.annotations for tool in section.tools()] == [hints, hints]
 
 
 def test_a_command_gets_what_the_start_of_its_sandbox_leaves_of_the_deadline() -> None:

@@ -75,6 +75,25 @@ def test_a_call_has_its_outcome_and_what_its_transaction_took(spans: Spans) -> N
     assert statuses == [StatusCode.ERROR, StatusCode.UNSET]
 
 
+def test_the_span_of_a_call_has_the_annotations_of_its_tool(spans: Spans) -> None:
+    run(ModelTurn(tool_calls=(READ, EDIT, call("no_such_tool"))), ModelTurn("Done."))
+    seen = [
+        {
+            name.removeprefix("wink_workspace.tool."): hint
+            for name, hint in attributes(span).items()
+            if name.startswith("wink_workspace.tool.")
+        }
+        for span in spans.all
+        if span.name.startswith("execute_tool")
+    ]
+    closed = {"open_world": False}
+    assert seen == [
+        {"read_only": True, "destructive": False, "idempotent": True, **closed},
+        {"read_only": False, "destructive": True, "idempotent": False, **closed},
+        {},
+    ]
+
+
 def test_a_turn_has_the_tokens_it_took(spans: Spans) -> None:
     run(ModelTurn(tool_calls=(READ,), usage=TokenUsage(30, 4, 20)), ModelTurn("Done."))
     first, last = map(attributes, spans.named("chat scripted"))

@@ -329,8 +329,7 @@ class _Evaluation(Generic[OutputT]):
         self._messages.append(ToolMessage(call.id, call.name, text, success))
 
     def _execute(self, call: ToolCall) -> CallOutcome:
-        is_known = self._rendered.tool(call.name) is not None
-        with self.traces.tool_call(call, is_known=is_known) as traced:
+        with self.traces.tool_call(call, self._rendered.tool(call.name)) as traced:
             outcome = self._executor.execute(
                 self._as_declared(call), cancellation=self._cancellation
             )

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from wink_workspace.clock import Clock
+from wink_workspace.prompt import Tool
 from wink_workspace.runtime import CallSpan, ToolCall, call_span
 from wink_workspace.telemetry import span
 
@@ -54,7 +55,9 @@ class Traces:
                 }
             )
 
-    def tool_call(self, call: ToolCall, *, is_known: bool) -> AbstractContextManager[CallSpan]:
+    def tool_call(
+        self, call: ToolCall, tool: Tool[Any, Any] | None
+    ) -> AbstractContextManager[CallSpan]:
         """One call, the commit or the rollback included; told its outcome."""
         content = self._adapter.traces_content
-        return call_span(call, is_known=is_known, clock=self._clock, with_content=content)
+        return call_span(call, tool=tool, clock=self._clock, with_content=content)

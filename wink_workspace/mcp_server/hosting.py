@@ -161,7 +161,7 @@ class HostedWorkspace:
     def _span_of(self, asking: _Asking) -> AbstractContextManager[CallSpan]:
         return call_span(
             asking.call,
-            is_known=self._offer.tool(asking.call.name) is not None,
+            tool=self._offer.tool(asking.call.name),
             clock=SYSTEM_CLOCK,
             with_content=self._home.traces_content,
             redact=self._home.redact,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
 from wink_workspace.errors import ConflictError, ParseError, WinkError
 from wink_workspace.filesystem import Diff
 from wink_workspace.ledger import LogEntry
-from wink_workspace.prompt import Tool, ToolResult
+from wink_workspace.prompt import Tool, ToolAnnotations, ToolResult
 from wink_workspace.wording import counted
 from wink_workspace.workspace import ApplyTarget, ChangeSet, Workspace
 
@@ -38,6 +38,13 @@ __all__ = [
 
 _MOST_DIFF_CHARS: Final = 100_000
 _MOST_NOTES: Final = 100
+
+_READS: Final = ToolAnnotations(
+    read_only=True, destructive=False, idempotent=True, open_world=False
+)
+_REPLACES: Final = ToolAnnotations(
+    read_only=False, destructive=True, idempotent=True, open_world=False
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +270,7 @@ APPLY: Final = Operation(
     Tool[ApplyParams, AppliedPaths](
         name="workspace_apply",
         description="Bring the changes to the source directory, unless it changed meanwhile.",
+        annotations=_REPLACES,
     ),
     _apply,
 )
@@ -273,6 +281,7 @@ OPERATIONS: Final = (
         Tool[DiffParams, WorkspaceDiff](
             name="workspace_diff",
             description="Show what differs from the source, or what one entry changed, as a diff.",
+            annotations=_READS,
         ),
         _diff,
     ),
@@ -280,6 +289,7 @@ OPERATIONS: Final = (
         Tool[LogParams, History](
             name="workspace_log",
             description="List what happened in the workspace, newest first.",
+            annotations=_READS,
         ),
         _log,
     ),
@@ -287,6 +297,7 @@ OPERATIONS: Final = (
         Tool[UndoParams, Undone](
             name="workspace_undo",
             description="Take back the newest call that changed something; later edits stay.",
+            annotations=replace(_REPLACES, idempotent=False),
         ),
         _undo,
     ),

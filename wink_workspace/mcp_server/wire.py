@@ -2,72 +2,26 @@
 
 Rule 1: a structured result is always an object, as the protocol's versions with sessions want
 it: a value whose schema is none goes under ``result``.
-Rule 2: hints of what a tool does are given for parameters that we know, and left out for others;
-a client then has to take the tool for the worst.
+Rule 2: hints are the tool's own annotations. A client assumes the worst of one that is left out.
 Rule 3: what UTF-8 cannot encode, such as bytes of odd file names, goes out as escapes. ``server``
 sees to it, for all results and errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from types import NoneType
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from mcp_types import Tool as OfferedTool
 
 from wink_workspace import serde
 from wink_workspace.prompt import Tool
-from wink_workspace.sections import (
-    AddStep,
-    ApplyPatchParams,
-    AstevalParams,
-    EditFileParams,
-    EvaluatePythonParams,
-    GlobParams,
-    GrepParams,
-    ListParams,
-    MoveParams,
-    ReadFileParams,
-    ReadPlan,
-    RemoveParams,
-    SetupPlan,
-    ShellExecuteParams,
-    UpdateStep,
-    WriteFileParams,
-)
 
 from .hosting import Answer
-from .operations import ApplyParams, DiffParams, LogParams, UndoParams
 
 __all__ = ["call_result", "offered_tool", "sayable"]
-
-_READS: Final = (True, False, True)
-_HINTS: Final[Mapping[type, tuple[bool, bool, bool]]] = {
-    # read-only, destructive, idempotent
-    ListParams: _READS,
-    ReadFileParams: _READS,
-    GlobParams: _READS,
-    GrepParams: _READS,
-    ReadPlan: _READS,
-    DiffParams: _READS,
-    LogParams: _READS,
-    WriteFileParams: (False, True, True),
-    EditFileParams: (False, True, False),
-    ApplyPatchParams: (False, True, False),
-    RemoveParams: (False, True, True),
-    MoveParams: (False, False, False),  # it never overwrites
-    SetupPlan: (False, True, True),
-    AddStep: (False, False, False),
-    UpdateStep: (False, True, True),
-    ShellExecuteParams: (False, True, False),
-    EvaluatePythonParams: (False, True, False),
-    AstevalParams: (False, True, False),
-    UndoParams: (False, True, False),
-    ApplyParams: (False, True, True),
-}
 
 
 def offered_tool(tool: Tool[Any, Any]) -> OfferedTool:
@@ -79,7 +33,12 @@ def offered_tool(tool: Tool[Any, Any]) -> OfferedTool:
         description=tool.provider_description,
         input_schema=dict(serde.schema(tool.params_type)),
         output_schema=schema,
-        annotations=_annotations(tool),
+        annotations=ToolAnnotations(
+            read_only_hint=tool.annotations.read_only,
+            destructive_hint=tool.annotations.destructive,
+            idempotent_hint=tool.annotations.idempotent,
+            open_world_hint=tool.annotations.open_world,
+        ),
     )
 
 
@@ -124,16 +83,3 @@ def _output(result_type: Any) -> tuple[bool, dict[str, Any] | None]:
     definitions = schema.pop("$defs", None)
     outer = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
     return True, outer if definitions is None else {**outer, "$defs": definitions}
-
-
-def _annotations(tool: Tool[Any, Any]) -> ToolAnnotations:
-    hints = _HINTS.get(tool.params_type)
-    if hints is None:
-        return ToolAnnotations(open_world_hint=False)
-    read_only, destructive, idempotent = hints
-    return ToolAnnotations(
-        read_only_hint=read_only,
-        destructive_hint=destructive,
-        idempotent_hint=idempotent,
-        open_world_hint=False,
-    )

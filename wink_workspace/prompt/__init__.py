@@ -49,7 +49,7 @@ from .policy import (
 from .prompt import Prompt, PromptTemplate
 from .rendered import RenderedPrompt, RenderedSection
 from .section import EnabledPredicate, Section, SectionOptions, SectionVisibility
-from .tool import Tool, ToolExample, ToolHandler
+from .tool import Tool, ToolAnnotations, ToolExample, ToolHandler
 from .tool_result import ToolRenderableResult, ToolResult
 
 __all__ = [
@@ -90,6 +90,7 @@ __all__ = [
     "SetVisibility",
     "TextSection",
     "Tool",
+    "ToolAnnotations",
     "ToolCompleted",
     "ToolContext",
     "ToolDescriptor",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from wink_workspace.errors import VisibilityExpansionRequired
@@ -20,7 +20,7 @@ from wink_workspace.session import Replace, Session, SessionProtocol, SliceKind,
 
 from .context import ToolContext
 from .section import Section, SectionVisibility
-from .tool import Tool, ToolExample
+from .tool import Tool, ToolAnnotations, ToolExample
 from .tool_result import ToolResult
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ __all__ = [
 _OPEN = "open_sections"
 _READ = "read_section"
 _UNKNOWN = "there is no such section"
+_READS = ToolAnnotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 
 DISCLOSURE_TOOL_NAMES = (_OPEN, _READ)
 
@@ -116,6 +117,7 @@ def disclosure_tools() -> tuple[Tool[Any, Any], ...]:
             name=_OPEN,
             description="Show summarised sections in full from now on, with their tools.",
             handler=_open_sections,
+            annotations=replace(_READS, read_only=False),
             examples=(
                 ToolExample(
                     description="Open one section to get its tools",
@@ -128,6 +130,7 @@ def disclosure_tools() -> tuple[Tool[Any, Any], ...]:
             name=_READ,
             description="Read a summarised section once; it stays closed and its tools hidden.",
             handler=_read_section,
+            annotations=_READS,
             examples=(
                 ToolExample(
                     description="Read one section",

@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from wink_workspace import serde
-from wink_workspace.errors import PromptValidationError
+from wink_workspace.errors import PromptValidationError, UsageError
 
 from ._generics import Specialised, firmly_frozen, type_arguments, type_name
 from ._handler import HandlerTypes, check_handler, read_handler
@@ -20,7 +20,7 @@ from ._values import is_params_type, is_result_type, misfit
 from .context import ToolContext
 from .tool_result import ToolResult
 
-__all__ = ["Tool", "ToolExample", "ToolHandler"]
+__all__ = ["Tool", "ToolAnnotations", "ToolExample", "ToolHandler"]
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -29,6 +29,34 @@ R_co = TypeVar("R_co", covariant=True)
 
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 _DESCRIPTION_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolAnnotations:
+    """What a call of a tool may do, for MCP clients and telemetry; ``None`` means unknown.
+
+    Hints, not permissions: policies decide what a call may do.
+
+    Attributes:
+        read_only: Whether it changes nothing: no file, no state, nothing outside.
+        destructive: Whether it may overwrite or delete what is there.
+        idempotent: Whether a second call with the same arguments changes nothing more.
+        open_world: Whether it reaches beyond the workspace, such as the network.
+
+    Raises:
+        UsageError: If it is both ``read_only`` and ``destructive``.
+    """
+
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.read_only and self.destructive:
+            raise UsageError(
+                "a tool cannot be both read_only and destructive", hint="Set one of them to False."
+            )
 
 
 class ToolHandler(Protocol[P_contra, R_co]):
@@ -101,6 +129,7 @@ class Tool(Specialised, Generic[P, R]):
         examples: Calls that show a model the way; they follow the description in the tool's
             definition and stand, with their answers, in the text of its section.
         accepts_overrides: Whether an override may replace the description.
+        annotations: What a call may do; unknown by default.
         params_type: ``P``; ``NoneType`` for no parameters.
         result_type: ``R``.
 
@@ -113,6 +142,7 @@ class Tool(Specialised, Generic[P, R]):
     handler: ToolHandler[P, R] | None = None
     examples: tuple[ToolExample[P, R], ...] = ()
     accepts_overrides: bool = True
+    annotations: ToolAnnotations = ToolAnnotations()
     params_type: type[P] = field(init=False)
     result_type: type[R] = field(init=False)
 

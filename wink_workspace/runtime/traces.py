@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from wink_workspace import serde
 from wink_workspace.clock import Clock
 from wink_workspace.errors import UsageError
+from wink_workspace.prompt import Tool
 from wink_workspace.session import ToolInvoked
 from wink_workspace.telemetry import AttributeValue, Span, span
 
@@ -95,7 +97,7 @@ class CallSpan:
 def call_span(
     call: ToolCall,
     *,
-    is_known: bool,
+    tool: Tool[Any, Any] | None,
     clock: Clock,
     with_content: bool,
     redact: Callable[[str], str] = str,
@@ -105,19 +107,20 @@ def call_span(
 
     Args:
         call: The call.
-        is_known: Whether there is such a tool. A name that somebody made up is content, and there
-            is no end to such names.
+        tool: The tool, ``None`` if there is none of that name. Such a name is content, as it can
+            be anything.
         clock: The time.
         with_content: Whether the span gets arguments and result, too.
         redact: Applied to those.
         client: Who asked for it, if not this program.
     """
-    name = call.name if is_known else "unknown"
+    name = "unknown" if tool is None else call.name
     what = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": name,
         "gen_ai.tool.call.id": call.id,
         "gen_ai.tool.type": "function",
+        **_annotations(tool),
     }
     if client is None:
         opened = span(f"execute_tool {name}", what)
@@ -126,6 +129,19 @@ def call_span(
         opened = span(title, {**what, **client.attributes}, asked_by=client.carrier)
     with opened as traced:
         yield CallSpan(traced, clock, with_content=with_content, redact=redact)
+
+
+def _annotations(tool: Tool[Any, Any] | None) -> dict[str, bool]:
+    """What is known of what *tool* may do."""
+    if tool is None:
+        return {}
+    hints = {
+        "wink_workspace.tool.read_only": tool.annotations.read_only,
+        "wink_workspace.tool.destructive": tool.annotations.destructive,
+        "wink_workspace.tool.idempotent": tool.annotations.idempotent,
+        "wink_workspace.tool.open_world": tool.annotations.open_world,
+    }
+    return {name: hint for name, hint in hints.items() if hint is not None}
 
 
 def _as_json(value: object) -> str:

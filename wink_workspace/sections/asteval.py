@@ -19,6 +19,7 @@ from wink_workspace.prompt import (
     ReadBeforeWritePolicy,
     SectionOptions,
     Tool,
+    ToolAnnotations,
     ToolContext,
     ToolExample,
     ToolHandler,
@@ -213,6 +214,9 @@ def _tool(prefix: str) -> Tool[AstevalParams, AstevalResult]:
         description="Evaluate Python for calculations and work on files; no imports beyond a part "
         "of the standard library. Declare the files it reads and writes.",
         handler=_HANDLER,
+        annotations=ToolAnnotations(
+            read_only=False, destructive=True, idempotent=False, open_world=False
+        ),
         examples=(_CALCULATE, _ANALYSE, _MAKE),
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -28,7 +29,14 @@ from wink_workspace.filesystem import (
     WorkspacePath,
     parse_path,
 )
-from wink_workspace.prompt import Tool, ToolContext, ToolExample, ToolHandler, ToolResult
+from wink_workspace.prompt import (
+    Tool,
+    ToolAnnotations,
+    ToolContext,
+    ToolExample,
+    ToolHandler,
+    ToolResult,
+)
 from wink_workspace.wording import counted
 
 from .file_params import (
@@ -67,6 +75,15 @@ R = TypeVar("R")
 _MAX_NAMES_COMPARED: Final = 2_000
 _MAX_NAMES_OFFERED: Final = 3
 
+_READS: Final = ToolAnnotations(
+    read_only=True, destructive=False, idempotent=True, open_world=False
+)
+_REPLACES: Final = ToolAnnotations(
+    read_only=False, destructive=True, idempotent=True, open_world=False
+)
+_CHANGES: Final = replace(_REPLACES, idempotent=False)
+_MOVES: Final = replace(_CHANGES, destructive=False)  # it never overwrites
+
 
 def file_tools(
     *, prefix: str = "", limits: FileToolLimits | None = None
@@ -83,12 +100,14 @@ def file_tools(
             name=f"{prefix}ls",
             description="List one directory: sizes and names, '/' after a directory's.",
             handler=_on_files(do.ls),
+            annotations=_READS,
             examples=(_LS,),
         ),
         Tool[ReadFileParams, FileWindow](
             name=f"{prefix}read_file",
             description="Read a text file, or some of its lines, with line numbers from 1.",
             handler=_on_files(do.read_file),
+            annotations=_READS,
             examples=(_READ, _READ_ON),
         ),
         Tool[WriteFileParams, WrittenFile](
@@ -96,6 +115,7 @@ def file_tools(
             description="Make a file, or replace all of an existing one. "
             "To change parts of a file, edit it instead.",
             handler=_on_files(do.write_file),
+            annotations=_REPLACES,
             examples=(_WRITE,),
         ),
         Tool[EditFileParams, EditedFile](
@@ -103,6 +123,7 @@ def file_tools(
             description="Replace a text in a file. The text must be exact and occur once, "
             "unless replace_all is true. Shows a diff.",
             handler=_on_files(do.edit_file),
+            annotations=_CHANGES,
             examples=(_EDIT,),
         ),
         Tool[ApplyPatchParams, AppliedPatch](
@@ -110,12 +131,14 @@ def file_tools(
             description="Change, add, delete or rename files by a patch: all of them, or none "
             "if any part does not fit.",
             handler=_on_files(do.apply_patch),
+            annotations=_CHANGES,
             examples=(_PATCH,),
         ),
         Tool[GlobParams, FoundPaths](
             name=f"{prefix}glob",
             description="Find files and directories by name with a pattern such as '**/*.py'.",
             handler=_on_files(do.glob),
+            annotations=_READS,
             examples=(_GLOB,),
         ),
         Tool[GrepParams, FoundLines](
@@ -123,18 +146,21 @@ def file_tools(
             description="Find the lines that match a regular expression, in one file or in all "
             "files below a directory.",
             handler=_on_files(do.grep),
+            annotations=_READS,
             examples=(_GREP,),
         ),
         Tool[RemoveParams, DeletedPath](
             name=f"{prefix}rm",
             description="Delete a file or link, or a directory with everything in it.",
             handler=_on_files(do.rm),
+            annotations=_REPLACES,
             examples=(_RM,),
         ),
         Tool[MoveParams, MovedPath](
             name=f"{prefix}mv",
             description="Move or rename a file, link or directory to a path where nothing is yet.",
             handler=_on_files(do.mv),
+            annotations=_MOVES,
             examples=(_MV,),
         ),
     )

@@ -14,6 +14,7 @@ from wink_workspace.prompt import (
     MarkdownSection,
     SectionOptions,
     Tool,
+    ToolAnnotations,
     ToolContext,
     ToolExample,
     ToolResult,
@@ -37,6 +38,16 @@ from .plans import (
 __all__ = ["PlanningStrategy", "PlanningToolsSection"]
 
 Event = TypeVar("Event", SetupPlan, AddStep, UpdateStep)
+
+_READS: Final = ToolAnnotations(
+    read_only=True, destructive=False, idempotent=True, open_world=False
+)
+_REPLACES: Final = ToolAnnotations(
+    read_only=False, destructive=True, idempotent=True, open_world=False
+)
+_ADDS: Final = ToolAnnotations(
+    read_only=False, destructive=False, idempotent=False, open_world=False
+)
 
 
 class PlanningStrategy(StrEnum):
@@ -91,24 +102,28 @@ def _planning_tools(prefix: str) -> tuple[Tool[Any, Any], ...]:
             name=f"{prefix}planning_setup_plan",
             description="Begin a plan: an objective and first steps. Replaces any earlier plan.",
             handler=_change,
+            annotations=_REPLACES,
             examples=(_SET_UP,),
         ),
         Tool[AddStep, AddStep](
             name=f"{prefix}planning_add_step",
             description="Add steps at the end of the plan.",
             handler=_change,
+            annotations=_ADDS,
             examples=(_ADD,),
         ),
         Tool[UpdateStep, UpdateStep](
             name=f"{prefix}planning_update_step",
             description="Change the status or the title of one step of the plan.",
             handler=_change,
+            annotations=_REPLACES,
             examples=(_UPDATE,),
         ),
         Tool[ReadPlan, Plan](
             name=f"{prefix}planning_read_plan",
             description="Show the plan: its objective, and each step with its id and status.",
             handler=_read,
+            annotations=_READS,
             examples=(_READ,),
         ),
     )

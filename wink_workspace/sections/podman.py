@@ -20,6 +20,7 @@ from wink_workspace.prompt import (
     ReadBeforeWritePolicy,
     SectionOptions,
     Tool,
+    ToolAnnotations,
     ToolContext,
     ToolExample,
     ToolHandler,
@@ -167,12 +168,19 @@ def _command_tools(
         )
         return sandbox.evaluate(request, observer=lambda _stream, _data: context.beat())
 
+    annotations = ToolAnnotations(
+        read_only=False,
+        destructive=True,
+        idempotent=False,
+        open_world=config.network != "none",
+    )
     return (
         Tool[ShellExecuteParams, CommandOutput](
             name=f"{prefix}shell_execute",
             description="Run a command in the sandbox, over the files of the workspace. Gives its "
             "exit code and what it wrote.",
             handler=_in_sandbox(shell, config, rolls_back=rolls_back),
+            annotations=annotations,
             examples=(_SHELL, _SHELL_FAILS),
         ),
         Tool[EvaluatePythonParams, CommandOutput](
@@ -180,6 +188,7 @@ def _command_tools(
             description="Run Python code in the sandbox, in an interpreter of its own. Gives what "
             "it printed, or its traceback.",
             handler=_in_sandbox(python, config, rolls_back=False),
+            annotations=annotations,
             examples=(_PYTHON,),
         ),
     )
