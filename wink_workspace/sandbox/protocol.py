@@ -39,12 +39,15 @@ class ExecRequest:
 
     Attributes:
         argv: The program and its arguments; found on the sandbox's own ``PATH``.
-        cwd: Where it starts, relative to the workspace's root.
+        cwd: Where it starts. A relative path is below the workspace's root, an absolute one is
+            a path of the sandbox, such as ``/tmp`` of a container.
         env: Variables on top of the sandbox's own.
         stdin: What it can read; then the end of the file.
         timeout_s: When it is killed, with everything it started.
         cancellation: Kills it likewise, as soon as it is not wanted any more.
         output_bytes: How much of each stream is kept, half from its head and half from its tail.
+        merge_stderr: Whether standard error goes to standard output, in the order written. The
+            result's ``stderr`` is empty then.
     """
 
     argv: tuple[str, ...]
@@ -54,6 +57,7 @@ class ExecRequest:
     timeout_s: float = 30.0
     cancellation: Cancellation | None = None
     output_bytes: int = 65_536
+    merge_stderr: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

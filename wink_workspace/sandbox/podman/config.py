@@ -78,8 +78,8 @@ class PodmanConfig:
         output_bytes: What is kept of each stream in a result.
         output_file_bytes: What is kept of each in a file when a result does not hold all.
         most_output_bytes: A command that writes more is ended.
-        stdin_bytes: The most that a command can be given to read; never more than
-            ``file_bytes``.
+        stdin_bytes: The most that a model can give a command to read. For a program's own
+            calls the bound is ``file_bytes``, and that it is kept in memory.
         start_timeout_s: How long the engine may take to start a container.
     """
 

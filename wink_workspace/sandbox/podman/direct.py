@@ -31,6 +31,7 @@ __all__ = ["DirectRunner"]
 _RECEIVE_BYTES: Final = 262_144
 _SIGKILL: Final = 9
 _ENTER: Final = 'cd "$0" || exit 126; exec "$@"'
+_ENTER_MERGED: Final = f"{_ENTER} 2>&1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,13 @@ class DirectRunner:
         cwd: str,
         env: Mapping[str, str],
         stdin: bytes,
+        merge_stderr: bool,
         limits: Limits,
         sink: Callable[[StreamName, bytes], None],
     ) -> Ending:
         """Run a command to its end; its container is gone then.
+
+        *cwd* is an absolute path of the container.
 
         Raises:
             SandboxUnavailableError: If there is no such image, or no shell in it.
@@ -75,7 +79,7 @@ class DirectRunner:
             host=self.host,
             name=new_name(),
             workspace=self.workspace,
-            command=("/bin/sh", "-c", _ENTER, f"/workspace/{cwd}", *argv),
+            command=("/bin/sh", "-c", _ENTER_MERGED if merge_stderr else _ENTER, cwd, *argv),
             user=user,
             env=env,
         )

@@ -41,7 +41,7 @@ __all__ = [
     "request_payload",
 ]
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 MOST_PAYLOAD_BYTES: Final = 65_536
 
 _HEADER: Final = struct.Struct("!BII")
@@ -113,9 +113,22 @@ def fields(payload: bytes) -> list[bytes]:
 
 
 def request_payload(
-    *, cwd: str, env: Mapping[str, str], stdin_bytes: int, arguments: Iterable[bytes]
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    stdin_bytes: int,
+    merge_stderr: bool,
+    arguments: Iterable[bytes],
 ) -> bytes:
-    """What a RUN or PYTHON frame holds: directory, variables, length of the input, the rest."""
+    """What a RUN or PYTHON frame holds.
+
+    Args:
+        cwd: The directory, as an absolute path of the container.
+        env: All variables.
+        stdin_bytes: The length of the input, which follows in INPUT frames.
+        merge_stderr: Whether standard error goes to standard output.
+        arguments: Of the program, or the code.
+    """
     variables = [
         f"{name}={value}".encode("utf-8", "surrogateescape") for name, value in env.items()
     ]
@@ -124,6 +137,7 @@ def request_payload(
             cwd.encode("utf-8", "surrogateescape"),
             joined_fields(variables),
             str(stdin_bytes).encode(),
+            b"1" if merge_stderr else b"0",
             *arguments,
         )
     )

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, NoReturn
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MOST_PAYLOAD_BYTES = 65536
-MOST_REQUEST_BYTES = 1048576
+USUAL_REQUEST_BYTES = 1048576
+MOST_REQUEST_BYTES = 67108864
 RUN, PYTHON, INPUT, KILL = 1, 2, 3, 4
 READY, OUTPUT, ERRORS, ENDED, REFUSED = 64, 65, 66, 67, 68
 
 HEADER = struct.Struct("!BII")
 LENGTH = struct.Struct("!I")
 TAKEN = b"."
-WORKSPACE = "/workspace"
 SCRATCH = ("/tmp", "/dev/shm", "/dev/mqueue")
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 WARM_MODULES = ("ast", "io", "json", "linecache", "pathlib", "re", "traceback", "types")
@@ -88,21 +88,30 @@ class Host:
     """The stream to the host.
 
     A frame that is received stays where it is until the next of its kind: a request in one
-    place, all others, and what is sent, in another.
+    place, all others, and what is sent, in another. A request that is larger than usual gets
+    memory of its own, for as long as it is needed.
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self.read_fd = read_fd
         self.write_fd = write_fd
-        self.request = own_memory(HEADER.size + MOST_REQUEST_BYTES)
+        self.request = own_memory(HEADER.size + USUAL_REQUEST_BYTES)
         self.piece = own_memory(HEADER.size + MOST_PAYLOAD_BYTES)
 
-    def receive(self, room: memoryview) -> tuple[int, int, memoryview]:
-        """The next frame, waited for: its kind, its number, and all of it, in *room*."""
+    def receive(
+        self, room: memoryview, most_bytes: int = MOST_PAYLOAD_BYTES
+    ) -> tuple[int, int, memoryview]:
+        """The next frame, waited for: its kind, its number, and all of it.
+
+        It is in *room*, or in memory of its own if it is larger and within *most_bytes*.
+        """
         self._fill(room[: HEADER.size])
         kind, number, length = HEADER.unpack_from(room)
-        if length > len(room) - HEADER.size:
+        if length > most_bytes:
             raise HostGoneError
+        if length > len(room) - HEADER.size:
+            header, room = room[: HEADER.size], own_memory(HEADER.size + length)
+            room[: HEADER.size] = header
         frame = room[: HEADER.size + length]
         self._fill(frame[HEADER.size :])
         return kind, number, frame
@@ -137,11 +146,12 @@ class Command:
     """What to run, from an order: the host's frame."""
 
     def __init__(self, order: bytes) -> None:
-        cwd, variables, n_input, *arguments = fields(memoryview(order)[HEADER.size :])
+        cwd, variables, n_input, merges, *arguments = fields(memoryview(order)[HEADER.size :])
         self.kind = order[0]
-        self.cwd = os.path.join(WORKSPACE, os.fsdecode(bytes(cwd)))
+        self.cwd = os.fsdecode(bytes(cwd))
         self.env = dict(os.fsdecode(bytes(each)).split("=", 1) for each in fields(variables))
         self.has_input = bytes(n_input) != b"0"
+        self.merges_errors = bytes(merges) == b"1"
         self.arguments = [bytes(argument) for argument in arguments]
 
 
@@ -200,7 +210,7 @@ class Runner:
         self.host.send(READY, 0, joined_fields(str(each).encode() for each in ready))
         while True:
             self.make_spare()
-            self.answer(*self.host.receive(self.host.request))
+            self.answer(*self.host.receive(self.host.request, MOST_REQUEST_BYTES))
 
     def answer(self, kind: int, number: int, order: memoryview) -> None:
         """Do what the host asks for."""
@@ -307,6 +317,8 @@ class Runner:
             os.write(told, TAKEN)
             os.close(order)
             os.dup2(self.stdin if command.has_input else nothing(), 0)
+            if command.merges_errors:
+                os.dup2(1, 2)
             stage = "cwd"
             os.chdir(command.cwd)
             stage = "program"

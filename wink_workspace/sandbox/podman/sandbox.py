@@ -88,7 +88,7 @@ _BOOT: Final = (
 _CANCELLED: Final = "it was cancelled"
 _PROOF_TIMEOUT_S: Final = 60.0
 _PROOF_BYTES: Final = 65_536
-_MOST_REQUEST_BYTES: Final = 1_048_576
+_MOST_REQUEST_BYTES: Final = 67_108_864
 _MOST_ARGUMENT_BYTES: Final = 131_071
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _VARIABLES: Final = {
@@ -181,9 +181,10 @@ class _Cold:
             )
         return self._runner.run(
             request.argv,
-            cwd=str(parse_path(request.cwd)),
+            cwd=_place_inside(request.cwd),
             env=env,
             stdin=request.stdin,
+            merge_stderr=request.merge_stderr,
             limits=limits,
             sink=sink,
         )
@@ -306,13 +307,11 @@ class PodmanSandbox(Sandbox):
         _check_variables(env)
         if any(b"\0" in argument for argument in _arguments(request)):
             raise UsageError("a command cannot hold a NUL", hint="Leave out the '\\0'.")
-        most = min(self.config.stdin_bytes, self.config.file_bytes)  # inside, it is a file
+        most = self.config.file_bytes  # inside, it is a file
         if len(request.stdin) > most:
             raise UsageError(
                 f"the input is longer than the {most:,} bytes that are allowed",
-                hint="Write it to a file and let the command read that."
-                if most == self.config.stdin_bytes
-                else "Raise PodmanConfig.file_bytes, or give it in pieces.",
+                hint="Raise PodmanConfig.file_bytes, or give it in pieces.",
             )
         payload = _payload(request, env)
         if len(payload) > _MOST_REQUEST_BYTES:
@@ -566,11 +565,22 @@ def _arguments(request: ExecRequest | PythonRequest) -> list[bytes]:
 
 def _payload(request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> bytes:
     return request_payload(
-        cwd=str(parse_path(request.cwd)),
+        cwd=_place_inside(request.cwd),
         env=env,
         stdin_bytes=len(request.stdin),
+        merge_stderr=isinstance(request, ExecRequest) and request.merge_stderr,
         arguments=_arguments(request),
     )
+
+
+def _place_inside(cwd: str) -> str:
+    """A directory as an absolute path of the container; a relative one is in the workspace."""
+    if not cwd.startswith("/"):
+        return "/".join(("/workspace", *parse_path(cwd).parts))
+    if "\0" in cwd:
+        raise UsageError(f"the directory {cwd!r} holds a NUL", hint="Leave out the '\\0'.")
+    _encoded(cwd)
+    return cwd
 
 
 def _give_all(directory: Path, owner: int) -> None:
@@ -612,7 +622,13 @@ def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
         case "cwd":
             return UsageError(
                 f"the directory {request.cwd!r} cannot be entered: {reason}",
-                hint="Name a directory of the workspace.",
+                hint="Name a directory of the workspace, or of the container by a path from '/'.",
+            )
+        case "program" if ending.exit_code == errno.E2BIG:
+            n_bytes = sum(map(len, _arguments(request)))
+            return UsageError(
+                f"the command has {n_bytes:,} bytes, more than the kernel takes",
+                hint="Write them to a file, or give them as input.",
             )
         case "program" if isinstance(request, ExecRequest):
             missing = ending.exit_code == errno.ENOENT

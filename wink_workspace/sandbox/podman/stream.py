@@ -37,6 +37,7 @@ __all__ = ["WATCH_S", "Ending", "Limits", "Ready", "RunnerStream"]
 
 _GRACE_S: Final = 10.0
 _SEND_TIMEOUT_S: Final = 30.0
+_SLOWEST_BYTES_PER_S: Final = 4 * 1_048_576
 WATCH_S: Final = 0.02
 _LONGEST_WAIT_S: Final = 0.05
 _RECEIVE_BYTES: Final = 262_144
@@ -148,7 +149,8 @@ class RunnerStream:
             SandboxBrokenError: If the other side broke the protocol; end the container.
         """
         self._number = number = (self._number + 1) & 0xFFFF_FFFF
-        sent_by_s = self._clock.monotonic_s() + _SEND_TIMEOUT_S
+        n_seconds = _SEND_TIMEOUT_S + (len(payload) + len(stdin)) / _SLOWEST_BYTES_PER_S
+        sent_by_s = self._clock.monotonic_s() + n_seconds
         self._send(packed(kind, number, payload), sent_by_s)
         for at in range(0, len(stdin), MOST_PAYLOAD_BYTES):
             piece = stdin[at : at + MOST_PAYLOAD_BYTES]
