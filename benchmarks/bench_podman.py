@@ -21,11 +21,10 @@ from wink_workspace import PodmanSandboxSection, Prompt, ScriptedAdapter, ToolCa
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.runtime import CallOutcome
-from wink_workspace.sandbox import ExecRequest, PythonRequest, Sandbox
+from wink_workspace.sandbox import ExecRequest, PythonRequest, Sandbox, SandboxPlace
 from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanSandbox
 from wink_workspace.sandbox.podman.containers import Host
 from wink_workspace.sandbox.podman.engine_conf import EngineSettings
-from wink_workspace.sandbox.podman.sandbox import SandboxPlace
 from wink_workspace.sandbox.podman.service import shared_service
 from wink_workspace.workspace import Workspace
 

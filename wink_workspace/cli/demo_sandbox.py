@@ -27,7 +27,7 @@ from wink_workspace.session import ToolInvoked
 from wink_workspace.workspace import Workspace
 
 from .display import print_call, printable
-from .running import Run, SandboxChoice
+from .running import Run
 
 __all__ = ["PACKAGE", "play_sandbox_demo"]
 
@@ -108,7 +108,7 @@ def _evaluate(workspace: Workspace, console: Console, turns: Sequence[ModelTurn]
     run = Run(
         workspace.files,
         session=workspace.session,
-        sandbox=SandboxChoice.PODMAN,
+        sandbox="podman",
         resources=workspace.resources,
     )
     adapter = ScriptedAdapter[None](turns)

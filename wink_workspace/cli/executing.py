@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 from wink_workspace.errors import ProgramError, UsageError, WinkError
 from wink_workspace.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import ToolCall
-from wink_workspace.sandbox import ExecRequest, ExecResult, OutputObserver, Sandbox
-from wink_workspace.sandbox.podman import PodmanConfig
+from wink_workspace.sandbox import (
+    ExecRequest,
+    ExecResult,
+    OutputObserver,
+    Sandbox,
+    SandboxConfig,
+)
 from wink_workspace.sections.commands import CommandOutput, stopped_summary
 from wink_workspace.workspace import Workspace
 
@@ -17,6 +22,7 @@ __all__ = ["EXIT_STOPPED", "Execution", "exit_code_of"]
 
 EXIT_STOPPED = 124  # as of timeout(1)
 _EXIT_NOT_RUN, _EXIT_NOT_FOUND = 126, 127  # as of a shell
+_TIMEOUT_S = 30.0
 _EXIT_SIGNAL = 128  # as of a shell: this and the signal's number
 
 
@@ -32,9 +38,9 @@ class Execution:
 
     Args:
         argv: The program and its arguments.
-        config: The image and the limits.
+        config: The sandbox and its limits.
         stdin: What it can read.
-        timeout_s: When it is ended; as configured when left out.
+        timeout_s: When it is ended; 30 when left out.
         rollback: Whether what it did is undone if it ends with another code than 0.
     """
 
@@ -42,7 +48,7 @@ class Execution:
         self,
         argv: Sequence[str],
         *,
-        config: PodmanConfig,
+        config: SandboxConfig,
         stdin: bytes = b"",
         timeout_s: float | None = None,
         rollback: bool = False,
@@ -50,7 +56,7 @@ class Execution:
         self._argv = tuple(argv)
         self._config = config
         self._stdin = stdin
-        self._timeout_s = timeout_s or config.timeout_s
+        self._timeout_s = timeout_s or _TIMEOUT_S
         self._rollback = rollback
         self._observer: OutputObserver | None = None
         self._result: ExecResult | None = None
@@ -75,7 +81,7 @@ class Execution:
         )
         section = MarkdownSection[None](title="Commands", template="`exec`.", tools=[tool])
         prompt = Prompt[None](ns="wink-workspace", key="exec", sections=[section])
-        prompt.bind(resources={PodmanConfig: self._config})
+        prompt.bind(resources={SandboxConfig: self._config})
         call_id = f"exec-{place.head.number + 1}"
         outcome = place.execute(prompt, ToolCall(call_id, "exec", {"argv": list(self._argv)}))
         if self._error is not None:
@@ -89,7 +95,6 @@ class Execution:
             argv=params.argv,
             stdin=self._stdin,
             timeout_s=self._timeout_s,
-            output_bytes=self._config.output_bytes,
         )
         try:
             result = context.resources.get(Sandbox).run(request, observer=self._observer)

@@ -16,6 +16,7 @@ from rich.console import Console
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, TokenUsage
 from wink_workspace.environment import Environment
 from wink_workspace.errors import PromptEvaluationError, UsageError
+from wink_workspace.sandbox import NO_SANDBOX
 from wink_workspace.wording import counted
 
 from .display import consoles, print_diff, printable, waiting, warn_of_left_out
@@ -29,6 +30,7 @@ from .places import (
     workspace_in,
 )
 from .preview import preview_fields, print_left_out
+from .sandboxes import SANDBOX_HELP, check_sandbox
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
@@ -45,7 +47,6 @@ __all__ = ["run", "shows_content"]
 MODEL_VARIABLE: Final = "WINK_WORKSPACE_MODEL"
 _CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
-_SANDBOXES: Final = ("none", "asteval", "podman")
 _NOTHING_TO_APPLY: Final = ("in place there is nothing to apply", "Leave out --apply.")
 _CODE_NEEDS_A_COPY: Final = ("code runs over a workspace's own copy alone", "Leave out --sandbox.")
 
@@ -78,6 +79,7 @@ class _Options:
         has_task = bool(self.task or self.script)
         applies = bool(self.apply or self.branch)
         in_memory = self.source is not None
+        check_sandbox(self.sandbox or NO_SANDBOX)
         nobody_to_ask = self.json or not environment.stdin_is_terminal
         n_places = _n_given(self.repo, self.workspace, self.source)
         n_ways = _n_given(self.apply, self.patch, self.branch)
@@ -110,11 +112,6 @@ class _Options:
             ),
             (self.in_place and self.apply, *_NOTHING_TO_APPLY),
             (self.resume and has_task, "a resumed run has its task", "Give --resume without one."),
-            (
-                self.sandbox not in (None, *_SANDBOXES),
-                f"there is no sandbox {self.sandbox!r}",
-                "Use podman, asteval or none.",
-            ),
             (self.has_sandbox and (self.in_place or in_memory), *_CODE_NEEDS_A_COPY),
             (
                 applies and not self.yes and nobody_to_ask,
@@ -125,7 +122,7 @@ class _Options:
 
     @property
     def has_sandbox(self) -> bool:
-        return self.sandbox not in (None, "none")
+        return self.sandbox not in (None, NO_SANDBOX)
 
 
 def _n_given(*options: object) -> int:
@@ -160,9 +157,7 @@ def run(
     script: Annotated[
         Path | None, typer.Option(help="Play these turns, JSON lines, instead of a model's.")
     ] = None,
-    sandbox: Annotated[
-        str | None, typer.Option(help="Where code may run: podman, asteval, or none (default).")
-    ] = None,
+    sandbox: Annotated[str | None, typer.Option(help=SANDBOX_HELP)] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Bring the changes back to the directory.")
     ] = False,
@@ -375,7 +370,7 @@ def _begin(
 
 
 def _over_workspace(environment: Environment, options: _Options, opened: ExitStack) -> _Begun:
-    from .running import Run, SandboxChoice
+    from .running import Run
 
     place, name = _place(environment, options, opened)
     is_in_place = place.info.mode == "in_place" and "/" not in name  # a fork is a copy
@@ -390,7 +385,7 @@ def _over_workspace(environment: Environment, options: _Options, opened: ExitSta
         place.files,
         session=place.session,
         task=record.about.task,
-        sandbox=SandboxChoice(record.about.sandbox),
+        sandbox=record.about.sandbox,
         resources=place.resources,
         # In place, what others changed before is not the run's to show.
         changes=lambda: place.changeset(
@@ -469,7 +464,7 @@ def _recorded(
         about = RunAbout(
             task=environment.redactor()(options.task),
             model=_model_name(environment, options.model) if options.script is None else "",
-            sandbox=options.sandbox or "none",
+            sandbox=options.sandbox or NO_SANDBOX,
             after_entry=place.head.number,
         )
         return RecordedRun.begin(folder, about), ()

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,21 +23,18 @@ from wink_workspace.filesystem import (
 )
 from wink_workspace.filesystem.ignoring import RULES_NAME, Parts
 from wink_workspace.prompt import MarkdownSection, Prompt, Section
-from wink_workspace.sections import (
-    AstevalSection,
-    PlanningToolsSection,
-    PodmanSandboxSection,
-    VfsToolsSection,
-)
+from wink_workspace.sandbox import NO_SANDBOX
+from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 from wink_workspace.session import Session, ToolInvoked
 from wink_workspace.workspace import ChangeSet, FileChanges
 from wink_workspace.workspace.changeset import Outside, nothing_outside
 from wink_workspace.workspace.source_rules import outside_of
 
+from .sandboxes import sandbox_sections
+
 __all__ = [
     "Run",
     "RunReport",
-    "SandboxChoice",
     "check_place",
     "file_sections",
     "write_patch",
@@ -54,14 +50,6 @@ _WAY_OF_WORKING = """
     fails has changed nothing. When you are done, answer without calling a tool: say in a few
     sentences what you changed and what you could not check.
 """
-
-
-class SandboxChoice(StrEnum):
-    """Where a run may execute code."""
-
-    NONE = "none"
-    ASTEVAL = "asteval"
-    PODMAN = "podman"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +87,13 @@ def file_sections(files: Filesystem) -> list[Section[None]]:
     ]
 
 
-def _sections(task: str, sandbox: SandboxChoice) -> list[Section[Any]]:
+def _sections(task: str, sandbox: str) -> list[Section[Any]]:
     """The sections of a run; the files are bound to its prompt."""
     about: list[Section[Any]] = [
         MarkdownSection[TaskText](title="Task", template="${task}"),
         *([MarkdownSection(title="Way of working", template=_WAY_OF_WORKING)] if task else []),
     ]
-    match sandbox:
-        case SandboxChoice.NONE:
-            place: list[Section[Any]] = [VfsToolsSection()]
-        case SandboxChoice.ASTEVAL:
-            place = [VfsToolsSection(), AstevalSection()]
-        case SandboxChoice.PODMAN:
-            place = [PodmanSandboxSection()]
-    return [*about, *place, PlanningToolsSection()]
+    return [*about, VfsToolsSection(), *sandbox_sections(sandbox), PlanningToolsSection()]
 
 
 class Run:
@@ -122,7 +103,7 @@ class Run:
         files: What the run works on.
         session: Where it leaves its state; a new one when left out.
         task: What is to be done.
-        sandbox: Where code may run.
+        sandbox: Where code may run; the name of a sandbox.
         resources: Bound to the prompt; the files alone when left out.
         changes: What the run is to be judged by; what it changed itself when left out.
         rules: Which of its own changes are left out then.
@@ -135,7 +116,7 @@ class Run:
         *,
         session: Session | None = None,
         task: str = "",
-        sandbox: SandboxChoice = SandboxChoice.NONE,
+        sandbox: str = NO_SANDBOX,
         resources: Mapping[type[Any], object] | None = None,
         changes: Callable[[], ChangeSet | FileChanges] | None = None,
         rules: Callable[[Filesystem], AbstractContextManager[Outside]] | None = None,

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import codecs
-import shutil
 import sys
-from collections.abc import Callable
-from contextlib import closing, suppress
-from dataclasses import asdict
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from wink_workspace.environment import Environment
-from wink_workspace.errors import ProgramError, SandboxError
+from wink_workspace.errors import ProgramError, SandboxUnavailableError, UsageError
+from wink_workspace.sandbox import (
+    DEFAULT_SANDBOX,
+    NO_SANDBOX,
+    SANDBOXES,
+    Finding,
+    SandboxBackend,
+    SandboxConfig,
+    StreamName,
+)
 
 from .display import consoles, printable
 from .places import JsonOption, WorkspaceArgument, open_workspace, print_json
 
 if TYPE_CHECKING:
-    from wink_workspace.sandbox import StreamName
-    from wink_workspace.sandbox.findings import Finding
+    from wink_workspace.prompt import Section
 
-__all__ = ["doctor", "exec_command", "sweep_containers"]
+__all__ = [
+    "SANDBOX_HELP",
+    "check_sandbox",
+    "doctor",
+    "exec_command",
+    "sandbox_sections",
+    "sweep_sandboxes",
+]
 
-_EXAMINERS = ("wink_workspace.sandbox.podman", "wink_workspace.sandbox.asteval")
-"""Each may have a module ``diagnosis`` with ``examine(environment) -> tuple[Finding, ...]``."""
+_MOST_INPUT_BYTES: Final = 1_073_741_824
+"""All of it is held in memory."""
+
+SANDBOX_HELP: Final = (
+    f"Where code may run: {NO_SANDBOX}, {', '.join(SANDBOXES.own)}, or one that a package adds."
+)
 
 _MARKS = {"good": ("✓", "green"), "limited": ("!", "yellow"), "missing": ("✗", "red")}
 
@@ -48,12 +62,11 @@ def doctor(context: typer.Context, json: JsonOption = False) -> int:
 
 def _examined(environment: Environment) -> list[Finding]:
     findings: list[Finding] = []
-    for package in _EXAMINERS:
-        name = f"{package}.diagnosis"
-        if find_spec(name) is not None:
-            module = cast("Any", import_module(name))  # Any: found by its name
-            examine: Callable[[Environment], tuple[Finding, ...]] = module.examine
-            findings += examine(environment)
+    for name in SANDBOXES.names():
+        try:
+            findings += SANDBOXES.get(name).examine(environment)
+        except SandboxUnavailableError as error:
+            findings.append(Finding(name, "package", "missing", error.message, error.hint))
     return findings
 
 
@@ -68,19 +81,41 @@ def _print_finding(out: Console, finding: Finding) -> None:
         out.print(Text(f"{'':<30}{printable(finding.fix)}", style=style))
 
 
-def sweep_containers(environment: Environment) -> tuple[str, ...]:
-    """Remove the containers of processes that are dead; their names.
+def sweep_sandboxes(environment: Environment) -> tuple[str, ...]:
+    """Remove what sandboxes of dead processes left, such as containers; the names."""
+    swept: list[str] = []
+    for name in SANDBOXES.names():
+        try:
+            swept += SANDBOXES.get(name).sweep(environment)
+        except SandboxUnavailableError as error:
+            _, err = consoles(environment)
+            left = f"what the sandbox {name} left cannot be removed: {error}"
+            err.print(printable(left), markup=False, style="yellow")
+    return tuple(swept)
 
-    Where there is no engine, there are none.
-    """
-    if shutil.which("podman", path=environment.variables.get("PATH")) is None:
-        return ()
-    from wink_workspace.sandbox.podman import PodmanService
-    from wink_workspace.sandbox.podman.containers import sweep
 
-    with suppress(SandboxError), closing(PodmanService(environment)) as service:
-        return sweep(service)
-    return ()
+def check_sandbox(name: str) -> None:
+    """Raise ``UsageError`` if there is no such sandbox; ``none`` stands for none."""
+    if name not in (NO_SANDBOX, *SANDBOXES.names()):
+        SANDBOXES.get(name)
+
+
+def sandbox_sections(name: str) -> list[Section[None]]:
+    """The section of a sandbox with its default configuration; nothing for ``none``."""
+    if name == NO_SANDBOX:
+        return []
+    backend = SANDBOXES.get(name)
+    return [backend.section(backend.config())]
+
+
+def _configured(backend: SandboxBackend[Any], image: str | None) -> SandboxConfig:
+    """The configuration for one command: the default one, with *image* if one is named."""
+    backend.factory()  # refused before a workspace is opened, if it runs no commands
+    if image is None:
+        return backend.config()
+    if "image" not in {field.name for field in fields(backend.config)}:
+        raise UsageError(f"the sandbox {backend.name!r} has no images", hint="Leave out --image.")
+    return backend.config(image=image)
 
 
 def exec_command(
@@ -97,6 +132,9 @@ def exec_command(
     image: Annotated[
         str | None, typer.Option(help="The image to run it in; python of ours when left out.")
     ] = None,
+    sandbox: Annotated[
+        str, typer.Option(help="The sandbox to run it in, one of those that `doctor` examines.")
+    ] = DEFAULT_SANDBOX,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Undo what it did if it ends with a code but 0.")
     ] = False,
@@ -106,16 +144,18 @@ def exec_command(
     The exit code is the command's own; 124 if a limit ended it, and it was undone; 128 and the
     signal's number if a signal did; 127 if there is no such program, 126 if it cannot be run.
     """
-    from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanConfig
-
     from .executing import Execution, exit_code_of
 
-    config = PodmanConfig(image=image or DEFAULT_IMAGE)
-    most_bytes = config.stdin_bytes
+    given = sys.stdin.buffer.read(_MOST_INPUT_BYTES + 1) if stdin else b""
+    if len(given) > _MOST_INPUT_BYTES:
+        raise UsageError(
+            f"the input is longer than {_MOST_INPUT_BYTES:,} bytes",
+            hint="Put it into a file of the workspace, and let the command read that.",
+        )
     execution = Execution(
         command,
-        config=config,
-        stdin=sys.stdin.buffer.read(most_bytes + 1) if stdin else b"",  # one too many is refused
+        config=_configured(SANDBOXES.get(sandbox), image),
+        stdin=given,
         timeout_s=timeout_s,
         rollback=rollback,
     )

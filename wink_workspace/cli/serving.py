@@ -12,11 +12,13 @@ import typer
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
+from wink_workspace.sandbox import NO_SANDBOX
 from wink_workspace.telemetry import export_spans
 
 from .display import consoles
 from .places import config_of, line_of, open_workspace, storage_of, workspace_in
 from .run import shows_content
+from .sandboxes import SANDBOX_HELP, sandbox_sections
 
 if TYPE_CHECKING:
     from wink_workspace.mcp_server import HttpOptions
@@ -36,9 +38,7 @@ def mcp(
     workspace: Annotated[
         str | None, typer.Option(help="A workspace to go on in, instead of a new one.")
     ] = None,
-    sandbox: Annotated[
-        str, typer.Option(help="Where code may run: podman, asteval or none.")
-    ] = "none",
+    sandbox: Annotated[str, typer.Option(help=SANDBOX_HELP)] = NO_SANDBOX,
     in_place: Annotated[
         bool,
         typer.Option("--in-place", help="Change the directory itself; file tools only, no HTTP."),
@@ -190,27 +190,11 @@ def _sections(sandbox: str, *, in_place: bool) -> list[Section[None]]:
     Raises:
         UsageError: If there is no such sandbox, or none can be where the workspace is.
     """
-    from wink_workspace.sections import (
-        AstevalSection,
-        PlanningToolsSection,
-        PodmanSandboxSection,
-        VfsToolsSection,
-    )
+    from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 
-    if in_place and sandbox != "none":
+    if in_place and sandbox != NO_SANDBOX:
         raise UsageError("in place only files can be changed", hint="Leave out --sandbox.")
-    match sandbox:
-        case "none":
-            place: list[Section[None]] = [VfsToolsSection()]
-        case "asteval":
-            place = [VfsToolsSection(), AstevalSection()]
-        case "podman":
-            place = [PodmanSandboxSection()]
-        case _:
-            raise UsageError(
-                f"there is no sandbox {sandbox!r}", hint="Use podman, asteval or none."
-            )
-    return [*place, PlanningToolsSection()]
+    return [VfsToolsSection(), *sandbox_sections(sandbox), PlanningToolsSection()]
 
 
 def _was_changed(place: Workspace) -> bool:

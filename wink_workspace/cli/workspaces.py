@@ -238,7 +238,7 @@ def gc(
 
     Both limits hold for this command alone; the variables hold for every command.
     """
-    from .sandboxes import sweep_containers
+    from .sandboxes import sweep_sandboxes
 
     out, _ = consoles(context.obj)
     with (
@@ -251,7 +251,7 @@ def gc(
     ):
         done = place.maintain(steps=steps)
     n_unfinished = storage_of(context.obj).sweep()
-    swept = sweep_containers(context.obj)
+    swept = sweep_sandboxes(context.obj)
     if json:
         unfinished = {"unfinished_workspaces_removed": n_unfinished}
         print_json({**asdict(done), **unfinished, "containers_removed": swept})

@@ -1,8 +1,20 @@
-"""Where foreign code runs, and what walls it in.
+"""Where foreign code runs, and what isolates it.
 
-``Sandbox`` is the protocol. Importing this package loads no engine.
+``Sandbox`` is the protocol; ``SANDBOXES`` holds the kinds that there are, by name. Importing this
+package loads none of them.
 """
 
+from .backends import (
+    DEFAULT_SANDBOX,
+    NO_SANDBOX,
+    SANDBOXES,
+    SandboxBackend,
+    SandboxConfig,
+    SandboxFactory,
+    SandboxPlace,
+    SandboxRegistry,
+)
+from .findings import Finding
 from .protocol import (
     CapturedOutput,
     ExecRequest,
@@ -15,14 +27,23 @@ from .protocol import (
 from .walls import Layer, Probe, WallReport
 
 __all__ = [
+    "DEFAULT_SANDBOX",
+    "NO_SANDBOX",
+    "SANDBOXES",
     "CapturedOutput",
     "ExecRequest",
     "ExecResult",
+    "Finding",
     "Layer",
     "OutputObserver",
     "Probe",
     "PythonRequest",
     "Sandbox",
+    "SandboxBackend",
+    "SandboxConfig",
+    "SandboxFactory",
+    "SandboxPlace",
+    "SandboxRegistry",
     "StreamName",
     "WallReport",
 ]

@@ -1,8 +1,14 @@
-"""Ready-made sections: files, plans and commands, each with its tools, its words and its guard."""
+"""Ready-made sections: files, plans and commands, each with its tools, guidance and policies.
+
+Those of one kind of sandbox are loaded when they are first used.
+"""
 
 from __future__ import annotations
 
-from .asteval import AstevalParams, AstevalResult, AstevalSection
+from typing import TYPE_CHECKING
+
+from wink_workspace._lazy import lazy
+
 from .commands import CommandOutput, CommandStream
 from .file_params import (
     ApplyPatchParams,
@@ -44,8 +50,18 @@ from .plans import (
     UpdateStep,
     register_plans,
 )
-from .podman import EvaluatePythonParams, PodmanSandboxSection, ShellExecuteParams
+from .sandbox import (
+    CommandLimits,
+    EvaluatePythonParams,
+    SandboxSection,
+    ShellExecuteParams,
+    command_tools,
+)
 from .vfs import VfsToolsSection
+
+if TYPE_CHECKING:
+    from .asteval import AstevalParams, AstevalResult, AstevalSection
+    from .podman import PodmanSandboxSection
 
 __all__ = [
     "AddStep",
@@ -55,6 +71,7 @@ __all__ = [
     "AstevalResult",
     "AstevalSection",
     "ChangedPath",
+    "CommandLimits",
     "CommandOutput",
     "CommandStream",
     "DeletedPath",
@@ -83,6 +100,7 @@ __all__ = [
     "ReadFileParams",
     "ReadPlan",
     "RemoveParams",
+    "SandboxSection",
     "SetupPlan",
     "ShellExecuteParams",
     "StepStatus",
@@ -90,6 +108,16 @@ __all__ = [
     "VfsToolsSection",
     "WriteFileParams",
     "WrittenFile",
+    "command_tools",
     "file_tools",
     "register_plans",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            "asteval": ("AstevalParams", "AstevalResult", "AstevalSection"),
+            "podman": ("PodmanSandboxSection",),
+        },
+    )

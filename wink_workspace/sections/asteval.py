@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Unpack
 
+from wink_workspace.environment import Environment
 from wink_workspace.errors import FilesystemError, SandboxError, UsageError
 from wink_workspace.filesystem import Filesystem, WorkspacePath, parse_path
 from wink_workspace.prompt import (
@@ -26,6 +27,7 @@ from wink_workspace.prompt import (
     ToolResult,
 )
 from wink_workspace.resources import Binding
+from wink_workspace.sandbox import Finding, SandboxBackend
 from wink_workspace.sandbox.asteval import (
     AstevalConfig,
     AstevalSandbox,
@@ -35,7 +37,7 @@ from wink_workspace.sandbox.asteval import (
 )
 from wink_workspace.serde import JsonValue
 
-__all__ = ["AstevalParams", "AstevalResult", "AstevalSection"]
+__all__ = ["ASTEVAL", "AstevalParams", "AstevalResult", "AstevalSection"]
 
 _MAX_PATHS: Final = 1_000
 
@@ -320,3 +322,18 @@ _MAKE: Final = ToolExample(
     ),
     output=AstevalResult(value="16", value_json=16, writes=("squares.json",)),
 )
+
+
+def _examine(environment: Environment) -> tuple[Finding, ...]:
+    from wink_workspace.sandbox.asteval.diagnosis import examine
+
+    return examine(environment)
+
+
+ASTEVAL: Final = SandboxBackend(
+    name="asteval",
+    config=AstevalConfig,
+    section=lambda config: AstevalSection(config=config),
+    examine=_examine,
+)
+"""The entry of the registry. It runs no commands, so it creates no ``Sandbox``."""

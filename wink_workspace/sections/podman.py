@@ -1,93 +1,28 @@
-"""The section that lets a model run commands and Python over its files, walled in.
-
-Rule 1: what a command says of itself is its result. A non-zero exit code is no failure of the
-call, and what the command did stays, unless the section is told to undo it.
-Rule 2: a command that the sandbox had to end (its time, the disk, a call that was cancelled)
-fails its call, so that what it did is undone; the model gets what it had written until then.
-"""
+"""The Podman sandbox: its section, and its place in the registry of sandboxes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Final, TypeVar, Unpack
+import shutil
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final, Unpack
 
-from wink_workspace.errors import SandboxError, UsageError
-from wink_workspace.filesystem import parse_path
-from wink_workspace.prompt import (
-    MarkdownSection,
-    ReadBeforeWritePolicy,
-    SectionOptions,
-    Tool,
-    ToolAnnotations,
-    ToolContext,
-    ToolExample,
-    ToolHandler,
-    ToolResult,
-)
-from wink_workspace.sandbox import (
-    ExecRequest,
-    ExecResult,
-    PythonRequest,
-    Sandbox,
-)
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxError
+from wink_workspace.prompt import ReadBeforeWritePolicy, SectionOptions
+from wink_workspace.sandbox import Finding, Sandbox, SandboxBackend, SandboxPlace
 from wink_workspace.sandbox.podman import PodmanConfig
 
-from .commands import CommandOutput, CommandStream, stopped_summary
 from .file_results import FileToolLimits
 from .file_tools import file_tools
+from .sandbox import CommandLimits, SandboxSection, command_tools
 from .vfs import file_guidance
 
-__all__ = ["EvaluatePythonParams", "PodmanSandboxSection", "ShellExecuteParams"]
-
-P = TypeVar("P", "ShellExecuteParams", "EvaluatePythonParams")
-
-_TIMEOUT: Final = (
-    "Seconds after which it is ended, with all that it started; see above for the default and "
-    "the most."
-)
+__all__ = ["PODMAN", "PodmanSandboxSection"]
 
 
-@dataclass(frozen=True, slots=True)
-class ShellExecuteParams:
-    """Parameters of ``shell_execute``."""
-
-    command: str = field(
-        metadata={
-            "description": "One or more lines of shell, run in a shell of their own.",
-            "min_length": 1,
-        }
-    )
-    cwd: str = field(
-        default=".", metadata={"description": "The directory to start in; the root by default."}
-    )
-    env: Mapping[str, str] = field(
-        default_factory=lambda: MappingProxyType({}),
-        metadata={"description": "Variables for this command alone."},
-    )
-    stdin: str = field(default="", metadata={"description": "What the command can read."})
-    timeout_s: float | None = field(default=None, metadata={"description": _TIMEOUT, "gt": 0})
-
-    def __post_init__(self) -> None:
-        parse_path(self.cwd)
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluatePythonParams:
-    """Parameters of ``evaluate_python``."""
-
-    code: str = field(
-        metadata={
-            "description": "A program. The value of its last line, if that is an expression, is "
-            "shown. Nothing of it is left for the next one.",
-            "min_length": 1,
-        }
-    )
-    timeout_s: float | None = field(default=None, metadata={"description": _TIMEOUT, "gt": 0})
-
-
-class PodmanSandboxSection(MarkdownSection[None]):
+class PodmanSandboxSection(SandboxSection):
     """Commands and Python in a container over the workspace's files.
 
     Bind a workspace's resources to the prompt: its ``Sandbox`` runs the commands. A prompt
@@ -122,12 +57,19 @@ class PodmanSandboxSection(MarkdownSection[None]):
             policies = (ReadBeforeWritePolicy(),) if files else ()
         options["policies"] = policies
         options["key"] = options.get("key") or f"{prefix}sandbox"
-        options["required_resources"] = (Sandbox, *options.get("required_resources", ()))
-        declared = {} if config is None else {PodmanConfig: config}
-        options["resources"] = {**declared, **(options.get("resources") or {})}
         known = config or PodmanConfig()
         guidance = _guidance(known, prefix, rolls_back=rollback_on_nonzero_exit)
-        tools = _command_tools(known, prefix, rolls_back=rollback_on_nonzero_exit)
+        tools = command_tools(
+            CommandLimits(
+                timeout_s=known.timeout_s,
+                longest_timeout_s=known.longest_timeout_s,
+                output_bytes=known.output_bytes,
+                stdin_bytes=known.stdin_bytes,
+            ),
+            prefix=prefix,
+            open_world=known.network != "none",
+            rollback_on_nonzero_exit=rollback_on_nonzero_exit,
+        )
         if files:
             words = file_guidance(
                 prefix=prefix,
@@ -137,95 +79,7 @@ class PodmanSandboxSection(MarkdownSection[None]):
             )
             guidance = f"{guidance}\n{words}"
             tools = (*file_tools(prefix=prefix, limits=limits), *tools)
-        super().__init__(title, guidance, tools=tools, **options)
-
-
-def _command_tools(
-    config: PodmanConfig, prefix: str, *, rolls_back: bool
-) -> tuple[Tool[Any, Any], ...]:
-    def shell(
-        params: ShellExecuteParams, sandbox: Sandbox, timeout_s: float, context: ToolContext
-    ) -> ExecResult:
-        request = ExecRequest(
-            argv=(*sandbox.shell, params.command),
-            cwd=params.cwd,
-            env=params.env,
-            stdin=params.stdin.encode("utf-8", "surrogateescape"),
-            timeout_s=timeout_s,
-            cancellation=context.cancellation,
-            output_bytes=config.output_bytes,
-        )
-        return sandbox.run(request, observer=lambda _stream, _data: context.beat())
-
-    def python(
-        params: EvaluatePythonParams, sandbox: Sandbox, timeout_s: float, context: ToolContext
-    ) -> ExecResult:
-        request = PythonRequest(
-            code=params.code,
-            timeout_s=timeout_s,
-            cancellation=context.cancellation,
-            output_bytes=config.output_bytes,
-        )
-        return sandbox.evaluate(request, observer=lambda _stream, _data: context.beat())
-
-    annotations = ToolAnnotations(
-        read_only=False,
-        destructive=True,
-        idempotent=False,
-        open_world=config.network != "none",
-    )
-    return (
-        Tool[ShellExecuteParams, CommandOutput](
-            name=f"{prefix}shell_execute",
-            description="Run a command in the sandbox, over the files of the workspace. Gives its "
-            "exit code and what it wrote.",
-            handler=_in_sandbox(shell, config, rolls_back=rolls_back),
-            annotations=annotations,
-            examples=(_SHELL, _SHELL_FAILS),
-        ),
-        Tool[EvaluatePythonParams, CommandOutput](
-            name=f"{prefix}evaluate_python",
-            description="Run Python code in the sandbox, in an interpreter of its own. Gives what "
-            "it printed, or its traceback.",
-            handler=_in_sandbox(python, config, rolls_back=False),
-            annotations=annotations,
-            examples=(_PYTHON,),
-        ),
-    )
-
-
-def _in_sandbox(
-    act: Callable[[P, Sandbox, float, ToolContext], ExecResult],
-    config: PodmanConfig,
-    *,
-    rolls_back: bool,
-) -> ToolHandler[P, CommandOutput]:
-    """A handler that gives *act* the sandbox, and the model how it went."""
-
-    def handle(params: P, /, *, context: ToolContext) -> ToolResult[CommandOutput]:
-        sandbox = context.resources.get(Sandbox)
-        timeout_s = min(params.timeout_s or config.timeout_s, config.longest_timeout_s)
-        try:
-            sandbox.start(context.cancellation)  # may take seconds of what the run still has
-            if context.deadline is not None:
-                context.deadline.check()
-                timeout_s = min(timeout_s, context.deadline.remaining_s())
-            result = act(params, sandbox, timeout_s, context)
-        except (SandboxError, UsageError) as error:
-            return ToolResult.error(str(error))
-        return _answer(result, timeout_s, rolls_back=rolls_back)
-
-    return handle
-
-
-def _answer(result: ExecResult, timeout_s: float, *, rolls_back: bool) -> ToolResult[CommandOutput]:
-    value = CommandOutput.of(result)
-    stopped = stopped_summary(result, timeout_s)
-    if stopped is not None:
-        return ToolResult(stopped, value, success=False)
-    if rolls_back and not value.succeeded:
-        return ToolResult(f"{value.summary()}. What it changed was undone.", value, success=False)
-    return ToolResult.ok(value, value.summary())
+        super().__init__(config, guidance, tools=tools, title=title, **options)
 
 
 def _guidance(config: PodmanConfig, prefix: str, *, rolls_back: bool) -> str:
@@ -275,22 +129,57 @@ of each stream are shown, and a line says where the rest is; {memory_mib:,} MiB 
 MiB in all.
 """
 
-# Examples, in a workspace with two files: src/app.py of three lines and an empty README.md
 
-_SHELL = ToolExample(
-    description="Count the lines of the Python files",
-    input=ShellExecuteParams("wc -l src/*.py"),
-    output=CommandOutput(0, stdout=CommandStream("3 src/app.py\n")),
+def _create(
+    place: SandboxPlace,
+    *,
+    config: PodmanConfig,
+    environment: Environment | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Sandbox:
+    from wink_workspace.sandbox.podman import PodmanSandbox
+
+    return PodmanSandbox(place, config=config, environment=environment, clock=clock)
+
+
+def _examine(environment: Environment) -> tuple[Finding, ...]:
+    from wink_workspace.sandbox.podman.diagnosis import examine
+
+    return examine(environment)
+
+
+def _sweep(environment: Environment) -> tuple[str, ...]:
+    """Remove the containers of dead processes; where there is no engine, there are none."""
+    if shutil.which("podman", path=environment.variables.get("PATH")) is None:
+        return ()
+    from wink_workspace.sandbox.podman import PodmanService
+    from wink_workspace.sandbox.podman.containers import sweep
+
+    with suppress(SandboxError), closing(PodmanService(environment)) as service:
+        return sweep(service)
+    return ()
+
+
+def _end_leftover(notes: Path) -> str:
+    from wink_workspace.sandbox.podman.leftovers import end_leftover
+
+    return end_leftover(notes, _remove)
+
+
+def _remove(name: str) -> None:
+    from wink_workspace.sandbox.podman.containers import remove
+    from wink_workspace.sandbox.podman.service import shared_service
+
+    remove(shared_service(Environment.from_os()), name)
+
+
+PODMAN: Final = SandboxBackend(
+    name="podman",
+    config=PodmanConfig,
+    section=lambda config: PodmanSandboxSection(config, files=False),
+    create=_create,
+    examine=_examine,
+    sweep=_sweep,
+    end_leftover=_end_leftover,
 )
-_SHELL_FAILS = ToolExample(
-    description="A command that finds nothing ends with 1, which is an answer too",
-    input=ShellExecuteParams("grep -n goodbye app.py", cwd="src", timeout_s=5),
-    output=CommandOutput(1),
-)
-_PYTHON = ToolExample(
-    description="Compute something about a file",
-    input=EvaluatePythonParams(
-        "from pathlib import Path\nlen(Path('src/app.py').read_text().splitlines())"
-    ),
-    output=CommandOutput(0, stdout=CommandStream("3\n")),
-)
+"""The entry of the registry."""

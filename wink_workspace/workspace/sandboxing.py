@@ -1,8 +1,9 @@
-"""The sandbox of a workspace: one container, started with the first command, over its files.
+"""The sandbox of a workspace: one, over its files, of the kind that its configuration names.
 
 It belongs to the workspace and not to a prompt, so that it stays warm from one prompt to the
-next. What a command changes the tracker of the files sees like everybody else's changes; all
-that a transaction needs is that every process is dead when the command returns.
+next. Which kinds there are, only the registry knows. What a command changes, the tracker of the
+files sees like all other changes. All that a transaction needs is that every process is dead when
+the command returns.
 
 Output that a result does not hold is kept in ``OUTPUT_FOLDER``, in the workspace and as text:
 so it can be read with the file tools, and comes and goes with its call. The next such output
@@ -17,12 +18,19 @@ from typing import Final
 
 from wink_workspace.clock import Clock
 from wink_workspace.environment import Environment
+from wink_workspace.errors import SandboxUnavailableError, UsageError
 from wink_workspace.filesystem import FileKind
 from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.filesystem.disk import DiskEntry, DiskTree
 from wink_workspace.resources import Binding
-from wink_workspace.sandbox import Sandbox, StreamName
-from wink_workspace.sandbox.podman import PodmanConfig
+from wink_workspace.sandbox import (
+    DEFAULT_SANDBOX,
+    SANDBOXES,
+    Sandbox,
+    SandboxConfig,
+    SandboxPlace,
+    StreamName,
+)
 
 from .changeset import OUTPUT_FOLDER
 from .storage import WorkspaceFolder
@@ -30,6 +38,9 @@ from .storage import WorkspaceFolder
 __all__ = ["WorkspaceSandbox", "end_interrupted"]
 
 _CHUNK_CHARS: Final = 262_144
+
+_BACKEND_NOTE: Final = "backend"
+"""Holds the name of the sandbox's backend while there is one, for whoever comes after a crash."""
 
 
 class WorkspaceSandbox:
@@ -54,21 +65,27 @@ class WorkspaceSandbox:
         self._moved = moved
         self._clock = clock
         self._sandbox: Sandbox | None = None
-        self._config: PodmanConfig | None = None
+        self._config: SandboxConfig | None = None
         self.binding: Binding[Sandbox] = Binding(
-            Sandbox, lambda resolver: self.get(resolver.get_optional(PodmanConfig)), owned=False
+            Sandbox, lambda resolver: self.get(resolver.get_optional(SandboxConfig)), owned=False
         )
 
     def get(
-        self, config: PodmanConfig | None = None, *, environment: Environment | None = None
+        self, config: SandboxConfig | None = None, *, environment: Environment | None = None
     ) -> Sandbox:
-        """The sandbox with this configuration; one with another is ended."""
-        from wink_workspace.sandbox.podman.sandbox import PodmanSandbox, SandboxPlace
+        """The sandbox with this configuration; one with another is ended.
 
-        wanted = config or self._config or PodmanConfig()
+        Raises:
+            UsageError: If there is no such sandbox, or it runs no commands.
+            SandboxUnavailableError: If its package cannot be loaded.
+        """
+        wanted = config or self._config or SANDBOXES.get(DEFAULT_SANDBOX).config()
         if self._sandbox is None or wanted != self._config:
+            backend = SANDBOXES.of_config(wanted)
+            create = backend.factory()
             self.close()
             self._folder.sandbox.mkdir(mode=0o700, exist_ok=True)
+            self._note.write_text(backend.name, encoding="utf-8")
             place = SandboxPlace(
                 files=self._folder.files,
                 notes=self._folder.sandbox,
@@ -76,16 +93,19 @@ class WorkspaceSandbox:
                 changed=self._changed,
             )
             self._config = wanted
-            self._sandbox = PodmanSandbox(
-                place, config=wanted, environment=environment, clock=self._clock
-            )
+            self._sandbox = create(place, config=wanted, environment=environment, clock=self._clock)
         return self._sandbox
 
     def close(self) -> None:
-        """End the container, if there is one. Once is enough."""
+        """End the sandbox, if there is one. Once is enough."""
         sandbox, self._sandbox = self._sandbox, None
         if sandbox is not None:
             sandbox.close()
+            self._note.unlink(missing_ok=True)
+
+    @property
+    def _note(self) -> Path:
+        return self._folder.sandbox / _BACKEND_NOTE
 
     def _publish(self, stream: StreamName, file: Path) -> str:
         path = OUTPUT_FOLDER / f"{stream}.txt"
@@ -117,23 +137,25 @@ def _size(entry: DiskEntry | None) -> int:
 
 
 def end_interrupted(folder: WorkspaceFolder) -> str:
-    """End the container that a killed process left; what its command had last written.
+    """End the sandbox that a killed process left; what its command had last written.
 
     Comes before anybody looks at the files, as it may still be writing to them. Only who holds
     the writer's lock may ask.
 
     Raises:
-        SandboxError: If it still runs and cannot be ended.
+        SandboxError: If it still runs and cannot be ended, or its package is gone.
     """
-    if not (folder.sandbox / "container.json").exists():
+    note = folder.sandbox / _BACKEND_NOTE
+    try:
+        name = note.read_text(encoding="utf-8")
+    except FileNotFoundError:
         return ""
-    from wink_workspace.sandbox.podman.leftovers import end_leftover
-
-    return end_leftover(folder.sandbox, _remove)
-
-
-def _remove(name: str) -> None:
-    from wink_workspace.sandbox.podman.containers import remove
-    from wink_workspace.sandbox.podman.service import shared_service
-
-    remove(shared_service(Environment.from_os()), name)
+    try:
+        said = SANDBOXES.get(name).end_leftover(folder.sandbox) if name else ""
+    except UsageError as error:
+        raise SandboxUnavailableError(
+            f"a sandbox {name!r} may still run over {folder.files}, and its package is gone",
+            hint=f"Install the package again. If nothing of it runs, delete {note}.",
+        ) from error
+    note.unlink()
+    return said

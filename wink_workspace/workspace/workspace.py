@@ -66,8 +66,7 @@ from wink_workspace.ledger import (
 from wink_workspace.processes import OwnProcess
 from wink_workspace.prompt import CompletedTools, KnownFiles, Prompt, VisibilityOverrides
 from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
-from wink_workspace.sandbox import Sandbox
-from wink_workspace.sandbox.podman import PodmanConfig
+from wink_workspace.sandbox import Sandbox, SandboxConfig
 from wink_workspace.sections import Plan, register_plans
 from wink_workspace.session import Outcome, Session, SliceKind, WorkspaceRestored
 
@@ -372,16 +371,16 @@ class Workspace(ReadableHistory):
             return {Filesystem: self.files}
         return {Filesystem: self.files, Sandbox: self._sandbox.binding}
 
-    def sandbox(self, config: PodmanConfig | None = None) -> Sandbox:
-        """Where commands run over the files; a container is started with the first command.
+    def sandbox(self, config: SandboxConfig | None = None) -> Sandbox:
+        """Where commands run over the files; it is started with the first command.
 
         There is one at a time: another *config* ends the one before. It ends with ``close``.
 
         Args:
-            config: Its image and limits; as before, or the default ones, when omitted.
+            config: Which sandbox, and its limits; as before, or the default one, when omitted.
 
         Raises:
-            UsageError: If the workspace is in place.
+            UsageError: If the workspace is in place, or the sandbox runs no commands.
         """
         if self._is_in_place:
             raise UsageError(

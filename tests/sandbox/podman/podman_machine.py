@@ -18,8 +18,8 @@ from pathlib import Path
 from wink_workspace.clock import SystemClock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
+from wink_workspace.sandbox import SandboxPlace
 from wink_workspace.sandbox.podman.images import RECIPES, ImageStore, recipe
-from wink_workspace.sandbox.podman.sandbox import SandboxPlace
 
 TREE = Path(__file__).parents[3]
 USER = "wink-tests"

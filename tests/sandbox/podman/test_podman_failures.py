@@ -22,6 +22,7 @@ import pytest
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxBrokenError, SandboxError, SandboxUnavailableError
+from wink_workspace.sandbox import SandboxPlace
 from wink_workspace.sandbox.podman import (
     PodmanConfig,
     PodmanSandbox,
@@ -32,12 +33,7 @@ from wink_workspace.sandbox.podman import (
 from wink_workspace.sandbox.podman import direct as direct_module
 from wink_workspace.sandbox.podman import service as service_module
 from wink_workspace.sandbox.podman.containers import Container, Host, LiveContainer, remove
-from wink_workspace.sandbox.podman.sandbox import (
-    SandboxPlace,
-    _end_container,
-    _give_all,
-    _not_tried,
-)
+from wink_workspace.sandbox.podman.sandbox import _end_container, _give_all, _not_tried
 from wink_workspace.sandbox.podman.service import EngineError, shared_service
 from wink_workspace.sandbox.podman.stream import Ending, Limits
 

@@ -475,7 +475,7 @@ def test_a_request_that_cannot_be_run_is_refused_and_harms_nothing(
 
 
 def test_a_request_larger_than_the_protocol_takes_is_refused(sandbox: PodmanSandbox) -> None:
-    with pytest.raises(UsageError, match="67,109,[0-9]{3} bytes, 67,108,864 allowed"):
+    with pytest.raises(UsageError, match=r"67,109,[0-9]{3} bytes, 67,108,864 allowed"):
         sandbox.evaluate(PythonRequest(code="#" * (64 * MIB)))
 
 
@@ -529,7 +529,7 @@ def test_a_container_goes_with_the_process_that_owns_it(
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from wink_workspace.sandbox import ExecRequest\n"
         "from wink_workspace.sandbox.podman import PodmanSandbox\n"
-        "from wink_workspace.sandbox.podman.sandbox import SandboxPlace\n"
+        "from wink_workspace.sandbox import SandboxPlace\n"
         "s = PodmanSandbox(SandboxPlace(files=Path(sys.argv[1]), notes=Path(sys.argv[2])))\n"
         "s.run(ExecRequest(argv=('true',)))\n"
         "print((Path(sys.argv[2]) / 'container.json').read_text(), flush=True)\n"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from wink_workspace.errors import UsageError
+from wink_workspace.sandbox.backends import SandboxConfig
 
 from .layers import LAYERS, REQUIRED_LAYERS
 
@@ -15,7 +16,7 @@ _MIB: Final = 1_048_576
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AstevalConfig:
+class AstevalConfig(SandboxConfig):
     """Bounds on one evaluation, and the layers without which none is begun.
 
     Attributes:
@@ -31,6 +32,8 @@ class AstevalConfig:
         use_numpy: Whether numpy is there, with everything of it that reads and writes files off.
         required_layers: Names of ``LAYERS``. What is missing of these refuses every evaluation.
     """
+
+    backend: ClassVar[str] = "asteval"
 
     timeout_s: float = 5.0
     memory_bytes: int = 256 * _MIB

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 from wink_workspace.errors import UsageError
+from wink_workspace.sandbox.backends import SandboxConfig
 
 __all__ = ["DEFAULT_IMAGE", "IMAGE_VERSION", "PodmanConfig", "ReadOnlyMount"]
 
@@ -48,7 +49,7 @@ class ReadOnlyMount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodmanConfig:
+class PodmanConfig(SandboxConfig):
     """What the container is made of and what its commands may use.
 
     A limit above the caller's own hard limit is lowered to that. A limit too small for anything
@@ -82,6 +83,8 @@ class PodmanConfig:
             calls the bound is ``file_bytes``, and that it is kept in memory.
         start_timeout_s: How long the engine may take to start a container.
     """
+
+    backend: ClassVar[str] = "podman"
 
     image: str = DEFAULT_IMAGE
     cpus: float = 1.0

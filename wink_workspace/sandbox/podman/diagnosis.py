@@ -19,13 +19,14 @@ from typing import Any, Final, cast
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError, WinkError
+from wink_workspace.sandbox.backends import SandboxPlace
 from wink_workspace.sandbox.findings import Finding, State
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS, give_to_sandbox
 
 from .config import PodmanConfig
 from .containers import Host
 from .images import RECIPES, ImageStore, recipe
-from .sandbox import PodmanSandbox, SandboxPlace
+from .sandbox import PodmanSandbox
 from .service import PodmanService
 from .system_calls import installed_list
 

@@ -19,7 +19,6 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
 from typing import Final, Protocol
@@ -37,6 +36,7 @@ from wink_workspace.errors import (
 from wink_workspace.filesystem import parse_path
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.processes import OwnProcess
+from wink_workspace.sandbox.backends import SandboxPlace
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, host_owner
 from wink_workspace.sandbox.protocol import (
     ExecRequest,
@@ -49,7 +49,7 @@ from wink_workspace.sandbox.protocol import (
 from wink_workspace.sandbox.walls import WallReport
 
 from . import leftovers
-from .capture import Capture, Publish
+from .capture import Capture
 from .config import PodmanConfig
 from .containers import (
     Container,
@@ -67,7 +67,7 @@ from .proof import prove
 from .service import PodmanService, shared_service
 from .stream import Ending, Limits, Ready, RunnerStream
 
-__all__ = ["PodmanSandbox", "SandboxPlace"]
+__all__ = ["PodmanSandbox"]
 
 _log = logging.getLogger(__name__)
 
@@ -100,25 +100,6 @@ _VARIABLES: Final = {
     "TERM": "dumb",
     "TMPDIR": "/tmp",  # noqa: S108 - inside the container
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxPlace:
-    """Where a sandbox works.
-
-    Attributes:
-        files: The directory that is ``/workspace`` inside. It must be ours to give away.
-        notes: A directory outside of it, of ours alone, for what has to be there after a
-            crash: which container runs, and what the present command has written.
-        publish: Puts output that a result does not hold where a model can read it.
-        changed: How many bytes and entries there are where something may have moved since the
-            last call.
-    """
-
-    files: Path
-    notes: Path | None = None
-    publish: Publish | None = None
-    changed: Callable[[], tuple[int, int]] | None = None
 
 
 class _Commands(Protocol):

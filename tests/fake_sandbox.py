@@ -1,0 +1,121 @@
+"""A third backend: commands are small Python functions that run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.environment import Environment
+from wink_workspace.sandbox import (
+    SANDBOXES,
+    CapturedOutput,
+    ExecRequest,
+    ExecResult,
+    Finding,
+    OutputObserver,
+    Sandbox,
+    SandboxBackend,
+    SandboxConfig,
+    SandboxPlace,
+    WallReport,
+)
+from wink_workspace.sections import SandboxSection, command_tools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeConfig(SandboxConfig):
+    """``greeting`` begins all output."""
+
+    backend: ClassVar[str] = "fake"
+
+    greeting: str = "fake"
+
+
+@dataclass
+class FakeSandbox(Sandbox):
+    """Knows ``put NAME TEXT``, ``fail`` and ``cat NAME``."""
+
+    place: SandboxPlace
+    config: FakeConfig
+    is_closed: bool = False
+
+    @property
+    def report(self) -> WallReport:
+        return WallReport()
+
+    @property
+    def shell(self) -> tuple[str, ...]:
+        return ("run",)
+
+    def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
+        words = " ".join(request.argv).removeprefix("run ").split(" ", 2)
+        said, code = b"", 0
+        match words:
+            case ["put", name, text]:
+                (self.place.files / name).write_text(text)
+            case ["cat", name]:
+                said = (self.place.files / name).read_bytes()
+            case _:
+                code = 1
+        output = self.config.greeting.encode() + b": " + said + request.stdin
+        if observer is not None:
+            observer("stdout", output)
+        captured = CapturedOutput(output, n_bytes=len(output))
+        return ExecResult(
+            exit_code=code, signal=None, stdout=captured, stderr=CapturedOutput(), duration_s=0
+        )
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class FakeMachine:
+    """What the backend did."""
+
+    made: list[FakeSandbox] = field(default_factory=list)
+    ended: list[Path] = field(default_factory=list)
+
+    def create(
+        self,
+        place: SandboxPlace,
+        *,
+        config: FakeConfig,
+        environment: Environment | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> Sandbox:
+        self.made.append(FakeSandbox(place, config))
+        return self.made[-1]
+
+    def end_leftover(self, notes: Path) -> str:
+        self.ended.append(notes)
+        return "last words"
+
+    @property
+    def backend(self) -> SandboxBackend[FakeConfig]:
+        return SandboxBackend(
+            name="fake",
+            config=FakeConfig,
+            section=lambda config: SandboxSection(
+                config, "`shell_execute` knows put and cat.", tools=command_tools(with_python=False)
+            ),
+            create=self.create,
+            examine=lambda _: (Finding("fake", "engine", "good", "it is in memory"),),
+            sweep=lambda _: ("fake-container",),
+            end_leftover=self.end_leftover,
+        )
+
+
+@contextmanager
+def registered(make: Callable[[], FakeMachine] = FakeMachine) -> Iterator[FakeMachine]:
+    """The backend, registered in the block."""
+    machine = make()
+    unregister = SANDBOXES.register(machine.backend)
+    try:
+        yield machine
+    finally:
+        unregister()

@@ -1,0 +1,282 @@
+"""The section that lets a model run commands and Python in the workspace's sandbox.
+
+Rule 1: what a command reports is its result. A non-zero exit code is no failure of the call, and
+what the command did stays, unless the section is configured to undo it.
+Rule 2: a command that the sandbox had to end (its time, the disk, a cancelled call) fails its
+call, so that what it did is undone; the model gets what it had written until then.
+Rule 3: limits meant for a model are here. What a program gives a sandbox itself is bounded by the
+sandbox alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, Unpack
+
+from wink_workspace.errors import SandboxError, UsageError
+from wink_workspace.filesystem import parse_path
+from wink_workspace.prompt import (
+    MarkdownSection,
+    SectionOptions,
+    Tool,
+    ToolAnnotations,
+    ToolContext,
+    ToolExample,
+    ToolHandler,
+    ToolResult,
+)
+from wink_workspace.sandbox import (
+    ExecRequest,
+    ExecResult,
+    PythonRequest,
+    Sandbox,
+    SandboxConfig,
+)
+
+from .commands import CommandOutput, CommandStream, stopped_summary
+
+__all__ = [
+    "CommandLimits",
+    "EvaluatePythonParams",
+    "SandboxSection",
+    "ShellExecuteParams",
+    "command_tools",
+]
+
+P = TypeVar("P", "ShellExecuteParams", "EvaluatePythonParams")
+
+_TIMEOUT: Final = (
+    "Seconds after which it is ended, with all that it started; see above for the default and "
+    "the most."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShellExecuteParams:
+    """Parameters of ``shell_execute``."""
+
+    command: str = field(
+        metadata={
+            "description": "One or more lines of shell, run in a shell of their own.",
+            "min_length": 1,
+        }
+    )
+    cwd: str = field(
+        default=".", metadata={"description": "The directory to start in; the root by default."}
+    )
+    env: Mapping[str, str] = field(
+        default_factory=lambda: MappingProxyType({}),
+        metadata={"description": "Variables for this command alone."},
+    )
+    stdin: str = field(default="", metadata={"description": "What the command can read."})
+    timeout_s: float | None = field(default=None, metadata={"description": _TIMEOUT, "gt": 0})
+
+    def __post_init__(self) -> None:
+        parse_path(self.cwd)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatePythonParams:
+    """Parameters of ``evaluate_python``."""
+
+    code: str = field(
+        metadata={
+            "description": "A program. The value of its last line, if that is an expression, is "
+            "shown. Nothing of it is left for the next one.",
+            "min_length": 1,
+        }
+    )
+    timeout_s: float | None = field(default=None, metadata={"description": _TIMEOUT, "gt": 0})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLimits:
+    """What a model may ask of one command.
+
+    Attributes:
+        timeout_s: How long it may run unless the model asks for another time.
+        longest_timeout_s: The longest that it can ask for.
+        output_bytes: What is kept of each stream in a result.
+        stdin_bytes: The most that it can give a command to read.
+        request_bytes: The longest command with its variables, or code.
+    """
+
+    timeout_s: float = 30.0
+    longest_timeout_s: float = 600.0
+    output_bytes: int = 65_536
+    stdin_bytes: int = 16_777_216
+    request_bytes: int = 1_048_576
+
+
+class SandboxSection(MarkdownSection[None]):
+    """Commands over the workspace's files, in the sandbox that *config* names.
+
+    Bind a workspace's resources to the prompt: its ``Sandbox`` runs the commands. A prompt
+    without one raises ``PromptRenderError`` when it is rendered.
+
+    Args:
+        config: The sandbox. When omitted, the one that the workspace has.
+        guidance: What a model has to know of it, as a Markdown template.
+        tools: What is offered, from ``command_tools``; other tools may stand with them.
+        title: The heading.
+        options: As for ``Section``. ``key`` is ``sandbox`` when omitted.
+    """
+
+    def __init__(
+        self,
+        config: SandboxConfig | None,
+        guidance: str,
+        *,
+        tools: tuple[Tool[Any, Any], ...],
+        title: str = "Sandbox",
+        **options: Unpack[SectionOptions[None]],
+    ) -> None:
+        options["key"] = options.get("key") or "sandbox"
+        options["required_resources"] = (Sandbox, *options.get("required_resources", ()))
+        declared = {} if config is None else {SandboxConfig: config}
+        options["resources"] = {**declared, **(options.get("resources") or {})}
+        super().__init__(title, guidance, tools=tools, **options)
+
+
+def command_tools(
+    limits: CommandLimits | None = None,
+    *,
+    prefix: str = "",
+    with_python: bool = True,
+    open_world: bool = False,
+    rollback_on_nonzero_exit: bool = False,
+) -> tuple[Tool[Any, Any], ...]:
+    """``shell_execute``, and ``evaluate_python`` for a sandbox that evaluates it.
+
+    Args:
+        limits: What a model may ask for.
+        prefix: Put before the name of every tool.
+        with_python: Whether the sandbox has ``evaluate``.
+        open_world: Whether commands reach a network.
+        rollback_on_nonzero_exit: Whether a command that ends otherwise than with 0 fails its
+            call, so that what it did is undone.
+    """
+    limits = limits or CommandLimits()
+
+    def shell(
+        params: ShellExecuteParams, sandbox: Sandbox, timeout_s: float, context: ToolContext
+    ) -> ExecResult:
+        variables = (f"{name}={value}" for name, value in params.env.items())
+        stdin = params.stdin.encode("utf-8", "surrogateescape")
+        _check_request(limits, params.command, *variables)
+        if len(stdin) > limits.stdin_bytes:
+            raise UsageError(
+                f"the input is longer than the {limits.stdin_bytes:,} bytes that are allowed",
+                hint="Write it to a file and let the command read that.",
+            )
+        request = ExecRequest(
+            argv=(*sandbox.shell, params.command),
+            cwd=params.cwd,
+            env=params.env,
+            stdin=stdin,
+            timeout_s=timeout_s,
+            cancellation=context.cancellation,
+            output_bytes=limits.output_bytes,
+        )
+        return sandbox.run(request, observer=lambda _stream, _data: context.beat())
+
+    def python(
+        params: EvaluatePythonParams, sandbox: Sandbox, timeout_s: float, context: ToolContext
+    ) -> ExecResult:
+        _check_request(limits, params.code)
+        request = PythonRequest(
+            code=params.code,
+            timeout_s=timeout_s,
+            cancellation=context.cancellation,
+            output_bytes=limits.output_bytes,
+        )
+        return sandbox.evaluate(request, observer=lambda _stream, _data: context.beat())
+
+    annotations = ToolAnnotations(
+        read_only=False, destructive=True, idempotent=False, open_world=open_world
+    )
+    shell_execute = Tool[ShellExecuteParams, CommandOutput](
+        name=f"{prefix}shell_execute",
+        description="Run a command in the sandbox, over the files of the workspace. Gives its "
+        "exit code and what it wrote.",
+        handler=_in_sandbox(shell, limits, rolls_back=rollback_on_nonzero_exit),
+        annotations=annotations,
+        examples=(_SHELL, _SHELL_FAILS),
+    )
+    if not with_python:
+        return (shell_execute,)
+    evaluate_python = Tool[EvaluatePythonParams, CommandOutput](
+        name=f"{prefix}evaluate_python",
+        description="Run Python code in the sandbox, in an interpreter of its own. Gives what "
+        "it printed, or its traceback.",
+        handler=_in_sandbox(python, limits, rolls_back=False),
+        annotations=annotations,
+        examples=(_PYTHON,),
+    )
+    return (shell_execute, evaluate_python)
+
+
+def _check_request(limits: CommandLimits, *parts: str) -> None:
+    n_bytes = sum(len(part.encode("utf-8", "surrogatepass")) for part in parts)
+    if n_bytes > limits.request_bytes:
+        raise UsageError(
+            f"the command has {n_bytes:,} bytes, {limits.request_bytes:,} allowed",
+            hint="Write it to a file and run that.",
+        )
+
+
+def _in_sandbox(
+    act: Callable[[P, Sandbox, float, ToolContext], ExecResult],
+    limits: CommandLimits,
+    *,
+    rolls_back: bool,
+) -> ToolHandler[P, CommandOutput]:
+    """A handler that gives *act* the sandbox, and the model how it went."""
+
+    def handle(params: P, /, *, context: ToolContext) -> ToolResult[CommandOutput]:
+        sandbox = context.resources.get(Sandbox)
+        timeout_s = min(params.timeout_s or limits.timeout_s, limits.longest_timeout_s)
+        try:
+            sandbox.start(context.cancellation)  # may take seconds of what the run still has
+            if context.deadline is not None:
+                context.deadline.check()
+                timeout_s = min(timeout_s, context.deadline.remaining_s())
+            result = act(params, sandbox, timeout_s, context)
+        except (SandboxError, UsageError) as error:
+            return ToolResult.error(str(error))
+        return _answer(result, timeout_s, rolls_back=rolls_back)
+
+    return handle
+
+
+def _answer(result: ExecResult, timeout_s: float, *, rolls_back: bool) -> ToolResult[CommandOutput]:
+    value = CommandOutput.of(result)
+    stopped = stopped_summary(result, timeout_s)
+    if stopped is not None:
+        return ToolResult(stopped, value, success=False)
+    if rolls_back and not value.succeeded:
+        return ToolResult(f"{value.summary()}. What it changed was undone.", value, success=False)
+    return ToolResult.ok(value, value.summary())
+
+
+# Examples, in a workspace with two files: src/app.py of three lines and an empty README.md
+
+_SHELL = ToolExample(
+    description="Count the lines of the Python files",
+    input=ShellExecuteParams("wc -l src/*.py"),
+    output=CommandOutput(0, stdout=CommandStream("3 src/app.py\n")),
+)
+_SHELL_FAILS = ToolExample(
+    description="A command that finds nothing ends with 1, which is an answer too",
+    input=ShellExecuteParams("grep -n goodbye app.py", cwd="src", timeout_s=5),
+    output=CommandOutput(1),
+)
+_PYTHON = ToolExample(
+    description="Compute something about a file",
+    input=EvaluatePythonParams(
+        "from pathlib import Path\nlen(Path('src/app.py').read_text().splitlines())"
+    ),
+    output=CommandOutput(0, stdout=CommandStream("3\n")),
+)
