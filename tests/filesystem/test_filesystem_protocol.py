@@ -155,7 +155,7 @@ def test_directory_that_a_patch_made_a_file_comes_back_when_it_fails() -> None:
 def test_replacement_that_would_fill_the_memory_is_refused_before_it_is_made() -> None:
     files = MemoryFilesystem({"a": "e\r\n" * 200_000})
     with pytest.raises(
-        LimitExceededError, match=r"200000000000 bytes for a, at most 1048576.*Split"
+        LimitExceededError, match=r"200000000000 bytes for a, at most 1073741824.*Split"
     ):
         files.edit("a", "e\n", "x" * 1_000_000, replace_all=True)
 

@@ -154,9 +154,9 @@ def test_window_is_a_slice_of_the_lines(
     assert read.more == (len(lines) > offset + limit)
 
 
-def test_default_limits_are_those_of_the_design() -> None:
+def test_default_limits_of_a_program_are_those_that_are_documented() -> None:
     limits = FilesystemLimits()
     files = MemoryFilesystem({"a": "x" * 2_001 + "\n" + "\n" * 2_000})
     read = files.read_text("a")
     assert (len(read.lines), len(read.lines[0]), read.more) == (2_000, 2_000, True)
-    assert (limits.write_bytes, limits.search_timeout_s) == (MEBIBYTE, 5.0)
+    assert (limits.write_bytes, limits.search_timeout_s) == (1_024 * MEBIBYTE, 5.0)

@@ -151,9 +151,9 @@ def test_descriptions_constraints_and_defaults_reach_the_provider() -> None:
     assert "1" in offset["description"]
 
 
-@pytest.mark.parametrize("limits", [{"result_chars": 0}, {"diff_chars": -1}])
+@pytest.mark.parametrize("limits", [{"result_chars": 0}, {"diff_chars": -1}, {"write_bytes": 0}])
 def test_limits_that_leave_nothing_to_show_are_refused(limits: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="nothing to show"):
+    with pytest.raises(UsageError, match="nothing to show or to write"):
         FileToolLimits(**limits)
 
 

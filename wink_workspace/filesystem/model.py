@@ -76,11 +76,23 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesystemLimits:
-    """Bounds on single operations; see DESIGN §6 for the defaults."""
+    """Bounds on single operations of a program.
+
+    A model's tools bound theirs further, by ``FileToolLimits`` and ``AstevalConfig``.
+
+    Attributes:
+        read_lines: Most lines that one ``read_text`` gives.
+        read_line_chars: Where a longer line is cut.
+        write_bytes: Largest file that can be written, edited or patched. Its content is held in
+            memory, more than once for an edit, so memory may end the work earlier.
+        grep_matches: Most lines that one ``grep`` gives.
+        glob_results: Most paths that one ``glob`` gives.
+        search_timeout_s: How long one search may take.
+    """
 
     read_lines: int = 2_000
     read_line_chars: int = 2_000
-    write_bytes: int = 1_048_576
+    write_bytes: int = 1_073_741_824
     grep_matches: int = 1_000
     glob_results: int = 1_000
     search_timeout_s: float = 5.0

@@ -3,7 +3,8 @@
 A ``WorkspacePath`` is a sequence of names below the workspace root. It cannot hold
 ``..``, ``.``, an empty name, a ``/`` or a NUL, so no later check is needed and every
 spelling of one path is one value. Names are compared exactly: no case or Unicode folding,
-no trimming. What a name may be on disk is the backend's business.
+no trimming. A backslash is a character like any other. What a name may be on disk is the
+backend's business.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def parse_path(given: str | WorkspacePath) -> WorkspacePath:
 
     Raises:
         PathEscapeError: For a ``..`` segment or a leading ``/``.
-        InvalidPathError: For a NUL, a backslash, or text that UTF-8 cannot hold; or no text.
+        InvalidPathError: For a NUL, or text that UTF-8 cannot hold; or no text.
         LimitExceededError: For more than 64 segments, or a segment over 255 bytes.
     """
     return given if isinstance(given, WorkspacePath) else _parsed(given)
@@ -88,8 +89,6 @@ def _parsed(given: str) -> WorkspacePath:
         raise InvalidPathError(f"{given!r} is no text")
     if "\0" in given:
         raise InvalidPathError(f"{given!r} contains a NUL character")
-    if "\\" in given:
-        raise InvalidPathError(f"{given!r} contains a backslash", hint="Separate names with '/'.")
     if given.startswith("/"):
         raise PathEscapeError(given)
     parts = tuple(part for part in given.split("/") if part not in ("", "."))

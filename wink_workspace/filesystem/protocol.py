@@ -319,7 +319,12 @@ class Filesystem(ABC):
     # Changing
 
     def write_bytes(
-        self, path: str | WorkspacePath, data: bytes, *, mode: WriteMode = "overwrite"
+        self,
+        path: str | WorkspacePath,
+        data: bytes,
+        *,
+        mode: WriteMode = "overwrite",
+        most_bytes: int | None = None,
     ) -> WriteResult:
         """Write a file, making the directories it needs.
 
@@ -327,10 +332,12 @@ class Filesystem(ABC):
             path: The file; a link is followed unless *mode* is ``"create"``.
             data: All of the content, or what to append.
             mode: ``"create"`` a new file, ``"overwrite"`` or make one, or ``"append"``.
+            most_bytes: A bound on *data* below ``limits.write_bytes``, for a caller that is not
+                trusted with that much.
 
         Raises:
             PathExistsError: If *mode* is ``"create"`` and something is there.
-            LimitExceededError: If *data* is longer than ``limits.write_bytes``.
+            LimitExceededError: If *data* is longer than *most_bytes* or ``limits.write_bytes``.
             ReadOnlyError: If nothing may change there.
             UsageError: If there is no such *mode*.
         """
@@ -340,7 +347,7 @@ class Filesystem(ABC):
             )
         self._check_writable()
         given = parse_path(path)
-        self._check_size(given, len(data))
+        self._check_size(given, len(data), most_bytes)
         place, there = self._located(given, follow=mode != "create")
         if there is not None and mode == "create":
             raise PathExistsError(f"{given} exists already")
@@ -354,7 +361,12 @@ class Filesystem(ABC):
         return WriteResult(given, len(data), kept_bytes + len(data), created=there is None)
 
     def write_text(
-        self, path: str | WorkspacePath, text: str, *, mode: WriteMode = "overwrite"
+        self,
+        path: str | WorkspacePath,
+        text: str,
+        *,
+        mode: WriteMode = "overwrite",
+        most_bytes: int | None = None,
     ) -> WriteResult:
         """Write *text* as UTF-8, its line ends as they are; see ``write_bytes``.
 
@@ -368,10 +380,16 @@ class Filesystem(ABC):
                 f"the text for {path} is not valid Unicode at character {error.start}",
                 hint="Remove the lone surrogate there, or write bytes.",
             ) from error
-        return self.write_bytes(path, data, mode=mode)
+        return self.write_bytes(path, data, mode=mode, most_bytes=most_bytes)
 
     def edit(
-        self, path: str | WorkspacePath, old: str, new: str, *, replace_all: bool = False
+        self,
+        path: str | WorkspacePath,
+        old: str,
+        new: str,
+        *,
+        replace_all: bool = False,
+        most_bytes: int | None = None,
     ) -> EditResult:
         """Replace *old*, which must occur exactly once unless *replace_all*.
 
@@ -380,24 +398,25 @@ class Filesystem(ABC):
         Raises:
             EditError: If *old* is missing or not unique; the message helps to find it.
             BinaryFileError: If the file is not text.
-            LimitExceededError: If the file is or would be above ``limits.write_bytes``.
+            LimitExceededError: If the file is or would be above *most_bytes* or
+                ``limits.write_bytes``.
             ReadOnlyError: If nothing may change there.
         """
         self._check_writable()
         given = parse_path(path)
         file = self._file(given)
         self._check_writable(file.path)
-        data = self._content(file)
+        data = self._content(file, most_bytes)
         if replace_all:
-            self._check_growth(given, data, old, new)
+            self._check_growth(given, data, old, new, most_bytes)
         edited = replace_text(data, old, new, replace_all=replace_all, path=str(given))
-        self._check_size(given, len(edited.data))
+        self._check_size(given, len(edited.data), most_bytes)
         self._write(file.path, edited.data, mode="overwrite")
         before = FileState(FileKind.FILE, data, file.executable)
         diff = render_diff([FileChange(given, before, replace(before, data=edited.data))])
         return EditResult(given, edited.n_replaced, edited.first_line, diff)
 
-    def apply_patch(self, patch: str) -> PatchResult:
+    def apply_patch(self, patch: str, *, most_bytes: int | None = None) -> PatchResult:
         """Apply a unified diff or a ``*** Begin Patch`` text: to all its files or to none.
 
         Paths are taken as they are, no link on the way is followed. As with git, directories
@@ -405,13 +424,14 @@ class Filesystem(ABC):
 
         Raises:
             PatchError: If it does not parse or does not apply.
-            LimitExceededError: If a file would be above ``limits.write_bytes``.
+            LimitExceededError: If a file is or would be above *most_bytes* or
+                ``limits.write_bytes``.
             ReadOnlyError: If nothing may change at one of its paths.
         """
         self._check_writable()
-        plan = plan_patch(parse_patch(patch), self._state)
+        plan = plan_patch(parse_patch(patch), lambda path: self._state(path, most_bytes))
         for change in plan.changes:
-            self._check_change(change)
+            self._check_change(change, most_bytes)
         with self._undoing() as touched:
             for change in plan.changes:
                 if change.after is not None:
@@ -661,20 +681,22 @@ class Filesystem(ABC):
     def _timer(self) -> SearchTimer:
         return SearchTimer(self.clock, self.limits.search_timeout_s)
 
-    def _state(self, path: WorkspacePath) -> FileState | None:
+    def _state(self, path: WorkspacePath, most_bytes: int | None) -> FileState | None:
         there = self._stat(path)
         if there is None:
             return None
         if there.kind is FileKind.FILE:
-            return FileState(there.kind, self._content(there), there.executable)
+            return FileState(there.kind, self._content(there, most_bytes), there.executable)
         return FileState(there.kind, (there.target or "").encode("utf-8", "surrogateescape"))
 
-    def _content(self, file: FileStat) -> bytes:
+    def _content(self, file: FileStat, most_bytes: int | None) -> bytes:
         """All of a file that is small enough to be written back."""
-        self._check_size(file.path, file.size_bytes)
+        self._check_size(file.path, file.size_bytes, most_bytes)
         with self._open(file.path) as stream:
-            data = stream.read(self.limits.write_bytes + 1)
-        self._check_size(file.path, len(data))
+            data = stream.read(file.size_bytes + 1)  # takes no more room than it needs
+            if len(data) > file.size_bytes:  # it has grown since
+                data += stream.read(self._most(most_bytes) + 1 - len(data))
+        self._check_size(file.path, len(data), most_bytes)
         return data
 
     # Refusing
@@ -693,23 +715,30 @@ class Filesystem(ABC):
             if fixed.is_below(place):
                 raise ReadOnlyError(f"{fixed} is read-only, so {place} has to stay")
 
-    def _check_size(self, path: WorkspacePath, n_bytes: int) -> None:
-        if n_bytes > self.limits.write_bytes:
+    def _most(self, most_bytes: int | None) -> int:
+        most = self.limits.write_bytes
+        return most if most_bytes is None else min(most, most_bytes)
+
+    def _check_size(self, path: WorkspacePath, n_bytes: int, most_bytes: int | None) -> None:
+        most = self._most(most_bytes)
+        if n_bytes > most:
             raise LimitExceededError(
-                f"{n_bytes} bytes for {path}, at most {self.limits.write_bytes} allowed",
+                f"{n_bytes} bytes for {path}, at most {most} allowed",
                 hint="Split the content over several files.",
             )
 
-    def _check_growth(self, path: WorkspacePath, data: bytes, old: str, new: str) -> None:
+    def _check_growth(
+        self, path: WorkspacePath, data: bytes, old: str, new: str, most_bytes: int | None
+    ) -> None:
         """Refuse early what would be refused for its size after filling the memory."""
         text = "".join(TextPieces(BytesIO(data), path))
         n_places = max(text.count(old), text.replace("\r\n", "\n").count(old))
-        self._check_size(path, n_places * len(new))
+        self._check_size(path, n_places * len(new), most_bytes)
 
-    def _check_change(self, change: FileChange) -> None:
+    def _check_change(self, change: FileChange, most_bytes: int | None) -> None:
         self._check_writable(change.path)
         if change.after is not None:
-            self._check_size(change.path, len(change.after.data))
+            self._check_size(change.path, len(change.after.data), most_bytes)
             if change.after.kind is FileKind.SYMLINK:
                 check_target(change.path, _target_of(change.after))
 

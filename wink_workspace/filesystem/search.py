@@ -125,7 +125,7 @@ def compile_glob(pattern: str) -> GlobPattern:
     Raises:
         PatternError: If it is empty.
         LimitExceededError: If it is too long or has too many alternatives.
-        InvalidPathError: If it is absolute or holds ``..``, a backslash or a NUL.
+        InvalidPathError: If it is absolute or holds ``..`` or a NUL.
     """
     start: list[int] = []
     positions: list[_Position] = []

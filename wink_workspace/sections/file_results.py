@@ -56,14 +56,24 @@ _NUMBER_WIDTH: Final = 6  # as `cat -n`, which models have seen most
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileToolLimits:
-    """How much of an answer a model gets to see at once; the rest can be asked for."""
+    """What a model may do with one call of a file tool.
+
+    Attributes:
+        result_chars: How much of an answer it sees at once; the rest can be asked for.
+        diff_chars: How much of a diff it sees.
+        write_bytes: Largest file that it can write, edit or patch, unless the files' own
+            ``FilesystemLimits.write_bytes`` is less.
+    """
 
     result_chars: int = 100_000
     diff_chars: int = 10_000
+    write_bytes: int = 1_048_576
 
     def __post_init__(self) -> None:
-        if self.result_chars <= 0 or self.diff_chars <= 0:
-            raise UsageError(f"{self} leaves nothing to show", hint="Use positive numbers.")
+        if min(self.result_chars, self.diff_chars, self.write_bytes) <= 0:
+            raise UsageError(
+                f"{self} leaves nothing to show or to write", hint="Use positive numbers."
+            )
 
 
 def shown(path: WorkspacePath | str) -> str:

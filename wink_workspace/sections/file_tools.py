@@ -1,7 +1,7 @@
 """The nine file tools, over whatever filesystem is bound to the prompt.
 
-Rule 1: a tool asks the filesystem and shows the answer; what is allowed, limited or refused
-is the filesystem's decision, or a policy's.
+Rule 1: a tool asks the filesystem and shows the answer; what is allowed or refused is the
+filesystem's decision, or a policy's. Limits meant for a model are passed with what it asks for.
 Rule 2: what a model can get wrong comes back as a failed result in the words of the error and
 its hint. Everything else that is raised is a bug and left to the executor.
 Rule 3: no text of a result names a tool, since a section may have renamed them.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -193,20 +194,27 @@ class _Operations:
         return ToolResult.ok(value, value.summary())
 
     def write_file(self, params: WriteFileParams, files: Filesystem) -> ToolResult[WrittenFile]:
-        result = files.write_text(params.file_path, params.content)
+        _refuse_separator(params.file_path, files)
+        most_bytes = self._limits.write_bytes
+        result = files.write_text(params.file_path, params.content, most_bytes=most_bytes)
         value = WrittenFile.of(result, params.content)
         return ToolResult.ok(value, f"{'Created' if value.created else 'Overwrote'} {value.path}")
 
     def edit_file(self, params: EditFileParams, files: Filesystem) -> ToolResult[EditedFile]:
         result = files.edit(
-            params.file_path, params.old_string, params.new_string, replace_all=params.replace_all
+            params.file_path,
+            params.old_string,
+            params.new_string,
+            replace_all=params.replace_all,
+            most_bytes=self._limits.write_bytes,
         )
         value = EditedFile.of(result, self._limits)
         places = counted(value.n_replaced, "place")
         return ToolResult.ok(value, f"Replaced {places} in {value.path}, line {value.first_line:,}")
 
     def apply_patch(self, params: ApplyPatchParams, files: Filesystem) -> ToolResult[AppliedPatch]:
-        value = AppliedPatch.of(files.apply_patch(params.patch))
+        patched = files.apply_patch(params.patch, most_bytes=self._limits.write_bytes)
+        value = AppliedPatch.of(patched)
         return ToolResult.ok(value, f"Patched {counted(len(value.files), 'file')}")
 
     def glob(self, params: GlobParams, files: Filesystem) -> ToolResult[FoundPaths]:
@@ -235,6 +243,18 @@ class _Operations:
         files.move(source, destination)
         value = MovedPath(shown(source), shown(destination), kind)
         return ToolResult.ok(value, f"Moved {value.source} to {value.destination}")
+
+
+def _refuse_separator(path: str, files: Filesystem) -> None:
+    r"""Refuse a new file ``src\\app.py`` where there is a directory ``src``: ``/`` was meant."""
+    if "\\" not in path or files.exists(path):
+        return
+    meant = parse_path(path.replace("\\", "/").lstrip("/"))
+    if meant.parent.parts and files.exists(meant.parent):
+        raise UsageError(
+            f"{shown(path)} does not exist, and a backslash does not separate names",
+            hint=f"Separate names with '/', as in {str(meant)!r}.",
+        )
 
 
 def _refuse_directory(destination: WorkspacePath, name: str, files: Filesystem) -> None:
@@ -278,6 +298,10 @@ def _with_close_names(error: WinkError, params: object, files: Filesystem) -> st
 
 def _close_paths(missing: WorkspacePath, files: Filesystem) -> tuple[str, ...]:
     """Existing paths that resemble *missing* up to its first name that does not exist."""
+    with suppress(FilesystemError, UsageError):
+        meant = parse_path(str(missing).replace("\\", "/").lstrip("/"))
+        if files.exists(meant):
+            return (shown(meant),)
     for directory in reversed(tuple(missing.ancestors())):
         try:
             entries = files.list(directory)

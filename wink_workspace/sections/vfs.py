@@ -91,7 +91,7 @@ def file_guidance(
         result_chars=limits.result_chars,
         read_lines=bounds.read_lines,
         read_line_chars=bounds.read_line_chars,
-        write_bytes=bounds.write_bytes,
+        write_bytes=min(limits.write_bytes, bounds.write_bytes),
         glob_results=bounds.glob_results,
         grep_matches=bounds.grep_matches,
         search_timeout_s=bounds.search_timeout_s,

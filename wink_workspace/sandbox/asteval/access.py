@@ -80,7 +80,7 @@ class FileAccess:
         if path in self._request.reads and path not in self.reads and path not in self.writes:
             self._check_new(files, path)
         self._transferred(len(data))
-        files.write_bytes(path, data, mode=mode)
+        files.write_bytes(path, data, mode=mode, most_bytes=self._config.write_bytes)
         self.writes[path] = None
 
     def _check_new(self, files: Filesystem, path: WorkspacePath) -> None:

@@ -26,7 +26,8 @@ class AstevalConfig(SandboxConfig):
         value_chars: How much of a value's ``repr`` comes back.
         code_chars: Longest code.
         file_calls: How often it may open, read or write a file.
-        file_bytes: Largest file that it may read; what a write may hold is the filesystem's limit.
+        file_bytes: Largest file that it may read.
+        write_bytes: Most that one write may hold, unless the filesystem's limit is less.
         transfer_bytes: How much it may read and write in all.
         start_timeout_s: How long the server, and the wall of each evaluation, may take to be up.
         use_numpy: Whether numpy is there, with everything of it that reads and writes files off.
@@ -42,6 +43,7 @@ class AstevalConfig(SandboxConfig):
     code_chars: int = 50_000
     file_calls: int = 10_000
     file_bytes: int = 4 * _MIB
+    write_bytes: int = _MIB
     transfer_bytes: int = 64 * _MIB
     start_timeout_s: float = 20.0
     use_numpy: bool = False
