@@ -124,7 +124,7 @@ def test_a_model_that_separates_names_with_backslashes_is_told_what_it_meant() -
     files = MemoryFilesystem({"src/app.py": "text"})
     with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
         read = agent.call("read_file", file_path="src\\app.py")
-        assert "Did you mean src/app.py?" in read.text
+        assert "Separate names with '/', as in 'src/app.py'." in read.text
         write = agent.call("write_file", file_path="src\\new.py", content="")
         assert not write.result.success
         assert "Separate names with '/', as in 'src/new.py'." in write.text

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -239,6 +238,7 @@ class _Operations:
     def mv(self, params: MoveParams, files: Filesystem) -> ToolResult[MovedPath]:
         source, destination = parse_path(params.source), parse_path(params.destination)
         kind = files.stat(source, follow=False).kind
+        _refuse_separator(params.destination, files)
         _refuse_directory(destination, source.name, files)
         files.move(source, destination)
         value = MovedPath(shown(source), shown(destination), kind)
@@ -252,7 +252,7 @@ def _refuse_separator(path: str, files: Filesystem) -> None:
     meant = parse_path(path.replace("\\", "/").lstrip("/"))
     if meant.parent.parts and files.exists(meant.parent):
         raise UsageError(
-            f"{shown(path)} does not exist, and a backslash does not separate names",
+            f"{shown(path)} does not exist, and a backslash is part of a name",
             hint=f"Separate names with '/', as in {str(meant)!r}.",
         )
 
@@ -292,16 +292,17 @@ def _with_close_names(error: WinkError, params: object, files: Filesystem) -> st
     """The error's text, with the names that the model may have meant."""
     given = (getattr(params, name, None) for name in ("path", "file_path", "source"))
     missing = next((parse_path(path) for path in given if path is not None), None)
+    if missing is not None:
+        try:
+            _refuse_separator(str(missing), files)
+        except UsageError as separated:
+            return str(separated)
     close = _close_paths(missing, files) if missing else ()
     return f"{error.message}. Did you mean {' or '.join(close)}?" if close else str(error)
 
 
 def _close_paths(missing: WorkspacePath, files: Filesystem) -> tuple[str, ...]:
     """Existing paths that resemble *missing* up to its first name that does not exist."""
-    with suppress(FilesystemError, UsageError):
-        meant = parse_path(str(missing).replace("\\", "/").lstrip("/"))
-        if files.exists(meant):
-            return (shown(meant),)
     for directory in reversed(tuple(missing.ancestors())):
         try:
             entries = files.list(directory)

@@ -772,7 +772,7 @@ class FilesystemContract(_Suite):
 
     def test_path_that_a_link_makes_too_long_is_refused(self, filesystem: Filesystem) -> None:
         filesystem.symlink("long", "a/" * 70)
-        filesystem.symlink("odd", "a\\b")
+        filesystem.symlink("odd", "n" * 256)
         for path in ("long/file", "long", "odd"):
             with pytest.raises(LinkError, match=r"no valid path"):
                 filesystem.write_bytes(path, b"")
