@@ -145,17 +145,16 @@ def end_interrupted(folder: WorkspaceFolder) -> str:
     Raises:
         SandboxError: If it still runs and cannot be ended, or its package is gone.
     """
-    note = folder.sandbox / _BACKEND_NOTE
-    try:
-        name = note.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if not folder.sandbox.is_dir() or not any(folder.sandbox.iterdir()):
         return ""
+    note = folder.sandbox / _BACKEND_NOTE
+    name = note.read_text(encoding="utf-8") if note.exists() else ""  # as of earlier versions
     try:
-        said = SANDBOXES.get(name).end_leftover(folder.sandbox) if name else ""
+        said = SANDBOXES.get(name or DEFAULT_SANDBOX).end_leftover(folder.sandbox)
     except UsageError as error:
         raise SandboxUnavailableError(
             f"a sandbox {name!r} may still run over {folder.files}, and its package is gone",
             hint=f"Install the package again. If nothing of it runs, delete {note}.",
         ) from error
-    note.unlink()
+    note.unlink(missing_ok=True)
     return said

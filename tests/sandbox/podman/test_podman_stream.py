@@ -13,10 +13,11 @@ import pytest
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import SandboxBrokenError
 from wink_workspace.sandbox.podman import stream
-from wink_workspace.sandbox.podman.frames import Kind, joined_fields, packed
+from wink_workspace.sandbox.podman.frames import PROTOCOL_VERSION, Kind, joined_fields, packed
 from wink_workspace.sandbox.podman.stream import Ending, Limits, RunnerStream
 
-READY = packed(Kind.READY, 0, joined_fields([b"1", b"/bin/sh", b"3.11.2"]))
+VERSION = str(PROTOCOL_VERSION).encode()
+READY = packed(Kind.READY, 0, joined_fields([VERSION, b"/bin/sh", b"3.11.2"]))
 
 
 class FastClock(ManualClock):
@@ -79,10 +80,10 @@ def test_a_command_that_is_answered_by_the_rules_ends_as_the_answer_says(ready: 
 @pytest.mark.parametrize(
     "said",
     [
-        packed(Kind.READY, 0, joined_fields([b"2", b"/bin/sh", b"3"])),
-        packed(Kind.READY, 0, joined_fields([b"1", b"/tmp/evil", b"3"])),
-        packed(Kind.READY, 0, joined_fields([b"1", b"/bin/sh"])),
-        packed(Kind.READY, 0, joined_fields([b"1", b"\xff", b"3"])),
+        packed(Kind.READY, 0, joined_fields([b"0", b"/bin/sh", b"3"])),
+        packed(Kind.READY, 0, joined_fields([VERSION, b"/tmp/evil", b"3"])),
+        packed(Kind.READY, 0, joined_fields([VERSION, b"/bin/sh"])),
+        packed(Kind.READY, 0, joined_fields([VERSION, b"\xff", b"3"])),
         packed(Kind.READY, 0, b"\0\0\0\x09short"),
         ended(number=0),
         b"Traceback (most recent call last)",
