@@ -892,7 +892,7 @@ def garbled(text: str, path: str, unified: str, mistakes: Sequence[str]) -> str:
     for mistake in sorted(mistakes):  # so that a fence is there before a last newline goes
         match mistake:
             case "no end":
-                text = text.removesuffix("*** End Patch\n")
+                text = re.sub(r" *\*\*\* End Patch\n\Z", "", text)  # it may be indented
             case "indented markers":
                 text = re.sub(r"^\*\*\* ", "  *** ", text, flags=re.MULTILINE)
             case "backticks":
