@@ -206,14 +206,21 @@ def test_line_numbers_as_in_a_unified_diff_are_understood() -> None:
 def test_fuzz_applies_in_a_scope_and_at_the_end_of_the_file_too() -> None:
     context = [
         " wrong",
+        "         return 4",
+        " ",
         "     def name(self):",
         "+        print()",
         '         return "square"',
-        " wrong",
     ]
-    assert b"print()" in changed(update("@@ class Square:", *context)).split(b"class Square")[1]
-    assert "expected below 'class Circle:'" in refused(update("@@ class Circle:", *context))
-    patch = update(" wrong", " b", "-c", "+C", " d", " wrong", "*** End of File")
+    data = SHAPES + "\n\ndef last():\n    pass\n"
+    patch = update("@@ class Square:", *context, " wrong")
+    assert "hunk 1" in refused(patch, data)
+    patch = update("@@ class Square:", *context, " ", " ", " def last():")
+    assert b"print()" in changed(patch, data).split(b"class Square")[1]
+    assert "expected below 'class Circle:'" in refused(
+        patch.replace("class Square:", "class Circle:"), data
+    )
+    patch = update(" a", " b", "-c", "+C", " d", " wrong", "*** End of File")
     assert changed(patch, "a\nb\nc\nd\nx\n") == b"a\nb\nC\nd\nx\n"
 
 

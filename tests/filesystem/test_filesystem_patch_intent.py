@@ -130,6 +130,78 @@ def test_fuzz_does_not_change_the_only_other_function_with_the_same_lines() -> N
     assert "hunk 1" in refused(patch, data)
 
 
+RIVALS = """\
+def load(items):
+    check(items)
+    total = 0
+    for item in items:
+        total += item
+    return total
+
+
+def save(items):
+    check(items)
+    total = 0
+    for item in items:
+        total += item
+    return items
+"""
+INSIDE = [
+    " def load(items):",
+    "     check(items)",
+    "     total = 0",
+    "+    limit = 9",
+    "     for item in items:",
+    "         total += item",
+]
+
+
+def test_fuzz_takes_no_sibling_of_a_place_that_has_changed_inside() -> None:
+    """Without the line that names it, the hunk fits in the other function only."""
+    data = RIVALS.replace("    total = 0\n", "    total = 1\n", 1)
+    assert "hunk 1" in refused(unified("@@ -1,5 +1,6 @@", *INSIDE), data)
+    assert "hunk 1" in refused(update(*INSIDE), data)
+
+
+def test_fuzz_takes_no_sibling_of_a_place_that_was_indented() -> None:
+    data = "".join(f"    {line}\n" for line in RIVALS.split("\n")[:6])
+    assert "hunk 1" in refused(
+        update(*INSIDE), f"if wanted:\n{data}{RIVALS[RIVALS.index('def s') :]}"
+    )
+
+
+def test_fuzz_needs_lines_that_stand_only_once() -> None:
+    data = "}\nend\n}\n\nend\na\nb\n"
+    assert "hunk 1" in refused(update(" missing", " a", "-b", "+c"), data)
+
+
+def test_ignored_lines_that_stand_nearby_are_as_good_as_those_that_match() -> None:
+    patch = update(" one", " a", "+more", " b", " two")
+    data = "one\nnew\na\nb\ntwo\n"
+    assert changed(patch, data) == b"one\nnew\na\nmore\nb\ntwo\n"
+    assert "hunk 1" in refused(patch, data.replace("one", "1").replace("two", "2"))
+
+
+def test_fuzz_does_not_insert_lines_again_that_stand_beside_its_place() -> None:
+    data = numbered(12).replace("line 4\n", "new 1\nnew 2\n")
+    hunk = [" line 3", " line 4", "+new 1", "+new 2", " line 5", " line 6", "-line 7", " line 8"]
+    assert "hunk 1" in refused(update(*hunk), data)
+    assert changed(update(*hunk), data.replace("new", "old")).count(b"new") == 2
+
+
+# ------------------------------------------------------------------- old lines that are blank
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_blank_old_lines_count_only_at_the_stated_line(blank: str) -> None:
+    """They stand everywhere, also above and between scopes, and so the only one may be another."""
+    data = f"class A:\n    x = 1\n{blank}\n    def get():\n        return 1\n"
+    for scope in (["@@"], ["@@ class A:"], ["@@ class A:", "@@ def get():"], ["@@ -1,1 +1,1 @@"]):
+        assert "hunk 1" in refused(update(*scope, "-", "+    y = 2"), data)
+    patch = unified("@@ -3,1 +3,1 @@", "-", "+    y = 2")
+    assert changed(patch, data) == data.replace(f"1\n{blank}\n", "1\n    y = 2\n").encode()
+
+
 AROUND = [
     *("@@ -3,7 +3,7 @@", " line 3", " line 4", " line 5", "-line 6", "+six"),
     *(" line 7", " line 8", " line 9"),
@@ -231,6 +303,13 @@ def test_an_insertion_at_the_end_or_start_stays_there_as_in_git() -> None:
     assert "belongs at the end of the file, but its lines are at line 8" in message
     message = refused(INSERTIONS["at the start"], "more\n" + data)
     assert "belongs at the start of the file, but its lines are at line 2" in message
+
+
+def test_an_insertion_that_fits_where_it_says_is_not_made_at_the_end_or_start_instead() -> None:
+    data = "}\n}\na\n}\n}\n"
+    at_end = refused(unified("@@ -1,2 +1,3 @@", " }", " }", "+new"), data + "}\n")
+    assert "belongs at the end of the file" in at_end
+    assert changed(unified("@@ -3,2 +3,3 @@", " }", " }", "+new"), data).endswith(b"}\nnew\n")
 
 
 def test_a_change_with_all_its_context_on_one_side_is_not_moved_from_the_end() -> None:

@@ -69,9 +69,11 @@ def test_one_neighbour_that_has_moved_does_not_show_which_of_several_places_is_m
 def test_a_hunk_at_the_end_of_the_file_stays_there() -> None:
     """What a diff with no context after the change means, to git and to GNU patch."""
     hunk = "@@ -2,2 +2,3 @@\n }\n }\n+more\n"
-    for line in (2, 5, 9):
+    data = "a\n}\n}\nb\n}\n}\n"
+    for line in (3, 5, 9):
         moved = hunk.replace("-2,2 +2,3", f"-{line},2 +{line},3")
-        assert changed(moved, "a\n}\n}\nb\n}\n}\n").endswith(b"b\n}\n}\nmore\n")
+        assert changed(moved, data).endswith(b"b\n}\n}\nmore\n")
+    assert "belongs at the end of the file" in refused(hunk, data)
 
 
 def test_a_hunk_at_the_start_of_the_file_stays_there() -> None:

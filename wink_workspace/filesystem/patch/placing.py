@@ -20,10 +20,13 @@ A hunk is applied where it was meant, or refused. A *place* is where all its old
 5. Fuzz. A hunk that has no plain place may ignore up to two of the outermost context lines on
    each side. One place only must be possible with any such choice. Removed lines and lines
    between changes are never ignored. At least one context line with text must be left, and
-   no fewer than were ignored. An ignored line that stands once in the file must be on its side
-   of the lines that are left, and nothing like their outermost line between it and them. If
-   more than one line is ignored, one of those left must stand only once in the file. A stated
-   scope must contain the place.
+   no fewer than were ignored. A stated scope must contain the place. The place must be evident:
+   - Two of the old lines show it, and one more for each that is missing. Those show it that are
+     left and stand only once in the file, or are ignored and stand within six lines, on their
+     side; the others that are ignored are missing. Blank lines do not count.
+   - It has no rival: no other stretch of the file holds as many of the old lines, whatever their
+     white space and order, as are left; less those that are missing, if these are more than one.
+   - No two or more added lines that follow each other stand within six lines of it already.
 
 What is refused, even where a place was found:
 
@@ -31,13 +34,15 @@ What is refused, even where a place was found:
    or no exact place exists and the new lines stand in the file; or the new lines stand in the
    scope, or as near to the stated line as the place, and the place does not.
 7. Ends of the file. A hunk that only inserts, states line numbers and has no context after
-   (before) its lines belongs at the end (start) of the file, as in git. One that also removes
-   lines, and has three or more lines of context on the other side, belongs there or at the
-   stated line. ``*** End of File`` and ``\ No newline at end of file`` mean the end for every
-   hunk. A hunk without numbers and without marker may insert below its context anywhere.
+   (before) its lines belongs at the end (start) of the file, as in git. If its lines stand at
+   the stated line and not at that end, it contradicts itself and is refused. One that also
+   removes lines, and has three or more lines of context on the other side, belongs there or at
+   the stated line. ``*** End of File`` and ``\ No newline at end of file`` mean the end for
+   every hunk. A hunk without numbers and without marker may insert below its context anywhere.
 8. Two hunks that change the same lines, and hunks that are found in another order than they
    are sent, unless their line numbers say so.
 9. A hunk without old lines, unless the file is empty, a scope is stated or the end is marked.
+   A hunk whose old lines are all blank, unless they stand at the stated line or the marked end.
 
 Context is compared and then left alone, never rewritten. Everything that was not exact is
 reported in ``Placed``.
@@ -48,7 +53,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 
 from wink_workspace.filesystem.lookalikes import (
     kinds_of_difference,
@@ -64,6 +69,8 @@ from .reading import Effort, Reading, loose_line
 __all__ = ["Misfit", "Placed", "place_hunks"]
 
 _MAX_FUZZ = 2
+_MIN_TELLING = 2
+_NEARBY = 6
 _USUAL_CONTEXT = 3
 _MAX_PLACES_NAMED = 8
 _LINE_ENDINGS = "line endings"
@@ -145,8 +152,19 @@ class _Shape:
         return self.hunk.n_lines(b"-") == 0
 
     @cached_property
+    def has_text(self) -> bool:
+        """Whether an old line is not blank."""
+        return any(line.strip() for line in self.old)
+
+    @cached_property
     def adds(self) -> bool:
         return any(line.startswith(b"+") for line in self.body)
+
+    @property
+    def added_runs(self) -> list[list[bytes]]:
+        """The lines that it adds, those that follow each other together."""
+        groups = groupby(self.body, key=lambda line: line[:1])
+        return [[line[1:] for line in lines] for sign, lines in groups if sign == b"+"]
 
     @cached_property
     def mixes_line_ends(self) -> bool:
@@ -355,8 +373,16 @@ class _Attempt:
         if shape.at_end:  # its last line may lack the newline, so that it can be found there only
             at = self.reading.n - len(shape.old)
             return [at] if self._fits(shape, at) else []
-        places = self.reading.places(shape.old)
-        return [at for at in places if self._is_at_its_end(shape, at)]
+        places = self._at_their_end(shape, self.reading.places(shape.old))
+        if shape.has_text:
+            return places
+        return [at for at in places if shape.states_line and at == shape.stated]
+
+    def _at_their_end(self, shape: _Shape, places: Sequence[int]) -> list[int]:
+        """Those of *places* that rule 7 allows."""
+        left = [at for at in places if self._is_at_its_end(shape, at)]
+        contradicts = shape.states_line and shape.stated in places and shape.stated not in left
+        return [] if contradicts else left
 
     def _insertion_places(self, hunk: Hunk) -> list[int]:
         """Where lines may go that have no context: rule 9."""
@@ -377,8 +403,6 @@ class _Attempt:
         end = self.spots[after].start if after else self.reading.n
         size = len(shape.old) - shape.n_after
         left = [at for at in places if at + shape.n_before >= start and at + size <= end]
-        if not shape.states_line and shape.old and not any(line.strip() for line in shape.old):
-            return []  # blank lines stand everywhere
         if shape.hunk.scopes:
             at = 0 if shape.old else -1
             return [
@@ -514,7 +538,7 @@ class _Attempt:
             spot = _Spot(shape, at, ignored)
             if (applied_at := self._applied_at(spot)) is not None:
                 return None, _already_applied(shape, applied_at)
-            if self._is_contradicted(spot) or not self._is_evident(spot):
+            if ignored != (0, 0) and not self._is_evident(spot):
                 return None, ""
             first = at + ignored[0]
             if ignored == (0, 0) or self.reading.is_inside(first, shape.hunk.scopes):
@@ -526,43 +550,29 @@ class _Attempt:
         found: dict[int, tuple[int, int]] = {}
         for n_top, n_bottom in shape.trims():
             kept = shape.old[n_top : len(shape.old) - n_bottom]
-            for at in self.reading.places(kept):
-                if self._is_at_its_end(shape, at - n_top):
-                    found.setdefault(at - n_top, (n_top, n_bottom))
+            places = [at - n_top for at in self.reading.places(kept)]
+            for at in self._at_their_end(shape, places):
+                found.setdefault(at, (n_top, n_bottom))
         return found
 
     def _is_evident(self, spot: _Spot) -> bool:
-        """Whether a kept line stands once in the file, if more than one is ignored."""
-        n_top, n_bottom = spot.ignored
-        kept = spot.shape.old[n_top : len(spot.shape.old) - n_bottom]
-        return n_top + n_bottom < 2 or any(
-            line.strip() and len(self.reading.places([line])) == 1 for line in kept
-        )
-
-    def _is_contradicted(self, spot: _Spot) -> bool:
-        """Whether an ignored line stands once in the file, and not beside the kept lines.
-
-        Lines may have been inserted between an ignored line and the kept ones. But it must be
-        on their right side, and none of those between may be like the outermost kept line.
-        """
-        old = spot.shape.old
-        n_top, n_kept_end = spot.ignored[0], len(old) - spot.ignored[1]
-        with_text = [n for n in range(n_top, n_kept_end) if old[n].strip()]
-        for ignored, kept in (
-            (range(n_top), with_text[0]),
-            (range(n_kept_end, len(old)), with_text[-1]),
-        ):
-            likes = self.reading.places([old[kept]]) if ignored else []
-            for n in ignored:
-                places = self.reading.places([old[n]]) if old[n].strip() else []
-                if len(places) != 1:
-                    continue
-                first, last = sorted((places[0], spot.at + kept))
-                if (places[0] < spot.at + kept) != (n < kept) or any(
-                    first < like < last for like in likes
-                ):
-                    return True
-        return False
+        """Whether what is left of a fuzzy hunk shows that this is its place: rule 5."""
+        shape = spot.shape
+        n_top, n_end = spot.ignored[0], len(shape.old) - spot.ignored[1]
+        kept = [line for line in shape.old[n_top:n_end] if line.strip()]
+        above = self.reading.between(spot.at + n_top - _NEARBY, spot.at + n_top)
+        below = self.reading.between(spot.at + n_end, spot.at + n_end + _NEARBY)
+        if any(_holds(above, run) or _holds(below, run) for run in shape.added_runs):
+            return False  # the edit is there already, or a part of it
+        ignored_above = [line for line in shape.old[:n_top] if line.strip()]
+        ignored_below = [line for line in shape.old[n_end:] if line.strip()]
+        n_nearby = sum(line in above for line in ignored_above)
+        n_nearby += sum(line in below for line in ignored_below)
+        n_missing = len(ignored_above) + len(ignored_below) - n_nearby
+        n_telling = n_nearby + sum(self.reading.is_unique(line) for line in kept)
+        n_elsewhere = self.reading.n_alike_elsewhere(shape.old, spot.at)
+        n_allowed = len(kept) - max(1, n_missing)
+        return n_telling >= _MIN_TELLING + n_missing and n_elsewhere <= n_allowed
 
     # ------------------------------------------------------------------------------ the result
 
@@ -636,6 +646,16 @@ def _replaced(reading: Reading, changes: Sequence[bytes], at: int) -> tuple[list
             lines.append(reading.lines[at])
         at += 1
     return lines, at
+
+
+def _holds(lines: Sequence[bytes], run: Sequence[bytes]) -> bool:
+    """Whether *run* stands in *lines*, and is more than one line, which may stand anywhere."""
+    n = len(run)
+    return (
+        n > 1
+        and any(map(bytes.strip, run))
+        and any(lines[at : at + n] == run for at in range(len(lines) - n + 1))
+    )
 
 
 def _is_telling(shape: _Shape) -> bool:

@@ -7,6 +7,7 @@ take long.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from io import BytesIO
@@ -156,6 +157,42 @@ class Reading:
             at = self._find(wanted, at + 1, self.n)
         return found
 
+    def between(self, first: int, end: int) -> Sequence[bytes]:
+        """The compared lines from *first* to before *end*, as many as there are."""
+        first, end = max(0, first), min(end, self.n)
+        self._effort.spend(_LINE * max(0, end - first))
+        return self._keys[first:end]
+
+    def is_unique(self, line: bytes) -> bool:
+        """Whether *line* stands only once."""
+        return self._counts[line] == 1
+
+    @cached_property
+    def _counts(self) -> Counter[bytes]:
+        self._effort.spend(_LINE * self.n)
+        return Counter(self._keys)
+
+    def n_alike_elsewhere(self, old: Sequence[bytes], at: int) -> int:
+        """How many lines of *old* stand close together outside the place at *at*, at most.
+
+        Blank lines do not count, nor do white space and order.
+        """
+        self._effort.spend(2 * _LINE * self.n)
+        missing = Counter(map(_ink, old))
+        del missing[b""]
+        keys = [b"" if at <= n < at + len(old) else _ink(key) for n, key in enumerate(self._keys)]
+        size = len(old) + 2
+        n_found = most = 0
+        for n, key in enumerate(keys):
+            if key in missing:
+                n_found += missing[key] > 0
+                missing[key] -= 1
+            if n >= size and (left := keys[n - size]) in missing:
+                missing[left] += 1
+                n_found -= missing[left] > 0
+            most = max(most, n_found)
+        return most
+
     def _find(self, wanted: bytes, first: int, end: int) -> int | None:
         """The first line from *first* to before *end* at which *wanted* begins."""
         end = min(end, self.n)
@@ -228,6 +265,11 @@ class Reading:
             if counts:
                 outer.append((indentation, at))
         return parents
+
+
+def _ink(line: bytes) -> bytes:
+    """The line without white space."""
+    return b"".join(line.split())
 
 
 def _indentation(line: bytes) -> int:
