@@ -20,6 +20,7 @@ from wink_workspace.filesystem import (
     FilesystemLimits,
     WorkspacePath,
     parse_path,
+    render_diff,
 )
 from wink_workspace.testing.filesystem_contract import (
     FilesystemContract,
@@ -69,6 +70,9 @@ class CopyingHistory:
         new = self._own(self.snapshot() if after is None else after).states
         paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
         return tuple(FileChange(path, old.get(path), new.get(path)) for path in paths)
+
+    def diff(self, before: object, after: object | None = None) -> str:
+        return render_diff(self.changes(before, after))
 
     def _own(self, token: object) -> Copy:
         if not isinstance(token, Copy) or token.history is not self:

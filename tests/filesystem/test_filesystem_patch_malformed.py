@@ -153,9 +153,8 @@ def test_a_malformed_patch_gives_one_error_with_its_line_and_a_hint(patch: str, 
     "patch",
     [
         "--- a/x\0y\n+++ b/x\0y\n" + HUNK,
-        "--- a/x\\y\n+++ b/x\\y\n" + HUNK,
         '--- "a/x\\000y"\n+++ "b/x\\000y"\n' + HUNK,
-        f"{BEGIN}*** Delete File: a\\b\n{END}",
+        f"{BEGIN}*** Delete File: a\0b\n{END}",
     ],
 )
 def test_a_name_that_is_no_path_is_refused_as_such(patch: str) -> None:

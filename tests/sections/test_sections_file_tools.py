@@ -288,10 +288,10 @@ def test_apply_patch_names_the_lines_that_each_hunk_changed(agent: Rig) -> None:
 def test_apply_patch_names_what_it_ignored_and_what_only_looked_the_same(agent: Rig) -> None:
     text = "one\r\ntwo\r\n\u201cthree\u201d\r\nfour \r\nfive\r\n"
     said(agent, "write_file", file_path="a.txt", content=text)
-    patch = '*** Begin Patch\n*** Update File: a.txt\n@@\n 1\n two\n-"three"\n+3\n four\n 5\n'
+    patch = '*** Begin Patch\n*** Update File: a.txt\n@@\n 1\n two\n-"three"\n+3\n four\n'
     assert said(agent, "apply_patch", patch=f"{patch}*** End Patch\n") == (
         "Patched 1 file\n\nmodified  a.txt +1 -1, line 3  "
-        "(2 context lines ignored, patch lines 4, 9; matched although line endings differ; "
+        "(1 context line ignored, patch line 4; matched although line endings differ; "
         "matched although Unicode punctuation differs (patch line 6); "
         "matched although trailing white space differs (patch line 8): check the place)"
     )

@@ -38,7 +38,7 @@ __all__ = [
     "sweep_sandboxes",
 ]
 
-_MOST_INPUT_BYTES: Final = 1_073_741_824
+_MOST_INPUT_BYTES: Final = 256 * 1_048_576  # it is held in memory
 """All of it is held in memory."""
 
 SANDBOX_HELP: Final = (

@@ -231,6 +231,8 @@ class EditedFile:
     def of(cls, result: EditResult, limits: FileToolLimits) -> EditedFile:
         """The edit, with as much of its diff as fits."""
         lines = result.diff.removesuffix("\n").split("\n")
+        if len(lines) > 1 and lines[1].startswith("index "):
+            del lines[1]  # two names of contents that tell a model nothing
         kept = _fitting(lines, str, limits.diff_chars)
         n_more = len(lines) - len(kept)
         path = shown(result.path)

@@ -188,7 +188,7 @@ def test_exec_does_not_read_on_when_it_was_given_more_than_a_command_may_have(
     given = io.TextIOWrapper(io.BufferedReader(Endless()))
     monkeypatch.setattr(sys, "stdin", given)
     said = shell("exec", workspace, "--stdin", "--", "cat", code=2)
-    assert "longer than the 16,777,216 bytes" in said
+    assert "longer than 268,435,456 bytes" in said
 
 
 def test_the_demonstration_runs_a_packages_own_tests_and_undoes_what_broke_them(
