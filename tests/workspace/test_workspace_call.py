@@ -94,6 +94,17 @@ def test_nothing_else_moves_the_history_inside_a_call(workspace: Workspace) -> N
         workspace.undo()
 
 
+def test_a_workspace_is_not_closed_inside_a_call_which_is_rolled_back(
+    workspace: Workspace,
+) -> None:
+    with pytest.raises(UsageError, match="cannot be closed inside a call"):
+        with workspace.call("close inside") as call:
+            call.files.delete("a.py")
+            workspace.close()
+    assert workspace.files.exists("a.py")
+    assert workspace.run(workspace.files.read_bytes, "a.py") == b"a = 1\n"
+
+
 def test_ctrl_c_in_the_block_undoes_it(workspace: Workspace) -> None:
     with pytest.raises(KeyboardInterrupt), workspace.call("slow") as call:
         call.files.delete("a.py")

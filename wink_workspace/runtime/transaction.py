@@ -156,6 +156,11 @@ class SessionTransactions:
         """How many calls are under way, one inside the other."""
         return len(self._stack)
 
+    @property
+    def is_inside_call(self) -> bool:
+        """Whether this thread is inside a call."""
+        return bool(self._stack) and self._thread_id == threading.get_ident()
+
     @contextmanager
     def turn(self) -> Generator[None]:
         """Own the session for one call: other threads wait, SIGINT is held back.

@@ -340,9 +340,17 @@ class Workspace(ReadableHistory):
         """Let go of everything; what is not temporary stays on the disk. Once is enough.
 
         In a forked child it does nothing: all is left to the parent.
+
+        Raises:
+            UsageError: Inside a call on the same thread, which could not be rolled back then.
         """
         if not self._process.is_present:
             return
+        if self._writer.is_held and transactions_of(self.session).is_inside_call:
+            raise UsageError(
+                f"the workspace {self.info.id} cannot be closed inside a call",
+                hint="Close it when the call is over.",
+            )
         with self._closing:  # one thread at a time
             self._sandbox.close()  # before the last look at the files
             self._keep_index()
