@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import traceback
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, Self
 
@@ -189,9 +190,9 @@ class CallBoundary(GuardedBlock):
             self._transactions.journal.begin(pending)
         self.open_gate()
 
+    @abstractmethod
     def answer(self, error: BaseException) -> tuple[ToolResult[Any], BaseException | None]:
         """The failed result for what the body raised, and what ends the run, if anything does."""
-        raise NotImplementedError
 
     def _end(self, error: BaseException | None) -> bool:
         try:

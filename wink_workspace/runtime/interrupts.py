@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType, TracebackType
@@ -172,9 +173,9 @@ class GuardedBlock(AbstractContextManager[Any]):
         self.__gate._open = False
         return self._end(error)
 
+    @abstractmethod
     def _end(self, error: BaseException | None) -> bool:
         """Finish the block; whether the error was dealt with."""
-        raise NotImplementedError
 
 
 _GUARDED_END = GuardedBlock.__exit__.__code__
