@@ -244,6 +244,14 @@ def test_entries_are_found_by_number_and_by_the_beginning_of_their_id(ledger) ->
             assert writer.find(which) == entry
 
 
+def test_an_entry_whose_id_begins_with_digits_is_found_by_them(ledger) -> None:
+    writer, *_ = grown(ledger)
+    while not writer.head.id[:4].isdecimal():  # one id in seven, always the same
+        call(writer, EMPTY_TREE_ID, call_id=writer.head.id)
+    assert int(writer.head.id[:4]) > writer.head.number
+    assert writer.find(writer.head.id[:4]) == writer.head
+
+
 @pytest.mark.parametrize("which", [0, 4, "17", "beef", "abc", "zzzz", ""])
 def test_what_is_not_there_is_not_found(ledger, which) -> None:
     writer, *_ = grown(ledger, b"1")

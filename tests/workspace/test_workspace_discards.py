@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from workspace_rig import (
 )
 
 from wink_workspace.errors import EntryMissingError, FileMissingError
-from wink_workspace.ledger import Retention
+from wink_workspace.ledger import Retention, find_discarded
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 
 MIB = 1_048_576
@@ -68,6 +69,17 @@ def test_the_smallest_files_are_kept_and_what_is_over_the_limit_is_named(
         if dropped:
             with pytest.raises(FileMissingError, match="new/large was not kept in discard 1: 900"):
                 workspace.restore_discarded(1, paths=["new/large"])
+
+
+def test_a_discard_whose_id_begins_with_digits_is_found_by_them(tmp_path: Path) -> None:
+    with made(tmp_path, {"a.txt": b"a"}) as workspace:
+        file = folder(tmp_path).files / "a.txt"
+        with calls(workspace, doing(lambda: file.write_bytes(b"b"), fails=True)) as call:
+            call("act")
+        (first,) = workspace.discarded()
+    second = replace(first, id="187613" + first.id[6:], discard=2)
+    assert find_discarded([first, second], "187613") == second
+    assert find_discarded([first, second], "2") == second
 
 
 def test_file_that_the_user_saved_during_a_failing_call_is_listed_and_comes_back(

@@ -279,17 +279,17 @@ def _is_only_on_the_way(
 
 
 def find_discarded(all_of: Sequence[Discarded], which: int | str) -> Discarded:
-    """The one with a number (an ``int``, or digits) or the beginning of an id.
+    """Find one discard by its number (an ``int``, or digits) or by the beginning of its id.
+
+    Digits are a number if a discard has it; an id can begin with digits only, too.
 
     Raises:
         EntryMissingError: If there is none, or several ids begin so.
     """
-    if isinstance(which, int) or which.isdecimal():
-        found = [each for each in all_of if each.discard == int(which) > 0]
-    elif len(which) >= _SHORTEST_PREFIX:
+    is_number = isinstance(which, int) or which.isdecimal()
+    found = [each for each in all_of if is_number and each.discard == int(which) > 0]
+    if not found and isinstance(which, str) and len(which) >= _SHORTEST_PREFIX:
         found = [each for each in all_of if each.id.startswith(which.lower())]
-    else:
-        found = []
     if len(found) != 1:
         raise EntryMissingError(
             f"{'several discards have' if found else 'no discard that is kept has'} "

@@ -273,19 +273,19 @@ class Line:
         return before[0]
 
     def find(self, which: int | str) -> LogEntry:
-        """The entry with a number (an ``int``, or digits) or the beginning of an id.
+        """Find one entry by its number (an ``int``, or digits) or by the beginning of its id.
 
-        Costs as much as the entry is old.
+        Digits are a number if an entry has it; an id can begin with digits only, too. Costs as
+        much as the entry is old.
 
         Raises:
             EntryMissingError: If there is none, it is no longer kept, or several ids begin so.
         """
+        found: list[LogEntry] = []
         if isinstance(which, int) or which.isdecimal():
             found = [entry for entry in self._back_to(int(which)) if entry.number == int(which)]
-        elif len(which) >= _SHORTEST_PREFIX:
+        if not found and isinstance(which, str) and len(which) >= _SHORTEST_PREFIX:
             found = [entry for entry in self.log() if entry.id.startswith(which.lower())]
-        else:
-            found = []
         if len(found) != 1:
             raise EntryMissingError(
                 f"{'several entries have' if found else 'no entry that is kept has'} "
