@@ -665,7 +665,7 @@ class ToolValidationError(WinkError):
     code = "tool-validation"
 
 
-class VisibilityExpansionRequired(WinkError):  # noqa: N818 - the specification's name; it is a request, not a fault
+class VisibilityExpansionRequired(WinkError):  # noqa: N818 - a request, not a fault
     """The model asked to open summarised sections.
 
     Args:

@@ -17,7 +17,7 @@ class Dog(Animal):
     pass
 
 
-def test_the_specifications_name_means_the_same_class() -> None:
+def test_event_bus_is_another_name_of_the_dispatcher() -> None:
     assert EventBus is Dispatcher
 
 

@@ -49,7 +49,7 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What is kept for sure, if there is room; see DESIGN §6 for the defaults.
+    """What is kept for sure, if there is room.
 
     Args:
         max_age_days: Entries and thrown-away files older than that are forgotten. A time of

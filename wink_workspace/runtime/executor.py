@@ -316,8 +316,8 @@ def _tell(
 def _verdict(error: BaseException, attempt: _ToolCall) -> tuple[_AnyResult, BaseException | None]:
     """What a call that raised answers, and what ends the run, if anything does.
 
-    The rows are the exception matrix of the tool runtime's specification. A policy that
-    raises refuses, whatever it raised.
+    The rows are behaviour 78 in docs/reference/behaviours.md. A policy that raises refuses,
+    whatever it raised.
     """
     what = shown(error, traceback.format_exception_only).strip()[:_MOST_SAID_CHARS]
     subject = f"Tool {attempt.call.name[:64]!r}"

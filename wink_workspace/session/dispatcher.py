@@ -105,4 +105,4 @@ class Dispatcher:
 
 
 EventBus = Dispatcher
-"""The specifications' name for it."""
+"""The same class, by the name that ``ToolContext.event_bus`` has."""

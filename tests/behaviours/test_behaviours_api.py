@@ -1,8 +1,7 @@
-"""Every code example of the ancestor's five specifications, run.
+"""The public API as an engineer first writes it: small programs that must keep running.
 
-Imports read ``wink_workspace`` for the ancestor's package and name our modules. Other ports are
-listed in the docstring of the test; a comment ``# the specification's code`` marks where the
-example starts, and what stands before it is what the example takes for granted.
+They use only public names. The statements that they show are numbers 69 to 77 of
+``docs/reference/behaviours.md``.
 """
 
 from __future__ import annotations
@@ -55,26 +54,21 @@ def execute(
 
 @dataclass
 class Params:
-    """What several examples call their parameters."""
+    """Parameters of several tools."""
 
     q: str = ""
 
 
 @dataclass
 class Result:
-    """What several examples call their result."""
+    """The result of several tools."""
 
     answer: str = ""
 
 
-# 000: tool runtime, the newest
-
-
-def test_000_handler_signature_and_resource_access() -> None:
-    """Example "Handler signature" and example "Resource Access", given a body to observe."""
+def test_handler_gets_resources_from_its_context() -> None:
     seen: list[Filesystem | None] = []
 
-    # the specification's code
     def my_handler(params: Params, *, context: ToolContext) -> ToolResult[Result]:
         fs = context.resources.get(Filesystem)
         # Or shorthand: fs = context.filesystem
@@ -84,18 +78,17 @@ def test_000_handler_signature_and_resource_access() -> None:
     tool = Tool[Params, Result](name="my_tool", description="Look.", handler=my_handler)
     section = MarkdownSection(title="Look", template="Look.", tools=[tool])
     filesystem = MemoryFilesystem()
-    prompt = Prompt(ns="specs", key="000", name="000", sections=[section])
+    prompt = Prompt(ns="tests", key="look", name="look", sections=[section])
     prompt.bind(resources={Filesystem: filesystem})
     with prompt.resources:
         assert execute(prompt, "my_tool", q="x").result.success
     assert seen == [filesystem, filesystem]
 
 
-def test_000_section_integration() -> None:
+def test_section_offers_its_tools_in_order() -> None:
     lookup_tool = Tool[Params, Result](name="lookup", description="Look up.", handler=None)
     search_tool = Tool[Params, Result](name="search", description="Search.", handler=None)
 
-    # the specification's code
     section = MarkdownSection[Params](
         title="Guidance",
         key="guidance",
@@ -106,11 +99,7 @@ def test_000_section_integration() -> None:
     assert section.tools() == (lookup_tool, search_tool)
 
 
-# 003: guide
-
-
-def test_003_skeleton() -> None:
-    # the specification's code
+def test_tool_parses_arguments_and_renders_its_result() -> None:
     @dataclass(slots=True, frozen=True)
     class MyParams:
         query: str
@@ -134,14 +123,14 @@ def test_003_skeleton() -> None:
 
     assert (tool.params_type, tool.result_type) == (MyParams, MyResult)
     section = MarkdownSection(title="Do", template="Do.", tools=[tool])
-    prompt = Prompt(ns="specs", key="003", name="003", sections=[section])
+    prompt = Prompt(ns="tests", key="do", name="do", sections=[section])
     with prompt.resources:
         outcome = execute(prompt, "my_tool", query="x")
     assert outcome.text == "ok\n\n42"
 
 
 class MyHttpClient:
-    """A client of the user's own."""
+    """A client that a program supplies."""
 
     def __init__(self, base_url: str = "https://api.example.com") -> None:
         self.base_url = base_url
@@ -151,7 +140,7 @@ HTTPClient = MyHttpClient
 
 
 class Config:
-    """Settings of the user's own."""
+    """Settings that a program supplies."""
 
     url = "https://config.example.com"
 
@@ -161,12 +150,10 @@ class Config:
 
 
 class Tracer:
-    """A tracer of the user's own."""
+    """A tracer that a program supplies."""
 
 
-def test_003_registry() -> None:
-    """Port: the placeholder ``...`` for the client's arguments is left out."""
-    # the specification's code
+def test_registry_opens_instances() -> None:
     registry = ResourceRegistry.of(
         Binding.instance(MyHttpClient, MyHttpClient()),
     )
@@ -175,9 +162,9 @@ def test_003_registry() -> None:
         assert isinstance(resources.get(MyHttpClient), MyHttpClient)
 
 
-def test_003_binding_resources_to_prompts() -> None:
+def test_prompt_binds_instances_and_providers_with_scopes() -> None:
     template = PromptTemplate(
-        ns="specs",
+        ns="tests",
         key="bind",
         name="bind",
         sections=[MarkdownSection[Params](title="Do", template="Do ${q}.")],
@@ -185,7 +172,6 @@ def test_003_binding_resources_to_prompts() -> None:
     params, session = Params("it"), Session()
     adapter = ScriptedAdapter([ModelTurn("done")])
 
-    # the specification's code
     # Simple case: pre-constructed instances
     http_client = HTTPClient(base_url="https://api.example.com")
     prompt = Prompt(template).bind(params, resources={HTTPClient: http_client})
@@ -208,14 +194,11 @@ def test_003_binding_resources_to_prompts() -> None:
     assert response.text == "done"
 
 
-def test_003_tool_result_semantics() -> None:
-    """Port: the placeholder ``...`` for the value in the full form is a value."""
-
+def test_results_are_made_by_ok_by_error_or_in_full() -> None:
     @dataclass
     class MyResult:
         answer: str = ""
 
-    # the specification's code
     # Success with typed value (most common)
     ok = ToolResult.ok(MyResult(), message="Done")
 
@@ -235,7 +218,7 @@ def test_003_tool_result_semantics() -> None:
     assert json.loads(full.render()) == {"a": 1}
 
 
-def test_003_tool_examples() -> None:
+def test_tool_keeps_its_typed_examples() -> None:
     @dataclass(frozen=True)
     class NowParams:
         tz: str
@@ -247,7 +230,6 @@ def test_003_tool_examples() -> None:
     def now_handler(params: NowParams, *, context: ToolContext) -> ToolResult[NowResult]:
         return ToolResult.ok(NowResult("2025-01-01T00:00:00+00:00"))
 
-    # the specification's code
     tool = Tool[NowParams, NowResult](
         name="now",
         description="Return UTC time.",
@@ -264,7 +246,7 @@ def test_003_tool_examples() -> None:
     assert tool.examples[0].input == NowParams(tz="UTC")
 
 
-def test_003_policies() -> None:
+def test_dependency_policy_refuses_a_tool_until_its_dependencies_succeeded() -> None:
     def run(params: Params, *, context: ToolContext) -> ToolResult[None]:
         return ToolResult.ok(None)
 
@@ -273,7 +255,6 @@ def test_003_policies() -> None:
         for name in ("deploy", "test", "build")
     )
 
-    # the specification's code
     # Require 'test' and 'build' before 'deploy'
     deploy_policy = SequentialDependencyPolicy(
         dependencies={
@@ -293,7 +274,7 @@ def test_003_policies() -> None:
     )
 
     assert read_first.name
-    prompt = Prompt(ns="specs", key="deploy", name="deploy", sections=[section])
+    prompt = Prompt(ns="tests", key="deploy", name="deploy", sections=[section])
     session = Session()
     prompt.install(session)
     with prompt.resources:
@@ -305,11 +286,7 @@ def test_003_policies() -> None:
     assert answers == [False, True, False, True, True]
 
 
-# 001: combined tool runtime
-
-
-def test_001_tool_renderable_result() -> None:
-    # the specification's code
+def test_result_renders_with_its_own_method() -> None:
     class ToolRenderableResult(Protocol):
         def render(self) -> str: ...
 
@@ -326,10 +303,8 @@ ParamsT = TypeVar("ParamsT")
 ResultT = TypeVar("ResultT")
 
 
-def test_001_and_004_handler_signature() -> None:
-    """Two specifications show the same signature; the placeholder body returns a result."""
+def test_generic_handler_fits_a_typed_tool() -> None:
 
-    # the specification's code
     def handle_tool(params: ParamsT, *, context: ToolContext) -> ToolResult[ResultT]:
         return ToolResult(message="")
 
@@ -338,8 +313,7 @@ def test_001_and_004_handler_signature() -> None:
     assert tool.handler is handle_tool
 
 
-def test_001_example() -> None:
-    # the specification's code
+def test_prompt_renders_the_text_and_the_tools_of_its_sections() -> None:
     @dataclass
     class LookupParams:
         entity_id: str = field(metadata={"description": "Global identifier to fetch"})
@@ -384,38 +358,21 @@ def test_001_example() -> None:
     assert "Use tools when you need up-to-date context." in markdown
 
 
-def test_001_and_004_tool_context_data_model() -> None:
-    """Ports: 004 says ``Session`` where 001 says ``SessionProtocol``.
-
-    The example redefines the class; ours has every field it names (``event_bus`` as a property).
-    """
-    ours = ToolContext
-    del ours
-
-    # the specification's code
+def test_tool_context_has_the_documented_fields() -> None:
     @dataclass(slots=True, frozen=True)
-    class ToolContext001:
+    class Documented:
         prompt: Prompt[Any]
         rendered_prompt: RenderedPrompt[Any] | None
         adapter: ProviderAdapter[Any]
         session: SessionProtocol
         event_bus: EventBus
 
-    for name in (f.name for f in dataclasses.fields(ToolContext001)):
+    for name in (f.name for f in dataclasses.fields(Documented)):
         assert hasattr(ToolContext, name)
 
 
-# 002: tool registration, the oldest
+def test_nested_sections_render_parameters_and_offer_tools() -> None:
 
-
-def test_002_example() -> None:
-    """Ports: the handler takes ``context``, the result's ``payload`` is ``value``.
-
-    ``render()`` gives the rendered prompt, whose ``text`` is the markdown; omitted keys are
-    derived from the titles.
-    """
-
-    # the specification's code
     @dataclass
     class LookupParams:
         entity_id: str = field(metadata={"description": "Global identifier to fetch"})
@@ -476,7 +433,7 @@ def test_002_example() -> None:
     assert outcome.result.message == "Fetched entity 7."
 
 
-def test_002_a_handler_of_the_old_signature_is_refused() -> None:
+def test_handler_without_context_is_refused() -> None:
     def lookup_handler(params: Params) -> ToolResult[Result]:
         return ToolResult(message="", value=Result())
 
@@ -484,18 +441,14 @@ def test_002_a_handler_of_the_old_signature_is_refused() -> None:
         Tool[Params, Result](name="old", description="Old.", handler=lookup_handler)
 
 
-# 004: tool context
-
-
-def test_004_usage_sketch() -> None:
-    """Port: ``bus=`` is gone, since the session has its dispatcher."""
+def test_handler_can_evaluate_another_prompt() -> None:
 
     @dataclass
     class ChildParams:
         task: str
 
     sub_prompt = Prompt(
-        ns="specs",
+        ns="tests",
         key="child",
         name="child",
         sections=[MarkdownSection[ChildParams](title="Child", template="Do ${task}.")],
@@ -503,7 +456,6 @@ def test_004_usage_sketch() -> None:
     child_params = ChildParams("this")
 
     def delegate(params: Params, *, context: ToolContext) -> ToolResult[None]:
-        # the specification's code
         rendered_child = context.adapter.evaluate(
             sub_prompt,
             child_params,
@@ -517,7 +469,7 @@ def test_004_usage_sketch() -> None:
 
     tool = Tool[Params, None](name="delegate", description="Delegate.", handler=delegate)
     section = MarkdownSection(title="Delegate", template="Delegate.", tools=[tool])
-    prompt = Prompt(ns="specs", key="004", name="004", sections=[section])
+    prompt = Prompt(ns="tests", key="delegate", name="delegate", sections=[section])
     adapter = ScriptedAdapter([ModelTurn("child is done")])
     with prompt.resources:
         outcome = execute(prompt, "delegate", adapter)
