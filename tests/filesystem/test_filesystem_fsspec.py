@@ -9,7 +9,6 @@ import pytest
 
 from wink_workspace.errors import InvalidPathError, ReadOnlyError, UsageError
 from wink_workspace.filesystem import FilesystemLimits, HostMount, MemoryFilesystem
-from wink_workspace.filesystem.fsspec_memory import MemoryFsspec
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def test_view_and_workspace_see_each_others_changes(files: MemoryFilesystem) -> 
 
 
 def test_instances_are_isolated_and_neither_cached_nor_pickled(files: MemoryFilesystem) -> None:
-    one, two = MemoryFsspec(), MemoryFsspec()
+    one, two = MemoryFilesystem().as_fsspec(), MemoryFilesystem().as_fsspec()
     one.pipe("a", b"1")
     assert not two.exists("a")
     assert one != two
@@ -105,7 +104,7 @@ def test_limit_of_one_write_does_not_bind_programs() -> None:
     files.as_fsspec().pipe("a", b"longer")
     assert files.read_bytes("a") == b"longer"
     assert files.limits.write_bytes == 2
-    MemoryFsspec().pipe("a", b"x" * 2_000_000)
+    MemoryFilesystem().as_fsspec().pipe("a", b"x" * 2_000_000)
 
 
 @pytest.mark.behaviour(53)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from fsspec.tests import abstract
 
+from wink_workspace.filesystem import MemoryFilesystem
 from wink_workspace.filesystem.fsspec_memory import MemoryFsspec
 
 
 class OwnFixtures(abstract.AbstractFixtures):
     @pytest.fixture
     def fs(self) -> MemoryFsspec:
-        return MemoryFsspec()
+        return MemoryFilesystem().as_fsspec()
 
     @pytest.fixture
     def fs_path(self) -> str:

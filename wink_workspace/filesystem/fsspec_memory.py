@@ -10,7 +10,6 @@ that file; any other link has the type ``"link"`` and is not descended.
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
@@ -25,8 +24,7 @@ from wink_workspace.errors import (
     UsageError,
 )
 
-from .memory import MemoryFilesystem
-from .model import FileKind, FileStat, FilesystemLimits, WriteMode
+from .model import FileKind, FileStat, WriteMode
 from .protocol import Filesystem
 
 __all__ = ["MemoryFsspec"]
@@ -38,18 +36,16 @@ class MemoryFsspec(AbstractFileSystem):
     """An fsspec filesystem over a workspace's files; instances share nothing by themselves.
 
     Args:
-        filesystem: What holds the files; a new ``MemoryFilesystem`` if omitted.
+        filesystem: What holds the files; ``MemoryFilesystem.as_fsspec`` gives itself.
     """
 
     protocol = "wink"
     cachable = False
     root_marker = "/"
 
-    def __init__(self, filesystem: Filesystem | None = None, **storage_options: Any) -> None:
+    def __init__(self, filesystem: Filesystem, **storage_options: Any) -> None:
         super().__init__(**storage_options)
-        self._files = filesystem or MemoryFilesystem(
-            limits=FilesystemLimits(write_bytes=sys.maxsize)
-        )
+        self._files = filesystem
 
     @property
     def _fs_token(self) -> str:
