@@ -5,9 +5,7 @@
 regex.
 """
 
-from .changes import ChangeTracker, Dirty
-from .changes.index import FileIndex
-from .changes.scan import ScanTracker, open_tracker
+from .changes import ChangeTracker, Dirty, FileIndex, ScanTracker, open_tracker
 from .diff import Diff, DiffLimits, LineCounts, in_memory, render_diff
 from .disk import DiskFilesystem, DiskHistory
 from .disk.tree import DiskEntry, DiskTree

@@ -1,10 +1,12 @@
 """Which paths may have moved, without walking the tree.
 
-``tracker`` says what a tracker is; ``inotify`` is told by the kernel, ``scan`` looks at every
-entry, and ``index`` is what both compare with. ``scan.open_tracker`` chooses. Those three are
-imported by name, as they stand on ``disk``, which stands on ``tracker``.
+``scan`` says what a tracker is, looks at every entry, and chooses the best tracker; ``inotify`` is
+notified by the kernel, and ``index`` is what both compare with. Their answer is a ``Dirty``. All of
+them use ``disk``; ``disk`` knows none of them.
 """
 
-from .tracker import ChangeTracker, Dirty, Noted
+from .dirty import Dirty
+from .index import FileIndex
+from .scan import ChangeTracker, ScanTracker, open_tracker
 
-__all__ = ["ChangeTracker", "Dirty", "Noted"]
+__all__ = ["ChangeTracker", "Dirty", "FileIndex", "ScanTracker", "open_tracker"]

@@ -27,7 +27,7 @@ from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.filesystem.disk.tree import DiskTree, settled_before_ns
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-from .tracker import Dirty
+from .dirty import Dirty
 
 __all__ = ["FileIndex", "IndexedTree", "Place", "Status", "Watch", "came_or_went", "status_of"]
 

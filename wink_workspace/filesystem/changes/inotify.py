@@ -53,8 +53,8 @@ from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, settled_b
 from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.processes import OwnProcess
 
+from .dirty import Dirty, Noted
 from .index import FileIndex, IndexedTree, Place, Status, came_or_went
-from .tracker import Dirty, Noted
 
 __all__ = ["InotifyTracker", "remote_filesystem"]
 

@@ -1,6 +1,20 @@
-"""Changes found by looking at every entry: slower than being told, and right everywhere.
+"""Which paths may have moved, without walking the tree.
 
-``open_tracker`` takes the tracker that is told by the system where there is one.
+A *tracker* collects what may have changed below a root and hands it over, in ``drain``, as a
+``Dirty``. Rule 1: a path that changed before ``drain`` was called is in its answer; paths
+that did not change may be. Rule 2: code that changes something through this
+package calls ``note``, also when the change failed half-way.
+
+What no tracker sees, and why that is acceptable:
+
+* Writes through a shared memory mapping of a process that still runs. They show once the
+  mapping is gone; a drain that decides something comes after the death of all processes of
+  a call.
+* Writes to a file of the workspace through a hard link outside of it, made before tracking
+  began. Confined code sees nothing outside and cannot make one.
+
+``ScanTracker`` looks at every entry: slower than ``inotify``, and right everywhere.
+``open_tracker`` takes the tracker that the system notifies of changes where there is one.
 """
 
 from __future__ import annotations
@@ -10,17 +24,43 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths
+from wink_workspace.filesystem.disk.tree import ChangeObserver, DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import WorkspacePath
 
+from .dirty import Dirty, Noted
 from .index import FileIndex, IndexedTree
-from .tracker import ChangeTracker, Dirty, Noted
 
-__all__ = ["ScanTracker", "open_tracker"]
+__all__ = ["ChangeTracker", "ScanTracker", "open_tracker"]
 
 _log = logging.getLogger(__name__)
+
+
+class ChangeTracker(ChangeObserver, Protocol):
+    """Knows what may have changed below one root; what a tree changes is reported to it."""
+
+    @property
+    def n_visited(self) -> int:
+        """How many entries were looked at so far."""
+        ...
+
+    @property
+    def index(self) -> FileIndex | None:
+        """What everything looked like in the last drain, to be stored; ``None`` if unknown."""
+        ...
+
+    def drain(self) -> Dirty:
+        """What may have changed since the last drain; the next one begins here.
+
+        A caller that cannot use the answer gives it back with ``note``.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop tracking."""
+        ...
 
 
 class ScanTracker:

@@ -5,7 +5,7 @@ descriptor, one directory inside the other, and a link on the way ends the walk.
 Rule 2: a file appears whole under its name or not at all: it is written under a name that
 nobody can guess and then renamed. Other names of the same file (hard links) keep what they
 had.
-Rule 3: the ``ChangeTracker`` hears of every change, also of one that failed.
+Rule 3: the ``ChangeObserver`` is notified of every change, also of one that failed.
 
 ``put_file``, ``put_symlink``, ``put_directory``, ``put_mode`` and ``remove`` make a path be
 what is wanted whatever is there, as a restore needs it; the other methods refuse what a
@@ -33,7 +33,6 @@ from wink_workspace.errors import (
     ReadOnlyError,
     UsageError,
 )
-from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.model import FileKind, WriteMode
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 from wink_workspace.processes import OwnProcess
@@ -70,6 +69,7 @@ from .descriptors import (
 )
 
 __all__ = [
+    "ChangeObserver",
     "DiskEntry",
     "DiskTree",
     "HiddenPaths",
@@ -122,6 +122,26 @@ class DiskEntry:
         return self.kind is FileKind.FILE and bool(self.mode & stat.S_IXUSR)
 
 
+class ChangeObserver(Protocol):
+    """Is notified of what a ``DiskTree`` changes; a ``ChangeTracker`` is one."""
+
+    def note(self, path: WorkspacePath, *, below: bool = False) -> None:
+        """Count *path*, with *below* also everything under it, as changed."""
+        ...
+
+    def expect(self, name: str) -> None:
+        """Expect a new file under *name*, a name that no one else can guess."""
+        ...
+
+    def made(self, path: WorkspacePath) -> None:
+        """Learn that the directory *path* was made by this process and was empty then."""
+        ...
+
+    def left(self, directories: Sequence[WorkspacePath]) -> None:
+        """Learn that *directories* were moved out of the root, each with all below it."""
+        ...
+
+
 class HiddenPaths(Protocol):
     """Paths that are there and are none of a tree's business."""
 
@@ -164,7 +184,7 @@ class DiskTree:
 
     Args:
         root: An existing directory; what leads to it is trusted and followed once.
-        tracker: Is told of every change made here.
+        tracker: Is notified of every change made here.
         lift_modes: Change modes that keep the owner out of files and directories, when they
             are met; for directories that are ours. Otherwise what is behind them is out of
             reach (``ReadOnlyError``).
@@ -180,7 +200,7 @@ class DiskTree:
         self,
         root: str | os.PathLike[str],
         *,
-        tracker: ChangeTracker | None = None,
+        tracker: ChangeObserver | None = None,
         lift_modes: bool = False,
         durable: bool = False,
         hidden: HiddenPaths | None = None,
@@ -573,7 +593,7 @@ class _Changing(AbstractContextManager[None]):
 
     __slots__ = ("_below", "_path", "_tracker")
 
-    def __init__(self, tracker: ChangeTracker | None, path: WorkspacePath, *, below: bool) -> None:
+    def __init__(self, tracker: ChangeObserver | None, path: WorkspacePath, *, below: bool) -> None:
         self._tracker = tracker
         self._path = path
         self._below = below

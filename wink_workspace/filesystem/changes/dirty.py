@@ -1,31 +1,12 @@
-"""Which paths may have moved, without walking the tree.
-
-A *tracker* collects what may have changed below a root and hands it over, in ``drain``, as a
-``Dirty``. Rule 1: a path that changed before ``drain`` was called is in its answer; paths
-that did not change may be. Rule 2: whoever changes something through this package says so
-with ``note``, also when the change failed half-way.
-
-What no tracker sees, and why that is bearable:
-
-* Writes through a shared memory mapping of a process that still runs. They show once the
-  mapping is gone; a drain that decides something comes after the death of all processes of
-  a call.
-* Writes to a file of the workspace through a hard link outside of it, made while nobody was
-  looking. Confined code sees nothing outside and cannot make one.
-"""
+"""What a change tracker answers: which paths may have changed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-if TYPE_CHECKING:
-    from .index import FileIndex
-
-__all__ = ["ChangeTracker", "Dirty", "Noted"]
+__all__ = ["Dirty", "Noted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,47 +75,3 @@ class Noted:
         self._paths.clear()
         self._prefixes.clear()
         return taken
-
-
-class ChangeTracker(Protocol):
-    """Knows what may have changed below one root.
-
-    ``n_visited`` counts the entries that were looked at so far.
-    """
-
-    @property
-    def n_visited(self) -> int:
-        """How many entries were looked at so far."""
-        ...
-
-    @property
-    def index(self) -> FileIndex | None:
-        """What everything looked like in the last drain, to be stored; ``None`` if unknown."""
-        ...
-
-    def drain(self) -> Dirty:
-        """What may have changed since the last drain; the next one begins here.
-
-        Whoever cannot use the answer hands it back with ``note``.
-        """
-        ...
-
-    def note(self, path: WorkspacePath, *, below: bool = False) -> None:
-        """Count *path*, with *below* also everything under it, as changed."""
-        ...
-
-    def expect(self, name: str) -> None:
-        """Say that a new file of ours is about to appear under *name*, which nobody can guess."""
-        ...
-
-    def made(self, path: WorkspacePath) -> None:
-        """Say that the directory *path* is new and ours, so that nothing was in it before."""
-        ...
-
-    def left(self, directories: Sequence[WorkspacePath]) -> None:
-        """Say that we have moved *directories* out of the root, each with all below it."""
-        ...
-
-    def close(self) -> None:
-        """Stop tracking."""
-        ...
