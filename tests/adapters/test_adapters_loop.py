@@ -363,6 +363,13 @@ def test_a_handler_evaluates_a_prompt_of_its_own_on_the_same_session() -> None:
     assert answer.text == "Delegated.\n\nsub done"
 
 
+def test_evaluating_a_template_is_refused_with_the_way_to_make_a_prompt_of_it() -> None:
+    template = PromptTemplate(ns="test", key="test")
+    with pytest.raises(UsageError, match="cannot evaluate a PromptTemplate") as caught:
+        Listening(ModelTurn("Done.")).evaluate(cast("Prompt", template), session=Session())
+    assert "Prompt(template)" in caught.value.hint
+
+
 def test_a_bus_given_to_evaluate_gets_the_events_of_the_run_and_no_later_ones() -> None:
     bus, session = EventBus(), Session()
     seen: list[str] = []

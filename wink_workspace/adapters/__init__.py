@@ -1,6 +1,6 @@
 """Evaluating prompts: the loop shared by all providers, and the providers."""
 
-from .core import LoopLimits, PromptResponse, ProviderAdapter
+from .core import LoopLimits, NoModelAdapter, PromptResponse, ProviderAdapter
 from .messages import (
     AssistantMessage,
     Message,
@@ -10,7 +10,6 @@ from .messages import (
     ToolMessage,
     UserMessage,
 )
-from .no_model import NoModelAdapter
 from .scripted import ScriptedAdapter, ScriptRecorder, load_script
 
 __all__ = [

@@ -48,7 +48,7 @@ from .messages import (
 )
 from .traces import Traces
 
-__all__ = ["LoopLimits", "PromptResponse", "ProviderAdapter"]
+__all__ = ["LoopLimits", "NoModelAdapter", "PromptResponse", "ProviderAdapter"]
 
 OutputT = TypeVar("OutputT", default=Any)
 
@@ -166,7 +166,13 @@ class ProviderAdapter(ABC, Generic[OutputT]):
             CallCancelledError: Once *cancellation* says so.
             PromptEvaluationError: If the provider fails, a limit, deadline or budget is
                 reached, or the final answer is not the output asked for.
+            UsageError: If *prompt* is no ``Prompt``, as a handler can pass anything.
         """
+        if not isinstance(prompt, Prompt):  # pyright: ignore[reportUnnecessaryIsInstance] - see Raises
+            raise UsageError(
+                f"cannot evaluate a {type(prompt).__name__}",
+                hint="Pass a Prompt; Prompt(template) makes one of a PromptTemplate.",
+            )
         if params:
             prompt.bind(*params)
         prompt.install(session)
@@ -179,6 +185,21 @@ class ProviderAdapter(ABC, Generic[OutputT]):
             evaluation = _Evaluation(self, prompt, session, limits)
             with evaluation.traces.evaluation():
                 return evaluation.run(conversation)
+
+
+class NoModelAdapter(ProviderAdapter[None]):
+    """The adapter of calls that no model asks for; a tool cannot evaluate a prompt with it."""
+
+    provider_name = "none"
+    model_name = "none"
+
+    def complete(self, request: ModelRequest) -> ModelTurn:  # noqa: ARG002 - the signature of the base class
+        """Raise ``PromptEvaluationError``."""
+        raise PromptEvaluationError(
+            "a tool asked for a model, and there is none on this side",
+            phase="request",
+            hint="Offer this tool in a run with a model adapter.",
+        )
 
 
 @contextmanager
@@ -228,7 +249,13 @@ class _Evaluation(Generic[OutputT]):
         self._deadline = limits.deadline
         self._budget_tracker = limits.budget_tracker
         self._cancellation = limits.cancellation
-        self.traces = Traces(adapter, prompt.name, session.clock)
+        self.traces = Traces(
+            prompt.name,
+            provider_name=adapter.provider_name,
+            model_name=adapter.model_name,
+            clock=session.clock,
+            with_content=adapter.traces_content,
+        )
         self._messages: list[Message] = []
         self._usage = TokenUsage()
         self._n_expansions = 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wink_workspace.clock import Clock
 from wink_workspace.prompt import Tool
@@ -16,22 +16,29 @@ from wink_workspace.telemetry import span
 
 from .messages import ModelTurn
 
-if TYPE_CHECKING:
-    from .core import ProviderAdapter
-
 __all__ = ["Traces"]
 
 
 class Traces:
-    """Makes the spans of one evaluation of the prompt *agent* by *adapter*."""
+    """Makes the spans of one evaluation.
 
-    def __init__(self, adapter: ProviderAdapter[Any], agent: str, clock: Clock) -> None:
-        self._adapter = adapter
+    Args:
+        agent: The prompt's name.
+        provider_name: Who answers.
+        model_name: Which model, with or without ``provider:`` before it.
+        clock: Times the calls.
+        with_content: Whether the spans of calls get arguments and results, too.
+    """
+
+    def __init__(
+        self, agent: str, *, provider_name: str, model_name: str, clock: Clock, with_content: bool
+    ) -> None:
         self._agent = agent
         self._clock = clock
+        self._with_content = with_content
         self._who = {
-            "gen_ai.provider.name": adapter.provider_name,
-            "gen_ai.request.model": adapter.model_name.partition(":")[2] or adapter.model_name,
+            "gen_ai.provider.name": provider_name,
+            "gen_ai.request.model": model_name.partition(":")[2] or model_name,
         }
 
     @contextmanager
@@ -59,5 +66,4 @@ class Traces:
         self, call: ToolCall, tool: Tool[Any, Any] | None
     ) -> AbstractContextManager[CallSpan]:
         """One call, the commit or the rollback included; told its outcome."""
-        content = self._adapter.traces_content
-        return call_span(call, tool=tool, clock=self._clock, with_content=content)
+        return call_span(call, tool=tool, clock=self._clock, with_content=self._with_content)

@@ -11,8 +11,7 @@ deadline interrupt the waiting and never the library, and so that one who has an
 call this, too.
 """
 
-from .adapter import ModelAdapter
-from .events import ModelEvent, Retrying, TextDelta
+from .adapter import ModelAdapter, ModelEvent, Retrying, TextDelta
 from .retrying import RetryLimits
 
 __all__ = ["ModelAdapter", "ModelEvent", "RetryLimits", "Retrying", "TextDelta"]

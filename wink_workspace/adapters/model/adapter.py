@@ -7,6 +7,7 @@ import queue
 import random
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,17 +20,36 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import PromptEvaluationError, UsageError
 
 from .connection import Connection
-from .events import ModelEvent, Retrying, TextDelta
 from .retrying import Failure, RetryLimits, wait_before
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
 
-__all__ = ["ModelAdapter"]
+__all__ = ["ModelAdapter", "ModelEvent", "Retrying", "TextDelta"]
 
 _log = logging.getLogger(__name__)
 
 OutputT = TypeVar("OutputT", default=Any)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the turn's text, as it came."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """The turn is requested again in ``wait_s``; the text received so far is void."""
+
+    attempt: int
+    wait_s: float
+    reason: str
+
+
+ModelEvent = TextDelta | Retrying
+"""What an adapter reports while it waits for a turn."""
 
 
 class ModelAdapter(ProviderAdapter[OutputT]):
