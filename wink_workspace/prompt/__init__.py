@@ -14,8 +14,13 @@ from wink_workspace.errors import (
 
 from ._bindings import PromptResources
 from ._tree import SectionNode
-from .adapter import PromptResponseProtocol, ProviderAdapterProtocol
-from .context import ToolContext
+from .context import (
+    PromptProtocol,
+    PromptResponseProtocol,
+    ProviderAdapterProtocol,
+    RenderedPromptProtocol,
+    ToolContext,
+)
 from .disclosure import (
     DISCLOSURE_TOOL_NAMES,
     OpenSections,
@@ -70,6 +75,7 @@ __all__ = [
     "PromptEvaluationError",
     "PromptOverrides",
     "PromptOverridesStore",
+    "PromptProtocol",
     "PromptRenderError",
     "PromptResources",
     "PromptResponseProtocol",
@@ -79,6 +85,7 @@ __all__ = [
     "ReadBeforeWritePolicy",
     "ReadSection",
     "RenderedPrompt",
+    "RenderedPromptProtocol",
     "RenderedSection",
     "Section",
     "SectionDescriptor",

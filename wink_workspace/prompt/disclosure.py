@@ -13,18 +13,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wink_workspace.errors import VisibilityExpansionRequired
 from wink_workspace.session import Replace, Session, SessionProtocol, SliceKind, SliceOp, SliceView
 
-from .context import ToolContext
+from .context import RenderedPromptProtocol, ToolContext
 from .section import Section, SectionVisibility
 from .tool import Tool, ToolAnnotations, ToolExample
 from .tool_result import ToolResult
-
-if TYPE_CHECKING:
-    from .rendered import RenderedPrompt
 
 __all__ = [
     "DISCLOSURE_TOOL_NAMES",
@@ -188,7 +185,7 @@ def _read_section(params: ReadSection, *, context: ToolContext) -> ToolResult[st
     return ToolResult.ok(text, f"Section {params.section_key}; nothing was opened.")
 
 
-def _refusal(problems: Mapping[str, str], rendered: RenderedPrompt[Any] | None) -> str:
+def _refusal(problems: Mapping[str, str], rendered: RenderedPromptProtocol | None) -> str:
     closed = () if rendered is None else rendered.closed_sections
     listed = "; ".join(f"{key!r}: {problem}" for key, problem in problems.items())
     return f"{listed}. Summarised sections: {', '.join(closed) or 'none'}."

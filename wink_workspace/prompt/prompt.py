@@ -43,7 +43,7 @@ from .rendered import RenderedPrompt
 from .section import Section
 from .tool import Tool
 
-__all__ = ["Prompt", "PromptTemplate", "RenderedPrompt"]
+__all__ = ["Prompt", "PromptTemplate"]
 
 OutputT = TypeVar("OutputT", default=None)
 
