@@ -28,7 +28,6 @@ from .disclosure import (
     SetVisibility,
     VisibilityOverrides,
 )
-from .markdown import MarkdownSection, TextSection, ToolsSection
 from .overrides import (
     LocalPromptOverridesStore,
     PromptDescriptor,
@@ -53,7 +52,15 @@ from .policy import (
 )
 from .prompt import Prompt, PromptTemplate
 from .rendered import RenderedPrompt, RenderedSection
-from .section import EnabledPredicate, Section, SectionOptions, SectionVisibility
+from .section import (
+    EnabledPredicate,
+    MarkdownSection,
+    Section,
+    SectionOptions,
+    SectionVisibility,
+    TextSection,
+    ToolsSection,
+)
 from .tool import Tool, ToolAnnotations, ToolExample, ToolHandler
 from .tool_result import ToolRenderableResult, ToolResult
 

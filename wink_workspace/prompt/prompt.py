@@ -24,7 +24,6 @@ from wink_workspace.session import Session, SessionProtocol
 
 from ._bindings import PromptResources, checked_resources, joined_resources
 from ._generics import Specialised, type_arguments, type_name
-from ._rendering import Rendering
 from ._tree import (
     SectionNode,
     place,
@@ -39,7 +38,7 @@ from .overrides import (
     SectionDescriptor,
     ToolDescriptor,
 )
-from .rendered import RenderedPrompt
+from .rendered import RenderedPrompt, Rendering
 from .section import Section
 from .tool import Tool
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import NoneType
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, cast
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, Unpack, cast
 
 from typing_extensions import TypeVar
 
@@ -32,7 +32,15 @@ from ._template import Template
 from .policy import ToolPolicy
 from .tool import Tool
 
-__all__ = ["EnabledPredicate", "Section", "SectionOptions", "SectionVisibility"]
+__all__ = [
+    "EnabledPredicate",
+    "MarkdownSection",
+    "Section",
+    "SectionOptions",
+    "SectionVisibility",
+    "TextSection",
+    "ToolsSection",
+]
 
 P = TypeVar("P", default=None)
 P_contra = TypeVar("P_contra", contravariant=True, default=None)
@@ -281,6 +289,77 @@ class Section(Specialised, Generic[P]):
                 hint="Give it a summary.",
             )
         return SectionVisibility(visibility)
+
+
+class MarkdownSection(Section[P]):
+    """A section whose body is a Markdown template: ``MarkdownSection[Params](title=…, …)``.
+
+    Args:
+        title: The heading.
+        template: The body, dedented. ``${field}`` shows a field of the params, ``$${`` a
+            literal ``${``; any other dollar is itself.
+        tools: What the section explains.
+        options: As for ``Section``.
+
+    Raises:
+        PromptValidationError: If a placeholder in *template* is malformed or no field of the
+            params.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        template: str,
+        *,
+        tools: Sequence[Tool[Any, Any]] = (),
+        **options: Unpack[SectionOptions[P]],
+    ) -> None:
+        super().__init__(title, tools=tools, **options)
+        self._template = self._parsed(template, "template")
+
+    @property
+    def template(self) -> str:
+        """The body before values are put in."""
+        return self._template.text
+
+    def body(self, params: P | None, *, override: str | None = None) -> str:
+        """The template with the fields of *params* put in; see ``Section.body``."""
+        template = self._template if override is None else self._parsed(override, "template")
+        return template.fill(params)
+
+
+class TextSection(MarkdownSection[P]):
+    """A ``MarkdownSection`` spelled ``TextSection(title=…, body=…, params=Params)``."""
+
+    def __init__(
+        self,
+        title: str,
+        body: str,
+        *,
+        tools: Sequence[Tool[Any, Any]] = (),
+        **options: Unpack[SectionOptions[P]],
+    ) -> None:
+        super().__init__(title, body, tools=tools, **options)
+
+
+class ToolsSection(MarkdownSection[P]):
+    """Tools under a heading of their own, with or without words about them.
+
+    Args:
+        title: The heading.
+        tools: What the section is about; the text does not list them.
+        description: The body, a template; nothing when omitted.
+        options: As for ``Section``.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        tools: Sequence[Tool[Any, Any]],
+        description: str | None = None,
+        **options: Unpack[SectionOptions[P]],
+    ) -> None:
+        super().__init__(title, description or "", tools=tools, **options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,14 @@ from .nodes import (
     resolved,
     takes_null,
 )
-from .schemas import complete_schema
+from .schemas import ParamDescription, complete_schema, field_descriptions
 
 __all__ = ["provider_schema", "without_defaulted_nulls"]
 
 
-def provider_schema(type_: object) -> dict[str, JsonValue]:
+def provider_schema(
+    type_: object, *, descriptions: Mapping[str, ParamDescription] | None = None
+) -> dict[str, JsonValue]:
     """The schema of *type_* as the strict modes of OpenAI and Anthropic take it.
 
     It has only ``type``, ``properties``, ``required``, ``additionalProperties: false``,
@@ -45,20 +47,47 @@ def provider_schema(type_: object) -> dict[str, JsonValue]:
     scalar or an array of scalars. What a model sends for the schema goes through
     ``without_defaulted_nulls`` before ``parse``.
 
+    Args:
+        type_: The type.
+        descriptions: By name of a field, what the schema says of it instead of what
+            ``field_descriptions`` says; real types and defaults stay.
+
     Raises:
         SchemaError: As ``schema``.
     """
-    root = complete_schema(type_)
+    own = field_descriptions(type_) if descriptions else {}
+    changed = {name: new for name, new in (descriptions or {}).items() if new != own[name]}
+    root = _redescribed(complete_schema(type_), changed)
     definitions: dict[str, Node] = root.get("$defs", {})
     recursive = frozenset(
         name for name in definitions if name in reachable(definitions[name], definitions)
     )
     strict = _Strict(definitions, recursive)
     converted = strict.node(root)
+    for name, new in changed.items():
+        if new.type != own[name].type:
+            fields = converted["properties"]
+            fields[name] = _with_notes(fields[name], f"Type: {new.type}")
     shared = {name: strict.node(definitions[name]) for name in sorted(recursive)}
     if used := reachable(converted, shared):
         converted["$defs"] = {name: node for name, node in shared.items() if name in used}
     return converted
+
+
+_DEFAULT_IN_WORDS = "defaultInWords"
+"""A keyword of ours, for a default that an override describes; no converted schema has it."""
+
+
+def _redescribed(root: Node, changed: Mapping[str, ParamDescription]) -> Node:
+    """*root* with other descriptions and defaults in words; *root* itself if there are none."""
+    if not changed:
+        return root
+    fields = {
+        name: {**root["properties"][name], "description": new.description}
+        | ({_DEFAULT_IN_WORDS: new.default} if new.default else {})
+        for name, new in changed.items()
+    }
+    return {**root, "properties": {**root["properties"], **fields}}
 
 
 _FORMATS = frozenset(
@@ -139,7 +168,10 @@ class _Strict:
         strict = self.node(field)
         if choices(field) == [field.get("default")]:  # the tag of a union's member
             return strict
-        said = f"Default: {json_text(field['default'])}" if "default" in field else ""
+        default = field.get(_DEFAULT_IN_WORDS)
+        if default is None and "default" in field:
+            default = json_text(field["default"])
+        said = "" if default is None else f"Default: {default}"
         if takes_null(field, self.definitions):
             return _with_notes(strict, said)
         notes = strict.pop("description", "")
