@@ -1,30 +1,50 @@
 """Names of a package that are loaded when they are first used, not when it is imported.
 
-A package imports them below ``if TYPE_CHECKING``, and says below ``if not TYPE_CHECKING`` where
-they are: a type checker that saw a ``__getattr__`` would take every misspelt name for one of them.
+A package imports these names below ``if TYPE_CHECKING``, and that is the one list of them: type
+checkers, import-linter and ``lazy`` read the same statements. ``lazy`` is called below ``if not
+TYPE_CHECKING``, because a type checker that saw a ``__getattr__`` would accept every misspelt name.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
+import linecache
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib import import_module
+from importlib.util import resolve_name
 
 __all__ = ["lazy"]
 
 
-def lazy(
-    package: str, names: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The ``__getattr__`` and the ``__dir__`` of *package*, which has *names* by its module."""
-    home = {name: module for module, theirs in names.items() for name in theirs}
+def lazy(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """The ``__getattr__`` and the ``__dir__`` of *package*, which calls this at its end."""
+
+    @functools.cache
+    def modules() -> dict[str, str]:
+        return _imported_for_type_checkers(package)
 
     def get(name: str) -> object:
-        if name not in home:
+        if name not in modules():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{home[name]}"), name)
+        return getattr(import_module(modules()[name]), name)
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *home})
+        return sorted({*vars(sys.modules[package]), *modules()})
 
     return get, listed
+
+
+def _imported_for_type_checkers(package: str) -> dict[str, str]:
+    """Each name that *package* imports below ``if TYPE_CHECKING``, and its module."""
+    variables = vars(sys.modules[package])  # not inspect, which asks a package for other names
+    source = "".join(linecache.getlines(variables["__file__"], variables))
+    return {
+        alias.name: resolve_name("." * statement.level + (statement.module or ""), package)
+        for block in ast.parse(source).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,17 @@ def test_every_name_that_is_offered_can_be_had() -> None:
     for name in wink_workspace.__all__:
         assert getattr(wink_workspace, name).__name__ == name
     assert set(wink_workspace.__all__) <= set(dir(wink_workspace))
+
+
+def test_every_package_loads_each_name_of_its_export_list() -> None:
+    root = Path(wink_workspace.__file__).parent
+    for path in sorted(root.rglob("__init__.py")):
+        name = ".".join((root.name, *path.parent.relative_to(root).parts))
+        if name != "wink_workspace.sandbox.asteval.inside":  # its server alone loads it
+            package = import_module(name)
+            exported = set(getattr(package, "__all__", ()))
+            assert exported <= set(dir(package)), name
+            assert all(hasattr(package, each) for each in exported), name
 
 
 def test_a_type_checker_sees_no_getattr_that_would_take_a_misspelt_name() -> None:

@@ -24,12 +24,4 @@ if TYPE_CHECKING:
 __all__ = ["HostedWorkspace", "HttpOptions", "Offer", "serve_http", "serve_stdio"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "hosting": ("HostedWorkspace",),
-            "http": ("HttpOptions", "serve_http"),
-            "offer": ("Offer",),
-            "stdio": ("serve_stdio",),
-        },
-    )
+    __getattr__, __dir__ = lazy(__name__)

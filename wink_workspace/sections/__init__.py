@@ -114,10 +114,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "asteval": ("AstevalParams", "AstevalResult", "AstevalSection"),
-            "podman": ("PodmanSandboxSection",),
-        },
-    )
+    __getattr__, __dir__ = lazy(__name__)

@@ -42,17 +42,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "applying": ("Applied", "ApplyTarget"),
-            "calls": ("WorkspaceCall",),
-            "changeset": ("ChangeSet", "FileChanges", "LeftOut", "PathChange"),
-            "config": ("WorkspaceConfig",),
-            "importing": ("Imported",),
-            "reading": ("WorkspaceReader",),
-            "recorded_runs": ("RecordedRun", "RunAbout"),
-            "storage": ("WorkspaceFolder", "WorkspaceInfo", "WorkspaceMode", "WorkspaceStorage"),
-            "workspace": ("Workspace",),
-        },
-    )
+    __getattr__, __dir__ = lazy(__name__)

@@ -25,10 +25,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy(
-        __name__,
-        {
-            "sandbox": ("PodmanSandbox",),
-            "service": ("PodmanService",),
-        },
-    )
+    __getattr__, __dir__ = lazy(__name__)
