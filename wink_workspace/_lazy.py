@@ -12,7 +12,7 @@ import functools
 import linecache
 import sys
 from collections.abc import Callable
-from importlib import import_module
+from importlib import import_module  # noqa: TID251 - names come from import statements
 from importlib.util import resolve_name
 
 __all__ = ["lazy"]

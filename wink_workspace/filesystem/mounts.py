@@ -12,7 +12,7 @@ import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
+from importlib import import_module  # noqa: TID251 - fsspec has no types
 from typing import BinaryIO, Literal, Protocol, cast
 
 from immutables import Map

@@ -7,7 +7,7 @@ and no ``__dict__`` to look into.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
+from importlib import import_module  # noqa: TID251 - of modules that code may use
 from typing import Any, Final
 
 __all__ = ["MODULES", "Namespace", "namespaces"]

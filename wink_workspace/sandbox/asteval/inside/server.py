@@ -27,7 +27,7 @@ import socket
 import sys
 import warnings
 from dataclasses import dataclass
-from importlib import import_module
+from importlib import import_module  # noqa: TID251 - of a fixed list
 from pathlib import Path
 from typing import Final
 
