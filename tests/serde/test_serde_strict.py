@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from pathlib import PurePosixPath
@@ -13,7 +13,13 @@ import pytest
 from pydantic import BaseModel, Field
 
 from wink_workspace.errors import ParseError
-from wink_workspace.serde import JsonValue, parse, provider_schema, without_defaulted_nulls
+from wink_workspace.serde import (
+    JsonValue,
+    field_descriptions,
+    parse,
+    provider_schema,
+    without_defaulted_nulls,
+)
 
 
 class Color(Enum):
@@ -208,6 +214,23 @@ def test_keys_that_are_fixed_are_fixed_in_the_entries_too() -> None:
     properties: Any = provider_schema(Everything)["properties"]
     entry = properties["by_color"]["anyOf"][0]["items"]
     assert entry["properties"]["key"] == {"type": "string", "enum": ["red", "blue"]}
+
+
+def test_description_of_a_field_can_be_replaced_and_its_constraints_stay() -> None:
+    own: Any = provider_schema(Step)
+    words = field_descriptions(Step)
+    words["n"] = replace(words["n"], description="How often", type="a small number", default="once")
+    new: Any = provider_schema(Step, descriptions=words)
+
+    assert own["properties"]["n"]["description"] == (
+        "At least 0. Less than 9. A multiple of 1. Default: 1 (null selects it)."
+    )
+    assert new["properties"]["n"]["description"] == (
+        "How often. At least 0. Less than 9. A multiple of 1. Default: once (null selects it)."
+        " Type: a small number."
+    )
+    assert new["properties"]["title"] == own["properties"]["title"]
+    assert provider_schema(Step) == own
 
 
 def test_only_a_type_that_contains_itself_keeps_a_reference() -> None:
