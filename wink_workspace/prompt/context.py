@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 from wink_workspace.clock import BudgetTracker, Cancellation, Deadline, Heartbeat
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.resources import ToolResources
-from wink_workspace.session import Dispatcher, Session, SessionProtocol
+from wink_workspace.session import Dispatcher, EventBus, Session, SessionProtocol
 
 __all__ = [
     "PromptProtocol",
@@ -120,8 +120,12 @@ class ProviderAdapterProtocol(Protocol[OutputT_co, PromptT_contra]):
         session: Session,
         deadline: Deadline | None = None,
         budget_tracker: BudgetTracker | None = None,
+        bus: EventBus | None = None,
     ) -> PromptResponseProtocol[OutputT_co]:
-        """Run *prompt*, bound to *params*, until the model has answered."""
+        """Run *prompt*, bound to *params*, until the model has answered.
+
+        *bus* is also notified of the run's events; see ``ProviderAdapter.evaluate``.
+        """
         ...
 
 
