@@ -9,13 +9,23 @@ import grimp
 import pytest
 
 
+def packages_run(importer: str, imported: str) -> set[str]:
+    """The packages whose ``__init__`` Python runs for an import, those around *importer* aside."""
+    names = imported.split(".")
+    above = {".".join(names[:n]) for n in range(1, len(names))}
+    return {package for package in above if not f"{importer}.".startswith(f"{package}.")}
+
+
 def import_cycle(package: str) -> list[str] | None:
     """Modules of *package*, each of which imports the next and the last the first, if any do.
 
     Imports for type checkers, imports in functions and those of a package's ``__init__`` count.
     """
     graph = grimp.build_graph(package, exclude_type_checking_imports=False, cache_dir=None)
-    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    imports: dict[str, set[str]] = {}
+    for module in graph.modules:
+        direct = graph.find_modules_directly_imported_by(module)
+        imports[module] = direct.union(*(packages_run(module, each) for each in direct))
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as error:
@@ -31,6 +41,7 @@ IMPORTS = {
     "for type checkers": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .b import B\n",
     "in a function": "def f():\n    from .b import B\n",
     "of the package's __init__": "from specimen import B\n",
+    "of a module whose package needs the importer": "from .inner import leaf\n",
 }
 
 
@@ -38,12 +49,27 @@ IMPORTS = {
 def test_check_finds_a_cycle_that_python_would_not_fail_on(
     imports: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = tmp_path / "specimen"
-    package.mkdir()
-    (package / "__init__.py").write_text("from .b import B\n")
-    (package / "a.py").write_text(imports)
-    (package / "b.py").write_text("from . import a\n\n\nclass B: ...\n")
+    (tmp_path / "specimen/inner").mkdir(parents=True)
+    for name, text in {
+        "__init__.py": "from .b import B\n",
+        "a.py": imports,
+        "b.py": "from . import a\n\n\nclass B: ...\n",
+        "inner/__init__.py": "from specimen.b import B\n",
+        "inner/leaf.py": "",
+    }.items():
+        (tmp_path / "specimen" / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     found = import_cycle("specimen")
     assert found is not None
     assert {"specimen.a", "specimen.b"} <= set(found)
+
+
+def test_check_finds_nothing_where_each_module_imports_only_others_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "straight").mkdir()
+    (tmp_path / "straight/__init__.py").write_text("from .a import A\n")
+    (tmp_path / "straight/a.py").write_text("from .b import B\nA = B\n")
+    (tmp_path / "straight/b.py").write_text("B = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert import_cycle("straight") is None
