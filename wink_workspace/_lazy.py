@@ -40,6 +40,8 @@ def _imported_for_type_checkers(package: str) -> dict[str, str]:
     """Each name that *package* imports below ``if TYPE_CHECKING``, and its module."""
     variables = vars(sys.modules[package])  # not inspect, which asks a package for other names
     source = "".join(linecache.getlines(variables["__file__"], variables))
+    if not source:
+        raise ImportError(f"cannot read the source of {package}; install it with its .py files")
     return {
         alias.name: resolve_name("." * statement.level + (statement.module or ""), package)
         for block in ast.parse(source).body
