@@ -140,9 +140,9 @@ class ToolContext:
         session: Where state lives; change it with ``session.dispatch``.
         resources: What is bound to the prompt, by type.
         deadline: When the run must end, ``None`` for no limit.
-        budget_tracker: Tokens spent and allowed, ``None`` when nobody counts.
-        heartbeat: Whom ``beat`` tells, ``None`` when nobody listens.
-        cancellation: Whether the call is still wanted, ``None`` when nobody can cancel it. It
+        budget_tracker: Tokens spent and allowed, ``None`` without a tracker.
+        heartbeat: What ``beat`` notifies, ``None`` without an observer.
+        cancellation: Whether the call is still wanted, ``None`` when it cannot be cancelled. It
             fails in any case once it was cancelled; a handler that asks ends sooner.
     """
 

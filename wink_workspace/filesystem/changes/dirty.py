@@ -57,7 +57,7 @@ _NOTHING = Dirty()
 
 
 class Noted:
-    """What somebody said has changed."""
+    """The changes that were noted since the last ``take``."""
 
     def __init__(self) -> None:
         self._paths: set[WorkspacePath] = set()
