@@ -54,6 +54,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- WallError                     a wall is not up: nothing was run
      |    +-- SandboxBrokenError            the inside broke the protocol or died; it was ended
      +-- ConflictError                     later edits are in the way; nothing was changed
+     |    +-- FileChangedError             ... to a file, since it was last read or written
      +-- PromptError
      |    +-- PromptValidationError
      |    +-- PromptRenderError
@@ -86,6 +87,7 @@ __all__ = [
     "DuplicateBindingError",
     "EditError",
     "EntryMissingError",
+    "FileChangedError",
     "FileExpectedError",
     "FileMissingError",
     "FilesystemError",

@@ -1,84 +1,115 @@
-"""What the documentation names exists, and what it shows runs."""
+"""What the documentation names exists: names, paths, links, commands, options, variables."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable
 
 import pytest
+from docs_commands import invocations, unknown_commands, unknown_targets_and_extras
+from docs_links import broken_links, missing_paths
+from docs_names import FOREIGN, cited, find, unknown_names, words
+from docs_pages import PAGES, ROOT, Page, sample
 
 from wink_workspace.sandbox.podman import probes
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
-CITED = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
-LINKED = re.compile(r"\]\((?!https?:)([^)#]+)")
-CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+CITED = re.compile(r"\b([\w/.-]+\.py)::(\w+(?:\.\w+)*)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_name_that_a_page_cites_exists(page: Path) -> None:
-    for file, name in CITED.findall(page.read_text(encoding="utf-8")):
-        found: object = import_module(file.removesuffix(".py").replace("/", "."))
-        for part in name.split("."):
-            found = getattr(found, part)
+def wrong_citations(page: Page) -> list[str]:
+    found = CITED.findall(page.text)
+    return [f"{page.name}: {file}::{name}" for file, name in found if not cited(file, name)]
+
+
+def unknown_variables(page: Page) -> list[str]:
+    found = re.findall(r"\bWINK_[A-Z_]*[A-Z]\b", page.text)
+    return [f"{page.name}: no code reads {name}" for name in found if name not in words()]
+
+
+CHECKS = (
+    broken_links,
+    missing_paths,
+    unknown_commands,
+    unknown_names,
+    unknown_targets_and_extras,
+    unknown_variables,
+    wrong_citations,
+)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_page_passes(check: Callable[[Page], list[str]]) -> None:
+    assert [problem for page in PAGES for problem in check(page)] == []
+
+
+def test_pages_are_all_that_a_reader_may_open_and_the_checks_find_something_in_them() -> None:
+    names = {page.name for page in PAGES}
+    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "images/README.md"} <= names
+    for folder in ("docs", "docs/design", "examples"):
+        here = {str(path.relative_to(ROOT)) for path in (ROOT / folder).iterdir() if path.is_file()}
+        assert here <= names, folder
+    assert sum(len(page.spans) for page in PAGES) > 500
+    assert sum(len(page.links) for page in PAGES) > 20
+    assert sum(len(list(invocations(page))) for page in PAGES) > 30
+    assert sum(len(CITED.findall(page.text)) for page in PAGES) > 20
+
+
+def test_names_of_others_are_still_in_use() -> None:
+    text = "\n".join(re.sub(r"\s+", " ", page.text) for page in PAGES)
+    assert [name for name in sorted(FOREIGN) if name not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "problem"),
+    [
+        ("[a](docs/none.md)", broken_links, "no file docs/none.md"),
+        ("[a](#none)", broken_links, "no heading #none"),
+        ("[a](README.md#none)", broken_links, "no heading README.md#none"),
+        ("[a]: docs/none.md", broken_links, "no file docs/none.md"),
+        ("`tests/none`", missing_paths, "there is no tests/none"),
+        ("`ledger/none.py`", missing_paths, "there is no ledger/none.py"),
+        ("`wink-workspace none 3f1`", unknown_commands, "no command 'none'"),
+        ("`wink-workspace log 3f1 --none`", unknown_commands, "log has no option --none"),
+        ("`wink-workspace image build --none`", unknown_commands, "has no option --none"),
+        ("`log --none`", unknown_commands, "log has no option --none"),
+        ("`--none`", unknown_commands, "no command has the option --none"),
+        ("```sh\nA=1 wink-workspace run \\\n  --none  # why\n```", unknown_commands, "--none"),
+        ("`make none`", unknown_targets_and_extras, "no target none"),
+        ("```sh\npip install '.[mcp,none]'\n```", unknown_targets_and_extras, "no extra none"),
+        ("`WINK_NONE=1`", unknown_variables, "no code reads WINK_NONE"),
+        ("wink_workspace/errors.py::None_", wrong_citations, "errors.py::None_"),
+        ("tests/docs/test_docs_names.py::test_none", wrong_citations, "::test_none"),
+        ("`wink_workspace/session/session.py::Session.none`", wrong_citations, "Session.none"),
+        ("`wink_workspace.none`", unknown_names, "there is no wink_workspace.none"),
+        ("`NoneSuch`", unknown_names, "NoneSuch is not public"),
+        ("`Workspace.none`", unknown_names, "no attribute 'none'"),
+        ("`workspace.info.none`", unknown_names, "attribute 'none'"),
+        ("`session.none()`", unknown_names, "no attribute 'none'"),
+        ("`Workspace.open(id, none=…)`", unknown_names, "takes no argument 'none'"),
+        ("`none_such(1)`", unknown_names, "nothing public is called 'none_such'"),
+        ("`none_such=`", unknown_names, "no public function takes this argument"),
+        ('`none_such="x"`', unknown_names, "no public function takes 'none_such'"),
+        ("`none_such`", unknown_names, "not a name of the package"),
+    ],
+)
+def test_a_page_with_a_wrong_name_is_reported(
+    text: str, check: Callable[[Page], list[str]], problem: str
+) -> None:
+    assert any(problem in found for found in check(sample(text)))
+
+
+def test_a_name_is_found_wherever_it_is_defined() -> None:
+    assert find("wink_workspace.errors.WinkError.code")
+    assert cited("tests/docs/test_docs_names.py", "CHECKS")
+    assert cited("wink_workspace/session/session.py", "Session.snapshot")
 
 
 def test_the_walk_through_one_call_cites_names_in_at_least_five_files() -> None:
-    text = (ROOT / "docs/one-call.md").read_text(encoding="utf-8")
-    assert len({file for file, _ in CITED.findall(text)}) >= 5
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_that_a_page_links_exists(page: Path) -> None:
-    prose = CODE.sub("", page.read_text(encoding="utf-8"))
-    for target in LINKED.findall(prose):
-        assert (page.parent / target).exists(), f"{page.name} links {target}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_python_example_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    module = ModuleType("example")  # one for all blocks: later ones go on from earlier ones
-    monkeypatch.setitem(sys.modules, "example", module)  # where dataclasses look their types up
-    for number, code in enumerate(PYTHON.findall(page.read_text(encoding="utf-8"))):
-        compiled = compile(code, f"{page.name} example {number}", "exec", dont_inherit=True)
-        exec(compiled, vars(module))
-
-
-def test_the_commands_of_a_workspace_on_disk_work_one_after_the_other(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## On disk\n")[2]
-    found = SHELL.search(text)
-    assert found is not None
-    first, _, rest = found[1].partition("\n")
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "app.py").write_text("print('hello')\n")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "HOME": str(tmp_path), "PATH": path}
-    environment.pop("XDG_STATE_HOME", None)
-
-    def run(script: str) -> str:
-        done = subprocess.run(
-            ["sh", "-ec", script], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    made = run(first).partition(":")[0]
-    run(rest.replace("3f1", made))
-    assert (tmp_path / "project" / "NEW.md").read_text() == "Hi"
+    (page,) = (page for page in PAGES if page.name == "docs/one-call.md")
+    assert len({file for file, _ in CITED.findall(page.text)}) >= 5
 
 
 def test_the_page_on_security_counts_what_a_container_has_to_prove() -> None:
     n_inside = len([*probes.FILES_AND_PROCESSES, *probes.NETWORK])
-    text = (ROOT / "docs/security.md").read_text(encoding="utf-8")
-    assert f"{n_inside + 1} are made before the first command" in text, "and one by the host"
+    (page,) = (page for page in PAGES if page.name == "docs/security.md")
+    assert f"{n_inside + 1} are made before the first command" in page.text, "and one by the host"

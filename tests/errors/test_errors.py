@@ -22,8 +22,8 @@ from wink_workspace.errors import (
 
 CLASSES = [
     value
-    for name, value in vars(errors).items()
-    if name in errors.__all__ and isinstance(value, type) and issubclass(value, WinkError)
+    for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, WinkError)
 ]
 
 BUILT_INS = {
@@ -41,6 +41,10 @@ BUILT_INS = {
     "PatternError": ValueError,
     "SearchTimeoutError": TimeoutError,
 }
+
+
+def test_every_error_is_exported() -> None:
+    assert {error.__name__ for error in CLASSES} <= set(errors.__all__)
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
