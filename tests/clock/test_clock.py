@@ -121,6 +121,7 @@ def test_a_budget_spent_to_the_last_token_is_not_exceeded() -> None:
     tracker = BudgetTracker(Budget(max_total_tokens=12, max_input_tokens=10, max_output_tokens=2))
     tracker.record(TokenUsage(10, 2))
     tracker.check()
+    assert tracker.used == TokenUsage(10, 2)
 
 
 @pytest.mark.parametrize("name", ["max_total_tokens", "max_input_tokens", "max_output_tokens"])

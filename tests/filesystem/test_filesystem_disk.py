@@ -201,4 +201,5 @@ def test_history_serves_snapshots(tmp_path: Path) -> None:
 def test_tree_of_the_caller_stays_open(tmp_path: Path) -> None:
     with DiskTree(tmp_path) as tree:
         DiskFilesystem(tree).close()
-        tree.put_file(path_of("f"), [b""])
+        tree.put_file(path_of("f"), [b"x"])
+    assert (tmp_path / "f").read_bytes() == b"x"

@@ -92,10 +92,10 @@ def test_transaction_takes_effect_as_a_whole_or_not_at_all(files: MemoryFilesyst
             file.write(b"2")
         assert not files.exists("b.txt")
     assert files.read_bytes("b.txt") == b"2"
-    with pytest.raises(RuntimeError), view.transaction:
+    with pytest.raises(RuntimeError, match="on purpose"), view.transaction:
         with view.open("c.txt", "wb") as file:
             file.write(b"3")
-        raise RuntimeError
+        raise RuntimeError("on purpose")
     assert not files.exists("c.txt")
 
 

@@ -138,14 +138,47 @@ def test_a_delta_that_does_not_fit_is_refused(delta: bytes, told: str) -> None:
         assert "f (patch line 1): the binary change does not fit" in refused(patch, SOURCE)
 
 
+COPIES = st.tuples(st.integers(0, 9), st.integers(1, 10)).filter(lambda copy: sum(copy) <= 10)
+INSTRUCTIONS = st.binary(min_size=1, max_size=60) | COPIES
+
+
+@given(instructions=st.lists(INSTRUCTIONS, max_size=8), more=st.integers(-1, 1))
+def test_a_delta_gives_what_its_instructions_say_up_to_the_limit(
+    instructions: list[bytes | tuple[int, int]], more: int
+) -> None:
+    """*more* is by how much the stated size is wrong."""
+    expected = delta = b""
+    for each in instructions:
+        if isinstance(each, bytes):
+            delta, expected = delta + bytes([len(each)]) + each, expected + each
+        else:
+            at, n_bytes = each
+            delta += bytes([0x91, at, n_bytes])
+            expected += SOURCE[at : at + n_bytes]
+    stated = max(0, len(expected) + more)
+    size = bytes([stated]) if stated < 128 else bytes([stated % 128 | 128, stated // 128])
+    delta = b"\x0a" + size + delta
+    if stated == len(expected) <= 100:
+        assert apply_delta(delta, SOURCE, max_bytes=100) == expected
+    else:
+        with pytest.raises(ValueError, match=r"damaged|at most 100 allowed"):
+            apply_delta(delta, SOURCE, max_bytes=100)
+
+
 @given(delta=st.binary(max_size=12))
 @settings(max_examples=200)
-def test_no_delta_gives_more_than_it_may(delta: bytes) -> None:
+def test_bytes_at_random_are_refused_as_a_delta_or_make_what_they_state(delta: bytes) -> None:
+    assert outcome_of(delta) in (delta[:1], "it is damaged", "it makes too much")
+
+
+def outcome_of(delta: bytes) -> bytes | str:
+    """How much *delta* makes, as the byte that states it, or why it is refused."""
     try:
-        result = apply_delta(b"\x0a" + delta, SOURCE, max_bytes=100)
-    except ValueError:
-        return
-    assert len(result) <= 100
+        return bytes([len(apply_delta(b"\x0a" + delta, SOURCE, max_bytes=100))])
+    except ValueError as error:
+        if "damaged" in str(error):
+            return "it is damaged"
+        return "it makes too much" if "at most 100 allowed" in str(error) else str(error)
 
 
 def test_data_that_inflates_to_more_than_stated_is_refused_before_it_is_all_there() -> None:

@@ -52,7 +52,11 @@ def test_the_heart_beats_whenever_a_handler_says_so() -> None:
 
 
 def test_beating_without_a_heart_does_nothing() -> None:
-    in_context().beat()
+    context = in_context()
+
+    context.beat()
+
+    assert context.heartbeat is None
 
 
 @pytest.mark.behaviour(18)

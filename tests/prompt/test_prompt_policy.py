@@ -134,12 +134,11 @@ def test_a_policy_beside_a_tool_of_its_own_is_refused_since_it_would_not_see_the
 def test_a_policy_above_its_tools_or_at_each_is_accepted() -> None:
     names = ("deploy", "test", "build")
     below = sections_of(*names, policies=())
-    Prompt(
-        name="p",
-        sections=[MarkdownSection(title="A", template="", children=below, policies=(DEPLOY,))],
-    )
+    above = [MarkdownSection(title="A", template="", children=below, policies=(DEPLOY,))]
     at_each = [section for name in names for section in sections_of(name, policies=(DEPLOY,))]
-    Prompt(name="p", sections=at_each)
+    for sections in (above, at_each):
+        tools = Prompt(name="p", sections=sections).render().tools
+        assert [tool.name for tool in tools] == list(names)
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_resources_of_a_section_cannot_be_changed_from_outside() -> None:
     given[Mode] = Mode(quiet=False)
 
     assert section.resources[Mode] == Mode(quiet=True)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="item assignment"):
         section.resources[Mode] = Mode(quiet=False)
 
 

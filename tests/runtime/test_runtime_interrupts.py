@@ -112,6 +112,8 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
     try:
         with InterruptGate().closed():
             press_ctrl_c()
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, previous)
 

@@ -276,7 +276,7 @@ def test_what_a_failed_call_binds_to_the_prompt_is_taken_back() -> None:
 def test_a_handler_cannot_open_up_what_is_read_only() -> None:
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
         for name, value in (("read_only", False), ("read_only_paths", ()), ("limits", None)):
-            with pytest.raises(AttributeError):
+            with pytest.raises(AttributeError, match=name):
                 setattr(context.filesystem, name, value)
         return ToolResult.ok(None)
 

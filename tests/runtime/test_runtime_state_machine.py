@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support import Note, contents, rig
 
+from wink_workspace.errors import DirectoryExpectedError, FileExpectedError
 from wink_workspace.filesystem import Filesystem
 from wink_workspace.prompt import Tool, ToolContext, ToolResult
 from wink_workspace.session import Outcome
@@ -112,11 +114,14 @@ class Calls(RuleBasedStateMachine):
     @rule(path=st.sampled_from(PATHS), text=st.sampled_from(PATHS))
     def one_plain_write(self, path: str, text: str) -> None:
         """So that not everything fails: a write outside any call."""
-        if not any(below(other, path) and other != path for other in self.files):
-            try:
-                self.workspace.filesystem.write_text(path, text)
-            except OSError:
-                return
+        files = self.workspace.filesystem
+        is_below_a_file = any(below(path, other) and other != path for other in self.files)
+        is_directory = not is_below_a_file and files.exists(path) and path not in self.files
+        if is_below_a_file or is_directory:
+            with pytest.raises((DirectoryExpectedError, FileExpectedError)):
+                files.write_text(path, text)
+        else:
+            files.write_text(path, text)
             self.files[path] = text.encode()
 
     @invariant()

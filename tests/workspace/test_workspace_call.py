@@ -79,9 +79,9 @@ def test_a_call_inside_a_call_is_a_savepoint(workspace: Workspace) -> None:
     before = workspace.head.number
     with workspace.call("outer") as outer:
         outer.files.write_text("kept", "x")
-        with pytest.raises(ValueError), workspace.call("inner") as inner:
+        with pytest.raises(ValueError, match="on purpose"), workspace.call("inner") as inner:
             inner.files.write_text("lost", "x")
-            raise ValueError
+            raise ValueError("on purpose")
         assert not outer.files.exists("lost")
         with workspace.call("second") as second:
             second.files.write_text("also kept", "x")

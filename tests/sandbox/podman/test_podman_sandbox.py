@@ -570,7 +570,7 @@ def test_an_observer_that_raises_ends_the_command_and_the_container(fresh) -> No
     def observer(stream: str, data: bytes) -> None:
         raise RuntimeError("an error of the host's")
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="an error of the host's"):
         sandbox.run(ExecRequest(argv=("sh", "-c", "echo a; sleep 1000")), observer=observer)
     assert containers_of(sandbox) == []
     assert shell(sandbox, "true").exit_code == 0
