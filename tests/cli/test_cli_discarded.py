@@ -44,9 +44,14 @@ def made(tmp_path: Path, **options: object) -> Workspace:
     return Workspace.create(tmp_path / "source", storage=storage, **options)  # type: ignore[arg-type] - passed on
 
 
+def files_of(workspace: Workspace) -> Path:
+    state = Path(workspace.info.source or "").parent / "xdg/wink-workspace"
+    return WorkspaceStorage(state).folder(workspace.info.id).files
+
+
 def spoil(workspace: Workspace) -> None:
     """A call that fails after it changed, made and deleted files."""
-    root = workspace._folder.files
+    root = files_of(workspace)
 
     def handle(params: object, *, context: object) -> ToolResult[None]:
         (root / "a.txt").write_text("spoilt\n")
@@ -73,7 +78,7 @@ def test_what_a_failed_call_threw_away_is_listed_shown_and_restored(
     config = WorkspaceConfig(retention=Retention(discard_bytes=500))
     with made(tmp_path, config=config) as workspace:
         spoil(workspace)
-        which, files = workspace.info.id, workspace._folder.files
+        which, files = workspace.info.id, files_of(workspace)
         held, _ = shell("discarded", which)  # while another has it open
         assert "2 paths: a.txt, mine.txt; 1 not kept" in held
     listed, _ = shell("discarded", which[:3])
@@ -126,7 +131,8 @@ def test_gc_and_log_say_what_was_forgotten_and_why(
         spoil(workspace)
         for day in range(1, 6):
             clock.moment = first + timedelta(days=day)
-            (workspace._folder.files / "a.txt").write_text(f"{day}\n")
+            (files_of(workspace) / "a.txt").write_text(f"{day}\n")
+            # An entry of its own for each day; public calls commit several external edits as one.
             workspace._journal.absorb_external(())
     said, _ = shell("gc", which)
     assert "forgotten:" not in said

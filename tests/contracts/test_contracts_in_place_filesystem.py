@@ -46,6 +46,7 @@ class TestInPlaceFilesystem(FilesystemContract, HistoryContract):
                 files_of = workspace.files
                 if not read_only:
                     return files_of
+                # No public option makes a workspace in place read-only; the contract asks for one.
                 return DiskFilesystem(files_of.tree, history=workspace._history, read_only=True)
 
             yield new

@@ -469,6 +469,7 @@ def test_canary_that_does_not_come_means_a_scan(
     root: Path, tracker: InotifyTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as deaf:
+        # The wait for a canary that does not come would be spent in full.
         deaf.setattr("wink_workspace.filesystem.changes.inotify._CANARY_WAIT_MS", 10)
         deaf.setattr(os, "utime", lambda _: None)
         tracker.drain()  # with nothing else to tell, either

@@ -117,6 +117,7 @@ def test_copy_has_every_entry_with_the_modes_that_are_kept(place: Copying) -> No
 def test_large_files_are_never_in_memory_as_a_whole(
     place: Copying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Files above the real limit are too large for a test.
     monkeypatch.setattr(copying, "_LARGE_BYTES", 1_000)
     (place.source / "large").write_bytes(b"large" * 1_000)
     (place.source / "small").write_bytes(b"small")
@@ -131,6 +132,7 @@ def test_system_that_copies_nothing_between_two_files_is_helped(
     def refused(*_: object) -> int:
         raise OSError(errno.EXDEV, "not between these two")
 
+    # Files above the real limit are too large for a test.
     monkeypatch.setattr(copying, "_LARGE_BYTES", 1_000)
     monkeypatch.setattr(os, "copy_file_range", refused)
     (place.source / "large").write_bytes(b"large" * 1_000)
@@ -190,6 +192,7 @@ def test_directory_that_cannot_be_read_at_all_is_not_copied(place: Copying) -> N
 def test_copy_that_cannot_be_written_ends_with_the_reason(
     place: Copying, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    # Files above the real limit are too large for a test.
     monkeypatch.setattr(copying, "_LARGE_BYTES", 1_000)
     (place.source / "small").write_bytes(b"x")
     (place.source / "large").write_bytes(b"x" * 2_000)

@@ -144,6 +144,7 @@ def test_directories_are_entered_the_same_way_with_and_without_the_systems_help(
     tree: DiskTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     if not at_once:
+        # The system call cannot be taken away from this process: act as a kernel without it.
         monkeypatch.setattr(descriptors, "_openat2", lambda: lambda *_: -1)
     (tmp_path / "a" / "b" / "c").mkdir(parents=True)
     (tmp_path / "a" / "link").symlink_to("b")
@@ -247,6 +248,7 @@ def test_create_refuses_whatever_has_the_name(tree: DiskTree, tmp_path: Path) ->
 def test_system_that_cannot_exchange_names_writes_all_the_same(
     tree: DiskTree, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
+    # Act as a filesystem that lacks the call.
     monkeypatch.setattr(descriptors, "_renameat2", lambda: lambda *_: code)
     tree.write_file(F, [b"first"], mode="create")
     with pytest.raises(PathExistsError):

@@ -32,6 +32,7 @@ DUE = 30
 
 @pytest.fixture(autouse=True)
 def due_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Packing is due after 5,000 objects, which take too long to write.
     monkeypatch.setattr("wink_workspace.ledger.ledger._DUE_AFTER_OBJECTS", DUE)
 
 
@@ -145,6 +146,7 @@ def test_others_at_work_put_packing_off_and_do_not_make_every_call_try(
     ledger, tmp_path, monkeypatch
 ) -> None:
     tries: list[object] = []
+    # Attempts to pack that come to nothing leave no trace that could be counted.
     monkeypatch.setattr(Ledger, "_pack", lambda own, real=Ledger._pack: tries.append(real(own)))
     with ledger.write() as writer:
         imported(writer, {"f": b"1"})
@@ -180,6 +182,7 @@ def test_entries_that_are_too_old_are_forgotten_where_there_is_much_to_pack(
 def test_packs_are_joined_when_there_are_many_but_for_one_that_is_larger_than_the_rest(
     ledger, tmp_path, monkeypatch
 ) -> None:
+    # As many packs as the real limit take too long to write.
     monkeypatch.setattr("wink_workspace.ledger.collection._MAX_PACKS_AT_WORK", 8)
     with ledger.write() as writer:
         with ledger.store.bulk():

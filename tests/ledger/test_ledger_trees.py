@@ -465,6 +465,7 @@ def test_damage_is_noticed_when_a_content_is_read_in_pieces(store, damage) -> No
 
 
 def test_trees_at_hand_are_bounded_by_their_entries(store, monkeypatch) -> None:
+    # The real bound takes too many trees to reach.
     monkeypatch.setattr(objects, "_MAX_CACHED_ENTRIES", 10)
     roots = [tree(store, {f"{n}-{k}": b"" for k in range(4)}) for n in range(9)]
     assert len(store._trees) == 2

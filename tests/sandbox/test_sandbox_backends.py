@@ -338,6 +338,7 @@ def test_a_run_with_an_unknown_sandbox_is_wrong_usage(desk: Desk) -> None:
 
 
 def test_a_server_offers_the_tools_of_another_sandbox(fake: FakeMachine) -> None:
+    # Public calls start a server; what it would offer is all that matters here.
     from wink_workspace.cli.serving import _sections
 
     offer = Offer(_sections("fake", in_place=False))

@@ -108,6 +108,7 @@ def test_old_history_that_cannot_be_deleted_fails_no_call_and_is_said_once(
 def test_much_that_was_written_one_by_one_is_packed_between_calls_and_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Packing is due after 5,000 objects, which take too long to write.
     monkeypatch.setattr("wink_workspace.ledger.ledger._DUE_AFTER_OBJECTS", 100)
     with made(tmp_path) as workspace, calls(workspace) as call:
         for n in range(30):

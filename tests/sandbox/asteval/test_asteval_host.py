@@ -38,6 +38,7 @@ def test_a_server_whose_death_shows_only_when_it_is_asked_is_replaced(
 ) -> None:
     with opened(timeout_s=30.0) as sandbox:
         server = server_pid(sandbox)
+        # The moment between a death and its notice cannot be hit from outside.
         monkeypatch.setattr(host, "_is_over", lambda control: False)
         killed(server)
         assert evaluate(sandbox, "6 * 7").value.json == 42

@@ -163,6 +163,7 @@ lines, read_text("a")
 def test_probes_are_made_when_the_host_asks(
     interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The real attempts would be made against this process, which has no isolation.
     monkeypatch.setattr(canaries, "_ATTEMPTS", {"nothing": lambda: ""})
     limit, state = sys.getrecursionlimit(), random.getstate()
     ours, theirs = socket.socketpair()
@@ -264,11 +265,13 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
         return run([word for word in command if word not in ("-I", "-S")], **options)
 
     monkeypatch.setattr(launching.subprocess, "Popen", popen)
+    # Coverage needs a server without isolation that imports the package; no option offers one.
     monkeypatch.setattr(launching, "_START", MEASURED)
     monkeypatch.setattr(launching, "_END_S", 30.0)
     monkeypatch.setattr(launching, "_where_libpython_is", dict)
     from wink_workspace.sandbox.asteval import host
 
+    # The host refuses a server without isolation, so what it checks is left out.
     monkeypatch.setattr(host, "_check_holes", lambda report: None)
     monkeypatch.setattr(host.AstevalSandbox, "_proved", lambda self, server: self._report)
     monkeypatch.setattr(host.AstevalSandbox, "_check", lambda self, layers: None)

@@ -64,8 +64,8 @@ def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
         lambda name: None if name in packages else find(name),
     )
     kept = [name for name in launching._PACKAGES if name not in packages]
-    # The same folder holds them all here, so it has to be kept out by hand
     start = "import sys; sys.modules.update(dict.fromkeys({!r})); {}"
+    # One folder holds all packages here, so the server itself has to leave these out.
     monkeypatch.setattr(launching, "_START", start.format(packages, launching._START))
     monkeypatch.setattr(launching, "_PACKAGES", tuple(kept))
 
@@ -119,19 +119,21 @@ def test_landlock_alone_leaves_holes_that_the_attempts_find(
 
 def test_asteval_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "asteval")
+    # The server needs a package that is not there; the installed ones stay as they are.
     monkeypatch.setattr(launching, "_PACKAGES", (*launching._PACKAGES, "asteval"))
     with opened() as sandbox, pytest.raises(SandboxUnavailableError, match="pip install asteval"):
         evaluate(sandbox, "1")
 
 
 def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A server that fails as it starts: the program that it runs is no option.
     monkeypatch.setattr(launching, "_START", "raise SystemExit('no such luck')")
     with opened() as sandbox, pytest.raises(SandboxUnavailableError, match="no such luck"):
         evaluate(sandbox, "1")
 
 
 def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "_START", "import sys; sys.stdin.read(); input()")
+    # A server that never answers: the program that it runs is no option.
     monkeypatch.setattr(launching, "_START", "import signal; signal.pause()")
     monkeypatch.setattr(launching, "_END_S", 0.1)
     with opened(start_timeout_s=0.5) as sandbox:

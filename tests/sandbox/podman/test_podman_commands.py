@@ -267,6 +267,7 @@ def test_the_demonstration_says_before_its_first_command_that_no_container_start
     def cannot_start(*_: object) -> None:
         raise SandboxUnavailableError("the container does not start: no room")
 
+    # An engine that is well and starts nothing cannot be had on demand.
     monkeypatch.setattr(PodmanSandbox, "_started", cannot_start)
     console = Console(file=io.StringIO(), width=300)
     assert not demo_sandbox.play_sandbox_demo(console, environment, build=False)

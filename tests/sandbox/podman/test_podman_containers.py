@@ -242,10 +242,12 @@ def test_an_engine_of_ours_that_stops_when_it_is_asked_is_asked_again(
         own = service._own
         assert own is not None
         own._process.kill()
+        # Only the first request fails.
         monkeypatch.setattr(service, "_asked", asked)
         raise SandboxUnavailableError("it was cut off")
 
     try:
+        # The engine has to end between the look for it and the request.
         monkeypatch.setattr(service, "_asked", ends_first)
         assert service.request("GET", "/version")["Version"]
     finally:

@@ -77,6 +77,7 @@ def kill_in_a_command(storage: WorkspaceStorage, command: str) -> None:
     """Kill a process once the command that it runs has said something."""
     (info,) = storage.all()
     with subprocess.Popen(
+        # The victim opens the same storage by the folder that XDG_STATE_HOME names.
         [sys.executable, "-c", VICTIM, info.id, str(storage._root.parent), command],
         stdout=subprocess.PIPE,
         text=True,
@@ -175,12 +176,14 @@ def test_a_container_that_only_its_engine_can_end_is_ended_by_it(
     import wink_workspace.sandbox.podman.leftovers as leftovers
 
     monkeypatch.setattr(leftovers, "kill_first_process", lambda container: None)
+    # The real wait for a container that does not end is spent in full.
     monkeypatch.setattr(leftovers, "_PATIENCE_S", 0.2)
     (tmp_path / "files").mkdir()
     container = stubborn(service, minimal_image, tmp_path / "files")
     note(tmp_path, container)
     with pytest.raises(SandboxError, match=f"podman rm --force {container.name}"):
         end_leftover(tmp_path, lambda name: None)
+    # The engine gets the time that it needs.
     monkeypatch.setattr(leftovers, "_PATIENCE_S", 3.0)
     assert end_leftover(tmp_path, lambda name: remove(service, name)) == ""
     assert not (tmp_path / "container.json").exists()

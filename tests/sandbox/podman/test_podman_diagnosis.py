@@ -52,6 +52,7 @@ def test_a_kernel_without_user_namespaces_is_of_no_use(
     text: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "most").write_text(text)
+    # The file is the kernel's, below /proc/sys.
     monkeypatch.setattr(diagnosis, "_MOST_NAMESPACES", tmp_path / "most")
     assert one(diagnosis._kernel(), "user namespaces").state == state
 
@@ -59,6 +60,7 @@ def test_a_kernel_without_user_namespaces_is_of_no_use(
 def test_a_kernel_that_says_nothing_of_namespaces_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The file is the kernel's, below /proc/sys.
     monkeypatch.setattr(diagnosis, "_MOST_NAMESPACES", tmp_path / "none")
     assert one(diagnosis._kernel(), "user namespaces").state == "missing"
 
@@ -68,6 +70,7 @@ def test_filters_of_system_calls_are_narrowed_if_there_is_a_list_of_them(
 ) -> None:
     monkeypatch.setattr(diagnosis, "installed_list", lambda: None)
     assert one(diagnosis._kernel(), "seccomp").state == "limited"
+    # The file is the kernel's, below /proc.
     monkeypatch.setattr(diagnosis, "_FILTERS", tmp_path / "none")
     assert one(diagnosis._kernel(), "seccomp").state == "missing"
 
@@ -81,6 +84,7 @@ def test_an_ordinary_user_needs_ids_to_map(
 ) -> None:
     file = tmp_path / "subuid"
     file.write_text(lines.format(name=pwd.getpwuid(os.geteuid()).pw_name))
+    # The files are the machine's, below /etc.
     monkeypatch.setattr(diagnosis, "_SUBORDINATE", (file,))
     monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 1_000_000)
     monkeypatch.setattr(diagnosis.pwd, "getpwuid", lambda _: pwd.getpwnam("root"))
@@ -96,6 +100,7 @@ def test_a_user_without_a_name_needs_ids_to_map_as_any_other(
     lines: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "subuid").write_text(lines)
+    # The files are the machine's, below /etc.
     monkeypatch.setattr(diagnosis, "_SUBORDINATE", (tmp_path / "subuid",))
     monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 1_000_000)
     found = one(diagnosis._ids(), "subordinate ids")
@@ -117,6 +122,7 @@ def test_ids_of_roots_containers_are_to_be_nobody_elses(
     line: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "subuid").write_text(f"{line}\n")
+    # The files are the machine's, below /etc.
     monkeypatch.setattr(diagnosis, "_SUBORDINATE", (tmp_path / "subuid", tmp_path / "none"))
     monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 0)
     found = one(diagnosis._ids(), "ids of containers")
@@ -208,6 +214,7 @@ def test_walls_that_lack_an_image_are_told_with_how_to_get_it() -> None:
 def test_an_engine_that_fails_to_start_is_told_with_who_knows_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # An engine that listens where one usually does would be used instead.
     monkeypatch.setattr(PodmanService, "_usual", lambda _: ())
     (tmp_path / "podman").write_text("#!/bin/sh\necho no room\nexit 1\n")
     (tmp_path / "podman").chmod(0o755)

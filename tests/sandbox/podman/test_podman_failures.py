@@ -309,6 +309,7 @@ def test_what_can_be_limited_is_read_from_the_system(
     for name, content in files.items():
         (tmp_path / "cg" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "cg" / name).write_text(content)
+    # The folder is the kernel's, below /sys/fs/cgroup.
     monkeypatch.setattr(containers, "_CGROUPS", tmp_path / "cg")
     monkeypatch.setattr(PodmanService, "is_root", property(lambda _: is_root))
     assert Host.of(service).controllers == controllers
@@ -322,6 +323,7 @@ def test_what_is_delegated_to_a_user_counts(
     own.mkdir(parents=True)
     (own / "cgroup.controllers").write_text("memory pids")
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
+    # The folder is the kernel's, below /sys/fs/cgroup.
     monkeypatch.setattr(containers, "_CGROUPS", tmp_path)
     monkeypatch.setattr(PodmanService, "is_root", property(lambda _: False))
     assert Host.of(service).controllers == {"memory", "pids"}

@@ -511,6 +511,7 @@ def test_a_container_is_gone_with_the_object(tmp_path: Path, environment: Enviro
 @pytest.mark.behaviour(63)
 def test_a_container_is_gone_after_a_failed_start(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = fresh(PodmanConfig(start_timeout_s=20))
+    # A runner that fails as it starts: which one runs is no option.
     monkeypatch.setattr(sandbox_module, "_runner_source", lambda: b"import os; os._exit(3)")
     with pytest.raises(SandboxError):
         shell(sandbox, "true")

@@ -184,6 +184,7 @@ def test_a_runner_whose_words_are_no_answer_does_not_make_the_host_wait(
     ready: Far, on: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They come a byte at a time, and one always comes in time."""
+    # One byte at a time, so that every boundary between two reads is met.
     monkeypatch.setattr(stream, "_RECEIVE_BYTES", 1)
     ready.says(packed(Kind.OUTPUT, 1, b"x" * 1_000), on=on)
     ready.says(ended())

@@ -59,6 +59,7 @@ def test_the_narrowed_list_is_in_a_file_for_a_while(
 ) -> None:
     installed = tmp_path / "seccomp.json"
     installed.write_text(json.dumps(ENGINES))
+    # The files are the engine's, below /usr and /etc.
     monkeypatch.setattr(system_calls, "_INSTALLED", (tmp_path / "none", installed))
     with narrowed() as file:
         assert file is not None
@@ -69,6 +70,7 @@ def test_the_narrowed_list_is_in_a_file_for_a_while(
 def test_without_a_list_the_engine_uses_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The files are the engine's, below /usr and /etc.
     monkeypatch.setattr(system_calls, "_INSTALLED", (tmp_path / "none",))
     with narrowed() as file:
         assert file is None
