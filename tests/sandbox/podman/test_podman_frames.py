@@ -6,7 +6,7 @@ import struct
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from wink_workspace.sandbox.podman import frames, runner, sandbox
@@ -47,16 +47,30 @@ def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(
     assert [frame for piece in pieces(data, sizes) for frame in parser.feed(piece)] == sent
 
 
-@given(st.binary(max_size=2_000), st.lists(st.integers(1, 50), min_size=1, max_size=8))
-def test_any_bytes_give_frames_within_the_bounds_or_a_frame_error(
-    data: bytes, sizes: list[int]
+HEADERS = st.builds(
+    lambda kind, number, n_bytes: struct.pack("!BII", kind, number, n_bytes),
+    st.sampled_from([*Kind, 0, 255]),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0, 1, 5, MOST_PAYLOAD_BYTES, MOST_PAYLOAD_BYTES + 1]),
+)
+
+
+@given(
+    st.lists(FRAMES, max_size=5),
+    st.lists(HEADERS | st.binary(max_size=30), max_size=5).map(b"".join),
+    st.lists(st.integers(1, 50), min_size=1, max_size=8),
+)
+def test_any_bytes_after_frames_leave_those_as_they_are_and_give_frames_or_a_frame_error(
+    sent: list[Frame], more: bytes, sizes: list[int]
 ) -> None:
-    parser = FrameParser()
+    data = b"".join(packed(frame.kind, frame.number, frame.payload) for frame in sent)
+    parser, found = FrameParser(), list[Frame]()
     with suppress(FrameError):
-        for piece in pieces(data, sizes):
+        for piece in pieces(data + more, sizes):
             for frame in parser.feed(piece):
-                assert frame.kind in FROM_CONTAINER
-                assert len(frame.payload) <= MOST_PAYLOAD_BYTES
+                found.append(frame)  # noqa: PERF402 - keeps those before an error
+    assert found[: len(sent)] == sent
+    assert {frame.kind for frame in found} <= set(FROM_CONTAINER)
 
 
 @pytest.mark.parametrize("kind", [0, *[k for k in Kind if k < Kind.READY], 69, 255])
@@ -107,10 +121,22 @@ def test_fields_come_out_as_they_went_in_on_both_sides(parts: list[bytes]) -> No
     assert runner.fields(joined_fields(parts)) == parts
 
 
-@given(st.binary(max_size=100))
-def test_bytes_that_are_no_fields_are_refused_or_are_some(data: bytes) -> None:
-    with suppress(FrameError):
-        assert joined_fields(fields(data)) == data
+PARTS = st.lists(st.binary(max_size=20), min_size=1, max_size=5)
+SPLICES = st.tuples(st.integers(0, 30), st.integers(0, 9), st.binary(max_size=9))
+
+
+@given(PARTS, SPLICES)
+def test_bytes_that_are_no_fields_are_refused_or_are_some(
+    parts: list[bytes], splice: tuple[int, int, bytes]
+) -> None:
+    at, n_bytes, instead = splice
+    data = joined_fields(parts)
+    data = data[:at] + instead + data[at + n_bytes :]
+    try:
+        found = fields(data)
+    except FrameError:
+        reject()
+    assert joined_fields(found) == data
 
 
 def test_both_sides_agree_on_every_constant() -> None:
