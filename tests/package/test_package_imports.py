@@ -59,7 +59,3 @@ def test_a_type_checker_sees_no_getattr_that_would_take_a_misspelt_name() -> Non
 def test_another_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Workspce'"):
         wink_workspace.Workspce  # noqa: B018 - the access is the test
-
-
-def test_a_parametrised_test_without_cases_is_an_error(pytestconfig: pytest.Config) -> None:
-    assert pytestconfig.getini("empty_parameter_set_mark") == "fail_at_collect"

@@ -6,6 +6,7 @@ The interpreter runs in this process here: it is no wall, and these snippets are
 from __future__ import annotations
 
 import ast
+import builtins
 import io
 import itertools
 import random
@@ -190,7 +191,7 @@ def test_an_error_is_pythons_and_is_found_where_python_finds_it(
     code: str, kind: str, line: int
 ) -> None:
     made = interpreter()
-    with pytest.raises(Exception) as raised:
+    with pytest.raises(getattr(builtins, kind)) as raised:
         made.evaluate(ast.parse(code))
     assert made.failed_at.lineno == line
     assert type(error_in_python(code)).__name__ == kind
