@@ -1,4 +1,4 @@
-"""What the documentation may tell a reader to type: our commands and options, make's targets, extras.
+"""What the documentation asks a reader to type: our commands and options, make targets, extras.
 
 Commands and options are read from ``--help``, as a reader would.
 """
@@ -82,7 +82,7 @@ def invocations(page: Page) -> Iterator[tuple[int, list[str]]]:
     """The words after ``wink-workspace``, wherever *page* shows it."""
     for line, text in page.shell_lines():
         words: list[str] = []
-        with suppress(ValueError):  # what is no line of a shell, such as a lone quote
+        with suppress(ValueError):  # not a line of a shell, such as a lone quote
             words = list(_words(text))
         if "wink-workspace" in words:
             yield line, _until_the_end(words[words.index("wink-workspace") + 1 :])
