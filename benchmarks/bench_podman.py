@@ -42,7 +42,7 @@ class Bench:
     numbers: Iterator[int]
 
     def call(self, name: str, **arguments: object) -> CallOutcome:
-        outcome = self.executor.execute(ToolCall(f"c{next(self.numbers)}", name, arguments))
+        outcome = self.executor.execute(ToolCall.of(name, arguments, id=f"c{next(self.numbers)}"))
         assert outcome.result.success, outcome.text
         return outcome
 

@@ -74,7 +74,7 @@ class Bench:
     numbers: Iterator[int]
 
     def call(self, name: str, **arguments: object) -> CallOutcome:
-        return self.executor.execute(ToolCall(f"c{next(self.numbers)}", name, arguments))
+        return self.executor.execute(ToolCall.of(name, arguments, id=f"c{next(self.numbers)}"))
 
     def write(self) -> None:
         content = f"{next(self.numbers)}\n"

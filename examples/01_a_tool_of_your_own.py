@@ -59,8 +59,8 @@ prompt = Prompt(
 )
 adapter = ScriptedAdapter(
     [
-        ModelTurn(tool_calls=(ToolCall("1", "publish", {"path": "pgae.md"}),)),
-        ModelTurn(tool_calls=(ToolCall("2", "publish", {"path": "page.md"}),)),
+        ModelTurn(tool_calls=[ToolCall("publish", path="pgae.md")]),
+        ModelTurn(tool_calls=[ToolCall("publish", path="page.md")]),
         ModelTurn("It is out."),
     ]
 )

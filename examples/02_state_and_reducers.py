@@ -45,10 +45,7 @@ session.install(Budget, initial=Budget(left=100))
 tool = Tool[Spent, Spent](name="spend", description="Spend some euros.", handler=spend)
 section = MarkdownSection(title="Shopping", template="Buy what we need.", tools=[tool])
 prompt = Prompt(ns="examples", key="shopping", sections=[section])
-turns = [
-    ModelTurn(tool_calls=(ToolCall(str(n), "spend", {"euros": euros}),))
-    for n, euros in enumerate((30, 90, 50))
-]
+turns = [ModelTurn(tool_calls=[ToolCall("spend", euros=euros)]) for euros in (30, 90, 50)]
 ScriptedAdapter([*turns, ModelTurn("Done.")]).evaluate(prompt, session=session)
 
 budget = session[Budget].latest()

@@ -22,14 +22,11 @@ with tempfile.TemporaryDirectory() as folder:
     before = files.snapshot()
     prompt = Prompt(ns="examples", key="directory", sections=[VfsToolsSection(files)])
     calls = [
-        ("grep", {"pattern": "helo"}),
-        ("read_file", {"file_path": "greet.py"}),
-        ("edit_file", {"file_path": "greet.py", "old_string": "helo", "new_string": "hello"}),
+        ToolCall("grep", pattern="helo"),
+        ToolCall("read_file", file_path="greet.py"),
+        ToolCall("edit_file", file_path="greet.py", old_string="helo", new_string="hello"),
     ]
-    turns = [
-        ModelTurn(tool_calls=(ToolCall(str(n), name, arguments),))
-        for n, (name, arguments) in enumerate(calls)
-    ]
+    turns = [ModelTurn(tool_calls=[call]) for call in calls]
     ScriptedAdapter([*turns, ModelTurn("Done.")]).evaluate(prompt, session=Session())
 
     print(files.diff(before), end="")

@@ -29,14 +29,11 @@ escape = """
 print.__self__.open("/etc/passwd").read()
 """
 calls = [
-    {"code": total, "reads": ["sales.csv"], "writes": ["total.txt"]},
-    {"code": half_done, "writes": ["half.txt"]},
-    {"code": escape},
+    ToolCall("evaluate_python", code=total, reads=["sales.csv"], writes=["total.txt"]),
+    ToolCall("evaluate_python", code=half_done, writes=["half.txt"]),
+    ToolCall("evaluate_python", code=escape),
 ]
-turns = [
-    ModelTurn(tool_calls=(ToolCall(str(n), "evaluate_python", arguments),))
-    for n, arguments in enumerate(calls)
-]
+turns = [ModelTurn(tool_calls=[call]) for call in calls]
 session = Session()
 ScriptedAdapter([*turns, ModelTurn("Done.")]).evaluate(prompt, session=session)
 

@@ -49,16 +49,13 @@ prompt = Prompt(
         )
     ],
 )
-calls: list[tuple[str, dict[str, object]]] = [
-    ("release", {"version": 2}),
-    ("read_file", {"file_path": "NOTES"}),
-    ("release", {"version": 7}),
-    ("release", {"version": 2}),
+calls = [
+    ToolCall("release", version=2),
+    ToolCall("read_file", file_path="NOTES"),
+    ToolCall("release", version=7),
+    ToolCall("release", version=2),
 ]
-turns = [
-    ModelTurn(tool_calls=(ToolCall(str(n), name, arguments),))
-    for n, (name, arguments) in enumerate(calls)
-]
+turns = [ModelTurn(tool_calls=[call]) for call in calls]
 
 with tempfile.TemporaryDirectory() as folder:
     source = Path(folder)

@@ -76,7 +76,7 @@ class Rig:
     ) -> CallOutcome:
         """Run a call by name; arguments as a mapping, as JSON text, or as keywords."""
         given = arguments if arguments is not None else named
-        return self.executor.execute(ToolCall(f"call-{next(self._ids)}", name, given))
+        return self.executor.execute(ToolCall.of(name, given, id=f"call-{next(self._ids)}"))
 
     @property
     def records(self) -> tuple[ToolInvoked, ...]:

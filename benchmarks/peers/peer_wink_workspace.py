@@ -81,7 +81,7 @@ class WinkWorkspace:
         assert outcome.result.success, outcome.text
 
     def _call(self, name: str, **arguments: object) -> CallOutcome:
-        return self.executor.execute(ToolCall(f"c{next(self.numbers)}", name, arguments))
+        return self.executor.execute(ToolCall.of(name, arguments, id=f"c{next(self.numbers)}"))
 
 
 if __name__ == "__main__":

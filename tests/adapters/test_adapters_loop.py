@@ -66,7 +66,9 @@ class Listening(ScriptedAdapter):
 def calls(*texts: str, tool: str = "note", usage: TokenUsage | None = None) -> ModelTurn:
     """A turn that calls the tool once for each text."""
     return ModelTurn(
-        tool_calls=tuple(ToolCall(f"c{n}", tool, {"text": text}) for n, text in enumerate(texts)),
+        tool_calls=tuple(
+            ToolCall.of(tool, {"text": text}, id=f"c{n}") for n, text in enumerate(texts)
+        ),
         usage=usage or TokenUsage(),
     )
 
@@ -148,7 +150,7 @@ def test_arguments_that_follow_the_strict_schema_are_turned_back(as_text: bool) 
     tool = Tool[Labels, None](name="label", description="Label", handler=label)
     sent = {"labels": [{"key": "a", "value": 1}], "limit": None}
     arguments = json.dumps(sent) if as_text else sent
-    turn = ModelTurn(tool_calls=(ToolCall("1", "label", arguments),))
+    turn = ModelTurn(tool_calls=(ToolCall.of("label", arguments, id="1"),))
     session = Session()
     Listening(turn, ModelTurn("Done.")).evaluate(plain_prompt(tool), session=session)
     (record,) = session[ToolInvoked].all()
@@ -159,7 +161,7 @@ def test_arguments_that_follow_the_strict_schema_are_turned_back(as_text: bool) 
 @pytest.mark.behaviour(15)
 @pytest.mark.parametrize("arguments", ["[1", "[1]", [1], 5, b"{}"])
 def test_arguments_that_are_no_object_are_answered(arguments: object) -> None:
-    turn = ModelTurn(tool_calls=(ToolCall("1", "note", cast("str", arguments)),))
+    turn = ModelTurn(tool_calls=(ToolCall.of("note", cast("str", arguments), id="1"),))
     adapter = Listening(turn, ModelTurn("Done."))
     adapter.evaluate(plain_prompt(), session=Session())
     answer = adapter.requests[1].messages[-1]
@@ -168,7 +170,7 @@ def test_arguments_that_are_no_object_are_answered(arguments: object) -> None:
 
 
 def test_a_call_that_a_provider_sends_without_arguments_has_none() -> None:
-    turn = ModelTurn(tool_calls=(ToolCall("1", "note", cast("str", None)),))
+    turn = ModelTurn(tool_calls=(ToolCall.of("note", cast("str", None), id="1"),))
     session = Session()
     Listening(turn, ModelTurn("Done.")).evaluate(plain_prompt(), session=session)
     assert [record.params for record in session[ToolInvoked].all()] == [Text()]
@@ -247,7 +249,7 @@ def folded_prompt(key: str = "folded") -> Prompt:
 
 def opening(*keys: str) -> ModelTurn:
     arguments = {"section_keys": list(keys), "reason": "to see"}
-    return ModelTurn(tool_calls=(ToolCall("open", "open_sections", arguments),))
+    return ModelTurn(tool_calls=(ToolCall.of("open_sections", arguments, id="open"),))
 
 
 @pytest.mark.behaviour(6, 17)
@@ -433,7 +435,9 @@ def test_a_script_file_drives_a_run(tmp_path: Path) -> None:
 def test_a_recorded_run_replays_to_the_same_calls(tmp_path: Path) -> None:
     recording = tmp_path / "recorded.jsonl"
     original, replayed = Session(), Session()
-    bad = ModelTurn(tool_calls=(ToolCall("odd", "note", '{"text": 3}'),), usage=TokenUsage(3, 4))
+    bad = ModelTurn(
+        tool_calls=(ToolCall.of("note", '{"text": 3}', id="odd"),), usage=TokenUsage(3, 4)
+    )
     first = ScriptedAdapter([calls("a", "é\n"), bad, ModelTurn("Done.")])
     ScriptRecorder(first, recording).evaluate(plain_prompt(), session=original)
     ScriptedAdapter(load_script(recording)).evaluate(plain_prompt(), session=replayed)
@@ -514,4 +518,4 @@ def test_a_script_of_texts_is_refused_with_what_to_write_in_their_place() -> Non
 
 def test_a_script_of_calls_is_refused_with_what_to_write_in_their_place() -> None:
     with pytest.raises(UsageError, match=r"ModelTurn\(tool_calls=\(call,\)\)"):
-        ScriptedAdapter([ToolCall("1", "ls", {})])  # pyright: ignore[reportArgumentType] - that is the mistake
+        ScriptedAdapter([ToolCall("ls")])  # pyright: ignore[reportArgumentType] - that is the mistake

@@ -243,7 +243,10 @@ def test_a_conversation_goes_on_where_another_adapter_left_it(bench: Benches, mo
     from wink_workspace.runtime import ToolCall
 
     one = bench(model, Says("Done."))
-    calls = (ToolCall("old-1", "note", {"text": "a"}), ToolCall("old-2", "note", '{"text": "b"}'))
+    calls = (
+        ToolCall.of("note", {"text": "a"}, id="old-1"),
+        ToolCall.of("note", '{"text": "b"}', id="old-2"),
+    )
     assert one.run(conversation=[AssistantMessage("Before.", calls)]) == "Done."
     assert one.session[Note].all() == (Note("a"), Note("b")), "nobody had answered them"
     told = json.dumps(one.server.requests[0])

@@ -49,7 +49,7 @@ def execute(
         adapter=adapter or ScriptedAdapter(()),
         session=session,
     )
-    return executor.execute(ToolCall("1", name, arguments))
+    return executor.execute(ToolCall.of(name, arguments, id="1"))
 
 
 @dataclass
@@ -280,7 +280,7 @@ def test_dependency_policy_refuses_a_tool_until_its_dependencies_succeeded() -> 
     with prompt.resources:
         executor = executor_of(prompt, session)
         answers = [
-            executor.execute(ToolCall("1", name, {})).result.success
+            executor.execute(ToolCall(name)).result.success
             for name in ("deploy", "test", "deploy", "build", "deploy")
         ]
     assert answers == [False, True, False, True, True]

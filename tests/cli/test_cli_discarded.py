@@ -69,7 +69,7 @@ def spoil(workspace: Workspace) -> None:
             adapter=ScriptedAdapter(()),
             session=workspace.session,
         )
-        executor.execute(ToolCall("call-1", "act", {}))
+        executor.execute(ToolCall("act"))
 
 
 def test_what_a_failed_call_threw_away_is_listed_shown_and_restored(

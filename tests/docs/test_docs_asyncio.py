@@ -38,7 +38,7 @@ with Workspace.temporary(source) as workspace:
     section = MarkdownSection(title="Tools", template="Use them.", tools=[tool(handle)])
     prompt = Prompt(ns="tests", key="asyncio", sections=[section])
     prompt.bind(resources=workspace.resources)
-    turns = [ModelTurn(tool_calls=[ToolCall("1", "act", {})]), ModelTurn("not reached")]
+    turns = [ModelTurn(tool_calls=[ToolCall("act")]), ModelTurn("not reached")]
     try:
         asyncio.run(evaluate(ScriptedAdapter(turns), prompt, workspace.session))
     except KeyboardInterrupt:

@@ -71,7 +71,7 @@ def installed(prompt: Prompt[None]) -> Session:
 def call(prompt: Prompt[None], session: Session, name: str, **arguments: object) -> CallOutcome:
     """Run one call in a fresh rendering of *prompt*."""
     with prompt.resources:
-        return executor_of(prompt, session).execute(ToolCall("1", name, arguments))
+        return executor_of(prompt, session).execute(ToolCall.of(name, arguments, id="1"))
 
 
 def opened(prompt: Prompt[None], session: Session, *keys: str) -> VisibilityExpansionRequired:

@@ -228,7 +228,7 @@ def test_a_call_that_is_cancelled_before_it_begins_never_reaches_its_handler() -
     cancellation.cancel()
     act = tool(lambda params, *, context: pytest.fail("it ran"))
     with rig(act) as workspace:
-        call = ToolCall("c", "act", {})
+        call = ToolCall("act")
         outcome = workspace.executor.execute(call, cancellation=cancellation)
         assert "was cancelled" in outcome.text
         assert workspace.records[0].outcome is Outcome.ROLLED_BACK
@@ -241,7 +241,7 @@ def test_a_call_that_is_cancelled_while_it_runs_is_undone_though_its_handler_suc
         return ToolResult.ok(None)
 
     with rig(tool(act)) as workspace:
-        call = ToolCall("c", "act", {})
+        call = ToolCall("act")
         outcome = workspace.executor.execute(call, cancellation=Cancellation())
         assert "was cancelled, and changed nothing" in outcome.text
         assert workspace.records[0].outcome is Outcome.ROLLED_BACK
@@ -702,5 +702,5 @@ def test_without_a_binding_there_is_no_filesystem() -> None:
             adapter=ScriptedAdapter(()),
             session=Session(),
         )
-        executor.execute(ToolCall("1", "act", {}))
+        executor.execute(ToolCall("act"))
     assert seen == [None]

@@ -126,7 +126,7 @@ def run_inside(prompt: Prompt[None], context: ToolContext, text: str) -> None:
         adapter=context.adapter,
         session=context.session,
     )
-    executor.execute(ToolCall("inner", "add", {"text": text}))
+    executor.execute(ToolCall("add", text=text))
 
 
 def evaluating(outside: Outside, *, inner: str, succeed: bool) -> Callable[..., ToolResult[None]]:
@@ -179,7 +179,7 @@ def test_a_store_evicted_by_a_failed_inner_call_is_not_restored_by_the_outer_one
 
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
         executor = workspace.executor
-        executor.execute(ToolCall("inner", "add", {"text": "fail"}))
+        executor.execute(ToolCall("add", text="fail"))
         return ToolResult.error("told to fail, too")
 
     tools = (tool(handle), tool(add_lines, name="add"))

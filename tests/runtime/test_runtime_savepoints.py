@@ -54,7 +54,7 @@ def nesting(filesystem: Filesystem | None = None) -> Tool[Text, None]:
         assert files is not None
         executor = inner_executor(context, files)
         for number, text in enumerate(("first", params.text)):
-            executor.execute(ToolCall(f"inner-{number}", "note", {"text": text}))
+            executor.execute(ToolCall.of("note", {"text": text}, id=f"inner-{number}"))
         return ToolResult.error("told to fail") if params.text == "fail" else ToolResult.ok(None)
 
     return Tool[Text, None](name="nest", description="Call inside", handler=handle)
@@ -94,7 +94,7 @@ def test_a_call_inside_on_a_child_session_is_a_savepoint_too() -> None:
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
         for number in range(2):
             executor = inner_executor(context, elsewhere, child)
-            executor.execute(ToolCall("inner", "note", {"text": f"n{number}"}))
+            executor.execute(ToolCall("note", text=f"n{number}"))
             elsewhere.write_text(f"by-outer-{number}.txt", "the outer call's own")
         return ToolResult.error("told to fail")
 

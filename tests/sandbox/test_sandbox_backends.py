@@ -230,8 +230,8 @@ def test_a_workspace_runs_the_sandbox_that_a_section_names(
         turns = [
             ModelTurn(
                 tool_calls=(
-                    ToolCall("1", "shell_execute", {"command": "put new text"}),
-                    ToolCall("2", "shell_execute", {"command": "cat new", "stdin": "!"}),
+                    ToolCall("shell_execute", command="put new text"),
+                    ToolCall("shell_execute", command="cat new", stdin="!"),
                 )
             ),
             ModelTurn("Done."),

@@ -240,7 +240,7 @@ def test_the_tools_keep_a_plan_even_where_nobody_installed_the_prompt() -> None:
             adapter=ScriptedAdapter(()),
             session=session,
         )
-        executor.execute(ToolCall("1", "planning_setup_plan", {"objective": OBJECTIVE}))
+        executor.execute(ToolCall("planning_setup_plan", objective=OBJECTIVE))
     assert session[Plan].latest() == Plan(OBJECTIVE)
 
 

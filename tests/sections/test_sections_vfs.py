@@ -33,7 +33,7 @@ def call_once(prompt: Prompt[None], name: str, **arguments: object) -> CallOutco
     session = Session()
     prompt.install(session)
     with prompt.resources:
-        return executor_of(prompt, session).execute(ToolCall("1", name, arguments))
+        return executor_of(prompt, session).execute(ToolCall.of(name, arguments, id="1"))
 
 
 def test_the_tools_come_in_a_fixed_order() -> None:

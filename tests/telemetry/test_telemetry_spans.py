@@ -33,7 +33,7 @@ def spans() -> Iterator[Spans]:
 
 
 def call(name: str, **arguments: object) -> ToolCall:
-    return ToolCall(f"id-{name}", name, arguments)
+    return ToolCall.of(name, arguments, id=f"id-{name}")
 
 
 def run(*turns: ModelTurn, tools: tuple[Tool, ...] = (), **options: Any) -> None:
@@ -106,7 +106,7 @@ def test_a_turn_has_the_tokens_it_took(spans: Spans) -> None:
 
 def test_no_content_is_in_any_attribute_unless_asked_for(spans: Spans) -> None:
     turns = (
-        ModelTurn(tool_calls=(READ, EDIT, ToolCall("x", SECRET, {}), call("ls", path=SECRET))),
+        ModelTurn(tool_calls=(READ, EDIT, ToolCall(SECRET), call("ls", path=SECRET))),
         ModelTurn(SECRET),
     )
     run(*turns)

@@ -173,12 +173,12 @@ def test_a_cancelled_task_ends_when_its_call_is_rolled_back(workspace: Workspace
 
 def test_one_line_leads_from_a_tool_call_to_its_outcome(workspace: Workspace) -> None:
     prompt = Prompt[None](ns="t", key="p", sections=[VfsToolsSection()])
-    call = ToolCall("1", "write_file", {"file_path": "new.py", "content": "x = 1\n"})
+    call = ToolCall.of("write_file", {"file_path": "new.py", "content": "x = 1\n"}, id="1")
     outcome = workspace.execute(prompt, call)
     assert outcome.result.success
     assert workspace.files.exists("new.py")
     assert workspace.head.call_id == "1"
-    unknown = workspace.execute(prompt, ToolCall("2", "wriet_file", {}))
+    unknown = workspace.execute(prompt, ToolCall("wriet_file"))
     assert "Did you mean write_file" in unknown.text
 
 

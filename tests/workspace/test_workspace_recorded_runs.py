@@ -22,8 +22,8 @@ from wink_workspace.runtime import ToolCall
 from wink_workspace.sections import VfsToolsSection
 from wink_workspace.workspace import RecordedRun, RunAbout, Workspace, WorkspaceStorage
 
-LS = ToolCall("a", "ls", {})
-WRITE = ToolCall("b", "write_file", {"file_path": "made.txt", "content": "n"})
+LS = ToolCall.of("ls", {}, id="a")
+WRITE = ToolCall.of("write_file", {"file_path": "made.txt", "content": "n"}, id="b")
 
 
 def place_in(tmp_path: Path) -> tuple[Workspace, WorkspaceStorage]:

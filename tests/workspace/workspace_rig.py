@@ -78,7 +78,7 @@ def calls(
         )
 
         def call(name: str, /, **arguments: object) -> CallOutcome:
-            return executor.execute(ToolCall(f"{prefix}-{next(_ids)}", name, arguments))
+            return executor.execute(ToolCall.of(name, arguments, id=f"{prefix}-{next(_ids)}"))
 
         yield call
 

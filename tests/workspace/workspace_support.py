@@ -82,7 +82,7 @@ def executor(workspace: Workspace):
         )
 
         def call(name: str, /, **arguments: object) -> str:
-            return runs.execute(ToolCall(f"c{next(_ids)}", name, arguments)).text
+            return runs.execute(ToolCall.of(name, arguments, id=f"c{next(_ids)}")).text
 
         yield call
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, cast
 
 from typing_extensions import TypeVar
@@ -315,7 +315,9 @@ class _Evaluation(Generic[OutputT]):
         self._usage += turn.usage
         if self._budget_tracker is not None:
             self._budget_tracker.record(turn.usage)
-        self._messages.append(AssistantMessage(turn.text, turn.tool_calls, turn.native))
+        n_before = sum(isinstance(message, AssistantMessage) for message in self._messages)
+        turn = turn.with_call_ids(n_before + 1)
+        self._messages.append(AssistantMessage(turn.text, tuple(turn.tool_calls), turn.native))
         return turn
 
     def _check_limits(self) -> None:
@@ -381,7 +383,8 @@ class _Evaluation(Generic[OutputT]):
             )
         except ParseError:
             return call
-        return replace(call, arguments=serde.without_defaulted_nulls(tool.params_type, sent))
+        arguments = serde.without_defaulted_nulls(tool.params_type, sent)
+        return ToolCall.of(call.name, arguments, id=call.id)
 
     def _expand(self, request: VisibilityExpansionRequired) -> tuple[str, bool]:
         """Open the sections asked for; what to tell the model, and whether it was done."""

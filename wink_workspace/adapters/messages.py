@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from wink_workspace.clock import Deadline, TokenUsage
 from wink_workspace.runtime import ToolCall
@@ -85,6 +86,16 @@ class ModelTurn:
     """
 
     text: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: Sequence[ToolCall] = ()
     usage: TokenUsage = field(default_factory=TokenUsage)
     native: object = field(default=None, compare=False, repr=False)
+
+    def with_call_ids(self, number: int) -> ModelTurn:
+        """The same turn with an id for each call: ``call-NUMBER-1`` where the first has none."""
+        if all(call.id for call in self.tool_calls):
+            return self
+        calls = tuple(
+            call if call.id else call.with_id(f"call-{number}-{n}")
+            for n, call in enumerate(self.tool_calls, start=1)
+        )
+        return replace(self, tool_calls=calls)

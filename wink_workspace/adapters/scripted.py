@@ -74,11 +74,8 @@ def load_script(path: str | os.PathLike[str]) -> tuple[ModelTurn, ...]:
 
 
 def _model_turn(turn: _Turn, number: int) -> ModelTurn:
-    calls = tuple(
-        ToolCall(call.id or f"call-{number}-{n}", call.name, call.arguments)
-        for n, call in enumerate(turn.tool_calls, start=1)
-    )
-    return ModelTurn(turn.text, calls, turn.usage)
+    calls = [ToolCall.of(call.name, call.arguments, id=call.id or "") for call in turn.tool_calls]
+    return ModelTurn(turn.text, tuple(calls), turn.usage).with_call_ids(number)
 
 
 class ScriptedAdapter(ProviderAdapter[OutputT]):
@@ -175,7 +172,7 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
 
     def complete(self, request: ModelRequest) -> ModelTurn:
         """The other adapter's turn, recorded."""
-        turn = self._adapter.complete(request)
+        turn = self._adapter.complete(request).with_call_ids(self._n_turns + 1)
         self._n_turns += 1
         if self._on_native is not None:
             self._on_native(self._n_turns, self._native_to_keep(turn))

@@ -118,7 +118,7 @@ class _Agent(ProviderAdapter[None]):
             return ModelTurn(calls)
         return ModelTurn(
             tool_calls=tuple(
-                ToolCall(f"{number}-{n}", name, arguments)
+                ToolCall.of(name, arguments, id=f"{number}-{n}")
                 for n, (name, arguments) in enumerate(calls, start=1)
             )
         )

@@ -131,7 +131,7 @@ def _breaking() -> list[ModelTurn]:
 
 
 def _turn(call_id: str, tool: str, **arguments: object) -> ModelTurn:
-    return ModelTurn(tool_calls=(ToolCall(call_id, tool, arguments),))
+    return ModelTurn(tool_calls=(ToolCall.of(tool, arguments, id=call_id),))
 
 
 _DONE = ModelTurn("Done.")

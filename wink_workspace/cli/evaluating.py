@@ -89,7 +89,7 @@ def _called(place: Workspace, arguments: dict[str, object], timeout_s: float) ->
     # A person stands behind it, who need not have read a file to replace it
     section = AstevalSection(config=AstevalConfig(timeout_s=timeout_s), policies=())
     prompt = Prompt[None](ns="wink-workspace", key="eval", name="eval", sections=[section])
-    return place.execute(prompt, ToolCall("eval", "evaluate_python", arguments)).event
+    return place.execute(prompt, ToolCall.of("evaluate_python", arguments, id="eval")).event
 
 
 def _print_json(called: ToolInvoked) -> None:

@@ -83,7 +83,7 @@ class Execution:
         prompt = Prompt[None](ns="wink-workspace", key="exec", sections=[section])
         prompt.bind(resources={SandboxConfig: self._config})
         call_id = f"exec-{place.head.number + 1}"
-        outcome = place.execute(prompt, ToolCall(call_id, "exec", {"argv": list(self._argv)}))
+        outcome = place.execute(prompt, ToolCall.of("exec", {"argv": list(self._argv)}, id=call_id))
         if self._error is not None:
             raise self._error
         if self._result is None:  # a policy or the deadline refused it

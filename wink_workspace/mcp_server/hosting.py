@@ -103,7 +103,7 @@ class HostedWorkspace:
         """
         tool = self._offer.tool(name)
         given = arguments if tool is None else _without_nulls(tool.params_type, arguments)
-        call = ToolCall(f"mcp-{uuid.uuid4().hex}", name, given)
+        call = ToolCall.of(name, given, id=f"mcp-{uuid.uuid4().hex}")
         asking = _Asking(call, cancellation, on_beat, client)
         asked = self._submit(lambda: self._answer(asking))
         self._under_way.add(cancellation)

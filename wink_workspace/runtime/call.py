@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from wink_workspace.prompt import ToolResult
 from wink_workspace.session import Outcome, ToolInvoked
@@ -12,18 +12,41 @@ from wink_workspace.session import Outcome, ToolInvoked
 __all__ = ["CallOutcome", "ToolCall"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ToolCall:
-    """A request to run one tool.
+    """A request to run one tool: ``ToolCall("read_file", file_path="app.py")``.
 
-    ``arguments`` is the provider's JSON text or the mapping already decoded from it; nothing
-    about it is trusted. ``id`` is the provider's name for the call and comes back with the
-    answer.
+    The name is positional-only, so an argument may have any name: ``ToolCall("tag", name="v1")``.
+    ``ToolCall.of`` takes the id, and the arguments as a provider sends them.
+
+    Attributes:
+        name: The tool. A name that no tool has gets a failed result.
+        arguments: A mapping, or the provider's JSON text; validated when the call runs.
+        id: The provider's name for the call; the answer has the same one. Empty until the call
+            runs if none was given: the evaluation loop numbers it by turn (``call-2-1`` is the
+            first call of the second turn), ``ToolExecutor`` gives it a unique one.
     """
 
-    id: str
     name: str
     arguments: str | Mapping[str, object]
+    id: str
+
+    def __init__(self, name: str, /, **arguments: object) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "arguments", arguments)
+        object.__setattr__(self, "id", "")
+
+    @classmethod
+    def of(cls, name: str, arguments: str | Mapping[str, object], *, id: str = "") -> Self:  # noqa: A002 - the field's name
+        """Make a call with an id, or with arguments that are a mapping or JSON text already."""
+        call = cls(name)
+        object.__setattr__(call, "arguments", arguments)
+        object.__setattr__(call, "id", id)
+        return call
+
+    def with_id(self, id: str) -> Self:  # noqa: A002 - as above
+        """Copy the call with another id."""
+        return self.of(self.name, self.arguments, id=id)
 
 
 @dataclass(frozen=True, slots=True)

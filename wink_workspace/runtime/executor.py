@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import logging
 import traceback
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -175,6 +176,8 @@ class ToolExecutor:
             SessionError: If a reducer asks for it; nothing was run.
             KeyboardInterrupt, SystemExit: After the rollback, if the handler raised one.
         """
+        if not call.id:
+            call = call.with_id(f"call-{uuid.uuid4().hex}")
         boundary = _ToolCall(
             self._session,
             self._scope,

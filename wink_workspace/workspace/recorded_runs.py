@@ -185,7 +185,7 @@ class RecordedRun:
         said: list[Message] = []
         is_open = False
         for number, turn in enumerate(turns, start=1):
-            said.append(AssistantMessage(turn.text, turn.tool_calls))
+            said.append(AssistantMessage(turn.text, tuple(turn.tool_calls)))
             for call in turn.tool_calls:
                 answer = answers[call.id].popleft() if answers[call.id] else None
                 is_open = answer is None and number == len(turns)

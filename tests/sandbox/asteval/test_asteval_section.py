@@ -259,10 +259,8 @@ def test_without_a_filesystem_code_runs_and_files_are_refused(sandbox: AstevalSa
     prompt.install(session)
     with prompt.resources:
         executor = executor_of(prompt, session)
-        fine = executor.execute(ToolCall("1", "evaluate_python", {"code": "1"}))
-        refused = executor.execute(
-            ToolCall("2", "evaluate_python", {"code": "open('a')", "reads": ["a"]})
-        )
+        fine = executor.execute(ToolCall("evaluate_python", code="1"))
+        refused = executor.execute(ToolCall("evaluate_python", code="open('a')", reads=["a"]))
     assert fine.result.success
     assert "no filesystem" in refused.text
 
@@ -292,15 +290,15 @@ def test_a_workspace_on_disk_keeps_what_code_wrote_and_puts_back_what_failed(
     turns = [
         ModelTurn(
             tool_calls=(
-                ToolCall(
-                    "1",
+                ToolCall.of(
                     "evaluate_python",
                     {"code": good + "write_text('total.txt', str(t))", **arguments},
+                    id="1",
                 ),
-                ToolCall(
-                    "2",
+                ToolCall.of(
                     "evaluate_python",
                     {"code": "write_text('gone.txt', 'x')\n1 / 0", **arguments},
+                    id="2",
                 ),
             )
         ),

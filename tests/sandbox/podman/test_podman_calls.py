@@ -110,7 +110,7 @@ def calls(
         yield Rig(
             workspace,
             lambda name, /, **arguments: executor.execute(
-                ToolCall(f"c{next(ids)}-{id(executor)}", name, arguments)
+                ToolCall.of(name, arguments, id=f"c{next(ids)}-{id(executor)}")
             ),
         )
 

@@ -50,10 +50,10 @@ with prompt.resources:
         prompt=prompt, rendered_prompt=prompt.render(session=workspace.session),
         adapter=ScriptedAdapter(()), session=workspace.session, heartbeat=heartbeat,
     )
-    executor.execute(ToolCall("first", "shell_execute", {"command": "echo 1 > committed"}))
+    executor.execute(ToolCall("shell_execute", command="echo 1 > committed"))
     workspace.sandbox().shell
     heartbeat.observe(lambda: print("beat", flush=True))
-    executor.execute(ToolCall("second", "shell_execute", {"command": sys.argv[3]}))
+    executor.execute(ToolCall("shell_execute", command=sys.argv[3]))
 """
 
 BUSY = (
@@ -128,9 +128,7 @@ def test_a_workspace_whose_process_was_killed_in_a_command_is_recovered(
                 adapter=ScriptedAdapter(()),
                 session=workspace.session,
             )
-            outcome = executor.execute(
-                ToolCall("third", "shell_execute", {"command": "cat committed; ls"})
-            )
+            outcome = executor.execute(ToolCall("shell_execute", command="cat committed; ls"))
             assert outcome.text == "Exit code 0\n\ncommitted\nempty\nsrc\n".replace(
                 "\n\n", "\n\n1\n"
             )

@@ -41,7 +41,7 @@ def work(who: int, n_commands: int, source: Path, storage: WorkspaceStorage) -> 
         for n in range(n_commands):
             word = f"{who}-{n}"
             command = f"cat /tmp/mark 2>&1; echo {word} | tee -a log /tmp/mark; sleep 600 &"
-            call = ToolCall(f"call-{n}", "shell_execute", {"command": command})
+            call = ToolCall.of("shell_execute", {"command": command}, id=f"call-{n}")
             output = executor.execute(call).result.value
             assert isinstance(output, CommandOutput)
             assert output.stdout.text == f"cat: /tmp/mark: No such file or directory\n{word}\n"

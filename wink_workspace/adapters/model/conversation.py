@@ -113,7 +113,7 @@ def request_parameters(request: ModelRequest, model: Model) -> ModelRequestParam
 def turn_of(response: ModelResponse) -> ModelTurn:
     """The model's turn, with the response itself to be sent back as it is."""
     calls = tuple(
-        ToolCall(part.tool_call_id, part.tool_name, _arguments(part))
+        ToolCall.of(part.tool_name, _arguments(part), id=part.tool_call_id)
         for part in response.parts
         if isinstance(part, ToolCallPart)
     )

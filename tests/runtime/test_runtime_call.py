@@ -1,0 +1,61 @@
+"""How a call is written: its tool, its arguments, its id."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from support import executor_of, tool
+
+from wink_workspace import ModelTurn, Prompt, ScriptedAdapter, Session, ToolCall
+from wink_workspace.prompt import MarkdownSection, ToolResult
+from wink_workspace.session import ToolInvoked
+
+NOTE = tool(lambda params, context: ToolResult.ok(None, params.text), name="note")
+
+
+def test_keywords_are_the_arguments_whatever_their_names() -> None:
+    call = ToolCall("tag", name="v1", id="7", arguments=[], self="me", cls="you")
+    assert (call.name, call.id) == ("tag", "")
+    assert call.arguments == {
+        "name": "v1", "id": "7", "arguments": [], "self": "me", "cls": "you",
+    }  # fmt: skip
+
+
+def test_an_id_and_arguments_as_json_text_are_given_with_of() -> None:
+    call = ToolCall.of("tag", '{"name": "v1"}', id="toolu_1")
+    assert (call.name, call.arguments, call.id) == ("tag", '{"name": "v1"}', "toolu_1")
+    assert ToolCall.of("tag", {"name": "v1"}) == ToolCall("tag", name="v1")
+    assert call.with_id("other") == ToolCall.of("tag", '{"name": "v1"}', id="other")
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))]
+)
+def test_a_copy_of_a_call_equals_it(copied) -> None:
+    call = ToolCall.of("tag", {"name": "v1"}, id="1")
+    assert copied(call) == call
+
+
+def test_a_call_without_an_id_gets_a_unique_one_when_it_runs() -> None:
+    section = MarkdownSection(title="Notes", template="Take notes.", tools=[NOTE])
+    prompt = Prompt[None](ns="tests", key="ids", sections=[section])
+    call = ToolCall("note", text="x")
+    with prompt.resources:
+        executor = executor_of(prompt, Session())
+        first, second = executor.execute(call), executor.execute(call)
+    assert first.call.id
+    assert first.call.id == first.event.call_id != second.call.id
+
+
+def test_the_loop_numbers_calls_without_an_id_by_turn() -> None:
+    session = Session()
+    section = MarkdownSection(title="Notes", template="Take notes.", tools=[NOTE])
+    prompt = Prompt[None](ns="tests", key="ids", sections=[section])
+    given = ToolCall.of("note", {"text": "given"}, id="toolu_1")
+    call = ToolCall("note", text="x")
+    turns = [ModelTurn(tool_calls=[call]), ModelTurn(tool_calls=[given, call]), ModelTurn("Done.")]
+    ScriptedAdapter(turns).evaluate(prompt, session=session)
+    ids = [event.call_id for event in session[ToolInvoked].all()]
+    assert ids == ["call-1-1", "toolu_1", "call-2-2"]
