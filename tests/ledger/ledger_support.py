@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.clock import ManualClock
 from wink_workspace.filesystem.model import FileKind, FileState
 from wink_workspace.filesystem.paths import WorkspacePath, parse_path
@@ -18,7 +19,6 @@ from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     Draft,
     EntryKind,
-    KillPoint,
     Ledger,
     LineWriter,
     LogEntry,
@@ -27,7 +27,6 @@ from wink_workspace.ledger import (
     build,
     entry_of,
     file_state,
-    no_kill_points,
     walk,
 )
 from wink_workspace.session import Outcome
@@ -162,13 +161,17 @@ class DiesAt:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dies(work: Callable[[], object]) -> bool:
-    """Run *work* in a forked child: whether it was killed. If it raises, so does this."""
+def dies(work: Callable[[], object], *, at_step: int = 0) -> bool:
+    """Run *work* in a forked child that ends at the n-th kill point: whether it was killed.
+
+    If *work* raises, so does this.
+    """
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         try:
-            work()
+            with calling(DiesAt(at_step)):
+                work()
         except BaseException:  # noqa: BLE001 - a child must end here, whatever happened
             traceback.print_exc()
             os._exit(1)
@@ -192,7 +195,6 @@ __all__ = [
     "imported",
     "link",
     "made",
-    "no_kill_points",
     "reopened",
     "script",
     "state",

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from ledger_support import (
     NOW,
-    DiesAt,
     assert_clean,
     call,
     contents,
@@ -24,8 +23,9 @@ from ledger_support import (
     tree,
 )
 
+from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import LedgerError
-from wink_workspace.ledger import EMPTY_TREE_ID, KillPoint, Ledger, PendingMark, Retention
+from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, PendingMark, Retention
 from wink_workspace.ledger.pending import PendingMarks
 from wink_workspace.session import Outcome
 
@@ -60,7 +60,7 @@ def test_killed_at_any_step_of_a_commit_the_history_ends_at_a_whole_call(tmp_pat
     outcomes = set()
     for n in count(1):
         before = reopened(tmp_path).line().head.number
-        killed = dies(lambda n=n: run_calls(tmp_path, 2, kill_points=DiesAt(n), durable=durable))
+        killed = dies(lambda: run_calls(tmp_path, 2, durable=durable), at_step=n)
         with reopened(tmp_path) as ledger:
             after = ledger.line().head.number
             assert before <= after <= before + 2
@@ -86,8 +86,8 @@ def test_killed_at_any_step_of_a_commit_the_history_ends_at_a_whole_call(tmp_pat
 def test_killed_while_files_are_thrown_away_the_same_can_be_done_again(tmp_path) -> None:
     """However often it is killed, the files are kept once and the outcome is recorded once."""
 
-    def recover(directory: Path, **options: object) -> None:
-        with reopened(directory, **options) as ledger, ledger.write() as writer:
+    def recover(directory: Path) -> None:
+        with reopened(directory) as ledger, ledger.write() as writer:
             mark = writer.pending()
             if mark is not None and not writer.is_recorded(mark):
                 found = tree(ledger.store, {"half": b"done"}, writer.head.files)
@@ -102,7 +102,7 @@ def test_killed_while_files_are_thrown_away_the_same_can_be_done_again(tmp_path)
     for n in count(1):
         copy = tmp_path / str(n)
         shutil.copytree(tmp_path / "ledger.git", copy / "ledger.git")
-        killed = dies(lambda n=n, copy=copy: recover(copy, kill_points=DiesAt(n)))
+        killed = dies(lambda copy=copy: recover(copy), at_step=n)
         recover(copy)
         with reopened(copy) as ledger:
             assert [entry.outcome for entry in ledger.line().log()] == [Outcome.UNKNOWN, None]
@@ -126,12 +126,12 @@ def test_killed_at_any_step_of_maintenance_nothing_that_is_kept_is_lost(tmp_path
     head = reopened(tmp_path).line().head
     small = Retention(budget_bytes=4_000)
 
-    def maintain(**options: object) -> None:
-        with reopened(tmp_path, **options) as ledger, ledger.write():
+    def maintain() -> None:
+        with reopened(tmp_path) as ledger, ledger.write():
             ledger.maintain(small)
 
     for n in count(1, 3):
-        killed = dies(lambda n=n: maintain(kill_points=DiesAt(n)))
+        killed = dies(maintain, at_step=n)
         with reopened(tmp_path) as ledger:
             entries = list(ledger.line().log())
             assert entries[0] == head
@@ -248,7 +248,7 @@ def test_a_bulk_on_a_disk_that_takes_no_more_is_an_error_and_leaves_nothing(tmp_
 
 def test_every_kill_point_has_a_place(tmp_path) -> None:
     seen: list[KillPoint] = []
-    with made(tmp_path, kill_points=seen.append) as ledger, ledger.write() as writer:
+    with calling(seen.append), made(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {})
         writer.begin("c", "t", NOW)
         for n in range(60):

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from ledger_support import (
     NOW,
-    DiesAt,
     assert_clean,
     call,
     contents,
@@ -236,8 +235,8 @@ def test_killed_at_any_step_of_packing_nothing_is_lost(tmp_path) -> None:
     with made(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"f": b"1"})
 
-    def tidied(**options: object) -> None:
-        with reopened(tmp_path, **options) as own, own.write():
+    def tidied() -> None:
+        with reopened(tmp_path) as own, own.write():
             own.store.n_written += DUE + 1
             own.tidy(Retention())
 
@@ -248,7 +247,7 @@ def test_killed_at_any_step_of_packing_nothing_is_lost(tmp_path) -> None:
                 number += 1
                 write(writer, number)
             ledger.store.write_blob(os.urandom(64))
-        killed = dies(lambda step=step: tidied(kill_points=DiesAt(step)))
+        killed = dies(tidied, at_step=step)
         with reopened(tmp_path) as ledger:
             assert_has(ledger, range(1, number + 1))
         assert_clean(tmp_path)

@@ -20,6 +20,7 @@ from in_place_rig import begun, files_of  # noqa: E402 - a script finds it only 
 from kill_server import Killer, serve  # noqa: E402 - likewise
 from workspace_rig import calls, doing, folder  # noqa: E402 - likewise
 
+from wink_workspace._kill_points import calling  # noqa: E402 - as above
 from wink_workspace.workspace import Workspace  # noqa: E402 - likewise
 
 N_ROUNDS = 2
@@ -111,7 +112,7 @@ def note(workspace: Workspace, directory: Path) -> None:
 
 def work_calls(directory: Path, killer: Killer) -> None:
     """Run the script."""
-    with Workspace(folder(directory), kill_points=killer) as workspace:
+    with calling(killer), Workspace(folder(directory)) as workspace:
         with calls(workspace, *tools_for(workspace, killer), prefix="mixed") as call:
             for name, arguments in script():
                 call(name, **arguments)
@@ -120,7 +121,7 @@ def work_calls(directory: Path, killer: Killer) -> None:
 
 def work_undo(directory: Path, killer: Killer) -> None:
     """Undo everything that the script did, redo one, and go back to the start."""
-    with Workspace(folder(directory), kill_points=killer) as workspace, calls(workspace):
+    with calling(killer), Workspace(folder(directory)) as workspace, calls(workspace):
         for step in (*[workspace.undo] * 6, workspace.redo, lambda: workspace.restore(1)):
             step()
             note(workspace, directory)
@@ -128,7 +129,8 @@ def work_undo(directory: Path, killer: Killer) -> None:
 
 def work_open(directory: Path, killer: Killer) -> None:
     """Open and close."""
-    Workspace(folder(directory), kill_points=killer).close()
+    with calling(killer):
+        Workspace(folder(directory)).close()
 
 
 def warm_up() -> None:

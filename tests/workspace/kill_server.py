@@ -29,6 +29,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from workspace_rig import calls, doing, folder, made, picture  # noqa: E402 - found only now
 
+from wink_workspace._kill_points import calling  # noqa: E402 - as above
 from wink_workspace.ledger import Retention  # noqa: E402 - as above
 from wink_workspace.workspace import Workspace, WorkspaceConfig  # noqa: E402 - as above
 
@@ -125,7 +126,7 @@ def work_calls(directory: Path, killer: Killer) -> None:
     """Run the script; after each call its entry's number and state go to ``oracle``."""
     place = folder(directory)
     oracle = os.open(directory / "oracle", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with Workspace(place, kill_points=killer) as workspace:
+    with calling(killer), Workspace(place) as workspace:
         with calls(workspace, *tools_for(place.files, killer), prefix="mixed") as call:
             for name, arguments in script():
                 call(name, **arguments)
@@ -135,7 +136,7 @@ def work_calls(directory: Path, killer: Killer) -> None:
 
 def work_undo(directory: Path, killer: Killer) -> None:
     """Undo three calls and redo one."""
-    with Workspace(folder(directory), kill_points=killer) as workspace:
+    with calling(killer), Workspace(folder(directory)) as workspace:
         for step in (workspace.undo, workspace.undo, workspace.undo, workspace.redo):
             step()
             (head,) = workspace.log(limit=1)
@@ -145,13 +146,14 @@ def work_undo(directory: Path, killer: Killer) -> None:
 
 def work_open(directory: Path, killer: Killer) -> None:
     """Open and close."""
-    Workspace(folder(directory), kill_points=killer).close()
+    with calling(killer):
+        Workspace(folder(directory)).close()
 
 
 def work_gc(directory: Path, killer: Killer) -> None:
     """Keep what fits into a small budget."""
     config = WorkspaceConfig(retention=Retention(budget_bytes=LITTLE_BYTES))
-    with Workspace(folder(directory), config=config, kill_points=killer) as workspace:
+    with calling(killer), Workspace(folder(directory), config=config) as workspace:
         assert workspace.maintain().ran
 
 
@@ -159,20 +161,20 @@ def work_trim(directory: Path, killer: Killer) -> None:
     """One call that fails, of which less is kept than it wrote."""
     config = WorkspaceConfig(retention=Retention(discard_bytes=100))
     place = folder(directory)
-    with Workspace(place, config=config, kill_points=killer) as workspace:
+    with calling(killer), Workspace(place, config=config) as workspace:
         with calls(workspace, *tools_for(place.files, killer)) as call:
             call("spoil")
 
 
 def work_apply(directory: Path, killer: Killer) -> None:
     """Bring everything to the source."""
-    with Workspace(folder(directory), kill_points=killer) as workspace:
+    with calling(killer), Workspace(folder(directory)) as workspace:
         workspace.apply()
 
 
 def work_branch(directory: Path, killer: Killer) -> None:
     """Bring everything to a branch of the source."""
-    with Workspace(folder(directory), kill_points=killer) as workspace:
+    with calling(killer), Workspace(folder(directory)) as workspace:
         workspace.apply("branch", branch="made")
 
 

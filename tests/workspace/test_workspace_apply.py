@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from workspace_support import created, git, make_tree, state, tree_of, write
 
+from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import (
     ConflictError,
     FilesystemError,
     RollbackError,
     UsageError,
 )
-from wink_workspace.ledger import KillPoint, Retention
+from wink_workspace.ledger import Retention
 from wink_workspace.workspace import Workspace, WorkspaceConfig
 from wink_workspace.workspace.in_place.moving import Mover
 from wink_workspace.workspace.in_place.tree import InPlaceTree
@@ -147,7 +148,7 @@ def test_a_failure_at_any_step_takes_back_what_was_done(tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "dir/b.txt").chmod(0o600)
     before = tree_of(source)
-    with Workspace(state(tmp_path).folder(which), kill_points=steps) as workspace:
+    with calling(steps), Workspace(state(tmp_path).folder(which)) as workspace:
         change_everything(files_of(workspace, tmp_path))
         for n in count(1):
             steps.fail_at(n)
@@ -185,7 +186,7 @@ def test_an_apply_that_was_killed_at_any_step_is_finished_by_the_next(
     steps = FailingSteps()
     with created(tmp_path, FILES) as workspace:
         which = workspace.info.id
-    with Workspace(state(tmp_path).folder(which), kill_points=steps) as workspace:
+    with calling(steps), Workspace(state(tmp_path).folder(which)) as workspace:
         source, applied = tmp_path / "source", state(tmp_path).folder(workspace.info.id).applied
         change_everything(files_of(workspace, tmp_path))
         for n in count(1):

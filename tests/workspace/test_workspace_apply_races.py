@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from workspace_support import created, make_tree, state, tree_of
 
+from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import ConflictError, FilesystemError
-from wink_workspace.ledger import KillPoint
 from wink_workspace.workspace import Workspace
 
 FILES: dict[str, str | bytes | None] = {
@@ -100,7 +100,7 @@ def test_what_is_saved_at_any_step_of_an_apply_is_kept_and_reported(
     with created(tmp_path, FILES) as workspace:
         which = workspace.info.id
     before = tree_of(source)
-    with Workspace(state(tmp_path).folder(which), kill_points=person) as workspace:
+    with calling(person), Workspace(state(tmp_path).folder(which)) as workspace:
         change(workspace._folder.files)
         wanted = tree_of(workspace._folder.files)
         for n in count(1):
@@ -132,7 +132,7 @@ def test_what_is_saved_while_an_apply_is_taken_back_is_kept(tmp_path: Path, path
 
     with created(tmp_path, FILES) as workspace:
         which = workspace.info.id
-    with Workspace(state(tmp_path).folder(which), kill_points=steps) as workspace:
+    with calling(steps), Workspace(state(tmp_path).folder(which)) as workspace:
         change(workspace._folder.files)
         for n in count(1):
             person.acts_at(n, lambda: in_place(source / path))
@@ -165,7 +165,7 @@ def test_write_through_a_descriptor_at_any_step_is_not_lost(tmp_path: Path) -> N
     person, source = Person(), tmp_path / "source"
     with created(tmp_path, FILES) as workspace:
         which = workspace.info.id
-    with Workspace(state(tmp_path).folder(which), kill_points=person) as workspace:
+    with calling(person), Workspace(state(tmp_path).folder(which)) as workspace:
         (workspace._folder.files / "a.txt").write_text("one\nTWO\nthree\n")
         for n in count(1):
             file = os.open(source / "a.txt", os.O_WRONLY | os.O_APPEND)

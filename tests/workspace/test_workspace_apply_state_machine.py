@@ -24,8 +24,8 @@ from pathlib import Path
 import pytest
 from workspace_support import GIT, git, make_tree, state
 
+from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.errors import ConflictError
-from wink_workspace.ledger import KillPoint
 from wink_workspace.workspace import Workspace
 
 N_LINES = 12
@@ -67,8 +67,9 @@ class Run:
             workspace.fork("two")
             folder = state(place).folder(workspace.info.id)
         self.left, self.act = 0, lambda: None
+        stack.enter_context(calling(self.step))
         self.branches = {
-            name: stack.enter_context(Workspace(folder, line=line, kill_points=self.step))
+            name: stack.enter_context(Workspace(folder, line=line))
             for name, line in (("ONE", "one"), ("TWO", "two"))
         }
 

@@ -9,8 +9,9 @@ import pytest
 from in_place_rig import begun, files_of, source_of, unfinished_in
 from workspace_rig import assert_same, calls, doing, folder
 
+from wink_workspace._kill_points import KillPoint, calling
 from wink_workspace.filesystem import FileKind, parse_path
-from wink_workspace.ledger import Effect, EffectJournal, EntryKind, KillPoint, TreeEntry
+from wink_workspace.ledger import Effect, EffectJournal, EntryKind, TreeEntry
 from wink_workspace.workspace import Workspace
 
 FILES = {"a.txt": b"one\n", "run.sh": b"#!/bin/sh\n", "sub/b.txt": b"b\n", "sub/deep/c": b"c"}
@@ -39,7 +40,7 @@ def test_interrupt_at_any_step_of_a_change_leaves_no_trace(tmp_path: Path) -> No
             if left[0] == 0:
                 raise KeyboardInterrupt
 
-    with Workspace(folder(tmp_path), kill_points=interrupt) as workspace:
+    with calling(interrupt), Workspace(folder(tmp_path)) as workspace:
         before = files_of(tmp_path)
         with calls(workspace, doing(lambda: spoil(workspace))) as call:
             for n in itertools.count(1):

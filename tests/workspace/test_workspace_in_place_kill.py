@@ -212,13 +212,13 @@ def test_unfinished_file_of_a_write_outside_of_any_call_goes_at_the_next_opening
     code = (
         "import os, sys\n"
         "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
-        "from pathlib import Path\n"
+        "from wink_workspace._kill_points import calling\n"
         "storage = WorkspaceStorage(sys.argv[1])\n"
         "(info,) = storage.all()\n"
         "def kill(point):\n"
         "    if point == 'effect-under-way': os.kill(os.getpid(), 9)\n"
-        "place = Workspace(storage.folder(info.id), kill_points=kill)\n"
-        "place.files.write_text('mine.txt', 'whole')\n"
+        "with calling(kill), Workspace(storage.folder(info.id)) as place:\n"
+        "    place.files.write_text('mine.txt', 'whole')\n"
     )
     import subprocess
     import sys

@@ -24,7 +24,6 @@ from .git_discovery import (
     repositories_in,
 )
 from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted, lost_ref, merge_base
-from .kill_points import KillPoint, KillPoints, no_kill_points
 from .ledger import Ledger
 from .lock import WriterLock, looking_at
 from .merge import (
@@ -84,8 +83,6 @@ __all__ = [
     "Forgotten",
     "Found",
     "GitComparer",
-    "KillPoint",
-    "KillPoints",
     "Ledger",
     "LedgerView",
     "Line",
@@ -127,7 +124,6 @@ __all__ = [
     "merge_base",
     "merge_trees",
     "names_in",
-    "no_kill_points",
     "no_steps",
     "paths_left_behind",
     "plant",

@@ -17,12 +17,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
+from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 
 from .commits import parse_commit
 from .disk import is_disk_full
 from .git_tree import EMPTY_TREE_ID
-from .kill_points import KillPoint, KillPoints, no_kill_points
 from .loose import LooseObject
 from .objects import ObjectStore
 from .packs import Pack
@@ -63,7 +63,6 @@ def collect(
     *,
     trees: Iterable[str] = (),
     steps: Steps = no_steps,
-    kill_points: KillPoints = no_kill_points,
 ) -> None:
     """Pack what is kept, delete the rest. It may be repeated, also after dying in the middle.
 
@@ -72,7 +71,6 @@ def collect(
         n_commits: How many commits are kept, for *steps*.
         trees: Roots that are kept as well; one that is not there is passed over.
         steps: Told how far it is.
-        kill_points: Told of each step of the protocol.
 
     Raises:
         LedgerError: If something cannot be read, written or deleted; nothing that is kept is
@@ -103,18 +101,16 @@ def collect(
             staying, replaced = packs, []
         else:
             staying, replaced = staying + new, _without(replaced, new)
-    kill_points(KillPoint.PACK_WRITTEN)
+    passed(KillPoint.PACK_WRITTEN)
     needed = kept.difference(*(pack.disk_bytes for pack in staying))
-    _delete_loose(store, [found for found in loose if found.id not in needed], steps, kill_points)
+    _delete_loose(store, [found for found in loose if found.id not in needed], steps)
     for pack in replaced:
         store.packs.delete(pack)
-        kill_points(KillPoint.PACK_DELETED)
+        passed(KillPoint.PACK_DELETED)
     store.forget()
 
 
-def pack_loose(
-    store: ObjectStore, *, steps: Steps = no_steps, kill_points: KillPoints = no_kill_points
-) -> None:
+def pack_loose(store: ObjectStore, *, steps: Steps = no_steps) -> None:
     """Pack the small loose objects, kept or not, so that none of them has a file of its own.
 
     Costs the number of these files: neither the history is read nor what is packed already. It
@@ -125,8 +121,8 @@ def pack_loose(
     to_pack = {found.id for found in loose}
     to_pack.difference_update(*(pack.disk_bytes for pack in store.packs.listed()))
     _packed(store, to_pack, steps)
-    kill_points(KillPoint.PACK_WRITTEN)
-    _delete_loose(store, loose, steps, kill_points)
+    passed(KillPoint.PACK_WRITTEN)
+    _delete_loose(store, loose, steps)
     store.forget()
 
 
@@ -136,14 +132,12 @@ def has_many_packs(store: ObjectStore, *, at_end: bool) -> bool:
     return len(list(store.packs.directory.glob("*.idx"))) > most
 
 
-def _delete_loose(
-    store: ObjectStore, gone: list[LooseObject], steps: Steps, kill_points: KillPoints
-) -> None:
+def _delete_loose(store: ObjectStore, gone: list[LooseObject], steps: Steps) -> None:
     """In the order in which the disk has them, which halves what it takes."""
     gone.sort(key=lambda found: found.inode)
     for n_done, found in enumerate(gone, start=1):
         store.loose.delete(found.id)
-        kill_points(KillPoint.LOOSE_DELETED)
+        passed(KillPoint.LOOSE_DELETED)
         steps("deleting files", n_done, len(gone))
 
 

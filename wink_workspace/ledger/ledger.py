@@ -34,7 +34,6 @@ from .collection import (
 from .discards import DISCARDED_REFS, Discarded, discarded_at
 from .disk import ledger_failures
 from .history import MAIN_LINE, Line, LogEntry
-from .kill_points import KillPoints, no_kill_points
 from .lock import SharedLock, WriterLock
 from .objects import ObjectStore
 from .refs import RefMover, delete_stale_locks
@@ -67,7 +66,6 @@ class Ledger:
         durable: Whether what is committed survives a loss of power, not only the death of
             the process; each commit then waits for the device.
         clock: The time, for the names of locks.
-        kill_points: Told of each step of every protocol; for tests.
         other_trees: Asked, before objects are deleted, for the roots of trees that are to stay
             though no line leads to them.
 
@@ -84,17 +82,15 @@ class Ledger:
         *,
         durable: bool = False,
         clock: Clock = SYSTEM_CLOCK,
-        kill_points: KillPoints = no_kill_points,
         other_trees: Callable[[], Collection[str]] = tuple,
     ) -> None:
         from .repository import GitRepository  # pygit2 takes 60 ms, so only here
 
         self._directory = directory
         self._clock = clock
-        self._kill_points = kill_points
         self._other_trees = other_trees
         self.store = ObjectStore(GitRepository(directory, durable=durable), durable=durable)
-        self._refs = RefMover(self.store.repository, durable=durable, kill_points=kill_points)
+        self._refs = RefMover(self.store.repository, durable=durable)
         self._shared: SharedLock | None = None
         self._writers: list[LineWriter] = []
         self._room_bytes: int | None = None
@@ -175,7 +171,6 @@ class Ledger:
                 place=place,
                 lock=lock,
                 refs=self._refs,
-                kill_points=self._kill_points,
             )
         except BaseException:
             lock.abandon()
@@ -304,7 +299,7 @@ class Ledger:
                 if not is_alone:
                     return
                 with ledger_failures("objects cannot be packed"):
-                    pack_loose(self.store, kill_points=self._kill_points)
+                    pack_loose(self.store)
         finally:
             self.store.forget()
         self._n_unpacked, self._maintained_at = 0, (self.store.n_written, self._maintained_at[1])
@@ -330,7 +325,6 @@ class Ledger:
                         self._clock.now(),
                         trees=self._other_trees(),
                         steps=steps,
-                        kill_points=self._kill_points,
                     )
         finally:
             self.store.forget()

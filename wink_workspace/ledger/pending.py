@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from wink_workspace._kill_points import KillPoint, passed
+
 from .disk import ledger_failures, sync
-from .kill_points import KillPoint, KillPoints, no_kill_points
 
 __all__ = ["PendingMark", "PendingMarks"]
 
@@ -44,16 +45,12 @@ class PendingMarks:
     Args:
         path: The mark's file.
         durable: Whether a mark survives a loss of power.
-        kill_points: Told of each step.
     """
 
-    def __init__(
-        self, path: Path, *, durable: bool = False, kill_points: KillPoints = no_kill_points
-    ) -> None:
+    def __init__(self, path: Path, *, durable: bool = False) -> None:
         self._path = str(path)
         self._unused = f"{path}.new"
         self._durable = durable
-        self._kill_points = kill_points
 
     def write(self, mark: PendingMark) -> None:
         """Put *mark* in place; it is there when this returns, or not at all when it raises.
@@ -69,11 +66,11 @@ class PendingMarks:
         }
         with ledger_failures("the pending mark cannot be written"):
             self._overwrite(json.dumps(fields).encode())
-            self._kill_points(KillPoint.MARK_WRITTEN)
+            passed(KillPoint.MARK_WRITTEN)
             os.rename(self._unused, self._path)  # noqa: PTH104 - hot, and a Path costs more
             if self._durable:
                 sync(os.path.dirname(self._path))  # noqa: PTH120 - as above
-        self._kill_points(KillPoint.MARK_IN_PLACE)
+        passed(KillPoint.MARK_IN_PLACE)
 
     def _overwrite(self, text: bytes) -> None:
         """Give the file that is no mark now this content, in the room that it has already."""
@@ -115,4 +112,4 @@ class PendingMarks:
         with ledger_failures("the pending mark cannot be removed"), suppress(FileNotFoundError):
             # Not synced: one that comes back is settled.
             os.rename(self._path, self._unused)  # noqa: PTH104 - as above
-        self._kill_points(KillPoint.MARK_REMOVED)
+        passed(KillPoint.MARK_REMOVED)

@@ -17,10 +17,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerError, LedgerMovedError
 
 from .disk import ledger_failures, sync
-from .kill_points import KillPoint, KillPoints, no_kill_points
 
 if TYPE_CHECKING:
     from .repository import GitRepository
@@ -36,7 +36,6 @@ class RefMover:
     Args:
         repository: Where the refs are.
         durable: Whether a move survives a loss of power.
-        kill_points: Told of each step.
     """
 
     def __init__(
@@ -44,11 +43,9 @@ class RefMover:
         repository: GitRepository,
         *,
         durable: bool = False,
-        kill_points: KillPoints = no_kill_points,
     ) -> None:
         self._repository = repository
         self._durable = durable
-        self._kill_points = kill_points
 
     def move(
         self, name: str, *, expected: str | None, target: str, spares: Path | None = None
@@ -73,12 +70,12 @@ class RefMover:
             try:
                 if (found := self._repository.ref(name)) != expected:
                     raise LedgerMovedError(f"{name} is at {found}, not at {expected}")
-                self._kill_points(KillPoint.REF_LOCKED)
+                passed(KillPoint.REF_LOCKED)
                 os.replace(lock, path)
             except BaseException:
                 Path(lock).unlink(missing_ok=True)
                 raise
-        self._kill_points(KillPoint.REF_MOVED)
+        passed(KillPoint.REF_MOVED)
         if self._durable:
             self._sync_names(path)
 

@@ -27,6 +27,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
+from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import UsageError
 from wink_workspace.wording import counted
 
@@ -34,7 +35,6 @@ from .collection import Steps, collect, disk_bytes, no_steps, objects_of, room_b
 from .discards import DISCARDED_REFS, discarded_at
 from .disk import write_whole
 from .history import MAIN_LINE, Line, lost_ref, read_entry
-from .kill_points import KillPoint, KillPoints, no_kill_points
 from .objects import ObjectStore
 
 __all__ = ["Forgotten", "Maintenance", "Retention", "forgotten_in", "has_too_old", "maintain"]
@@ -115,7 +115,6 @@ def maintain(
     *,
     trees: Collection[str] = (),
     steps: Steps = no_steps,
-    kill_points: KillPoints = no_kill_points,
 ) -> Maintenance:
     """Forget what is too old or too much, and pack the rest; for those who are alone.
 
@@ -135,8 +134,8 @@ def maintain(
         kept = _kept(store, candidates, oldest, limit_bytes)
         reason = _reason([before[name] for name in before.keys() - kept.keys()], oldest, retention)
         _note_forgotten(store, before, kept, now, reason)
-        _forget_all_but(store, kept, kill_points)
-        collect(store, len(kept), trees=trees, steps=steps, kill_points=kill_points)
+        _forget_all_but(store, kept)
+        collect(store, len(kept), trees=trees, steps=steps)
         candidates, room_bytes = _candidates(store), disk_bytes(store)
         if room_bytes <= retention.budget_bytes:
             break
@@ -305,9 +304,7 @@ def _kept(
     return kept
 
 
-def _forget_all_but(
-    store: ObjectStore, kept: dict[str, _Candidate], kill_points: KillPoints
-) -> None:
+def _forget_all_but(store: ObjectStore, kept: dict[str, _Candidate]) -> None:
     ends = frozenset(
         candidate.id
         for candidate in kept.values()
@@ -315,8 +312,8 @@ def _forget_all_but(
     )
     if ends != store.repository.boundary():
         store.repository.set_boundary(ends)
-        kill_points(KillPoint.BOUNDARY_MOVED)
+        passed(KillPoint.BOUNDARY_MOVED)
     for ref in store.repository.refs(DISCARDED_REFS):
         if ref not in kept:
             store.repository.delete_ref(ref)
-            kill_points(KillPoint.DISCARD_FORGOTTEN)
+            passed(KillPoint.DISCARD_FORGOTTEN)

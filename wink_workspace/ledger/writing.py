@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
+from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import LedgerError
 from wink_workspace.processes import OwnProcess
 from wink_workspace.session import Outcome
@@ -22,7 +23,6 @@ from .discards import Discard, Discarded, Dropped, keep_discarded, last_discard_
 from .effects import EffectJournal
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from .history import EntryKind, Line, LogEntry, entry_of
-from .kill_points import KillPoint, KillPoints, no_kill_points
 from .lock import WriterLock
 from .objects import ObjectStore
 from .pending import PendingMark, PendingMarks
@@ -63,7 +63,6 @@ class LineWriter(Line):
         place: The line's own directory, for what only its writer uses.
         lock: The right to write, which the object gives back in ``close``.
         refs: What moves the ref.
-        kill_points: Told of each step.
 
     Attributes:
         effects: What the call that is under way does to files that are not ours alone.
@@ -77,17 +76,13 @@ class LineWriter(Line):
         place: Path,
         lock: WriterLock,
         refs: RefMover,
-        kill_points: KillPoints = no_kill_points,
     ) -> None:
         super().__init__(store, ref)
         self._place = place
         self._lock = lock
         self._process = OwnProcess(ref)
         self._refs = refs
-        self._kill_points = kill_points
-        self._marks = PendingMarks(
-            place / "pending", durable=store.durable, kill_points=kill_points
-        )
+        self._marks = PendingMarks(place / "pending", durable=store.durable)
         self._begun: PendingMark | None = None
         self._n_discards: int | None = None
         self.effects = EffectJournal(place / "effects", durable=store.durable)
@@ -141,14 +136,14 @@ class LineWriter(Line):
             parts[b"merged"] = GitEntry(b"40000", draft.merged.files)
         tree = EMPTY_TREE.changed(parts)
         tree_id = self.store.write_tree(tree)
-        self._kill_points(KillPoint.TREES_WRITTEN)
+        passed(KillPoint.TREES_WRITTEN)
         parent = None if self.head is None else self.head.id
         trailers = _trailers(draft, 1 if self.head is None else self.head.number + 1)
         content = format_commit(Commit(tree_id, parent, draft.at, draft.subject, trailers))
         commit_id = self.store.write("commit", content)
         entry = entry_of(commit_id, parse_commit(commit_id, content), tree)
         self.store.sync()
-        self._kill_points(KillPoint.COMMIT_WRITTEN)
+        passed(KillPoint.COMMIT_WRITTEN)
         self._refs.move(self.ref, expected=parent, target=commit_id, spares=self._place)
         self._head = entry
         return entry

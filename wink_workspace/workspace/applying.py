@@ -21,6 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import (
     Conflict,
     ConflictError,
@@ -39,8 +40,6 @@ from wink_workspace.ledger import (
     DiskView,
     EffectJournal,
     ForeignHead,
-    KillPoint,
-    KillPoints,
     ObjectStore,
     TreeChange,
     TreeEntry,
@@ -49,7 +48,6 @@ from wink_workspace.ledger import (
     diff,
     entry_at,
     merge_trees,
-    no_kill_points,
     paths_left_behind,
     without_lines,
 )
@@ -154,7 +152,6 @@ class SourceUpdate:
         line: str,
         at: datetime,
         markers: bool = False,
-        kill_points: KillPoints = no_kill_points,
     ) -> Applied:
         """Write it into the source.
 
@@ -163,7 +160,6 @@ class SourceUpdate:
             line: The branch, by whose name what it brought is remembered.
             at: When.
             markers: Write what can be merged, and conflict markers where texts cannot.
-            kill_points: Called after each step.
 
         Raises:
             ConflictError: If a path cannot be merged, or was saved by somebody else while it
@@ -175,7 +171,7 @@ class SourceUpdate:
         """
         trees = AppliedTrees(note)
         with self._alone(trees, at):
-            writing = _SourceWriting(self._source, self._store, note, kill_points)
+            writing = _SourceWriting(self._source, self._store, note)
             with writing:
                 trees.check(self._store)
                 writing.recover()
@@ -199,7 +195,7 @@ class SourceUpdate:
         if trees.writing is not None:
             return self._base
         trees.check(self._store)
-        with _SourceWriting(self._source, self._store, note, no_kill_points) as writing:
+        with _SourceWriting(self._source, self._store, note) as writing:
             branch = self._changes(trees, line)
             return branch.base_in(writing.captured(branch).root)
 
@@ -324,11 +320,8 @@ class SourceUpdate:
 class _SourceWriting:
     """The source, open to be merged with and written to; a ``with`` block closes it."""
 
-    def __init__(
-        self, source: Path, store: ObjectStore, note: Path, kill_points: KillPoints
-    ) -> None:
+    def __init__(self, source: Path, store: ObjectStore, note: Path) -> None:
         self._store = store
-        self._kill_points = kill_points
         self._trees = AppliedTrees(note)
         self._git = OwnGit(source)
         self._journal = EffectJournal(note.with_name(note.name + ".effects"))
@@ -340,7 +333,6 @@ class _SourceWriting:
                 effects=self._effects,
                 store=store,
                 git=self._git,
-                kill_points=kill_points,
             )
         self._mover = Mover(self._tree, self._effects, store, self._modes)
 
@@ -380,7 +372,7 @@ class _SourceWriting:
     def merged(self, branch: BranchChanges, *, markers: bool) -> Bringing:
         """The merge with what the source has now."""
         found = self.captured(branch)
-        self._kill_points(KillPoint.SOURCE_READ)
+        passed(KillPoint.SOURCE_READ)
         merged = branch.merged_into(found.root, left_behind=self._hidden, markers=markers)
         self._check_completes_none(merged)
         unknown = {str(path) for path in found.unknown}
@@ -413,7 +405,7 @@ class _SourceWriting:
         try:
             self._mover.make(after)
             self._check_written()
-            self._kill_points(KillPoint.SOURCE_WRITTEN)
+            passed(KillPoint.SOURCE_WRITTEN)
             self._trees.add(line, brought)
         except BaseException as error:
             self._take_back(error)

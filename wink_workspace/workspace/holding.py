@@ -31,6 +31,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import FilesystemError, LedgerDamagedError, LedgerError, WinkError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
@@ -40,13 +41,10 @@ from wink_workspace.ledger import (
     MAX_TREE_DEPTH,
     Dropped,
     DroppedFile,
-    KillPoint,
-    KillPoints,
     ObjectStore,
     TreeEntry,
     build,
     entry_at,
-    no_kill_points,
 )
 
 from .storage import delete_tree
@@ -186,7 +184,6 @@ class Holding:
         place: Where they are; made when first needed.
         store: The history.
         limit_bytes: The most that they hold together.
-        kill_points: Told of each step.
     """
 
     def __init__(
@@ -195,12 +192,10 @@ class Holding:
         store: ObjectStore,
         *,
         limit_bytes: int,
-        kill_points: KillPoints = no_kill_points,
     ) -> None:
         self._place = place
         self._store = store
         self._limit_bytes = limit_bytes
-        self._passed = kill_points
         self._notes: dict[Path, str] = {}
         self._held = self._found()
 
@@ -245,7 +240,7 @@ class Holding:
         held = Held(place, plan, cause)
         held.directory.mkdir(mode=0o700, parents=True)
         held.write_plan()
-        self._passed(KillPoint.HELD_PLANNED)
+        passed(KillPoint.HELD_PLANNED)
         self._held.append(held)
         return held
 
@@ -266,7 +261,7 @@ class Holding:
                     there = tree.entry(path)
                     if there is not None:
                         held.plan.drop(path, there.size_bytes, f"cannot be moved: {error.message}")
-                self._passed(KillPoint.HELD_MOVED)
+                passed(KillPoint.HELD_MOVED)
             if held.plan.dropped:
                 held.write_plan()
         finally:
@@ -328,7 +323,7 @@ class Holding:
                 held.write_plan()
             except OSError:  # the disk is full, and deleting is what makes room
                 _log.warning("What a restore drops cannot be noted before it is deleted.")
-            self._passed(KillPoint.HELD_TRIMMED)
+            passed(KillPoint.HELD_TRIMMED)
             for file in over:
                 tree.remove(file.at)
             held.n_files = len(files)
@@ -359,11 +354,11 @@ class Holding:
             dropped = Dropped.of(list(held.plan.dropped.values()))
             if dropped or root not in (held.plan.wanted, held.cause.files):
                 keep(root, held.cause, dropped)
-            self._passed(KillPoint.HELD_KEPT)
+            passed(KillPoint.HELD_KEPT)
             done = held.place.with_name(f"{held.place.name}~")
             held.place.rename(done)
             del self._held[0]
-            self._passed(KillPoint.HELD_DELETED)
+            passed(KillPoint.HELD_DELETED)
             delete_tree(done)
 
     def _fit_on_disk(self, held: Held) -> None:

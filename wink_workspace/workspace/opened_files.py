@@ -14,11 +14,9 @@ from wink_workspace.filesystem.changes.scan import open_tracker
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import (
     MAIN_LINE,
-    KillPoints,
     LineWriter,
     LogEntry,
     lost_ref,
-    no_kill_points,
 )
 from wink_workspace.processes import OwnProcess
 
@@ -66,7 +64,6 @@ def open_copy(
     *,
     config: WorkspaceConfig,
     clock: Clock,
-    kill_points: KillPoints = no_kill_points,
 ) -> OpenedFiles:
     """The files of a copy, which is ours alone."""
     index, root = load_last_seen(folder.index, writer) or (None, _head(writer).files)
@@ -89,7 +86,6 @@ def open_copy(
         folder.discarded,
         writer.store,
         limit_bytes=config.retention.discard_bytes,
-        kill_points=kill_points,
     )
     history = CopyHistory(tree, tracker, writer.store, root=root, reserve=reserve, holding=holding)
     filesystem = DiskFilesystem(tree, history=history, limits=config.limits, clock=clock)
@@ -102,7 +98,6 @@ def open_in_place(
     *,
     config: WorkspaceConfig,
     clock: Clock,
-    kill_points: KillPoints = no_kill_points,
 ) -> OpenedFiles:
     """The files of the user's own directory.
 
@@ -126,7 +121,6 @@ def open_in_place(
             tracker=tracker,
             durable=config.durable,
             process=OwnProcess(f"the workspace {folder.path.name}"),
-            kill_points=kill_points,
         )
     except BaseException:
         tracker.close()

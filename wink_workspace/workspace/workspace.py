@@ -45,7 +45,6 @@ from wink_workspace.ledger import (
     Discarded,
     Draft,
     EntryKind,
-    KillPoints,
     Ledger,
     LogEntry,
     Maintenance,
@@ -59,7 +58,6 @@ from wink_workspace.ledger import (
     entry_at,
     merge_base,
     merge_trees,
-    no_kill_points,
     no_steps,
     with_paths_from,
 )
@@ -129,7 +127,6 @@ class Workspace(ReadableHistory):
         line: str = MAIN_LINE,
         slices: Iterable[type[Any]] = (),
         clock: Clock = SYSTEM_CLOCK,
-        kill_points: KillPoints = no_kill_points,
     ) -> None:
         if not isinstance(folder, WorkspaceFolder):  # pyright: ignore[reportUnnecessaryIsInstance] - what a newcomer tries first
             raise UsageError(
@@ -143,14 +140,12 @@ class Workspace(ReadableHistory):
         self._is_kept_tidy = True
         self._folder = folder.of_line(line)
         self._clock = clock
-        self._kill_points = kill_points
         with ExitStack() as opened:
             ledger = opened.enter_context(
                 Ledger(
                     folder.ledger,
                     durable=self.config.durable,
                     clock=clock,
-                    kill_points=kill_points,
                     other_trees=lambda: AppliedTrees(self._folder.applied).kept,
                 )
             )
@@ -160,7 +155,7 @@ class Workspace(ReadableHistory):
             said = end_interrupted(self._folder)
             if not self._is_in_place:
                 check_out(ledger.store, self.head, self._folder)
-            self._opened = self._opened_files(opened, kill_points)
+            self._opened = self._opened_files(opened)
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.session = self._new_session(slices)
             self._sessions = SessionStore(ledger.store)
@@ -183,7 +178,7 @@ class Workspace(ReadableHistory):
                 _log.warning("An apply to %s was cut short; apply again.", self.info.source)
             self._close = opened.pop_all().close
 
-    def _opened_files(self, opened: ExitStack, kill_points: KillPoints) -> OpenedFiles:
+    def _opened_files(self, opened: ExitStack) -> OpenedFiles:
         """The files, and for a copy the sandbox over them."""
         if self._is_in_place:
             files = open_in_place(
@@ -191,7 +186,6 @@ class Workspace(ReadableHistory):
                 self._writer,
                 config=self.config,
                 clock=self._clock,
-                kill_points=kill_points,
             )
         else:
             files = open_copy(
@@ -199,7 +193,6 @@ class Workspace(ReadableHistory):
                 self._writer,
                 config=self.config,
                 clock=self._clock,
-                kill_points=kill_points,
             )
         opened.callback(files.close)
         # In place nothing is ever run, so nothing has moved that a sandbox would have to weigh.
@@ -905,9 +898,7 @@ class Workspace(ReadableHistory):
             note, at, line = self._folder.applied, self._clock.now(), self._folder.line
             match to:
                 case "worktree":
-                    return update.to_directory(
-                        note, line=line, at=at, markers=merge, kill_points=self._kill_points
-                    )
+                    return update.to_directory(note, line=line, at=at, markers=merge)
                 case "patch":
                     return update.as_patch()
                 case "branch":

@@ -25,6 +25,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
+from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import (
     FileChangedError,
     FilesystemError,
@@ -49,11 +50,8 @@ from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     SOME_DIRECTORY,
     Effect,
-    KillPoint,
-    KillPoints,
     ObjectStore,
     TreeEntry,
-    no_kill_points,
 )
 from wink_workspace.processes import OwnProcess
 from wink_workspace.workspace.contents import UNKNOWN_CONTENT, content_of, same_content
@@ -79,7 +77,6 @@ class InPlaceTree(DiskTree):
         tracker: Is told of every change made here.
         durable: Wait until what is written would survive a loss of power.
         process: The only process that may change anything; any, if left out.
-        kill_points: Told of each step.
 
     Attributes:
         before_change: Called before anything else is done to change something.
@@ -96,7 +93,6 @@ class InPlaceTree(DiskTree):
         tracker: ChangeTracker | None = None,
         durable: bool = False,
         process: OwnProcess | None = None,
-        kill_points: KillPoints = no_kill_points,
     ) -> None:
         super().__init__(root, tracker=tracker, durable=durable, hidden=git, process=process)
         self.before_change: Callable[[], None] = lambda: None
@@ -104,7 +100,6 @@ class InPlaceTree(DiskTree):
         self._effects = effects
         self._store = store
         self._git = git
-        self._kill_points = kill_points
 
     # Looking
 
@@ -191,7 +186,7 @@ class InPlaceTree(DiskTree):
             _Doing(self, [self._making(path, SOME_DIRECTORY)]),
         ):
             super().make_directory(path)
-            self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+            passed(KillPoint.EFFECT_UNDER_WAY)
 
     def make_symlink(self, path: WorkspacePath, target: str) -> None:
         """As ``DiskTree.make_symlink``."""
@@ -199,7 +194,7 @@ class InPlaceTree(DiskTree):
             blob = self._store.write_blob(target.encode("utf-8", "surrogateescape"))
             with _Doing(self, [self._making(path, TreeEntry(FileKind.SYMLINK, blob))]):
                 super().make_symlink(path, target)
-                self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+                passed(KillPoint.EFFECT_UNDER_WAY)
 
     def set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
         """As ``DiskTree.set_executable``; of several hard links, the others keep what they have."""
@@ -215,7 +210,7 @@ class InPlaceTree(DiskTree):
                 after = TreeEntry(FileKind.FILE, before.id, executable=executable)
                 with _Doing(self, [Effect(path, before, after, there.mode)]):
                     super().set_executable(path, executable=executable)
-                    self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+                    passed(KillPoint.EFFECT_UNDER_WAY)
 
     def delete(self, path: WorkspacePath, *, recursive: bool) -> None:
         """As ``DiskTree.delete``; of a directory, all or nothing."""
@@ -257,7 +252,7 @@ class InPlaceTree(DiskTree):
                     if aside:
                         rename_to_free(aside, new, destination.name, new)
                     raise
-                self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+                passed(KillPoint.EFFECT_UNDER_WAY)
                 if aside:
                     self._let_go(
                         comes[0],
@@ -363,14 +358,14 @@ class InPlaceTree(DiskTree):
         try:
             if effect.before is None:
                 rename_to_free(temporary, directory, name, directory)
-                self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+                passed(KillPoint.EFFECT_UNDER_WAY)
                 return
             if not exchange_names(temporary, name, directory):
                 os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
                 return
         except (FileExistsError, FileNotFoundError) as error:
             raise _changed(effect.path) from error
-        self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+        passed(KillPoint.EFFECT_UNDER_WAY)
         try:
             self._check_aside(effect, directory)
             os.unlink(temporary, dir_fd=directory)
@@ -384,7 +379,7 @@ class InPlaceTree(DiskTree):
                 self._remove_directory(effect.path, directory)
             else:
                 self._set_aside(effect, directory)
-                self._kill_points(KillPoint.EFFECT_UNDER_WAY)
+                passed(KillPoint.EFFECT_UNDER_WAY)
                 self._let_go(effect, directory)
             self._sync_directory(directory)
 
@@ -449,7 +444,7 @@ class InPlaceTree(DiskTree):
         """Note what is about to be done."""
         self._effects.plan(effects)
         self.leftovers |= {e.path.parent / e.temporary: e for e in effects if e.temporary}
-        self._kill_points(KillPoint.EFFECT_PLANNED)
+        passed(KillPoint.EFFECT_PLANNED)
 
     def done(self, effects: Sequence[Effect]) -> None:
         """Note that it was."""
@@ -457,7 +452,7 @@ class InPlaceTree(DiskTree):
         for effect in effects:
             if effect.temporary:
                 self.leftovers.pop(effect.path.parent / effect.temporary, None)
-        self._kill_points(KillPoint.EFFECT_DONE)
+        passed(KillPoint.EFFECT_DONE)
 
     def failed(self, effects: Sequence[Effect]) -> None:
         """Note what of it was not; the rest stays in doubt."""

@@ -1,16 +1,21 @@
-"""The places in the ledger's protocols at which a test may end the process.
+"""The steps of the durable protocols at which a test may end the process or raise an error.
 
-Whoever changes something durable takes a ``KillPoints`` and calls it after each step with the
-step's name. In production it does nothing; a test passes one that sends itself SIGKILL.
+Code that changes something durable calls ``passed`` after each step. Without a hook that is one
+comparison. A test sets the hook for a ``with`` block::
+
+    with calling(hook), Workspace(folder) as workspace:
+        ...
+
+No constructor and no public function knows of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import TypeAlias
 
-__all__ = ["KillPoint", "KillPoints", "no_kill_points"]
+__all__ = ["KillPoint", "calling", "passed"]
 
 
 class KillPoint(StrEnum):
@@ -62,9 +67,21 @@ class KillPoint(StrEnum):
     """What was moved aside is about to be deleted, and is not looked at again."""
 
 
-KillPoints: TypeAlias = Callable[[KillPoint], None]
+_hook: Callable[[KillPoint], object] | None = None
 
 
-def no_kill_points(point: KillPoint) -> None:
-    """Go on."""
-    del point
+def passed(point: KillPoint) -> None:
+    """Call the hook of ``calling``, if a test has set one."""
+    if _hook is not None:
+        _hook(point)
+
+
+@contextmanager
+def calling(hook: Callable[[KillPoint], object]) -> Generator[None]:
+    """Call *hook* at every kill point of the process inside the block; its exceptions propagate."""
+    global _hook  # one for the process, so that no signature has to carry it
+    before, _hook = _hook, hook
+    try:
+        yield
+    finally:
+        _hook = before
