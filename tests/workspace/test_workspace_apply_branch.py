@@ -56,6 +56,22 @@ def test_the_branch_is_head_with_our_changes_and_nothing_else_moves(tmp_path: Pa
     assert before.keys() <= after.keys()
 
 
+def test_a_branch_needs_only_a_name_and_may_have_a_message(tmp_path: Path) -> None:
+    source = repository(tmp_path)
+    workspace, files = opened(tmp_path)
+    with workspace:
+        (files / "a.txt").write_text("ours\n2\n3\n4\n5\n6\n7\n")
+        applied = workspace.apply_to_branch("one")
+        workspace.apply_to_branch("two", message="Change the first line")
+        with pytest.raises(UsageError):
+            workspace.apply_to_branch("one")
+    assert (applied.branch, applied.paths) == ("one", ("a.txt",))
+    said = git(source, "log", "-1", "--format=%B", "one").strip()
+    assert said.startswith(f"Changes of workspace {workspace.info.id}, entry ")
+    assert git(source, "log", "-1", "--format=%B", "two").strip() == "Change the first line"
+    assert git(source, "show", "one:a.txt") == git(source, "show", "two:a.txt")
+
+
 def test_uncommitted_work_of_the_user_is_not_in_the_commit(tmp_path: Path) -> None:
     source = repository(tmp_path)
     (source / "a.txt").write_text("1\n2\n3\n4\n5\n6\nmine\n")

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
+from wink_workspace.environment import Environment
 from wink_workspace.errors import FilesystemError, LedgerBusyError, UsageError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskTree
@@ -199,6 +200,17 @@ class WorkspaceStorage:
     def __init__(self, state_dir: str | os.PathLike[str], *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._root = Path(state_dir) / "workspaces"
         self._clock = clock
+
+    @classmethod
+    def default(cls) -> WorkspaceStorage:
+        """The storage that the command ``wink-workspace`` uses, too.
+
+        It is below ``$XDG_STATE_HOME``, or ``~/.local/state``, in ``wink-workspace``.
+
+        Raises:
+            UsageError: If neither that variable nor a home directory is known.
+        """
+        return cls(Environment.from_os().state_dir)
 
     def all(self) -> Iterator[WorkspaceInfo]:
         """Every workspace, newest first."""

@@ -217,7 +217,7 @@ class Workspace(ReadableHistory):
         cls,
         source: str | os.PathLike[str],
         *,
-        storage: WorkspaceStorage,
+        storage: WorkspaceStorage | None = None,
         mode: WorkspaceMode = "copy",
         config: WorkspaceConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -227,7 +227,8 @@ class Workspace(ReadableHistory):
 
         Args:
             source: A directory. Its own ``.git`` is not copied; nested ones are.
-            storage: Where workspaces live.
+            storage: Where workspaces live; when omitted, ``WorkspaceStorage.default()``, which
+                the command ``wink-workspace`` uses, too.
             mode: With ``"in_place"`` nothing is copied: calls change the directory itself, with
                 file tools only. Its own ``.git`` is out of bounds.
             config: How it shall behave.
@@ -238,9 +239,10 @@ class Workspace(ReadableHistory):
             MountError: If *source* is no directory that can be read.
             UsageError: If *source* holds, or lies in, the folder of the workspaces; in place
                 also if another one is in it, or above or below it, or if it is a repository.
+                Without *storage*, also if no home directory is known.
             LedgerError: If the history cannot be written; nothing is left then.
         """
-        _check_is_storage(storage)
+        storage = _checked(storage)
         if mode not in _MODES:
             raise UsageError(
                 f"{mode!r} is no mode of a workspace", hint=f"Use {' or '.join(_MODES)}."
@@ -256,7 +258,7 @@ class Workspace(ReadableHistory):
         cls,
         which: str,
         *,
-        storage: WorkspaceStorage,
+        storage: WorkspaceStorage | None = None,
         line: str = MAIN_LINE,
         config: WorkspaceConfig | None = None,
         slices: Iterable[type[Any]] = (),
@@ -266,7 +268,7 @@ class Workspace(ReadableHistory):
 
         Args:
             which: The id.
-            storage: Where workspaces live.
+            storage: Where workspaces live; as for ``create``.
             line: The main line, or the name of a fork, whose files are made when it is first
                 opened.
             config: How it shall behave.
@@ -279,8 +281,7 @@ class Workspace(ReadableHistory):
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If another process has it open; the message says which.
         """
-        _check_is_storage(storage)
-        folder = storage.folder(which)
+        folder = _checked(storage).folder(which)
         return cls(folder, config=config, line=line, slices=slices, clock=clock)
 
     @classmethod
@@ -302,14 +303,15 @@ class Workspace(ReadableHistory):
         return workspace
 
     @classmethod
-    def delete(cls, which: str, *, storage: WorkspaceStorage) -> None:
-        """Delete a workspace with all its forks.
+    def delete(cls, which: str, *, storage: WorkspaceStorage | None = None) -> None:
+        """Delete a workspace with all its forks; *storage* as for ``create``.
 
         Raises:
             UsageError: If there is no such workspace.
             LedgerBusyError: If somebody has it or a fork of it open.
             FilesystemError: If something stays; it is no workspace any more all the same.
         """
+        storage = _checked(storage)
         folder = storage.folder(which)
         try:
             _delete(folder, storage)
@@ -876,7 +878,7 @@ class Workspace(ReadableHistory):
         Args:
             to: ``"worktree"`` writes the files; ``"patch"`` writes nothing and gives the patch,
                 whole and in memory (see ``write_patch``);
-                ``"branch"`` makes a new branch with one commit on top of the source's HEAD.
+                ``"branch"`` is ``apply_to_branch(branch)``.
             branch: The new branch's name.
             merge: Into the working tree, write what can be merged, and conflict markers where a
                 text cannot. ``Applied.conflicts`` names what was not merged.
@@ -893,24 +895,52 @@ class Workspace(ReadableHistory):
             FilesystemError: If a file cannot be written; what was done was taken back.
         """
         self._check_target(to, branch, merge=merge)
+        if to == "branch":
+            return self.apply_to_branch(
+                branch, include_ignored=include_ignored, previewed=previewed
+            )
         with self._turn(needs_room=to != "patch"):
             update = self._source_update(previewed, include_ignored=include_ignored)
-            note, at, line = self._folder.applied, self._clock.now(), self._folder.line
-            match to:
-                case "worktree":
-                    return update.to_directory(note, line=line, at=at, markers=merge)
-                case "patch":
-                    return update.as_patch()
-                case "branch":
-                    message = f"Changes of workspace {self.info.id}, entry {self.head.number}\n"
-                    return update.to_branch(
-                        branch,
-                        note=note,
-                        line=line,
-                        message=message,
-                        at=at,
-                        include_ignored=include_ignored,
-                    )
+            if to == "patch":
+                return update.as_patch()
+            note, line = self._folder.applied, self._folder.line
+            return update.to_directory(note, line=line, at=self._clock.now(), markers=merge)
+
+    def apply_to_branch(
+        self,
+        name: str,
+        *,
+        message: str = "",
+        include_ignored: bool = False,
+        previewed: ChangeSet | None = None,
+    ) -> Applied:
+        """Merge what this branch changed into a new branch of the source, as one commit on HEAD.
+
+        The source's working tree and index stay as they are.
+
+        Args:
+            name: The new branch's name.
+            message: Of the commit; it names the workspace and the entry when omitted.
+            include_ignored: As for ``apply``.
+            previewed: As for ``apply``.
+
+        Raises:
+            ConflictError: If HEAD has other changes in the same lines, or if the workspace is not
+                as it was previewed; no branch was made.
+            UsageError: If the source is no git repository with a commit, or *name* is taken or
+                cannot be a branch's name.
+        """
+        with self._turn():
+            update = self._source_update(previewed, include_ignored=include_ignored)
+            default = f"Changes of workspace {self.info.id}, entry {self.head.number}"
+            return update.to_branch(
+                name,
+                note=self._folder.applied,
+                line=self._folder.line,
+                message=f"{message or default}\n",
+                at=self._clock.now(),
+                include_ignored=include_ignored,
+            )
 
     def _check_target(self, to: ApplyTarget, branch: str = "", *, merge: bool = False) -> None:
         if to not in _TARGETS or (branch and to != "branch") or (merge and to != "worktree"):
@@ -1061,11 +1091,15 @@ def _delete(folder: WorkspaceFolder, storage: WorkspaceStorage) -> None:
         storage.remove(folder)
 
 
-def _check_is_storage(storage: WorkspaceStorage) -> None:
+def _checked(storage: WorkspaceStorage | None) -> WorkspaceStorage:
+    """The storage that is meant; the default one for ``None``."""
+    if storage is None:
+        return WorkspaceStorage.default()
     if not isinstance(storage, WorkspaceStorage):  # pyright: ignore[reportUnnecessaryIsInstance] - a path is easily given
         raise UsageError(
             f"{storage!r} is no storage of workspaces", hint="Write WorkspaceStorage(directory)."
         )
+    return storage
 
 
 def _copied(
