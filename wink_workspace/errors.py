@@ -272,6 +272,18 @@ class CallCancelledError(WinkError):
     default_hint = "Nothing was changed. Call again if it is wanted after all."
 
 
+class CallRefusedError(WinkError):
+    """A policy refused a program's own call; nothing was changed."""
+
+    code = "refused"
+    default_hint = "Do first what the reason asks for, then call again."
+
+    def __init__(self, policy: str, reason: str) -> None:
+        super().__init__(f"refused by policy {policy!r}: {reason.rstrip('.')}")
+        self.policy = policy
+        self.reason = reason
+
+
 class ResourceError(WinkError):
     """A resource could not be had."""
 

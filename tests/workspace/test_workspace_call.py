@@ -9,17 +9,36 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from workspace_support import make_tree
 
-from wink_workspace import Prompt, ToolCall, VfsToolsSection
+from wink_workspace import (
+    Prompt,
+    ReadBeforeWritePolicy,
+    SequentialDependencyPolicy,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    VfsToolsSection,
+)
 from wink_workspace.clock import Cancellation
-from wink_workspace.errors import CallCancelledError, UsageError
+from wink_workspace.errors import CallCancelledError, CallRefusedError, UsageError
+from wink_workspace.prompt import PolicyDecision, ToolPolicy
 from wink_workspace.sections import Plan, SetupPlan
 from wink_workspace.session import Outcome, ToolInvoked
 from wink_workspace.workspace import Workspace, WorkspaceStorage
+
+
+@dataclass(frozen=True)
+class OnePath:
+    """The parameters of a call that works on one file."""
+
+    path: str
+
 
 FILES = {"a.py": "a = 1\n", "b/c.py": "c = 1\n"}
 
@@ -169,6 +188,70 @@ def test_a_cancelled_task_ends_when_its_call_is_rolled_back(workspace: Workspace
 
     asyncio.run(program())
     assert workspace.head.outcome is Outcome.ROLLED_BACK
+
+
+def test_a_policy_may_refuse_a_call_before_its_block_runs(workspace: Workspace) -> None:
+    policies = [SequentialDependencyPolicy({"deploy-it": {"run-the-tests"}})]
+    with pytest.raises(CallRefusedError, match="call run-the-tests successfully before deploy-it"):
+        with workspace.call("Deploy it!", policies=policies):
+            pytest.fail("the block ran")
+    assert workspace.head.outcome is Outcome.ROLLED_BACK
+    (verdict,) = newest(workspace).decisions
+    assert (verdict.policy, verdict.allowed) == ("sequential-dependency", False)
+
+    with pytest.raises(ZeroDivisionError):
+        workspace.run(lambda: 1 / 0, label="run the tests", policies=policies)
+    with pytest.raises(CallRefusedError):
+        workspace.run(int, label="deploy it", policies=policies)
+    workspace.run(int, label="run the tests", policies=policies)
+    assert workspace.run(int, label="deploy it", policies=policies) == 0
+    assert newest(workspace).decisions[0].allowed
+
+
+def test_read_before_write_sees_the_files_that_the_parameters_name(workspace: Workspace) -> None:
+    policies = [ReadBeforeWritePolicy(read_tools={"look": "path"}, write_tools={"write": "path"})]
+
+    def call(label: str) -> None:
+        with workspace.call(label, params=OnePath("a.py"), policies=policies) as call:
+            call.files.write_text("a.py", call.files.read_text("a.py").text + "x\n")
+
+    with pytest.raises(CallRefusedError, match=r"a\.py was not read yet"):
+        call("write")
+    call("look")
+    call("write")
+    (Path(workspace._folder.files) / "a.py").write_text("edited by a person\n")
+    with pytest.raises(CallRefusedError, match=r"a\.py changed since it was read"):
+        call("write")
+
+
+class Broken(ToolPolicy):
+    """Raises in one of its methods."""
+
+    name = "broken"
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def check(self, tool: Tool, params: object, *, context: ToolContext) -> PolicyDecision:
+        if self.where == "check":
+            raise LookupError("no rules")
+        return PolicyDecision.allow()
+
+    def on_result(
+        self, tool: Tool, params: object, result: ToolResult, *, context: ToolContext
+    ) -> None:
+        raise LookupError("no rules")
+
+
+@pytest.mark.parametrize("where", ["check", "on_result"])
+def test_a_policy_that_raises_refuses_and_the_call_is_rolled_back(
+    workspace: Workspace, where: str
+) -> None:
+    with pytest.raises(CallRefusedError, match="it raised LookupError: no rules"):
+        workspace.run(workspace.files.delete, "a.py", policies=[Broken(where)])
+    assert workspace.files.exists("a.py")
+    assert newest(workspace).message.startswith("Refused by policy 'broken'")
+    workspace.run(workspace.files.delete, "a.py")
 
 
 def test_one_line_leads_from_a_tool_call_to_its_outcome(workspace: Workspace) -> None:

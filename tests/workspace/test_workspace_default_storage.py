@@ -38,5 +38,7 @@ def test_without_a_home_the_error_says_what_to_set(
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("os.getuid", lambda: 2**31 - 5)  # of no user that the system knows
-    with pytest.raises(UsageError, match="no home directory is known. Set HOME or XDG_STATE_HOME"):
+    with pytest.raises(
+        UsageError, match=r"no home directory is known\. Set HOME or XDG_STATE_HOME"
+    ):
         Workspace.create(make_tree(tmp_path / "project", {}))

@@ -5,7 +5,7 @@ from .calls import CallBoundary, CallScope, Redaction, shown
 from .executor import ToolExecutor
 from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
 from .traces import CallSpan, RemoteClient, call_span
-from .transaction import SessionTransactions, Transaction, transactions_of
+from .transaction import SessionTransactions, Transaction, current_task, transactions_of
 
 __all__ = [
     "CallBoundary",
@@ -24,6 +24,7 @@ __all__ = [
     "ToolExecutor",
     "Transaction",
     "call_span",
+    "current_task",
     "shown",
     "transactions_of",
 ]

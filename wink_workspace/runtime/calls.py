@@ -28,7 +28,7 @@ from typing import Any, Protocol, Self
 from wink_workspace import serde
 from wink_workspace.clock import Heartbeat
 from wink_workspace.errors import ReducerError
-from wink_workspace.prompt import ToolResult
+from wink_workspace.prompt import Tool, ToolContext, ToolPolicy, ToolResult
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import (
     ExternalChange,
@@ -149,6 +149,7 @@ class CallBoundary(GuardedBlock):
         self.tool = tool
         self.params: object = None
         self.decisions: list[PolicyVerdict] = []
+        self.policy: str | None = None
         self.tool_result: ToolResult[Any] = ToolResult.ok(None)
         self.ending: BaseException | None = None
         self.event: ToolInvoked
@@ -226,6 +227,46 @@ class CallBoundary(GuardedBlock):
             self.event = self._record(self.tool_result, error)
         if not self.tool_result.success:
             self.ending = self._roll_back() or self.ending
+
+    # Policies
+
+    def refusal(
+        self,
+        policies: Sequence[ToolPolicy],
+        tool: Tool[Any, Any],
+        params: object,
+        context: ToolContext,
+    ) -> tuple[str, str] | None:
+        """Name and reason of the first policy that refuses the call; ``None`` if all allow it.
+
+        Each decision is recorded. While a policy is asked, ``policy`` is its name: one that raises
+        has refused.
+        """
+        for policy in policies:
+            self.policy = policy.name
+            decision = policy.check(tool, params, context=context)
+            verdict = PolicyVerdict(
+                policy=policy.name, allowed=decision.allowed, reason=decision.reason
+            )
+            self.decisions.append(verdict)
+            if not decision.allowed:
+                return policy.name, decision.reason
+        self.policy = None
+        return None
+
+    def notify_policies(
+        self,
+        policies: Sequence[ToolPolicy],
+        tool: Tool[Any, Any],
+        params: object,
+        result: ToolResult[Any],
+        context: ToolContext,
+    ) -> None:
+        """Let the policies learn from the success of the call."""
+        for policy in policies:
+            self.policy = policy.name
+            policy.on_result(tool, params, result, context=context)
+        self.policy = None
 
     # External edits
 

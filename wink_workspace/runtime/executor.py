@@ -102,11 +102,10 @@ class _PromptScope:
 
 
 class _ToolCall(CallBoundary):
-    """One call of a tool, with the policy that is being asked at the moment."""
+    """One call of a tool."""
 
     call: ToolCall
     cancellation: Cancellation | None = None
-    policy: str | None = None
 
     def answer(self, error: BaseException) -> tuple[_AnyResult, BaseException | None]:
         """See ``_verdict``."""
@@ -215,12 +214,12 @@ class ToolExecutor:
             context = self._context(resources, attempt.cancellation)
             self._check_limits()
             _check_wanted(attempt)
-            refusal = _refusal(offer, params, context, attempt)
+            refusal = attempt.refusal(offer.policies, tool, params, context)
             if refusal is not None:
-                return refusal
+                return ToolResult.error(_refused(*refusal))
             result = _handle(tool, params, context)
             if result.success:
-                _tell(offer, params, result, context, attempt)
+                attempt.notify_policies(offer.policies, tool, params, result, context)
                 _check_wanted(attempt)
             return result
 
@@ -264,22 +263,6 @@ class ToolExecutor:
                 ) from error
 
 
-def _refusal(
-    offer: _Offer, params: object, context: ToolContext, attempt: _ToolCall
-) -> _AnyResult | None:
-    """The first policy's no, as a result; ``None`` when all agree."""
-    for policy in offer.policies:
-        attempt.policy = policy.name
-        decision = policy.check(offer.tool, params, context=context)
-        attempt.decisions.append(
-            PolicyVerdict(policy=policy.name, allowed=decision.allowed, reason=decision.reason)
-        )
-        if not decision.allowed:
-            return ToolResult.error(_refused(policy.name, decision.reason))
-    attempt.policy = None
-    return None
-
-
 def _refused(policy: str, reason: str) -> str:
     return f"Refused by policy {policy!r}: {reason.rstrip('.')}."
 
@@ -305,15 +288,6 @@ def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
 def _check_wanted(attempt: _ToolCall) -> None:
     if attempt.cancellation is not None:
         attempt.cancellation.check()
-
-
-def _tell(
-    offer: _Offer, params: object, result: _AnyResult, context: ToolContext, attempt: _ToolCall
-) -> None:
-    for policy in offer.policies:
-        attempt.policy = policy.name
-        policy.on_result(offer.tool, params, result, context=context)
-    attempt.policy = None
 
 
 def _verdict(error: BaseException, attempt: _ToolCall) -> tuple[_AnyResult, BaseException | None]:

@@ -85,7 +85,7 @@ class InterruptGate:
         signal.signal(signal.SIGINT, self._previous)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if not self._open or self._leaving or (frame and frame.f_code is _GUARDED_END):
+        if not self._open or self._leaving or (frame and frame.f_code in _GUARDED_ENDS):
             self._pending = True
             return
         self._open = self._n_closed == 0  # strikes a call once, anything else as often as it comes
@@ -154,7 +154,7 @@ class GuardedBlock(AbstractContextManager[Any]):
     """A block whose end is never interrupted, not even between its body and its first step.
 
     A signal that arrives as ``__exit__`` begins would otherwise skip all of it: no ``try`` of the
-    block is entered yet. The gate knows this one function and defers the signal.
+    block is entered yet. The gate knows these two functions and defers the signal.
     """
 
     def __init__(self, gate: InterruptGate) -> None:
@@ -173,9 +173,18 @@ class GuardedBlock(AbstractContextManager[Any]):
         self.__gate._open = False
         return self._end(error)
 
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """As ``__exit__``; it never waits."""
+        return self.__exit__(kind, error, trace)
+
     @abstractmethod
     def _end(self, error: BaseException | None) -> bool:
         """Finish the block; whether the error was dealt with."""
 
 
-_GUARDED_END = GuardedBlock.__exit__.__code__
+_GUARDED_ENDS = (GuardedBlock.__exit__.__code__, GuardedBlock.__aexit__.__code__)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -32,7 +33,7 @@ from wink_workspace.session import Session
 from .interrupts import InterruptGate
 from .journal import Journal, MemoryJournal
 
-__all__ = ["SessionTransactions", "Transaction", "takes_part", "transactions_of"]
+__all__ = ["SessionTransactions", "Transaction", "current_task", "takes_part", "transactions_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -144,6 +145,7 @@ class SessionTransactions:
         self.journal: Journal = MemoryJournal()
         self.gate = InterruptGate()
         self.process: OwnProcess | None = None
+        self.task: object = None  # inside whose call an event loop's other tasks must not call
         self._lock = session_lock
         self._thread_id = 0
         self._stack: list[Transaction] = []
@@ -201,9 +203,19 @@ class SessionTransactions:
         self._claimed.clear()
 
     def check(self) -> None:
-        """Raise ``PoisonedError`` if an earlier rollback failed and nothing was recovered."""
+        """Refuse work in a state that does not allow it.
+
+        Raises:
+            PoisonedError: If an earlier rollback failed and nothing was recovered.
+            SessionError: If another task on this thread is inside a call.
+        """
         if self._failed is not None:
             raise PoisonedError("an earlier rollback failed, so the state is not known")
+        if self.task is not None and self.task is not current_task():
+            raise SessionError(
+                "another task of this event loop is inside a call",
+                hint="Write `async with workspace.call(…)`, in which tasks wait for their turn.",
+            )
 
     def transaction(
         self, participants: Sequence[Snapshotable], *, discard: Callable[[], object]
@@ -231,6 +243,7 @@ class SessionTransactions:
         finally:
             self._stack.pop()
             if not self._stack:
+                self.task = None
                 self._close_what_waited()
 
     def join(self, participants: Sequence[Snapshotable]) -> None:
@@ -318,6 +331,15 @@ class _Span(AbstractContextManager[Transaction]):
 
     def __exit__(self, *_: object) -> None:
         self._transactions.end(self._transaction)
+
+
+def current_task() -> object:
+    """The task of asyncio that runs on this thread, ``None`` outside of one."""
+    asyncio = sys.modules.get("asyncio")  # without it there is none, and loading it is slow
+    try:
+        return None if asyncio is None else asyncio.current_task()
+    except RuntimeError:  # no event loop runs here
+        return None
 
 
 @functools.lru_cache

@@ -2,31 +2,94 @@
 
 The same boundary as for a tool call, without a tool: no arguments to parse, no model to answer.
 What the code raises is raised again once everything it did has been undone.
+
+In asyncio, ``async with workspace.call(…)`` does the same on the loop's thread. The block may wait,
+so the tasks of a loop take turns (``TaskTurns``): another task that begins a call waits until this
+one is over. Only the task that opened the block makes calls inside it, as savepoints.
 """
 
 from __future__ import annotations
 
+import re
 import traceback
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Self, TypeVar
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakKeyDictionary
 
 from wink_workspace.adapters import NoModelAdapter
 from wink_workspace.clock import Cancellation, Heartbeat
-from wink_workspace.errors import UsageError
+from wink_workspace.errors import CallRefusedError, UsageError
 from wink_workspace.filesystem import Filesystem
-from wink_workspace.prompt import Prompt, ToolResult
+from wink_workspace.prompt import Prompt, Tool, ToolContext, ToolPolicy, ToolResult
 from wink_workspace.resources import Snapshotable
-from wink_workspace.runtime import CallBoundary, ToolExecutor, Transaction, shown
+from wink_workspace.runtime import (
+    CallBoundary,
+    ToolExecutor,
+    Transaction,
+    current_task,
+    shown,
+)
 from wink_workspace.serde import dump
-from wink_workspace.session import Session
+from wink_workspace.session import PolicyVerdict, Session
 
-__all__ = ["WorkspaceCall", "executor_for", "in_thread", "recorded"]
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["TaskTurns", "WorkspaceCall", "executor_for", "in_thread", "recorded"]
 
 T = TypeVar("T")
 
 _MOST_LABEL_CHARS = 200
+_NOT_IN_A_TOOL_NAME = re.compile(r"[^a-z0-9_-]+")
+
+
+class _TaskTurn:
+    """The turn of one task; a task that it starts inherits the object, but not the turn."""
+
+    def __init__(self, turns: TaskTurns, lock: asyncio.Lock) -> None:
+        self.turns = turns
+        self.is_open = True
+        self._lock = lock
+        self._before = _inherited.get()
+        _inherited.set((*self._before, self))
+
+    def end(self) -> None:
+        self.is_open = False
+        _inherited.set(self._before)
+        self._lock.release()
+
+
+_inherited: ContextVar[tuple[_TaskTurn, ...]] = ContextVar("wink_workspace_task_turns", default=())
+
+
+class TaskTurns:
+    """Lets one task of an event loop at a time be inside a call of a workspace."""
+
+    def __init__(self) -> None:
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+
+    async def take(self) -> _TaskTurn:
+        """Wait for the turn of this task.
+
+        Raises:
+            UsageError: If the task was started inside a block whose end it would wait for.
+        """
+        import asyncio
+
+        if any(turn.is_open and turn.turns is self for turn in _inherited.get()):
+            raise UsageError(
+                "the call around this one cannot end before it, and would wait for it",
+                hint="Inside `async with workspace.call(…)`, call in the task of the block: with"
+                " `workspace.call` or `workspace.run`.",
+            )
+        lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        await lock.acquire()
+        return _TaskTurn(self, lock)
 
 
 class WorkspaceCall(CallBoundary):
@@ -49,6 +112,9 @@ class WorkspaceCall(CallBoundary):
         *,
         params: object = None,
         cancellation: Cancellation | None = None,
+        policies: Sequence[ToolPolicy] = (),
+        resources: Mapping[type[Any], object] | None = None,
+        turns: TaskTurns | None = None,
     ) -> None:
         label = " ".join(label.split())
         if not label or len(label) > _MOST_LABEL_CHARS:
@@ -64,6 +130,10 @@ class WorkspaceCall(CallBoundary):
         self.session = session
         self.cancellation = cancellation or Cancellation()
         self.params = params
+        self._policies = tuple(policies)
+        self._resources = resources or {}
+        self._turns = turns or TaskTurns()
+        self._task_turn: _TaskTurn | None = None
 
     def result(self, value: object = None, message: str = "") -> None:
         """Set what the entry shows as the result.
@@ -85,18 +155,45 @@ class WorkspaceCall(CallBoundary):
         self.tool_result = ToolResult.error(message)
 
     def __enter__(self) -> Self:
-        """Begin; raises as ``CallBoundary``, and ``CallCancelledError`` if it is not wanted."""
+        """Begin the call.
+
+        Raises as ``CallBoundary``, and:
+            CallCancelledError: If it is cancelled.
+            CallRefusedError: If a policy refuses it.
+        """
         super().__enter__()
         try:
+            if self._transactions.depth == 1:
+                self._transactions.task = current_task()
             self.start()
             self.cancellation.check()
+            self._ask_policies()
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
         return self
 
+    async def __aenter__(self) -> Self:
+        """Begin the call once no other task of this loop is inside one; raises as ``with``."""
+        task = current_task()
+        if self._transactions.task is not task:
+            self._task_turn = await self._turns.take()
+        try:
+            return self.__enter__()
+        except BaseException:
+            self._end_turn()
+            raise
+
+    def _end_turn(self) -> None:
+        turn, self._task_turn = self._task_turn, None
+        if turn is not None:
+            turn.end()
+
     def _end(self, error: BaseException | None) -> bool:
-        super()._end(error)
+        try:
+            super()._end(error)
+        finally:
+            self._end_turn()
         if self.ending is not None and self.ending is not error:
             raise self.ending
         return self.ending is None
@@ -105,13 +202,58 @@ class WorkspaceCall(CallBoundary):
         if error is None and self.tool_result.success:
             try:
                 self.cancellation.check()
-            except BaseException as cancelled:  # noqa: BLE001 - raised by __exit__
-                error = cancelled
+                if self._policies:
+                    with self._seen_by_policies() as (tool, context):
+                        result = self.tool_result
+                        self.notify_policies(self._policies, tool, self.params, result, context)
+            except BaseException as failure:  # noqa: BLE001 - raised by __exit__
+                error = failure
         super()._finish(error)
+
+    def _ask_policies(self) -> None:
+        if not self._policies:
+            return
+        for policy in self._policies:
+            policy.install(self.session)
+        with self._seen_by_policies() as (tool, context):
+            refusal = self.refusal(self._policies, tool, self.params, context)
+        if refusal is not None:
+            raise CallRefusedError(*refusal)
+
+    @contextmanager
+    def _seen_by_policies(self) -> Generator[tuple[Tool[Any, Any], ToolContext]]:
+        """The call as policies see one: a tool named after the label, in an empty prompt."""
+        name = _NOT_IN_A_TOOL_NAME.sub("-", self.tool.lower()).strip("-")[:64] or "call"
+        tool = Tool[None, None](name=name, description="A program's own code.")
+        prompt = Prompt[None](ns="workspace", key="call", sections=[])
+        prompt.bind(resources=self._resources)
+        with prompt.resources:
+            prompt.resources.observer = self._transactions
+            with prompt.resources.tool_scope() as resources:
+                yield (
+                    tool,
+                    ToolContext(
+                        prompt=prompt,
+                        rendered_prompt=None,
+                        adapter=NoModelAdapter(),
+                        session=self.session,
+                        resources=resources,
+                        cancellation=self.cancellation,
+                    ),
+                )
 
     def answer(self, error: BaseException) -> tuple[ToolResult[Any], BaseException | None]:
         """The failure, and the exception itself for the program."""
         what = shown(error, traceback.format_exception_only).strip()
+        if self.policy is not None and isinstance(error, Exception):
+            if not isinstance(error, CallRefusedError):  # it raised, which is a refusal
+                refusal = CallRefusedError(self.policy, f"it raised {what}")
+                refusal.__cause__ = error
+                self.decisions.append(
+                    PolicyVerdict(policy=self.policy, allowed=False, reason=refusal.reason)
+                )
+                error = refusal
+            return ToolResult.error(f"Refused by policy {self.policy!r}: {error.reason}."), error
         return ToolResult.error(f"{self.tool} failed: {what}"), error
 
 

@@ -62,7 +62,13 @@ from wink_workspace.ledger import (
     with_paths_from,
 )
 from wink_workspace.processes import OwnProcess
-from wink_workspace.prompt import CompletedTools, KnownFiles, Prompt, VisibilityOverrides
+from wink_workspace.prompt import (
+    CompletedTools,
+    KnownFiles,
+    Prompt,
+    ToolPolicy,
+    VisibilityOverrides,
+)
 from wink_workspace.runtime import CallOutcome, ToolCall, ToolExecutor, transactions_of
 from wink_workspace.sandbox import Sandbox, SandboxConfig
 from wink_workspace.sections import Plan, register_plans
@@ -70,7 +76,7 @@ from wink_workspace.session import Outcome, Session, SliceKind, WorkspaceRestore
 
 from .applied_trees import AppliedTrees
 from .applying import Applied, ApplyTarget, SourceUpdate
-from .calls import WorkspaceCall, executor_for, in_thread, recorded
+from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
 from .discards import Discards
@@ -138,6 +144,7 @@ class Workspace(ReadableHistory):
         self._process = OwnProcess(f"the workspace {folder.path.name}")
         self._closing = threading.RLock()
         self._is_kept_tidy = True
+        self._task_turns = TaskTurns()
         self._folder = folder.of_line(line)
         self._clock = clock
         with ExitStack() as opened:
@@ -401,6 +408,7 @@ class Workspace(ReadableHistory):
         *,
         params: object = None,
         cancellation: Cancellation | None = None,
+        policies: Sequence[ToolPolicy] = (),
     ) -> WorkspaceCall:
         """A program's own code as one call: ``with workspace.call("rename module") as call``.
 
@@ -408,10 +416,16 @@ class Workspace(ReadableHistory):
         Ctrl-C included, undoes all of it and is raised again; the record stays. A call inside
         another one on the same thread is a savepoint of it.
 
+        ``async with`` does the same in a task of asyncio: a task that is cancelled is rolled back,
+        and other tasks wait for their turn (see docs/asyncio.md).
+
         Args:
             label: What the call does; the entry shows it as its tool.
             params: What it does it with, for the record; anything with a JSON form.
             cancellation: Fails the call once it is cancelled.
+            policies: Asked before the block, and notified of its success. They see a tool named
+                after the label (``rename-module``) and *params* as given. A refusal raises
+                ``CallRefusedError`` before the block runs.
 
         Raises:
             UsageError: If the workspace is closed, *label* is empty or too long, or *params* has
@@ -419,7 +433,14 @@ class Workspace(ReadableHistory):
         """
         self._check_open()
         return WorkspaceCall(
-            self.files, self.session, label, params=params, cancellation=cancellation
+            self.files,
+            self.session,
+            label,
+            params=params,
+            cancellation=cancellation,
+            policies=policies,
+            resources=self.resources if policies else {},
+            turns=self._task_turns,
         )
 
     def run(
@@ -429,6 +450,7 @@ class Workspace(ReadableHistory):
         label: str = "",
         params: object = None,
         cancellation: Cancellation | None = None,
+        policies: Sequence[ToolPolicy] = (),
     ) -> T:
         """Run ``function(*arguments)`` as one call, and give what it returns; see ``call``.
 
@@ -438,12 +460,14 @@ class Workspace(ReadableHistory):
             label: The function's name if left out.
             params: For the record.
             cancellation: Fails the call once it is cancelled.
+            policies: As for ``call``.
 
         Raises whatever *function* raises, after the rollback, and as ``call``. The entry shows what
         it returns, or only its type if that has no JSON form.
         """
         name = label or getattr(function, "__name__", type(function).__name__)
-        with self.call(name, params=params, cancellation=cancellation) as call:
+        calling = self.call(name, params=params, cancellation=cancellation, policies=policies)
+        with calling as call:
             returned = function(*arguments)
             call.result(*recorded(returned))
         return returned  # pyright: ignore[reportReturnType, reportPossiblyUnboundVariable] - the block raises what it catches
@@ -455,17 +479,32 @@ class Workspace(ReadableHistory):
         label: str = "",
         params: object = None,
         cancellation: Cancellation | None = None,
+        policies: Sequence[ToolPolicy] = (),
     ) -> T:
         """As ``run``, on another thread, so that the event loop goes on.
 
         A cancelled task cancels the call and ends when the call has been rolled back. A *function*
         that takes long should look at *cancellation*, or hand it to what it waits for.
+
+        Raises as ``run``, and ``UsageError`` inside ``async with workspace.call(…)``.
         """
         wanted = cancellation or Cancellation()
-        return await in_thread(
-            lambda: self.run(function, *arguments, label=label, params=params, cancellation=wanted),
-            wanted,
-        )
+
+        def work() -> T:
+            return self.run(
+                function,
+                *arguments,
+                label=label,
+                params=params,
+                cancellation=wanted,
+                policies=policies,
+            )
+
+        turn = await self._task_turns.take()
+        try:
+            return await in_thread(work, wanted)
+        finally:
+            turn.end()
 
     def executor(
         self,
