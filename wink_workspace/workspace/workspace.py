@@ -726,7 +726,14 @@ class Workspace(ReadableHistory):
         )
 
     def _move(self, draft: Draft) -> LogEntry:
-        """Make files and STATE be those of *draft*, as one entry."""
+        """Make files and STATE be those of *draft*, as one entry.
+
+        It shares the turn, the transaction and the pending mark with ``CallBoundary``, but is no
+        call. A boundary runs code that it does not know: it delivers Ctrl-C to the code, runs the
+        reducers on its result, and keeps a record when it fails. Here the result is known before
+        the first effect: Ctrl-C is deferred throughout, STATE is loaded and not reduced, and a
+        failure leaves no entry.
+        """
         head, event = self.head, draft.record
         try:
             entry = self._moved(head, draft)
