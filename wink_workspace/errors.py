@@ -18,6 +18,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      +-- DeadlineExceededError (TimeoutError)
      +-- BudgetExceededError
      +-- CallCancelledError                nobody wants the answer any more
+     +-- CallRefusedError                  a policy refused a program's own call
      +-- ResourceError
      |    +-- UnboundResourceError (LookupError)
      |    +-- CircularDependencyError
@@ -77,6 +78,7 @@ __all__ = [
     "BinaryFileError",
     "BudgetExceededError",
     "CallCancelledError",
+    "CallRefusedError",
     "CircularDependencyError",
     "Conflict",
     "ConflictError",

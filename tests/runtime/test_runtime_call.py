@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 
 import pytest
 from support import executor_of, tool
 
 from wink_workspace import ModelTurn, Prompt, ScriptedAdapter, Session, ToolCall
+from wink_workspace.adapters import ScriptRecorder, load_script
 from wink_workspace.prompt import MarkdownSection, ToolResult
 from wink_workspace.session import ToolInvoked
 
@@ -59,3 +61,17 @@ def test_the_loop_numbers_calls_without_an_id_by_turn() -> None:
     ScriptedAdapter(turns).evaluate(prompt, session=session)
     ids = [event.call_id for event in session[ToolInvoked].all()]
     assert ids == ["call-1-1", "toolu_1", "call-2-2"]
+
+
+def test_a_recorded_script_has_the_ids_that_the_run_used(tmp_path: Path) -> None:
+    call, script = ToolCall("note", text="x"), tmp_path / "turns.jsonl"
+    turns = [ModelTurn(tool_calls=[call, call]), ModelTurn(tool_calls=[call]), ModelTurn("Done.")]
+    section = MarkdownSection(title="Notes", template="Take notes.", tools=[NOTE])
+    used: list[list[str]] = []
+    for adapter in (ScriptRecorder(ScriptedAdapter(turns), script), None):
+        session = Session()
+        prompt = Prompt[None](ns="tests", key="ids", sections=[section])
+        (adapter or ScriptedAdapter(load_script(script))).evaluate(prompt, session=session)
+        used.append([event.call_id for event in session[ToolInvoked].all()])
+    assert used == [["call-1-1", "call-1-2", "call-2-1"]] * 2
+    assert "call-2-1" in script.read_text()
