@@ -231,6 +231,21 @@ def test_an_interrupt_at_any_instant_of_the_end_of_a_guarded_block_does_not_skip
             return
 
 
+def test_an_interrupt_as_an_asynchronous_block_begins_to_end_does_not_skip_its_end() -> None:
+    gate = InterruptGate()
+    block = Block(gate)
+    with pytest.raises(KeyboardInterrupt), gate.closed():
+        block.__enter__()
+        ending = block.__aexit__(None, None, None)
+        on_signal = signal.getsignal(signal.SIGINT)
+        assert callable(on_signal)
+        on_signal(signal.SIGINT, ending.cr_frame)  # as the interpreter where it enters the function
+        with pytest.raises(StopIteration):
+            ending.send(None)
+        assert block.n_ended == 1
+    assert block.n_ended == 1
+
+
 class Striker:
     """Sends SIGINT at the n-th place where the interpreter would look for one in the gate.
 
