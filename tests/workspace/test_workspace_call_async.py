@@ -176,7 +176,7 @@ def test_a_task_that_the_block_starts_is_refused_instead_of_waiting_for_ever(
 def test_a_plain_call_of_another_task_is_refused_while_a_block_is_open(
     workspace: Workspace,
 ) -> None:
-    """It cannot wait without stopping the loop, and is no part of the other task's call."""
+    """It cannot wait without stopping the loop, and is not a part of the other task's call."""
 
     async def body() -> None:
         entered, go_on = asyncio.Event(), asyncio.Event()

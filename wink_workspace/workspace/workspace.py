@@ -728,7 +728,7 @@ class Workspace(ReadableHistory):
     def _move(self, draft: Draft) -> LogEntry:
         """Make files and STATE be those of *draft*, as one entry.
 
-        It shares the turn, the transaction and the pending mark with ``CallBoundary``, but is no
+        It shares the turn, the transaction and the pending mark with ``CallBoundary``, but is not a
         call. A boundary runs code that it does not know: it delivers Ctrl-C to the code, runs the
         reducers on its result, and keeps a record when it fails. Here the result is known before
         the first effect: Ctrl-C is deferred throughout, STATE is loaded and not reduced, and a
