@@ -19,7 +19,7 @@ FOREIGN = frozenset(
     name
     for names in {
         "entry points": ["wink_workspace.sandboxes"],
-        "Python": ["Path.home", "Path.write_text"],
+        "Python": ["Path.write_text"],
         "git and libgit2": ["GIT_COMMON_DIR", "GIT_DIR", "path_is_ignored"],
         "HTTP": ["Host", "Last-Event-ID", "Origin"],
         "databases": ["synchronous_commit"],
