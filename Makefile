@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test images check bench bench-peers soak matrix clean
+.PHONY: demo test images check bench bench-libgit2 bench-peers soak matrix clean
 
 demo: $(READY)  ## a scripted agent edits a real package, fails, is rolled back, and recovers
 	$(BIN)/wink-workspace demo --build
@@ -27,6 +27,9 @@ check: $(READY)  ## style, types, layers
 
 bench: $(READY)  ## writes benchmarks/out/latest.json
 	$(BIN)/pytest -q benchmarks -o python_files="bench_*.py" -o python_functions="bench_*"
+
+bench-libgit2: $(READY)  ## our git objects, refs and packs against libgit2's; prints tables
+	$(BIN)/python benchmarks/paired_libgit2.py
 
 bench-peers:  ## the same calls in comparable tools; prints a table, see benchmarks/peers/README.md
 	$(PYTHON) benchmarks/peers/run.py

@@ -1,8 +1,7 @@
 """Loose objects: one compressed file each, written and read without libgit2.
 
-Why not libgit2: it takes 11 s for 100 MiB that do not compress, where 0.8 s are enough, and
-1 ms for the tree of a directory with 1,000 entries, where 0.3 ms are; and it cannot read an
-object piece by piece. The format is git's (gitformat-loose): zlib over the kind, the size and
+Why not libgit2: it is slower above 16 KiB, does not say that a disk is full, and never returns from
+reading an object whose file is cut short (docs/design/005 has the measurement). The format is git's (gitformat-loose): zlib over the kind, the size and
 the content, in a file named by the SHA-1 of these.
 
 Rule 1: an object appears under its name complete or not at all.
