@@ -242,19 +242,33 @@ class GitRepository:
             )
             return bytes(self._git.odb.read(index["file"].id)[1])
 
-    def changed_lines(self, before: bytes, after: bytes) -> list[tuple[range, range]]:
-        """The ranges of lines, counted from 0, that differ between two texts."""
+    @staticmethod
+    def changed_lines(
+        before: bytes, after: bytes, *, by_indent: bool = False
+    ) -> list[tuple[range, range]]:
+        """The ranges of lines, counted from 0, that differ between two texts, from start to end.
+
+        *by_indent* moves a range that could begin at several lines to where its indentation fits
+        best, for people to read. A merge needs the ranges where git's merge has them.
+
+        Raises:
+            LedgerError: If libgit2 cannot compare them.
+        """
+        flags = DiffOption.FORCE_TEXT | (DiffOption.INDENT_HEURISTIC if by_indent else 0)
         with _failures("two versions of a file cannot be compared"):
             patch = pygit2.Patch.create_from(
-                before, after, flag=DiffOption.FORCE_TEXT, context_lines=0, interhunk_lines=0
+                before, after, flag=flags, context_lines=0, interhunk_lines=0
             )
-            return [
-                (
-                    _lines_at(hunk.old_start, hunk.old_lines),
-                    _lines_at(hunk.new_start, hunk.new_lines),
-                )
-                for hunk in patch.hunks
-            ]
+            hunks = patch.hunks
+        if not hunks and before != after:  # what libgit2 answers when it gets no memory
+            raise LedgerError(
+                "two versions of a file cannot be compared: memory is short",
+                hint="Free some memory, or compare smaller files.",
+            )
+        return [
+            (_lines_at(hunk.old_start, hunk.old_lines), _lines_at(hunk.new_start, hunk.new_lines))
+            for hunk in hunks
+        ]
 
     def _sync(self, written: Collection[Path]) -> None:
         """Make files and their names survive a loss of power.

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from wink_workspace.errors import LedgerError
 from wink_workspace.filesystem.diff import (
     DEFAULT_DIFF_LIMITS,
     Diff,
@@ -58,34 +57,12 @@ class GitComparer:
         Raises:
             LedgerError: If libgit2 cannot compare them.
         """
-        import pygit2  # it takes 60 ms, so only here
-        from pygit2.enums import DiffOption
+        from .repository import GitRepository  # pygit2 takes 60 ms, so only here
 
-        try:
-            patch = pygit2.Patch.create_from(
-                old,
-                new,
-                flag=DiffOption.FORCE_TEXT | DiffOption.INDENT_HEURISTIC,
-                context_lines=0,
-                interhunk_lines=0,
-            )
-        except (pygit2.GitError, ValueError) as error:
-            raise LedgerError(f"two versions of a file cannot be compared: {error}") from error
-        if not patch.hunks and old != new:  # what libgit2 answers when it gets no memory
-            raise LedgerError(
-                "two versions of a file cannot be compared: memory is short",
-                hint="Free some memory, or show less with lower DiffLimits.",
-            )
         return [
-            Span(*_range(hunk.old_start, hunk.old_lines), *_range(hunk.new_start, hunk.new_lines))
-            for hunk in patch.hunks
+            Span(before.start, before.stop, after.start, after.stop)
+            for before, after in GitRepository.changed_lines(old, new, by_indent=True)
         ]
-
-
-def _range(start: int, n_lines: int) -> tuple[int, int]:
-    """Indexes of lines, of a range as a hunk has it: an empty one stands behind its line."""
-    first = start - 1 if n_lines else start
-    return first, first + n_lines
 
 
 class _Blob:
