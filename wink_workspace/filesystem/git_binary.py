@@ -10,12 +10,29 @@ import base64
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import partial
 
-__all__ = ["apply_delta", "blob_id", "decode_lines", "encode_lines", "inflate"]
+__all__ = [
+    "apply_delta",
+    "blob_id",
+    "decode_lines",
+    "encode_lines",
+    "git_hash",
+    "inflate",
+    "object_header",
+]
+
+git_hash = partial(hashlib.sha1, usedforsecurity=False)
+"""The hash by which git names objects, and with which it ends packs and their indexes."""
 
 _LINE_BYTES = 52
 _BATCH_BYTES = 1_024 * _LINE_BYTES
 _LENGTHS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def object_header(kind: str, size_bytes: int) -> bytes:
+    """What git hashes before the content of an object."""
+    return b"%b %d\0" % (kind.encode(), size_bytes)
 
 
 def blob_id(data: bytes, *, n_digits: int = 40) -> str:

@@ -1,8 +1,9 @@
 """Loose objects: one compressed file each, written and read without libgit2.
 
-Why not libgit2: it is slower above 16 KiB, does not say that a disk is full, and never returns from
-reading an object whose file is cut short (docs/design/005 has the measurement). The format is git's (gitformat-loose): zlib over the kind, the size and
-the content, in a file named by the SHA-1 of these.
+Why not libgit2: it is slower above 16 KiB, does not say that a disk is full, and never returns
+from reading an object whose file is cut short (docs/design/005 has the measurement). The format
+is git's (gitformat-loose): zlib over the kind, the size and the content, in a file named by the
+SHA-1 of these.
 
 Rule 1: an object appears under its name complete or not at all.
 Rule 2: what does not compress is stored as it is, and so are trees, which are mostly ids;
@@ -26,6 +27,7 @@ from types import TracebackType
 from typing import BinaryIO, Literal, cast
 
 from wink_workspace.errors import LedgerDamagedError, LedgerError
+from wink_workspace.filesystem.git_binary import git_hash, object_header
 
 from .disk import ledger_failures, sync
 
@@ -37,7 +39,6 @@ __all__ = [
     "ObjectKind",
     "compressed",
     "is_worth_compressing",
-    "object_header",
 ]
 
 ObjectKind = Literal["blob", "tree", "commit"]
@@ -67,11 +68,6 @@ class LooseObject:
     id: str
     disk_bytes: int
     inode: int
-
-
-def object_header(kind: ObjectKind, size_bytes: int) -> bytes:
-    """What git hashes before an object's content."""
-    return b"%s %d\0" % (kind.encode(), size_bytes)
 
 
 def is_worth_compressing(content: bytes) -> bool:
@@ -131,7 +127,7 @@ class LooseObjects:
             LedgerError: If that is not exactly *size_bytes* long, or on failure.
         """
         header = object_header("blob", size_bytes)
-        digest = hashlib.sha1(header, usedforsecurity=False)
+        digest = git_hash(header)
         piece = os.read(fd, CHUNK_BYTES)
         squeeze = zlib.compressobj(1 if is_worth_compressing(piece) else 0)
         n_bytes = 0
@@ -160,7 +156,7 @@ class LooseObjects:
         """
         with open(self._place(object_id), "rb") as file:  # noqa: PTH123 - hot, as above
             whole = b"".join(_inflated(file, object_id))
-        if hashlib.sha1(whole, usedforsecurity=False).hexdigest() != object_id:
+        if git_hash(whole).hexdigest() != object_id:
             raise LedgerDamagedError(f"object {object_id} is damaged: its content differs")
         kind, _, content = _parsed_header(whole, object_id)
         return kind, content
@@ -291,7 +287,7 @@ def _parsed_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes
 
 def _checked_chunks(place: str, object_id: str) -> Iterator[bytes]:
     with open(place, "rb") as file:  # noqa: PTH123 - hot, and a Path costs more
-        digest = hashlib.sha1(usedforsecurity=False)
+        digest = git_hash()
         pieces = _inflated(file, object_id)
         start = next(pieces, b"")
         digest.update(start)

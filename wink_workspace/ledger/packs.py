@@ -11,7 +11,6 @@ So the index is written last and deleted first.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -24,9 +23,10 @@ from pathlib import Path
 from typing import Final
 
 from wink_workspace.errors import LedgerDamagedError
+from wink_workspace.filesystem.git_binary import git_hash, object_header
 
 from .disk import ledger_failures, sync
-from .loose import CHUNK_BYTES, ObjectKind, compressed, object_header
+from .loose import CHUNK_BYTES, ObjectKind, compressed
 
 __all__ = ["Pack", "PackWriter", "PackedObject", "Packs", "packed"]
 
@@ -60,7 +60,7 @@ class PackedObject:
 def packed(kind: ObjectKind, content: bytes) -> PackedObject:
     """What a pack has of an object."""
     header = object_header(kind, len(content))
-    object_id = hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
+    object_id = git_hash(header + content).hexdigest()
     entry = _entry_header(kind, len(content)) + compressed(content, worth=True)
     return PackedObject(object_id, entry, len(content))
 
@@ -179,7 +179,7 @@ class PackWriter:
         self._file.seek(0)
         self._file.write(_PACK_HEADER.pack(b"PACK", 2, len(self._entries)))
         self._file.seek(0)
-        digest = hashlib.sha1(usedforsecurity=False)
+        digest = git_hash()
         while piece := self._file.read(CHUNK_BYTES):
             digest.update(piece)
         self._file.write(digest.digest())
@@ -222,7 +222,7 @@ def _index(entries: dict[bytes, tuple[int, int]], pack_checksum: bytes) -> bytes
             pack_checksum,
         )
     )
-    return body + hashlib.sha1(body, usedforsecurity=False).digest()
+    return body + git_hash(body).digest()
 
 
 def _has_pack(index: Path) -> bool:

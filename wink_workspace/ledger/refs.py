@@ -2,10 +2,10 @@
 
 The protocol is git's own: whoever holds ``<ref>.lock`` may write, and renames it over the ref.
 What differs from libgit2 is how the lock gets its content. A new file for each commit costs
-ext4 up to 1.5 ms (docs/design/005 has the measurement): it writes the block of a file that replaces another at once, and gives the other's
-block back to the device. So a line has two *spare* files that take turns: the one that is not
-the ref is overwritten and linked as the lock, nothing is allocated and nothing freed, and
-0.1 ms are enough.
+ext4 up to 1.5 ms (docs/design/005 has the measurement): it writes the block of a file that
+replaces another at once, and gives the other's block back to the device. So a line has two
+*spare* files that take turns: the one that is not the ref is overwritten and linked as the lock,
+nothing is allocated and nothing freed, and 0.1 ms are enough.
 """
 
 # ruff: noqa: PTH105, PTH112, PTH119, PTH120, PTH121 - done after every call, and a Path costs more than what is asked of it

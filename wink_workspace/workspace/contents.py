@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Final
 from wink_workspace.errors import FileMissingError, FilesystemError, LedgerError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.git_binary import git_hash, object_header
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
     SOME_DIRECTORY,
@@ -64,7 +64,7 @@ def same_content(one: TreeEntry | None, other: TreeEntry | None, *, but_mode: bo
 
 def _blob_id(size_bytes: int, pieces: Iterable[bytes]) -> str:
     """The id that git gives to a content."""
-    digest = hashlib.sha1(b"blob %d\0" % size_bytes, usedforsecurity=False)
+    digest = git_hash(object_header("blob", size_bytes))
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()

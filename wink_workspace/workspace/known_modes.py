@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem.disk.descriptors import usual_mode, with_executable_bits
 from wink_workspace.ledger import TreeEntry
 from wink_workspace.ledger.disk import ledger_failures, write_whole
 
@@ -45,7 +46,7 @@ class KnownModes:
             return
         name, mode = str(path), mode & 0o777
         noted, content = self._all.get(name, (None, ""))
-        usual = 0o755 if entry.kind is FileKind.DIRECTORY or entry.executable else 0o644
+        usual = usual_mode(executable=entry.kind is FileKind.DIRECTORY or entry.executable)
         is_same = entry.id == content
         if mode & usual != usual:
             narrowest = mode if noted is None or is_same else mode & noted
@@ -58,7 +59,7 @@ class KnownModes:
         mode, _ = self._all.get(str(path), (None, ""))
         if mode is None or entry.kind is FileKind.DIRECTORY:
             return mode
-        return mode | 0o100 | (mode & 0o444) >> 2 if entry.executable else mode & ~0o111
+        return with_executable_bits(mode, executable=entry.executable)
 
     def save(self) -> None:
         """Keep what was noted; free if nothing was.

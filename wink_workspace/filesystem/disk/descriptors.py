@@ -76,6 +76,8 @@ __all__ = [
     "telling",
     "temporary_name",
     "told",
+    "usual_mode",
+    "with_executable_bits",
     "write_all",
 ]
 
@@ -370,6 +372,16 @@ def _openat2() -> Callable[[int, str, int], int]:
 
 
 # Modes and owners
+
+
+def usual_mode(*, executable: bool) -> int:
+    """The permissions of a file or, as *executable*, of a program or directory that we make."""
+    return 0o755 if executable else 0o644
+
+
+def with_executable_bits(mode: int, *, executable: bool) -> int:
+    """*mode* with the right to execute for its owner and whoever may read, or for no one."""
+    return mode | 0o100 | (mode & 0o444) >> 2 if executable else mode & ~0o111
 
 
 def change_mode(name: str, dir_fd: int, new_mode: Callable[[os.stat_result], int]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-from .descriptors import Descriptor, Parts, change_mode, write_all
+from .descriptors import Descriptor, Parts, change_mode, usual_mode, write_all
 from .tree import DiskTree
 
 __all__ = ["NewTree"]
@@ -64,13 +64,13 @@ class NewTree:
 
     def new_file(self, name: str, dir_fd: int, *, executable: bool) -> Descriptor:
         """An empty file, to be written, finished and closed."""
-        return Descriptor(os.open(name, _NEW, _mode(executable=executable), dir_fd=dir_fd))
+        return Descriptor(os.open(name, _NEW, usual_mode(executable=executable), dir_fd=dir_fd))
 
     def finish(self, file: int, *, executable: bool) -> os.stat_result:
         """The status of a written file, which the umask may have kept from its mode."""
         if self._owner is not None:
             os.fchown(file, *self._owner)
-        status, mode = os.fstat(file), _mode(executable=executable)
+        status, mode = os.fstat(file), usual_mode(executable=executable)
         if stat.S_IMODE(status.st_mode) != mode:
             os.fchmod(file, mode)
             status = os.fstat(file)
@@ -83,7 +83,3 @@ def _other_owner(directory: int) -> tuple[int, int] | None:
     ours = (os.geteuid(), os.getegid())
     theirs = (status.st_uid, status.st_gid)
     return theirs if ours[0] == 0 and theirs != ours else None
-
-
-def _mode(*, executable: bool) -> int:
-    return 0o755 if executable else 0o644

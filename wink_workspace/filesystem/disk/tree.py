@@ -65,6 +65,8 @@ from .descriptors import (
     telling,
     temporary_name,
     told,
+    usual_mode,
+    with_executable_bits,
     write_all,
 )
 
@@ -457,7 +459,7 @@ class DiskTree:
         def changed(status: os.stat_result) -> int:
             require_regular(status)
             mode = stat.S_IMODE(status.st_mode)
-            return mode | 0o100 | (mode & 0o444) >> 2 if executable else mode & ~0o111
+            return with_executable_bits(mode, executable=executable)
 
         with telling(path), self._changing(path), self._parent(path) as directory:
             change_mode(path.name, directory, changed)
@@ -490,7 +492,7 @@ class DiskTree:
         """
         with telling(path), self._changing(path), self._looking(path) as entry:
             is_directory = stat.S_ISDIR(os.fstat(entry).st_mode)
-            reset_mode(entry, 0o755 if executable or is_directory else 0o644)
+            reset_mode(entry, usual_mode(executable=executable or is_directory))
 
     def has_attributes(self, path: WorkspacePath) -> bool:
         """Whether *path* has extended attributes or an access control list; a link has none."""
@@ -632,7 +634,7 @@ class Unfinished(AbstractContextManager[tuple[str, int]]):
 def _file_mode(there: os.stat_result | None, executable: bool | None) -> int:
     if executable is None and there is not None:
         return there.st_mode & 0o777
-    return 0o755 if executable else 0o644
+    return usual_mode(executable=bool(executable))
 
 
 def _status(name: str, directory: int) -> os.stat_result | None:

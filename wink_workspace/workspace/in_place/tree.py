@@ -42,6 +42,8 @@ from wink_workspace.filesystem.disk.descriptors import (
     is_open_for_writing,
     rename_to_free,
     telling,
+    usual_mode,
+    with_executable_bits,
     write_all,
 )
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree, Unfinished
@@ -205,7 +207,11 @@ class InPlaceTree(DiskTree):
             elif there.n_links > 1:
                 with self.open(path) as file:
                     content = file.read()
-                self.write_file(path, (content,), permissions=_with_bit(there.mode, executable))
+                self.write_file(
+                    path,
+                    (content,),
+                    permissions=with_executable_bits(there.mode, executable=executable),
+                )
             else:
                 after = TreeEntry(FileKind.FILE, before.id, executable=executable)
                 with _Doing(self, [Effect(path, before, after, there.mode)]):
@@ -526,11 +532,7 @@ def _check_writable(there: DiskEntry | None, mode: WriteMode) -> None:
 def _permissions(there: DiskEntry | None, executable: bool | None) -> int:
     if executable is None and there is not None and there.kind is FileKind.FILE:
         return there.mode & 0o777
-    return 0o755 if executable else 0o644
-
-
-def _with_bit(mode: int, executable: bool) -> int:
-    return mode | 0o100 | (mode & 0o444) >> 2 if executable else mode & ~0o111
+    return usual_mode(executable=bool(executable))
 
 
 def _mode_of(there: DiskEntry | None) -> int | None:
