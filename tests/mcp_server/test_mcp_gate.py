@@ -12,7 +12,7 @@ from starlette.requests import Request
 from wink_workspace.errors import UsageError
 from wink_workspace.mcp_server import HttpOptions
 from wink_workspace.mcp_server.gate import Gate
-from wink_workspace.mcp_server.request_ids import RequestIds
+from wink_workspace.mcp_server.server import RequestIds
 
 
 def status_of(options: HttpOptions, **headers: str) -> int:

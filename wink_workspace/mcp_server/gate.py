@@ -45,7 +45,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .request_ids import RequestIds
+from .server import RequestIds
 
 __all__ = ["PATH", "Gate", "GateRules"]
 

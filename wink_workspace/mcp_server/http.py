@@ -32,8 +32,7 @@ from wink_workspace.errors import UsageError, WinkError
 from .gate import PATH, Gate, GateRules
 from .hosting import HostedWorkspace, WorkspaceHome
 from .offer import Offer
-from .request_ids import RequestIds
-from .server import Workspaces, make_server
+from .server import RequestIds, Workspaces, make_server
 
 __all__ = ["HttpOptions", "serve_http"]
 

@@ -16,6 +16,7 @@ import anyio
 from mcp.server import ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp_types import (
@@ -33,6 +34,7 @@ from mcp_types import (
     PaginatedRequestParams,
     ReadResourceRequestParams,
     ReadResourceResult,
+    RequestId,
 )
 
 from wink_workspace import serde
@@ -43,11 +45,9 @@ from wink_workspace.runtime import Redaction, RemoteClient
 from .hosting import Answer, HostedWorkspace
 from .offer import Offer
 from .reading import TEMPLATES, list_resources, read_resource
-from .request_ids import RequestIds
-from .strategies import STRATEGIES, strategy_prompt
-from .wire import call_result, offered_tool, sayable
+from .wire import STRATEGIES, call_result, offered_tool, sayable, strategy_prompt
 
-__all__ = ["Workspaces", "make_server"]
+__all__ = ["RequestIds", "Workspaces", "make_server"]
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +65,31 @@ class Workspaces(Protocol):
 
 _Context = ServerRequestContext[Workspaces, Any]
 Lifespan = Callable[[Server[Workspaces]], AbstractAsyncContextManager[Workspaces]]
+
+
+class RequestIds:
+    """The ids of the requests that are not answered yet, for each session.
+
+    The library routes answers by id: with two requests of one id, a client gets the answer of one
+    as that of the other. The protocol forbids it, and whoever brings a request asks here first. So
+    an id is taken before the library sees the request, and is free again when its handler has
+    ended, which may be long after its connection was closed. ``7`` and ``"7"`` are one id, as they
+    are for the library.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[tuple[str | None, RequestId]] = set()
+
+    def take(self, session: str | None, number: RequestId) -> bool:
+        """Whether *number* was free in *session*; it is in use now."""
+        key = (session, coerce_request_id(number))
+        is_free = key not in self._taken
+        self._taken.add(key)
+        return is_free
+
+    def free(self, session: str | None, number: RequestId) -> None:
+        """Let *number* be used again."""
+        self._taken.discard((session, coerce_request_id(number)))
 
 
 def make_server(

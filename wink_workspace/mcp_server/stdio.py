@@ -24,8 +24,7 @@ from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, JSO
 
 from .hosting import HostedWorkspace, WorkspaceHome
 from .offer import Offer
-from .request_ids import RequestIds
-from .server import Workspaces, make_server
+from .server import RequestIds, Workspaces, make_server
 
 __all__ = ["serve_stdio"]
 

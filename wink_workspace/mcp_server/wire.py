@@ -1,4 +1,4 @@
-"""How tools and their answers look to a client of the protocol.
+"""How tools, their answers and the offered prompts look to a client of the protocol.
 
 Rule 1: a structured result is always an object, as the protocol's versions with sessions want
 it: a value whose schema is none goes under ``result``.
@@ -11,17 +11,26 @@ from __future__ import annotations
 
 from functools import cache
 from types import NoneType
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import (
+    CallToolResult,
+    GetPromptResult,
+    PromptArgument,
+    PromptMessage,
+    TextContent,
+    ToolAnnotations,
+)
+from mcp_types import Prompt as OfferedPrompt
 from mcp_types import Tool as OfferedTool
 
 from wink_workspace import serde
-from wink_workspace.prompt import Tool
+from wink_workspace.prompt import Prompt, Tool
+from wink_workspace.sections import PlanningStrategy, PlanningToolsSection
 
 from .hosting import Answer
 
-__all__ = ["call_result", "offered_tool", "sayable"]
+__all__ = ["STRATEGIES", "call_result", "offered_tool", "sayable", "strategy_prompt"]
 
 
 def offered_tool(tool: Tool[Any, Any]) -> OfferedTool:
@@ -83,3 +92,39 @@ def _output(result_type: Any) -> tuple[bool, dict[str, Any] | None]:
     definitions = schema.pop("$defs", None)
     outer = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
     return True, outer if definitions is None else {**outer, "$defs": definitions}
+
+
+# The planning strategies, as prompts that a person can choose in a client
+
+_DESCRIPTIONS: Final = {
+    PlanningStrategy.REACT: "Plan as far as you can see; think, act and observe in turns.",
+    PlanningStrategy.PLAN_ACT_REFLECT: "Plan the whole way first, then act and reflect by steps.",
+    PlanningStrategy.GOAL_DECOMPOSE_ROUTE_SYNTHESISE: (
+        "Restate the goal, split it into parts, solve each where it fits, and put them together."
+    ),
+}
+
+STRATEGIES: Final = tuple(
+    OfferedPrompt(
+        name=strategy.value,
+        title=strategy.value.replace("_", " ").capitalize(),
+        description=description,
+        arguments=[PromptArgument(name="task", description="What is to be done.", required=False)],
+    )
+    for strategy, description in _DESCRIPTIONS.items()
+)
+"""What is listed."""
+
+
+def strategy_prompt(name: str, task: str = "") -> GetPromptResult | None:
+    """The prompt called *name*, for *task* if there is one; ``None`` if there is no such prompt."""
+    if name not in _DESCRIPTIONS:
+        return None
+    strategy = PlanningStrategy(name)
+    section = PlanningToolsSection(strategy=strategy)
+    text = Prompt[None](ns="wink-workspace", key="strategy", sections=[section]).render().text
+    said = f"{task.strip()}\n\n{text}" if task.strip() else text
+    return GetPromptResult(
+        description=_DESCRIPTIONS[strategy],
+        messages=[PromptMessage(role="user", content=TextContent(text=said))],
+    )
