@@ -72,7 +72,7 @@ class Bench:
         self.directory = directory / "ledger.git"
         GitRepository.create(self.directory)
         self.ours = GitRepository(self.directory, durable=durable)
-        self.store = ObjectStore(self.ours, durable=durable)
+        self.store = ObjectStore(self.ours)
         self.refs = RefMover(self.ours, durable=durable)
         pygit2.settings.enable_fsync_gitdir(durable)
         self.git = pygit2.Repository(str(self.directory))
@@ -95,7 +95,7 @@ class Bench:
     # Objects
 
     def writing(self) -> Iterator[Pair]:
-        loose = LooseObjects(self.directory / "objects", durable=self.durable)
+        loose = self.ours.loose
         sizes = [(1 << 10, 300), (1 << 14, 300), (1 << 20, 20)]
         for n_bytes, rounds in sizes:
             yield self.write(loose, f"write a text of {n_bytes:,} bytes", n_bytes, text, 1, rounds)

@@ -89,7 +89,7 @@ class Ledger:
         self._directory = directory
         self._clock = clock
         self._other_trees = other_trees
-        self.store = ObjectStore(GitRepository(directory, durable=durable), durable=durable)
+        self.store = ObjectStore(GitRepository(directory, durable=durable))
         self._refs = RefMover(self.store.repository, durable=durable)
         self._shared: SharedLock | None = None
         self._writers: list[LineWriter] = []

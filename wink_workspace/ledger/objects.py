@@ -25,7 +25,6 @@ from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitTree
 from .loose import (
     WORTH_COMPRESSING,
     LooseObject,
-    LooseObjects,
     ObjectKind,
     is_worth_compressing,
 )
@@ -59,11 +58,11 @@ class ObjectStore:
         epoch: Counts the moments at which objects may have been deleted; see ``forget``.
     """
 
-    def __init__(self, repository: GitRepository, *, durable: bool = False) -> None:
+    def __init__(self, repository: GitRepository) -> None:
         self.repository = repository
-        self.loose = LooseObjects(repository.directory / "objects", durable=durable)
-        self.packs = Packs(repository.directory / "objects", durable=durable)
-        self.durable = durable
+        self.loose = repository.loose
+        self.packs = Packs(repository.directory / "objects", durable=repository.durable)
+        self.durable = repository.durable
         self.n_written = 0
         self.written_bytes = 0
         self.epoch = 0

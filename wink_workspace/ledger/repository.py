@@ -118,7 +118,11 @@ class GitRepository:
 
     Args:
         directory: Its git directory, made by ``create``.
-        durable: Whether what libgit2 writes is synced to the device.
+        durable: Whether what is written is synced to the device.
+
+    Attributes:
+        durable: As given.
+        loose: The loose objects, which are read and written without libgit2.
 
     Raises:
         LedgerError: If there is none, or it cannot be opened.
@@ -126,8 +130,8 @@ class GitRepository:
 
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
         self.directory = directory
-        self._durable = durable
-        self._loose = LooseObjects(directory / "objects")
+        self.durable = durable
+        self.loose = LooseObjects(directory / "objects", durable=durable)
         self._git = self._opened()
 
     @classmethod
@@ -180,7 +184,7 @@ class GitRepository:
         """
         with _failures(f"object {object_id} cannot be read"):
             with suppress(FileNotFoundError):  # somebody has just packed it
-                return self._loose.read(object_id)
+                return self.loose.read(object_id)
             kind, data = self._git.odb.read(object_id)
             return _KINDS[kind], data
 
@@ -188,8 +192,8 @@ class GitRepository:
         """An object's kind and its size in bytes, without the content; raises as ``read``."""
         with _failures(f"object {object_id} cannot be read"):
             with suppress(FileNotFoundError):
-                if object_id in self._loose:
-                    return self._loose.header(object_id)
+                if object_id in self.loose:
+                    return self.loose.header(object_id)
             kind, size_bytes = self._git.odb.read_header(object_id)
             return _KINDS[kind], size_bytes
 
@@ -275,7 +279,7 @@ class GitRepository:
 
         libgit2 would do so when told by ``core.fsyncObjectFiles``, of which git complains.
         """
-        if self._durable:
+        if self.durable:
             for path in written:
                 sync(path)
             for directory in {path.parent for path in written}:
@@ -303,7 +307,7 @@ class GitRepository:
             if not lines:
                 self._shallow.unlink(missing_ok=True)
                 return
-            write_whole(self._shallow, lines.encode(), durable=self._durable)
+            write_whole(self._shallow, lines.encode(), durable=self.durable)
 
     @property
     def _shallow(self) -> Path:
