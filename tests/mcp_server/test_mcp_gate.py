@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anyio
 import pytest
+from mcp.server import transport_security as sdk
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from starlette.middleware import body_limit as starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 
 from wink_workspace.errors import UsageError
@@ -139,6 +143,77 @@ def test_checks_of_the_library_decide_otherwise_than_the_gate(
 
     assert anyio.run(library) == of_sdk
     assert (headers["Host"] in caplog.text) == (of_sdk != 299)
+
+
+LIMITS = {
+    "starlette": lambda inside: starlette.RequestBodyLimitMiddleware(inside, 10),
+    "sdk": lambda inside: sdk.RequestBodyLimitMiddleware(inside, 10),
+    "ours": lambda inside: Gate(
+        inside, HttpOptions(body_bytes=10, body_timeout_s=0).rules, RequestIds()
+    ),
+}
+
+
+async def answered_by(app: Any, *, waits: bool, **headers: str) -> list[Any]:
+    """What *app* answers a POST whose body never comes.
+
+    With *waits* it is ended when all that it does is to wait; without, it ends by itself.
+    """
+    given = {"host": "localhost", "content-type": "application/json", **headers}
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in given.items()]
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": raw}
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(app, scope, anyio.sleep_forever, send)
+        if waits:
+            await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+    return sent
+
+
+async def reads_it_all(scope: Any, receive: Any, send: Any) -> None:
+    await Request(scope, receive).body()
+
+
+@pytest.mark.parametrize("limit", ["starlette", "sdk"])
+def test_body_limit_of_a_library_waits_for_ever_for_a_body_and_the_gate_does_not(
+    limit: str,
+) -> None:
+    """As long as this holds, the gate limits bodies itself."""
+    assert anyio.run(partial(answered_by, LIMITS[limit](reads_it_all), waits=True)) == []
+    start, *_ = anyio.run(partial(answered_by, LIMITS["ours"](reads_it_all), waits=False))
+    assert start["status"] == 408
+
+
+@pytest.mark.parametrize(
+    ("limit", "closes"), [("starlette", False), ("sdk", False), ("ours", True)]
+)
+def test_only_the_gate_closes_the_connection_of_a_body_that_is_too_large(
+    limit: str, closes: bool
+) -> None:
+    """Otherwise the server reads and drops the rest, however long it is."""
+    app = LIMITS[limit](reads_it_all)
+    start, *_ = anyio.run(partial(answered_by, app, waits=False, content_length="11"))
+    assert start["status"] == 413
+    assert ((b"connection", b"close") in start["headers"]) == closes
+
+
+def test_cors_middleware_lets_a_foreign_page_in_and_the_gate_does_not() -> None:
+    """It tells the browser whether the page may read the answer; the call has happened by then."""
+    headers = {"Host": "box.example", "Authorization": "Bearer t", "Origin": "http://evil.example"}
+    inside: list[str] = []
+
+    async def note(scope: Any, receive: Any, send: Any) -> None:
+        inside.append("called")
+
+    cors = CORSMiddleware(note, allow_origins=["https://pages.example"])
+    anyio.run(partial(answered_by, cors, waits=False, origin=headers["Origin"]))
+    assert inside == ["called"]
+    assert status_of(PUBLIC, **headers) == 403
 
 
 @pytest.mark.parametrize("name", ["*", "*.example", "https://box.example", "box:80", "a b", ""])
