@@ -20,10 +20,8 @@ Rule 1: nothing behind the gate sees a request before all of its body is here.
 Rule 2: what a request holds is never logged, and a token is compared in constant time.
 
 Starlette's ``TrustedHostMiddleware`` decides whether a ``Host`` or an ``Origin`` names one of our
-hosts; its answer, plain text with status 400, is replaced. The checks of the MCP library
-(``TransportSecuritySettings``, and its limit on bodies) are not used. They compare text: they
-refuse ``LOCALHOST``, let ``localhost:evil`` and an empty ``Origin`` in, and log what they refuse.
-They do not limit how long a body takes. A test holds these differences.
+hosts; its answer, plain text with status 400, is replaced. docs/design/045 says for each other
+check what the middleware of Starlette and of the MCP library does not do; tests hold it.
 """
 
 from __future__ import annotations

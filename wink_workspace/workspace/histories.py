@@ -1,7 +1,8 @@
 """What a workspace asks of the history of its files, however these are kept.
 
 There are two: of a copy, which is ours and is put back whole (``CopyHistory``), and of the user's
-own directory, where only what a call did is undone (``InPlaceHistory``).
+own directory, where only what a call did is undone (``InPlaceHistory``). Why two:
+docs/design/020.
 """
 
 from __future__ import annotations
