@@ -22,6 +22,11 @@ FOREIGN = frozenset(
         "Python": ["Path.write_text"],
         "git and libgit2": ["GIT_COMMON_DIR", "GIT_DIR", "path_is_ignored"],
         "HTTP": ["Host", "Last-Event-ID", "Origin"],
+        "Starlette and the MCP library": [
+            *("AuthenticationMiddleware", "BearerAuthBackend", "CORSMiddleware"),
+            *("RequestBodyLimitMiddleware", "RequireAuthMiddleware", "TransportSecuritySettings"),
+            "TrustedHostMiddleware",
+        ],
         "databases": ["synchronous_commit"],
         "trailers of commits": ["Wink-…"],
         "type variables": ["Params", "Result", "Type"],
