@@ -131,7 +131,7 @@ def unknown_targets_and_extras(page: Page) -> list[str]:
     extras = project["optional-dependencies"].keys()
     problems: list[str] = []
     for line, text in page.shell_lines():
-        if (found := re.match(r"make ([a-z-]+)", text)) and found[1] not in targets:
+        if (found := re.match(r"make ([\w-]+)", text)) and found[1] not in targets:
             problems.append(f"{page.name}:{line}: the Makefile has no target {found[1]}")
         for group in re.findall(r"pip install .*\[([\w,]+)\]", text):
             problems += [
