@@ -780,7 +780,7 @@ def unified_text(path: str, sent: Lines, hunks: Sequence[OldHunk], style: Style)
         n_new = n_old + sum(len(one.new) - (one.end - one.start) for one in hunk.changes)
         start = max(0, hunk.start + style.number_error)
         old_start = start + (n_old > 0)
-        new_start = start + shift + (n_new > 0)
+        new_start = max(0, start + shift) + (n_new > 0)
         n_stated = max(1, n_old + style.count_error)
         numbers = b"@@ -%d,%d +%d,%d @@\n" % (
             old_start,

@@ -68,20 +68,34 @@ def _in_files(command: Sequence[str], tasks: Sequence[Task]) -> Results:
     """Run a tool that goes on after a failure and writes what failed to ``NAME.rej``."""
     results: dict[str, bytes | None] = {}
     batch = [task for task in tasks if not task.alone]
-    for group in ([batch] if batch else []) + [[task] for task in tasks if task.alone]:
-        with tempfile.TemporaryDirectory() as place:
-            for task in group:
-                Path(place, task.path).write_bytes(task.file)
-            done = _run(command, place, "".join(task.text for task in group))
-            rejected = {path.stem for path in Path(place).glob("*.rej")}
-            if done.returncode and not rejected:
-                assert len(group) == 1, done.stderr.decode()
-                rejected = {group[0].path}
-            for task in group:
-                path = Path(place, task.path)
-                applied = task.path not in rejected and path.exists()
-                results[task.path] = path.read_bytes() if applied else None
+    groups = ([batch] if batch else []) + [[task] for task in tasks if task.alone]
+    while groups:
+        group = groups.pop()
+        found = _in_one_run(command, group)
+        if found is not None:
+            results |= found
+        elif len(group) == 1:
+            results[group[0].path] = None
+        else:  # one patch that cannot be parsed makes the tool refuse all: look for it
+            middle = len(group) // 2
+            groups += [group[:middle], group[middle:]]
     return results
+
+
+def _in_one_run(command: Sequence[str], group: Sequence[Task]) -> Results | None:
+    """The results of all, or ``None`` if the tool failed without naming one of them."""
+    with tempfile.TemporaryDirectory() as place:
+        for task in group:
+            Path(place, task.path).write_bytes(task.file)
+        done = _run(command, place, "".join(task.text for task in group))
+        rejected = {path.stem for path in Path(place).glob("*.rej")}
+        if done.returncode and not rejected:
+            return None
+        paths = {task.path: Path(place, task.path) for task in group}
+        return {
+            name: path.read_bytes() if name not in rejected and path.exists() else None
+            for name, path in paths.items()
+        }
 
 
 def git_apply(tasks: Sequence[Task]) -> Results:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("patch-differential")
 CODEX = "codex apply_patch"
 SEED = "suite"
 N_CASES = 2_000
-STEPS = {"git merge-file": 2, CODEX: 4}
+STEPS = {"git merge-file": 4, CODEX: 8}
 """Of how many cases these get one; they need a process for each, or for each that they refuse."""
 
 Results = Mapping[str, bytes | None]
@@ -183,6 +183,22 @@ def test_peers_decide_the_same_alone_and_together() -> None:
         tasks = [task(peer, case, case.file) for case in some]
         alone = {key: result for one in tasks for key, result in PEERS[peer]([one]).items()}
         assert PEERS[peer](tasks) == alone
+
+
+def test_a_patch_that_git_cannot_parse_is_refused_and_leaves_the_others_of_its_batch() -> None:
+    tasks = [task("git apply", case, case.file) for case in cases()[:24]]
+    broken = Task("broken.py", b"a\n", "--- a/broken.py\n+++ b/broken.py\n@@ -1,1 +-1,0 @@\n-a\n")
+    results = PEERS["git apply"]([*tasks[:12], broken, *tasks[12:]])
+    assert results == {**PEERS["git apply"](tasks), "broken.py": None}
+
+
+def test_no_hunk_of_a_case_begins_before_the_first_line() -> None:
+    """With wrong numbers and lines removed before, the new start would fall below zero."""
+    case = make_case("soak-9-284", with_library=True)
+    assert case is not None
+    assert "wrong numbers" in case.kind
+    assert "@@ -1,1 +0,0 @@" in case.text
+    assert "+-" not in case.text
 
 
 # -------------------------------------------------------------------------------- the long version
