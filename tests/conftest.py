@@ -2,12 +2,17 @@
 
 Property tests take the same examples in every CI run, so that a green commit stays green; at a
 desk and in ``make soak`` they look for new ones.
+
+Temporary directories are in memory where there is room, as ``on_disk`` explains. ``make soak``, a
+``--basetemp`` and ``PYTEST_DEBUG_TEMPROOT`` put all of them on a disk.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,8 +26,27 @@ settings.register_profile(
 settings.load_profile("suite")
 
 
-def pytest_configure() -> None:
-    """Take Ctrl-C as a program does that nobody started in the background."""
+MEMORY = Path("/dev/shm")
+ENOUGH_BYTES = 4 * 2**30
+"""Several times what two workers hold at once."""
+
+
+def has_room_in_memory() -> bool:
+    """Whether ``/dev/shm`` takes the files of the tests, programs among them."""
+    try:
+        room = os.statvfs(MEMORY)
+        free = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        return False
+    is_memory = re.search(rf" {MEMORY} tmpfs ", Path("/proc/mounts").read_text())
+    n_bytes = min(room.f_bavail * room.f_frsize, int(free[1]) * 1024 if free else 0)
+    return bool(is_memory) and n_bytes >= ENOUGH_BYTES and not room.f_flag & os.ST_NOEXEC
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the place of temporary directories; handle Ctrl-C even when started in background."""
+    if "soak" not in config.getoption("markexpr") and has_room_in_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,0 +1,3 @@
+from on_disk import tmp_path_factory
+
+__all__ = ["tmp_path_factory"]
