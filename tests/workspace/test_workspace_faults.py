@@ -13,7 +13,8 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Literal
 
 import pytest
 from workspace_rig import (
@@ -46,6 +47,8 @@ ALWAYS = {
 }
 """What there is to fail at the least, however files come to be written."""
 READING = ("read", "stat", "lstat", "scandir", "listdir", "fstat", "readlink", "fdopen")
+Step = tuple[str, tuple[tuple[object, int], ...]]
+"""A system call by its name and the lines of our own modules that led to it."""
 OURS = ("wink_workspace.ledger", "wink_workspace.filesystem", "wink_workspace.workspace", "pathlib")
 
 
@@ -58,6 +61,7 @@ class Faults:
         self.code = errno.EIO
         self.struck = ""
         self.seen: list[str] = []
+        self.steps: list[Step] = []
         self.kind = ""
         for name in names:
             monkeypatch.setattr(os, name, self._failing(name, getattr(os, name)))
@@ -66,7 +70,7 @@ class Faults:
     def arm(self, nth: int, code: int, *, on: bool = False, kind: str = "") -> None:
         """Let the *nth* call from now fail; with a *kind*, the nth of that name."""
         self.left, self.code, self.on, self.kind = nth, code, on, kind
-        self.struck, self.seen = "", []
+        self.struck, self.seen, self.steps = "", [], []
 
     def disarm(self) -> None:
         """Let nothing fail."""
@@ -74,8 +78,10 @@ class Faults:
 
     def _failing(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def function(*args: Any, **kwargs: Any) -> Any:
-            if self.left >= 0 and sys._getframe(1).f_globals["__name__"].startswith(OURS):
+            caller = sys._getframe(1)
+            if self.left >= 0 and caller.f_globals["__name__"].startswith(OURS):
                 self.seen.append(name)
+                self.steps.append((name, callers(caller)))
                 if self.kind in ("", name):
                     self.left = max(self.left - 1, 0 if self.on else -1)
                 if self.left == 0:
@@ -109,6 +115,26 @@ def act_on(root: Path, n: int) -> None:
     os.symlink(str(n), root / "link")
 
 
+def callers(frame: FrameType | None) -> tuple[tuple[object, int], ...]:
+    """The lines that are being executed, of our own modules."""
+    lines: list[tuple[object, int]] = []
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(OURS):
+            lines.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(lines)
+
+
+def distinct(steps: list[Step]) -> list[int]:
+    """The numbers of the first and the last call with the same callers, counted from 1.
+
+    One between them, as for the second of three objects, would fail in the same state of the code.
+    """
+    first = {step: n for n, step in reversed(list(enumerate(steps, 1)))}
+    last = {step: n for n, step in enumerate(steps, 1)}
+    return sorted({*first.values(), *last.values()})
+
+
 def some_of_each(names: list[str]) -> list[tuple[str, int]]:
     """Of each name the first, a middle and the last call, as the name and its number."""
     chosen: set[tuple[str, int]] = set()
@@ -118,20 +144,22 @@ def some_of_each(names: list[str]) -> list[tuple[str, int]]:
     return sorted(chosen)
 
 
-def failing(code: int, *, on: bool, everywhere: bool) -> Any:
-    """One case; the tests have all calls with one error, and calls of each kind with the others."""
+Extent = Literal["everywhere", "at-each-step", "at-each-kind"]
+
+
+def failing(code: int, *, on: bool, extent: Extent) -> Any:
+    """One case; with one error each step fails once, with the others a few calls of each kind."""
     label = f"{errno.errorcode[code]}-{'from-then-on' if on else 'once'}"
-    marks = pytest.mark.soak if on or everywhere != (code == errno.EIO) else ()
-    where = "everywhere" if everywhere else "at-each-kind"
-    return pytest.param(code, on, everywhere, id=f"{label}-{where}", marks=marks)
+    marks = pytest.mark.soak if extent == "everywhere" else ()
+    return pytest.param(code, on, extent, id=f"{label}-{extent}", marks=marks)
 
 
 @pytest.mark.parametrize(
-    ("code", "on", "everywhere"),
+    ("code", "on", "extent"),
     [
-        *(failing(code, on=False, everywhere=code == errno.EIO) for code in ERRNOS),
-        *(failing(code, on=False, everywhere=True) for code in ERRNOS if code != errno.EIO),
-        *(failing(code, on=True, everywhere=True) for code in ERRNOS),
+        failing(errno.EIO, on=False, extent="at-each-step"),
+        *(failing(code, on=False, extent="at-each-kind") for code in ERRNOS if code != errno.EIO),
+        *(failing(code, on=on, extent="everywhere") for code in ERRNOS for on in (False, True)),
     ],
 )
 @pytest.mark.parametrize("work", ["commit", "rollback", "undo"])
@@ -141,7 +169,7 @@ def test_any_failing_system_call_leaves_all_or_nothing(
     work: str,
     code: int,
     on: bool,
-    everywhere: bool,
+    extent: Extent,
 ) -> None:
     workspace = furnished(tmp_path, durable=True)
     root = folder(tmp_path).files
@@ -194,8 +222,12 @@ def test_any_failing_system_call_leaves_all_or_nothing(
     for _ in range(2):  # so that what happens only once is over
         assert not round_with(NEVER)
     names = faults.seen
-    failing = [("", n) for n in range(1, len(names) + 1)] if everywhere else some_of_each(names)
-    for kind, nth in failing:
+    failing = {
+        "everywhere": [("", n) for n in range(1, len(names) + 1)],
+        "at-each-step": [("", n) for n in distinct(faults.steps)],
+        "at-each-kind": some_of_each(names),
+    }
+    for kind, nth in failing[extent]:
         if not round_with(nth, kind):  # the first after one that failed may have a call less
             round_with(nth, kind)
     for kind in ALWAYS[work] - struck:  # a round that took longer may have had other steps
