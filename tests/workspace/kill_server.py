@@ -7,8 +7,8 @@ signal that ended the child, 0 if it came to its end::
     {"directory": "/tmp/x", "work": "undo", "kill": 0.0314}
 
 ``work`` names a function ``work_...``; ``kill`` names the n-th time of a kill point, of the handler
-``spoil`` or of a ``system-call`` that may change something, or gives a time in seconds, or is
-``null``. A server that forks is ten times faster than a process for each kill, and as dead as one.
+``spoil`` or of a ``system-call`` that may change something, or gives a time in seconds (a child
+that ends before is not waited for any longer), or is ``null``. A server that forks is ten times faster than a process for each kill, and as dead as one.
 """
 
 from __future__ import annotations
@@ -181,8 +181,12 @@ def work_branch(directory: Path, killer: Killer) -> None:
 def serve(request: dict[str, Any], works: dict[str, Any]) -> int:
     kill = request["kill"]
     killer = Killer(*kill) if isinstance(kill, list) else Killer()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # to be waited for with a limit
+    while signal.sigtimedwait({signal.SIGCHLD}, 0):
+        pass  # left by a child that a request before this one waited for
     child = os.fork()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         try:
             let_see_system_calls(killer)
             works[f"work_{request['work']}"](Path(request["directory"]), killer)
@@ -192,7 +196,7 @@ def serve(request: dict[str, Any], works: dict[str, Any]) -> int:
         (Path(request["directory"]) / "passed").write_text(json.dumps(killer.passed))
         os._exit(0)
     if isinstance(kill, float):
-        time.sleep(kill)
+        signal.sigtimedwait({signal.SIGCHLD}, kill)
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else -os.WEXITSTATUS(status)

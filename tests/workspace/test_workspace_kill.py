@@ -114,7 +114,7 @@ def test_rollback_killed_while_it_drops_what_is_too_much_names_it_all_the_same(
 def test_calls_killed_at_random_leave_a_completed_state(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=40, seed=1):
+    for _ in kills_at_random(server, mixed, tmp_path / "killed", times=24, seed=1):
         assert_recovers(tmp_path / "killed", mixed)
 
 
