@@ -52,6 +52,7 @@ class Striker:
         if frame.f_code is ProviderAdapter.evaluate.__code__:
             self.begun = self.calls
         if self.calls == self._moment:
+            sys.setprofile(None)  # what follows runs at its usual speed; the counts end here
             os.kill(os.getpid(), self._number)
 
 
