@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from workspace_rig import Call, calls, die, made, reopened, storage
+from workspace_rig import Call, calls, die, doing, folder, made, reopened, storage
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import WinkError
@@ -262,3 +262,22 @@ def test_import_that_cannot_be_written_leaves_no_workspace(
         patched.setattr(os, "write", full)
         workspace_of(tmp_path, 3)
     assert list(storage(tmp_path).all()) == []
+
+
+def test_directory_put_back_twice_as_deep_costs_the_next_call_no_more_than_three_times_as_much(
+    tmp_path: Path,
+) -> None:
+    costs: list[int] = []
+    for depth in (100, 200):
+        (tmp_path / str(depth)).mkdir()
+        with made(tmp_path / str(depth)) as workspace:
+            chain = folder(tmp_path / str(depth)).files / "/".join("x" * depth)
+            with calls(workspace, doing(lambda at=chain: at.mkdir(parents=True))) as call:
+                assert call("act").result.success
+                workspace.undo()
+                workspace.redo()
+                with counting() as count:
+                    assert call("ls").result.success
+            assert chain.is_dir()
+            costs.append(count.system_calls)
+    assert costs[1] < 3 * costs[0], costs

@@ -227,11 +227,15 @@ class TreeHistory:
             with self._store.bulk():
                 return build(self._store, EMPTY_TREE_ID, self._below(WorkspacePath(())))
         changes: _Changes = {}
-        for prefix in sorted(dirty.prefixes):
+        walked: set[WorkspacePath] = set()
+        for prefix in sorted(dirty.prefixes):  # parents first; each directory is read once
+            if _is_inside(prefix, walked):
+                continue
             changes[prefix] = self._entry(prefix)
             if changes[prefix] == SOME_DIRECTORY:
                 changes[prefix] = EMPTY_DIRECTORY
                 changes.update(self._below(prefix))
+                walked.add(prefix)
         for path in sorted(dirty.paths):
             if not _is_inside(path, dirty.prefixes):
                 changes[path] = self._entry(path)
