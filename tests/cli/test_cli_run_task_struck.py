@@ -43,7 +43,7 @@ def test_a_run_struck_at_any_moment_is_between_two_calls_and_resumed_to_the_same
     ring = ring_around(desk, server, TURNS)
     assert len({files for files, *_ in ring.states}) == 5
     assert len(set(map(str, ring.states))) == 7
-    ring.strikes(signal.SIGINT, 12)
+    ring.strikes(signal.SIGINT, 7)
     ring.strikes(signal.SIGKILL, 6)
 
 
