@@ -99,7 +99,7 @@ def test_only_the_chunks_that_changed_are_written(ledger) -> None:
     store.write(session)
     assert cost(ledger, store, session) == 0
     session[Note].append(Note("one more"))
-    above = 1 + 1 + 1  # the slice's directory, the schema and the root
+    above = 1 + 1  # the slice's directory and the root
     assert cost(ledger, store, session) == 1 + above
     session.dispatch(SliceWritten(Note, ReplaceAt(70, Note("changed"))))
     assert cost(ledger, store, session) == 1 + above

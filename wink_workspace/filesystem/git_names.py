@@ -26,10 +26,12 @@ _CHAR_OF_ESCAPE = {
 }
 _ESCAPE_OF_CHAR = {char.decode(): "\\" + name.decode() for name, char in _CHAR_OF_ESCAPE.items()}
 
+_SPECIAL = re.compile(r'[ "\\]')
+
 
 def quote_name(name: str) -> str:
     """*name* as it may stand in a patch; bytes that are not UTF-8 are surrogate escapes in it."""
-    if all(char.isprintable() and char not in ' "\\' for char in name):
+    if name.isprintable() and not _SPECIAL.search(name):
         return name
     return '"' + "".join(map(_quote_char, name)) + '"'
 

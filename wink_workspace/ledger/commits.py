@@ -24,11 +24,12 @@ from typing import Final
 
 from wink_workspace.errors import LedgerDamagedError
 
-__all__ = ["Commit", "format_commit", "one_line", "parse_commit"]
+__all__ = ["MAX_SUBJECT_CHARS", "NO_SUBJECT", "Commit", "format_commit", "one_line", "parse_commit"]
 
 _WHO: Final = "wink_workspace <wink_workspace@localhost>"
 _MAX_VALUE_CHARS: Final = 200
-_MAX_SUBJECT_CHARS: Final = 72
+MAX_SUBJECT_CHARS: Final = 72
+NO_SUBJECT: Final = "(no subject)"
 _TRAILER = re.compile(r"Wink-([A-Z][a-z]+): (.*)")
 _TREE = re.compile(r"tree ([0-9a-f]{40})\n")
 _PARENT = re.compile(r"\nparent ([0-9a-f]{40})\n")
@@ -37,7 +38,10 @@ _COMMITTER = re.compile(r"\ncommitter .* (-?[0-9]+) [+-][0-9]{4}")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit object; ``at`` is exact to the second, ``trailers`` are without ``Wink-``."""
+    """A commit object; ``at`` is exact to the second, ``trailers`` are without ``Wink-``.
+
+    The subject and each trailer are one line, made by ``one_line`` of a text from outside.
+    """
 
     tree: str
     parent: str | None
@@ -58,21 +62,12 @@ def one_line(text: str, limit_chars: int = _MAX_VALUE_CHARS) -> str:
 def format_commit(commit: Commit) -> bytes:
     """The content of the commit's object; trailers that are empty are left out."""
     who = f"{_WHO} {int(commit.at.timestamp())} +0000"
-    trailers = [
-        f"Wink-{name}: {line}" for name, text in commit.trailers.items() if (line := one_line(text))
-    ]
-    lines = [
-        f"tree {commit.tree}",
-        *([f"parent {commit.parent}"] if commit.parent else []),
-        f"author {who}",
-        f"committer {who}",
-        "",
-        one_line(commit.subject, _MAX_SUBJECT_CHARS) or "(no subject)",
-        "",
-        *trailers,
-        "",
-    ]
-    return "\n".join(lines).encode()
+    parent = f"parent {commit.parent}\n" if commit.parent else ""
+    text = f"tree {commit.tree}\n{parent}author {who}\ncommitter {who}\n\n{commit.subject}\n\n"
+    for name, line in commit.trailers.items():
+        if line:
+            text += f"Wink-{name}: {line}\n"
+    return text.encode()
 
 
 def parse_commit(commit_id: str, content: bytes) -> Commit:

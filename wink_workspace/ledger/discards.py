@@ -20,7 +20,7 @@ from wink_workspace.errors import EntryMissingError, LedgerDamagedError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.wording import counted
 
-from .commits import Commit, format_commit, one_line, parse_commit
+from .commits import MAX_SUBJECT_CHARS, Commit, format_commit, one_line, parse_commit
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from .objects import ObjectStore
 from .refs import RefMover
@@ -180,13 +180,14 @@ def _written(store: ObjectStore, what: Discard, discard: int) -> str:
         )
     )
     trailers = {
-        "Reason": what.reason,
-        "Call": what.call_id,
+        "Reason": one_line(what.reason),
+        "Call": one_line(what.call_id),
         "Number": str(what.number),
         "Discard": str(discard),
         "Base": what.base,
     }
-    commit = Commit(tree, None, what.at, f"discarded: {what.reason}", trailers)
+    subject = one_line(f"discarded: {what.reason}", MAX_SUBJECT_CHARS)
+    commit = Commit(tree, None, what.at, subject, trailers)
     return store.write("commit", format_commit(commit))
 
 

@@ -11,17 +11,14 @@ from typing import Final
 
 from wink_workspace.errors import LedgerError
 
-__all__ = ["is_disk_full", "ledger_failures", "sync", "write_whole"]
+__all__ = ["is_disk_full", "ledger_failure", "ledger_failures", "sync", "write_whole"]
 
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
-def ledger_failures(what: str) -> AbstractContextManager[None]:
+class ledger_failures(AbstractContextManager[None]):  # noqa: N801 - used as a function
     """Raise what ``OSError`` the block raises as a ``LedgerError`` that begins with *what*."""
-    return _LedgerFailures(what)
 
-
-class _LedgerFailures(AbstractContextManager[None]):
     __slots__ = ("_what",)
 
     def __init__(self, what: str) -> None:
@@ -37,10 +34,15 @@ class _LedgerFailures(AbstractContextManager[None]):
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, OSError):
-            raise LedgerError(
-                f"{self._what}: {error.strerror or error}",
-                hint="Make room on the disk or mend the permissions, then try again.",
-            ) from error
+            raise ledger_failure(self._what, error) from error
+
+
+def ledger_failure(what: str, error: OSError) -> LedgerError:
+    """The same error, for code that runs too often for a block of its own."""
+    return LedgerError(
+        f"{what}: {error.strerror or error}",
+        hint="Make room on the disk or mend the permissions, then try again.",
+    )
 
 
 def sync(path: str | Path) -> None:

@@ -88,39 +88,36 @@ class GitTree:
 
     def get(self, name: bytes) -> GitEntry | None:
         """The entry with the stored name *name*."""
-        at = self._position(name)
-        return None if at is None else _parsed(self._rows[at])[1]
+        keys = self._keys
+        for key in (name, name + b"/"):
+            at = bisect_left(keys, key)
+            if at < len(keys) and keys[at] == key:
+                row = self._rows[at]
+                return GitEntry(_MODES[row[: row.index(b" ")]], row[-20:].hex())
+        return None
 
     def changed(self, changes: Mapping[bytes, GitEntry | None]) -> GitTree:
         """With these entries in the place of what had their names; ``None`` takes away.
 
         The very same tree if that makes no difference.
         """
-        tree = GitTree(self._keys.copy(), self._rows.copy())
+        keys, rows = self._keys.copy(), self._rows.copy()
         for name, entry in changes.items():
-            tree._set(name, entry)
-        return self if tree._rows == self._rows else tree
+            for key in (name, name + b"/"):
+                at = bisect_left(keys, key)
+                if at < len(keys) and keys[at] == key:
+                    del keys[at], rows[at]
+                    break
+            if entry is not None:
+                key = name + b"/" if entry.mode == b"40000" else name
+                at = bisect_left(keys, key)
+                keys.insert(at, key)
+                rows.insert(at, b"%b %b\0%b" % (entry.mode, name, bytes.fromhex(entry.id)))
+        return self if rows == self._rows else GitTree(keys, rows)
 
     def rows_not_in(self, other: GitTree) -> Iterable[tuple[bytes, GitEntry]]:
         """The entries that *other* has not, or has otherwise, in no order."""
         return map(_parsed, set(self._rows).difference(other._rows))
-
-    def _position(self, name: bytes) -> int | None:
-        for key in (name, name + b"/"):
-            at = bisect_left(self._keys, key)
-            if at < len(self._keys) and self._keys[at] == key:
-                return at
-        return None
-
-    def _set(self, name: bytes, entry: GitEntry | None) -> None:
-        at = self._position(name)
-        if at is not None:
-            del self._keys[at], self._rows[at]
-        if entry is not None:
-            key, row = _keyed_row(name, entry)
-            at = bisect_left(self._keys, key)
-            self._keys.insert(at, key)
-            self._rows.insert(at, row)
 
 
 def _keyed_row(name: bytes, entry: GitEntry) -> tuple[bytes, bytes]:

@@ -29,7 +29,7 @@ from typing import BinaryIO, Literal, cast
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 
-from .disk import ledger_failures, sync
+from .disk import ledger_failure, ledger_failures, sync
 
 __all__ = [
     "CHUNK_BYTES",
@@ -49,6 +49,7 @@ CHUNK_BYTES = 1_048_576
 WORTH_COMPRESSING = 0.8
 """What becomes larger than this part of itself is not worth compressing."""
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _SMALL_BYTES = 4_096
 _SAMPLE_BYTES = 16_384
 _LONGEST_HEADER = 64
@@ -109,16 +110,36 @@ class LooseObjects:
 
     def write(self, kind: ObjectKind, content: bytes) -> str:
         """Store an object; its id. What is stored already is not written again."""
-        header = object_header(kind, len(content))
-        object_id = hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
-        if object_id not in self:
+        whole = b"%b %d\0%b" % (kind.encode(), len(content), content)
+        object_id = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+        place = f"{self._directory}/{object_id[:2]}/{object_id[2:]}"
+        try:
+            os.stat(place)  # noqa: PTH116 - hot, and a Path costs more
+        except OSError:
             worth = kind != "tree" and (
                 len(content) <= _SAMPLE_BYTES or is_worth_compressing(content)
             )
-            with ledger_failures("an object cannot be written"), self._unfinished() as file:
-                file.write(compressed(header + content, worth=worth))
-                self._put_in_place(file, object_id)
+            self._write_new(place, compressed(whole, worth=worth))
         return object_id
+
+    def _write_new(self, place: str, data: bytes) -> None:
+        """Make the file of an object; without blocks, as each call makes many."""
+        name = self._temporary_name
+        try:
+            fd = os.open(name, _NEW, 0o644)
+            try:
+                try:
+                    n_bytes = os.write(fd, data)
+                    while n_bytes < len(data):
+                        n_bytes += os.write(fd, memoryview(data)[n_bytes:])
+                finally:
+                    os.close(fd)
+                self._put_in_place(name, place)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise ledger_failure("an object cannot be written", error) from error
 
     def write_blob_from(self, fd: int, size_bytes: int) -> str:
         """Store what *fd* gives from its position to its end, piece by piece; the blob's id.
@@ -144,7 +165,8 @@ class LooseObjects:
                     f"a file of {size_bytes} bytes gave {n_bytes}",
                     hint="It changed while it was read; try again.",
                 )
-            self._put_in_place(file, digest.hexdigest())
+            file.close()
+            self._put_in_place(file.name, self._place(digest.hexdigest()))
         return digest.hexdigest()
 
     def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
@@ -203,10 +225,11 @@ class LooseObjects:
 
     def sync(self) -> None:
         """Make what was written since the last time survive a loss of power, if durable."""
-        with ledger_failures("the ledger's objects cannot be synced"):
-            for path in sorted(self._unsynced):
-                sync(path)
-        self._unsynced.clear()
+        if self._unsynced:
+            with ledger_failures("the ledger's objects cannot be synced"):
+                for path in sorted(self._unsynced):
+                    sync(path)
+            self._unsynced.clear()
 
     def _place(self, object_id: str) -> str:
         return f"{self._directory}/{object_id[:2]}/{object_id[2:]}"
@@ -214,15 +237,13 @@ class LooseObjects:
     def _unfinished(self) -> _Unfinished:
         return _Unfinished(self._temporary_name)
 
-    def _put_in_place(self, file: _Unfinished, object_id: str) -> None:
-        file.close()
-        place = self._place(object_id)
+    def _put_in_place(self, name: str, place: str) -> None:
         try:
-            os.rename(file.name, place)  # noqa: PTH104 - as above
+            os.rename(name, place)  # noqa: PTH104 - as above
         except FileNotFoundError:
             with suppress(FileExistsError):
                 os.mkdir(place[:-39])  # noqa: PTH102 - as above
-            os.rename(file.name, place)  # noqa: PTH104 - as above
+            os.rename(name, place)  # noqa: PTH104 - as above
         if self._durable:
             self._unsynced |= {place, place.rpartition("/")[0], self._directory}
 
@@ -234,7 +255,7 @@ class _Unfinished(AbstractContextManager["_Unfinished"]):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(name, _NEW, 0o644)
 
     def write(self, data: bytes) -> None:
         while data:

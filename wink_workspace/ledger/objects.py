@@ -115,7 +115,7 @@ class ObjectStore:
             size_bytes = os.fstat(fd).st_size - os.lseek(fd, 0, os.SEEK_CUR)
             if size_bytes < LARGE_BYTES:
                 with open(fd, "rb", closefd=False) as file:
-                    return self.write_blob(file.read())
+                    return self.write("blob", file.read())
         except OSError as error:
             raise LedgerError(f"a file cannot be read: {error.strerror}") from error
         self.n_written += 1
@@ -125,7 +125,8 @@ class ObjectStore:
     def write_tree(self, tree: GitTree) -> str:
         """Add a directory; its id. Raises as ``write``."""
         tree_id = self.write("tree", tree.content)
-        self._keep_at_hand(tree_id, tree)
+        if tree_id not in self._trees:
+            self._keep_at_hand(tree_id, tree)
         return tree_id
 
     def bulk(self) -> AbstractContextManager[None]:
@@ -235,8 +236,6 @@ class ObjectStore:
         return size_bytes >= LARGE_BYTES or found.disk_bytes >= WORTH_COMPRESSING * size_bytes
 
     def _keep_at_hand(self, tree_id: str, tree: GitTree) -> None:
-        if tree_id in self._trees:
-            return
         self._trees[tree_id] = tree
         self._n_cached_entries += len(tree) + 1
         while self._n_cached_entries > _MAX_CACHED_ENTRIES:

@@ -70,6 +70,7 @@ class SessionStore:
         self._epoch = store.epoch
         self._written: dict[str, _Written] = {}
         self._unknown: dict[str, GitEntry] = {}
+        self._schema: GitEntry | None = None
         self._last: tuple[object, str] | None = None  # a STATE, by reference, and its root
 
     @property
@@ -88,42 +89,57 @@ class SessionStore:
         """
         if self._epoch != self._store.epoch:
             self._epoch, self._written, self._last = self._store.epoch, {}, None
+            self._schema = None
         state = session.snapshot().state
         if self._last is None or self._last[0] is not state:
             self._last = (state, self._write_views(_by_name(state.values())))
         return self._last[1]
 
     def _write_views(self, views: dict[str, SliceView[object]]) -> str:
-        self._written = {name: self._written_slice(name, view) for name, view in views.items()}
-        self._unknown = {name: at for name, at in self._unknown.items() if name not in views}
-        slices = {**self._unknown, **{name: kept.entry for name, kept in self._written.items()}}
-        tree = EMPTY_TREE.changed({stored_name(name): entry for name, entry in slices.items()})
-        schema = GitEntry(b"100644", self._store.write_blob(b"%d\n" % SCHEMA_VERSION))
-        return self._store.write_tree(tree.changed({_SCHEMA: schema}))
+        if self._schema is None:
+            content = b"%d\n" % SCHEMA_VERSION
+            self._schema = GitEntry(b"100644", self._store.write("blob", content))
+        entries: dict[bytes, GitEntry | None] = {_SCHEMA: self._schema}
+        for name in list(self._unknown):
+            if name in views:
+                del self._unknown[name]
+            else:
+                entries[stored_name(name)] = self._unknown[name]
+        before, self._written = self._written, {}
+        for name, view in views.items():
+            written = before.get(name)
+            if written is None or written.view is not view:
+                written = self._written_slice(name, view, () if written is None else written.chunks)
+            self._written[name] = written
+            entries[stored_name(name)] = written.entry
+        return self._store.write_tree(EMPTY_TREE.changed(entries))
 
-    def _written_slice(self, name: str, view: SliceView[object]) -> _Written:
-        before = self._written.get(name)
-        if before is not None and before.view is view:
-            return before
-        old = () if before is None else before.chunks
-        chunks = tuple(
-            self._written_chunk(name, values, old[n] if n < len(old) else None)
-            for n, values in enumerate(_chunked(view))
-        )
-        tree = EMPTY_TREE.changed(
-            {b"%08x" % n: GitEntry(b"100644", chunk.id) for n, chunk in enumerate(chunks)}
-        )
-        return _Written(view, chunks, GitEntry(b"40000", self._store.write_tree(tree)))
+    def _written_slice(
+        self, name: str, view: SliceView[object], old: tuple[_Chunk, ...]
+    ) -> _Written:
+        chunks: list[_Chunk] = []
+        entries: dict[bytes, GitEntry | None] = {}
+        values = view.all()
+        for n, start in enumerate(range(0, len(values), _VALUES_A_CHUNK)):
+            part = values[start : start + _VALUES_A_CHUNK]
+            chunk = self._written_chunk(name, part, old[n] if n < len(old) else None)
+            chunks.append(chunk)
+            entries[b"%08x" % n] = GitEntry(b"100644", chunk.id)
+        tree = self._store.write_tree(EMPTY_TREE.changed(entries))
+        return _Written(view, tuple(chunks), GitEntry(b"40000", tree))
 
     def _written_chunk(self, name: str, values: tuple[object, ...], old: _Chunk | None) -> _Chunk:
         if old is not None and old.holds(values):
             return old
         lines: dict[int, bytes] = {}
-        if old is not None:
+        if old is not None and not {*map(id, old.values)}.isdisjoint(map(id, values)):
             stored = self._store.read(old.id).split(b"\n")[:-1]
-            lines = {id(value): line for value, line in zip(old.values, stored, strict=True)}
-        text = b"".join((lines.get(id(value)) or _line(name, value)) + b"\n" for value in values)
-        return _Chunk(values, self._store.write_blob(text))
+            lines = dict(zip(map(id, old.values), stored, strict=True))
+        text = bytearray()
+        for value in values:
+            text += lines.get(id(value)) or _line(name, value)
+            text += b"\n"
+        return _Chunk(values, self._store.write("blob", bytes(text)))
 
     # Reading
 
@@ -199,7 +215,8 @@ def _by_name(views: Iterable[SliceView[object]]) -> dict[str, SliceView[object]]
     """The views that have values, by the name of their class."""
     named: dict[str, SliceView[object]] = {}
     for view in views:
-        name = f"{view.slice_type.__module__}:{view.slice_type.__qualname__}"
+        slice_type = view.slice_type
+        name = f"{slice_type.__module__}:{slice_type.__qualname__}"
         if len(view) and named.setdefault(name, view) is not view:
             raise SessionError(
                 f"two slices are called {name!r}, so their stored form would be ambiguous",

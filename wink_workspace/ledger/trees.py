@@ -158,10 +158,13 @@ def build(store: ObjectStore, base: str, changes: Mapping[WorkspacePath, TreeEnt
         _check_depth(len(path.parts))
         change = whole
         for name in path.parts:
-            change = change.inside.setdefault(name, _Change())
+            inner = change.inside.get(name)
+            if inner is None:
+                inner = change.inside[name] = _Change()
+            change = inner
         change.is_set, change.entry = True, entry
     root = _changed(store, GitEntry(_TREE, base), whole)
-    if root is None or not root.is_tree:
+    if root is None or root.mode != _TREE:
         raise UsageError("the root can only be a directory", hint="Change what is below it.")
     return root.id
 
@@ -175,15 +178,16 @@ def _check_depth(n_segments: int) -> None:
 
 
 def _changed(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
-    here = _own_change(before, change)
+    here = _own_change(before, change) if change.is_set else before
     if not change.inside:
         return here
-    tree = _tree_in(store, here)
+    is_tree = here is not None and here.mode == _TREE
+    tree = store.tree(here.id) if here is not None and is_tree else EMPTY_TREE
     entries: dict[bytes, GitEntry | None] = {}
     for name, inner in change.inside.items():
         stored = stored_name(name)
         entries[stored] = _changed(store, tree.get(stored), inner)
-    if not _is_tree(here):
+    if not is_tree:
         if not any(entries.values()):
             return here  # what is taken away there was not there anyway
         if change.is_set and here is not None:
@@ -197,12 +201,10 @@ def _changed(store: ObjectStore, before: GitEntry | None, change: _Change) -> Gi
 
 
 def _own_change(before: GitEntry | None, change: _Change) -> GitEntry | None:
-    """What is at the change's own path, whatever happens below it."""
-    if not change.is_set:
-        return before
+    """What is set at the change's own path, whatever happens below it."""
     if change.entry is None:
         return None
-    if change.entry == SOME_DIRECTORY:
+    if change.entry.kind is FileKind.DIRECTORY and change.entry == SOME_DIRECTORY:
         return before if _is_tree(before) else GitEntry(_TREE, EMPTY_TREE_ID)
     return GitEntry(_mode(change.entry), change.entry.id)
 

@@ -9,7 +9,7 @@ a record that says so.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
@@ -18,11 +18,11 @@ from wink_workspace.errors import LedgerError
 from wink_workspace.processes import OwnProcess
 from wink_workspace.session import Outcome
 
-from .commits import Commit, format_commit, one_line, parse_commit
+from .commits import MAX_SUBJECT_CHARS, NO_SUBJECT, Commit, format_commit, one_line
 from .discards import Discard, Discarded, Dropped, keep_discarded, last_discard_number
 from .effects import EffectJournal
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
-from .history import EntryKind, Line, LogEntry, entry_of
+from .history import EntryKind, Line, LogEntry
 from .lock import WriterLock
 from .objects import ObjectStore
 from .pending import PendingMark, PendingMarks
@@ -122,26 +122,58 @@ class LineWriter(Line):
             LedgerError: If something cannot be written.
         """
         self._check()
-        parts = {
-            b"call.json": GitEntry(b"100644", self.store.write_blob(dump_record(draft.record))),
+        head = self._head
+        record_id = self.store.write("blob", dump_record(draft.record))
+        parts: dict[bytes, GitEntry | None] = {
+            b"call.json": GitEntry(b"100644", record_id),
             b"files": GitEntry(b"40000", draft.files),
             b"session": GitEntry(b"40000", draft.session),
         }
         base = draft.base
         if base is None:
-            base = "" if self.head is None else self.head.base
+            base = "" if head is None else head.base
         if base:
             parts[b"base"] = GitEntry(b"40000", base)
         if draft.merged is not None:
             parts[b"merged"] = GitEntry(b"40000", draft.merged.files)
-        tree = EMPTY_TREE.changed(parts)
-        tree_id = self.store.write_tree(tree)
+        tree_id = self.store.write_tree(EMPTY_TREE.changed(parts))
         passed(KillPoint.TREES_WRITTEN)
-        parent = None if self.head is None else self.head.id
-        trailers = _trailers(draft, 1 if self.head is None else self.head.number + 1)
-        content = format_commit(Commit(tree_id, parent, draft.at, draft.subject, trailers))
+        parent = None if head is None else head.id
+        number = 1 if head is None else head.number + 1
+        subject = one_line(draft.subject, MAX_SUBJECT_CHARS) or NO_SUBJECT
+        tool, call_id = one_line(draft.tool), one_line(draft.call_id)
+        target = "" if draft.target is None else f"{draft.target}"
+        merged = "" if draft.merged is None else draft.merged.id
+        trailers = {
+            "Kind": draft.kind,
+            "Number": f"{number}",
+            "Tool": tool,
+            "Call": call_id,
+            "Outcome": draft.outcome or "",
+            "Target": target,
+            "Merged": merged,
+        }
+        at = draft.at.astimezone(UTC).replace(microsecond=0)
+        content = format_commit(Commit(tree_id, parent, at, subject, trailers))
         commit_id = self.store.write("commit", content)
-        entry = entry_of(commit_id, parse_commit(commit_id, content), tree)
+        # What ``entry_of`` would read from this commit
+        entry = LogEntry(
+            id=commit_id,
+            number=number,
+            parent=parent,
+            kind=draft.kind,
+            subject=subject,
+            at=at,
+            tool=tool,
+            call_id=call_id,
+            outcome=draft.outcome,
+            target=draft.target,
+            merged=merged,
+            base=base,
+            files=draft.files,
+            session=draft.session,
+            record_id=record_id,
+        )
         self.store.sync()
         passed(KillPoint.COMMIT_WRITTEN)
         self._refs.move(self.ref, expected=parent, target=commit_id, spares=self._place)
@@ -202,7 +234,7 @@ class LineWriter(Line):
             LedgerError: If that cannot be written; the call must not begin.
         """
         self._check()
-        parent = None if self.head is None else self.head.id
+        parent = None if self._head is None else self._head.id
         mark = PendingMark(one_line(call_id), one_line(tool), parent, started_at)
         self._marks.write(mark)
         self._begun = mark
@@ -240,19 +272,7 @@ class LineWriter(Line):
 
     def _check(self) -> None:
         self._process.check()
-        if not self.is_held:
+        if not self._lock.is_held:
             raise LedgerError(
                 f"{self.ref} is not open for writing any more", hint="Open the workspace again."
             )
-
-
-def _trailers(draft: Draft, number: int) -> dict[str, str]:
-    return {
-        "Kind": draft.kind.value,
-        "Number": str(number),
-        "Tool": draft.tool,
-        "Call": draft.call_id,
-        "Outcome": "" if draft.outcome is None else draft.outcome.value,
-        "Target": "" if draft.target is None else str(draft.target),
-        "Merged": "" if draft.merged is None else draft.merged.id,
-    }

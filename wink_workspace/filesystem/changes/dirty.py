@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-__all__ = ["Dirty", "Noted"]
+__all__ = ["NOTHING", "Dirty", "Noted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Dirty:
         return bool(self.paths or self.prefixes)
 
     def __or__(self, other: Dirty) -> Dirty:
-        if not other and other.reason is None:
+        if not (other.paths or other.prefixes or other.reason):
             return self
-        if not self and self.reason is None:
+        if not (self.paths or self.prefixes or self.reason):
             return other
         reasons = [each.reason for each in (self, other) if each.reason is not None]
         return Dirty(
@@ -53,7 +53,7 @@ class Dirty:
         return any(ancestor in self.prefixes for ancestor in path.ancestors())
 
 
-_NOTHING = Dirty()
+NOTHING = Dirty()
 
 
 class Noted:
@@ -70,7 +70,7 @@ class Noted:
     def take(self) -> Dirty:
         """All that was noted, which is forgotten here."""
         if not self._paths and not self._prefixes:
-            return _NOTHING
+            return NOTHING
         taken = Dirty(frozenset(self._paths), frozenset(self._prefixes))
         self._paths.clear()
         self._prefixes.clear()

@@ -97,10 +97,11 @@ class FileIndex:
     def put(self, directory: Parts, entries: dict[str, Status], settled_ns: int) -> None:
         """Add entries to a directory; they are settled if they changed before *settled_ns*."""
         self.directories.setdefault(directory, {}).update(entries)
-        self.linked.update([(directory, name) for name, at in entries.items() if at.n_links > 1])
-        self.unsettled.update(
-            [(directory, name) for name, at in entries.items() if at.changed_ns >= settled_ns]
-        )
+        for name, at in entries.items():
+            if at.n_links > 1:
+                self.linked.add((directory, name))
+            if at.changed_ns >= settled_ns:
+                self.unsettled.add((directory, name))
 
     def settle(self, settled_ns: int) -> None:
         """Count entries that changed before *settled_ns* as settled.
@@ -124,7 +125,8 @@ class FileIndex:
             self.unsettled.discard(place)
             below = (*place[0], place[1])
             self.unreadable.discard(below)
-            todo += [(below, each) for each in self.directories.pop(below, {})]
+            if inside := self.directories.pop(below, None):
+                todo += [(below, each) for each in inside]
 
     def differences(self, newer: FileIndex) -> Dirty:
         """What may have changed from this index to a *newer* one."""
@@ -198,8 +200,8 @@ class FileIndex:
 
 def came_or_went(before: Status | None, after: Status | None) -> bool:
     """Whether there was a directory and is none, or the other way round."""
-    was, is_now = (at is not None and at.is_directory for at in (before, after))
-    return was != is_now
+    was = before is not None and stat.S_ISDIR(before.mode)
+    return was != (after is not None and stat.S_ISDIR(after.mode))
 
 
 def _header(content: bytes) -> dict[str, object]:
@@ -267,7 +269,10 @@ class IndexedTree:
             before = index.get(directory.parts, name)
             now = status_of(found[name]) if name in found else None
             seen[name] = before, now
-            if before is None or now is None or not (before.is_directory and now.is_directory):
+            # What is not in the index has nothing below it there, either
+            if before is not None and (
+                now is None or not (stat.S_ISDIR(before.mode) and stat.S_ISDIR(now.mode))
+            ):
                 index.forget(directory.parts, name)
             if now is not None:
                 index.put(directory.parts, {name: now}, settled_ns)

@@ -33,17 +33,17 @@ import logging
 import os
 import select
 import struct
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has none
     INotify,
     flags,
-    parse_events,  # pyright: ignore[reportUnknownVariableType] - as above
 )
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
@@ -53,7 +53,7 @@ from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, settled_b
 from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.processes import OwnProcess
 
-from .dirty import Dirty, Noted
+from .dirty import NOTHING, Dirty, Noted
 from .index import FileIndex, IndexedTree, Place, Status, came_or_went
 
 __all__ = ["InotifyTracker", "remote_filesystem"]
@@ -70,6 +70,8 @@ _MASK = (
     | flags.CLOSE_WRITE  # of a shared memory mapping nothing else tells
     | flags.ONLYDIR
 )
+_EVENT = struct.Struct("iIII")
+_ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _CANARY_WAIT_MS = 1_000
 _READ_BYTES = 65_536
 # Plain numbers, as the operators of ``flags`` take longer than all else for an event
@@ -103,12 +105,8 @@ class _Inotify(Protocol):
     def close(self) -> None: ...
 
 
-class _Event(NamedTuple):
-    watch: int
-    directory: Parts
-    name: str
-    mask: int
-    cookie: int
+_Event = tuple[int, Parts, str, int, int]
+"""The watch, its directory, the name in it, the mask and the cookie [inotify(7)]."""
 
 
 class _Queue:
@@ -179,7 +177,7 @@ class _Queue:
                 if mask & _IGNORED:
                     self._places.pop(watch, None)
                 elif watch in self._places and name:  # without one it is told above, too
-                    events.append(_Event(watch, self._places[watch], name, mask, cookie))
+                    events.append((watch, self._places[watch], name, mask, cookie))
             if canary_came:
                 break
         return events
@@ -214,7 +212,8 @@ class _Story:
         self._made = made
         self._left = left
         self._expected = expected
-        self._noted = Noted()
+        self.paths: set[Parts] = set()
+        self.prefixes: set[Parts] = set()
         self._written: set[Place] = set()
         self._begun: set[Place] = set()
         # Names that others have given since the last drain. Two watches may have one path
@@ -225,61 +224,56 @@ class _Story:
 
     def tell(self, events: Iterable[_Event]) -> None:
         for event in events:
-            path = (*event.directory, event.name)
-            if event.mask & _ISDIR:
-                self._tell_of_directory(path, event)
-            else:
-                self._tell_of_file(path, event)
+            watch, directory, name, mask, cookie = event
+            path = (*directory, name)
+            if mask & _ISDIR:
+                self._tell_of_directory(path, mask, cookie)
+                continue
+            self.paths.add(path)
+            born, place = (watch, name), (directory, name)
+            if mask & (_CREATE | _MOVED_TO):
+                self._begun.add(place)
+            if mask & (_MODIFY | _ATTRIB):
+                self._written.add(place)
+            elif mask & _MOVED_FROM:
+                self._moving[cookie] = born in self._born
+                self._born.discard(born)
+            elif mask & (_MOVED_TO | _DELETE):
+                if born in self._born:
+                    self._born.discard(born)
+                    self.reason = _CAME_AND_WENT
+                if mask & _MOVED_TO and self._moving.pop(cookie, True):
+                    self._born.add(born)
+            elif mask & _CREATE and name in self._expected:
+                self._expected.discard(name)
+            elif mask & _CREATE:
+                self._born.add(born)
         if any(self._moving.values()) or self._moving_directories:
             self.reason = _CAME_AND_WENT  # out of the root, with all that was born in them
 
     def told(self) -> Dirty:
-        return self._noted.take()
+        return Dirty(
+            frozenset(map(WorkspacePath, self.paths)), frozenset(map(WorkspacePath, self.prefixes))
+        )
 
     def written(self) -> set[Place]:
         return self._written - self._begun
 
-    def _tell_of_directory(self, path: Parts, event: _Event) -> None:
-        moved_or_new = not event.mask & _ATTRIB
-        self._noted.add(WorkspacePath(path), below=moved_or_new)
+    def _tell_of_directory(self, path: Parts, mask: int, cookie: int) -> None:
+        moved_or_new = not mask & _ATTRIB
+        (self.prefixes if moved_or_new else self.paths).add(path)
         if not moved_or_new:
             return
         ours = path in self._made
         self._made.discard(path)
-        if event.mask & _MOVED_FROM:
+        if mask & _MOVED_FROM:
             if path not in self._left:
-                self._moving_directories.add(event.cookie)
+                self._moving_directories.add(cookie)
             self._left.discard(path)
-        elif event.mask & _MOVED_TO and event.cookie in self._moving_directories:
-            self._moving_directories.discard(event.cookie)
-        elif event.mask & _MOVED_TO or (event.mask & _CREATE and not ours):
+        elif mask & _MOVED_TO and cookie in self._moving_directories:
+            self._moving_directories.discard(cookie)
+        elif mask & _MOVED_TO or (mask & _CREATE and not ours):
             self.reason = _NEW_DIRECTORY
-
-    def _tell_of_file(self, path: Parts, event: _Event) -> None:
-        self._noted.add(WorkspacePath(path), below=False)
-        name, place = (event.watch, event.name), (event.directory, event.name)
-        if event.mask & (_CREATE | _MOVED_TO):
-            self._begun.add(place)
-        if event.mask & (_MODIFY | _ATTRIB):
-            self._written.add(place)
-        elif event.mask & _MOVED_FROM:
-            self._moving[event.cookie] = name in self._born
-            self._born.discard(name)
-        elif event.mask & _MOVED_TO:
-            self._end(name)
-            if self._moving.pop(event.cookie, True):
-                self._born.add(name)
-        elif event.mask & _DELETE:
-            self._end(name)
-        elif event.mask & _CREATE and event.name in self._expected:
-            self._expected.discard(event.name)
-        elif event.mask & _CREATE:
-            self._born.add(name)
-
-    def _end(self, name: tuple[int, str]) -> None:
-        if name in self._born:
-            self._born.discard(name)
-            self.reason = _CAME_AND_WENT
 
 
 class InotifyTracker:
@@ -380,23 +374,24 @@ class InotifyTracker:
     # Following events
 
     def _drained(self) -> Dirty:
-        owed, self._owed = self._owed, Dirty()
+        owed, self._owed = self._owed, NOTHING
         self._told_before_ns = None
         settled_ns = settled_before_ns(self._clock)
         noted, story = self._noted.take(), self._story()
-        told = noted | story.told()
         index = self._seen.index
         reason = self._deaf or story.reason
         if index is None:
             reason = _INTERRUPTED
-        elif noted.everything:
+        elif noted.prefixes and noted.everything:
             reason = _ASKED_FOR
         elif index.unreadable:
             reason = _UNREADABLE
         elif reason is None:
+            story.paths.update([path.parts for path in noted.paths])
+            story.prefixes.update([path.parts for path in noted.prefixes])
             # What was noted is told even if it looks the same: it may have been handed back
-            return owed | noted | self._followed(index, told, story.written(), settled_ns)
-        return owed | told | self._scanned(reason)
+            return owed | noted | self._followed(index, story, settled_ns)
+        return owed | noted | story.told() | self._scanned(reason)
 
     def _story(self) -> _Story:
         story = _Story(self._made, self._left, self._expected)
@@ -412,26 +407,27 @@ class InotifyTracker:
         self._expected.clear()
         return story
 
-    def _followed(
-        self, index: FileIndex, told: Dirty, written: set[Place], settled_ns: int
-    ) -> Dirty:
+    def _followed(self, index: FileIndex, story: _Story, settled_ns: int) -> Dirty:
         """What of the things told did change; *index* is brought up to date."""
-        if not told and not index.linked:
+        tops = story.prefixes
+        if not story.paths and not tops and not index.linked:
             self._told_before_ns = settled_ns
-            return told
-        tops = {path.parts for path in told.prefixes}
-        places = {
-            (path.parent.parts, path.name) for path in told.paths if not _is_below(path.parts, tops)
-        }
+            return NOTHING
+        places: set[Place] = set()
+        for path in story.paths:
+            if not tops or not _is_below(path, tops):
+                places.add((path[:-1], "".join(path[-1:])))
         changed = Noted()
         try:
-            reason = self._look_below(index, tops)
-            reason = reason or self._look_at(index, places, written, changed)
+            reason = self._look_below(index, tops) if tops else self._deaf
+            reason = reason or self._look_at(index, places, story.written(), changed)
         except FilesystemError as error:
             reason = f"files change while they are looked at: {error.message}"
-        found = Dirty(prefixes=told.prefixes) | changed.take()
+        found = changed.take()
+        if tops:
+            found |= Dirty(prefixes=frozenset(map(WorkspacePath, tops)))
         if reason is not None:
-            return found | told | self._scanned(reason)
+            return found | story.told() | self._scanned(reason)
         self._told_before_ns = settled_ns
         return found
 
@@ -453,13 +449,14 @@ class InotifyTracker:
             unsettled = {name for name in names if (directory, name) in index.unsettled}
             seen = self._seen.look_at(index, WorkspacePath(directory), names)
             for name, (before, now) in seen.items():
-                place, whole = (directory, name), came_or_went(before, now)
+                place = (directory, name)
+                whole = before is not now and came_or_went(before, now)
                 told = place in places and (before or now) is not None
                 if told or before != now or name in unsettled:
                     changed.add(WorkspacePath((*directory, name)), below=whole)
                 if whole:
                     reason = _NEW_DIRECTORY
-                elif _is_new_link(before, now):
+                elif now is not None and now.n_links > 1 and _is_new_link(before, now):
                     reason = _NEW_LINK
                 elif before == now and place in written:
                     reason = _LOST_NAME
@@ -509,16 +506,21 @@ class InotifyTracker:
             _log.warning("%s: %s", self._tree.root, reason)
 
 
-def _is_new_link(before: Status | None, now: Status | None) -> bool:
-    """Whether a name is now that of a file with several, and was not before."""
-    if now is None or now.n_links < 2:
-        return False
+def _is_new_link(before: Status | None, now: Status) -> bool:
+    """Whether the name of a file with several names was not a name of it before."""
     return before is None or before.inode != now.inode
 
 
 def _parsed(told: bytes) -> list[tuple[int, int, int, str]]:
-    """Watch, mask, cookie and name of each event."""
-    return cast("list[tuple[int, int, int, str]]", parse_events(told))
+    """Watch, mask, cookie and name of each event; by hand, as it runs after each call."""
+    events: list[tuple[int, int, int, str]] = []
+    start, end = 0, len(told)
+    while start < end:
+        watch, mask, cookie, n_name_bytes = _EVENT.unpack_from(told, start)
+        start += _EVENT.size + n_name_bytes
+        name = told[start - n_name_bytes : start].rstrip(b"\0")  # padded [inotify(7)]
+        events.append((watch, mask, cookie, name.decode(_ENCODING, _ENCODING_ERRORS)))
+    return events
 
 
 def _proc(descriptor: int) -> str:

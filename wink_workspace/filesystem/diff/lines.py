@@ -57,9 +57,12 @@ class LineComparer:
 
     def changed_spans(self, old: Sequence[bytes], new: Sequence[bytes]) -> list[Span]:
         """What differs, from the start to the end; equal lines lie between any two spans."""
+        part = _trimmed(old, new, Span(0, len(old), 0, len(new)))
+        if max(part.old_end - part.old_start, part.new_end - part.new_start) <= 1:
+            return _whole(part)
         numbers: dict[bytes, int] = {}
-        a, b = ([numbers.setdefault(line, len(numbers)) for line in text] for text in (old, new))
-        part = _trimmed(a, b, Span(0, len(a), 0, len(b)))
+        a = [numbers.setdefault(line, len(numbers)) for line in old]
+        b = [numbers.setdefault(line, len(numbers)) for line in new]
         edits = self._shortest(a, b, part)
         if edits is None:
             parts = (_trimmed(a, b, between) for between in _split(a, b, part))
@@ -127,7 +130,7 @@ def _backtrack(reached: list[dict[int, int]], part: Span) -> list[Span]:
     return edits[::-1]
 
 
-def _trimmed(a: Sequence[int], b: Sequence[int], part: Span) -> Span:
+def _trimmed(a: Sequence[object], b: Sequence[object], part: Span) -> Span:
     """*part* without the equal lines at its start and its end."""
     x, x_end, y, y_end = part.old_start, part.old_end, part.new_start, part.new_end
     while x < x_end and y < y_end and a[x] == b[y]:

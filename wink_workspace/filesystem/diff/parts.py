@@ -82,10 +82,8 @@ def _ends(old: bytes, new: bytes, start: int) -> tuple[int, int]:
             old_end, new_end = old_end - step, new_end - step
         else:
             step //= 2
-    if all(
-        end == start or text.startswith(b"\n", end - 1)
-        for text, end in ((old, old_end), (new, new_end))
-    ):
+    old_is_whole = old_end == start or old.startswith(b"\n", old_end - 1)
+    if old_is_whole and (new_end == start or new.startswith(b"\n", new_end - 1)):
         return old_end, new_end
     next_line = old.find(b"\n", old_end) + 1 or len(old)
     return next_line, new_end + next_line - old_end

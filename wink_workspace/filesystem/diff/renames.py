@@ -40,9 +40,17 @@ def is_binary(data: bytes) -> bool:
 
 def find_renames(changes: Sequence[DiffChange], limits: DiffLimits) -> list[Rename]:
     """The moves among *changes*, which are taken as sorted by path."""
-    deleted = [_File(c, c.before.content) for c in changes if c.before and _is_gone(c)]
-    created = [_File(c, c.after.content) for c in changes if c.after and _is_new(c)]
+    deleted: list[_File] = []
+    created: list[_File] = []
+    for change in changes:
+        if change.before is None and change.after is not None:
+            if _may_move(change.after):
+                created.append(_File(change, change.after.content))
+        elif change.after is None and change.before is not None and _may_move(change.before):
+            deleted.append(_File(change, change.before.content))
     renames: list[Rename] = []
+    if not deleted or not created:
+        return renames
 
     def settle(found: list[Rename]) -> None:
         nonlocal deleted, created
@@ -58,16 +66,8 @@ def find_renames(changes: Sequence[DiffChange], limits: DiffLimits) -> list[Rena
     return renames
 
 
-def _is_gone(change: DiffChange) -> bool:
-    return change.after is None and _may_move(change.before)
-
-
-def _is_new(change: DiffChange) -> bool:
-    return change.before is None and _may_move(change.after)
-
-
-def _may_move(side: Side | None) -> bool:
-    return side is not None and side.kind is FileKind.FILE and side.content.size_bytes > 0
+def _may_move(side: Side) -> bool:
+    return side.kind is FileKind.FILE and side.content.size_bytes > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,8 +111,7 @@ class Diff:
         """
         rendering = _Rendering(self._comparer(), self._limits, self._context_lines, full=full)
         for section in self._sections():
-            for piece in rendering.pieces(section):
-                write(piece)
+            rendering.write_to(write, section)
         return tuple(rendering.left_out)
 
     def text(self, *, full: bool = False) -> str:
@@ -137,8 +136,11 @@ class Diff:
         renames = find_renames(plain, self._limits)
         by_target = {rename.creation.path: rename for rename in renames}
         moved_away = {rename.deletion.path for rename in renames}
-        for path, before, after in ((c.path, c.before, c.after) for c in plain):
-            if rename := by_target.get(path):
+        for change in plain:
+            path, before, after = change.path, change.before, change.after
+            if not renames and before and after and before.kind is after.kind:
+                yield _Section(path, path, before, after)
+            elif rename := by_target.get(path):
                 yield _Section(
                     rename.deletion.path, path, rename.deletion.before, after, rename.percent
                 )
@@ -176,47 +178,33 @@ class _Section:
     def new(self) -> Content:
         return self.after.content if self.after else NO_CONTENT
 
-    @property
-    def ids(self) -> tuple[str, str]:
-        """Of the contents; all zeros for a file that does not exist."""
-        return (
-            self.before.content.id if self.before else _NO_ID,
-            self.after.content.id if self.after else _NO_ID,
-        )
-
-    def header(self) -> bytes:
-        """What comes before the content."""
-        return b"".join(
-            line.encode("utf-8", "surrogateescape") + b"\n" for line in self._header_lines()
-        )
-
-    def _header_lines(self) -> Iterator[str]:
-        yield f"diff --git {_prefixed('a', self.source)} {_prefixed('b', self.target)}"
-        yield from self._mode_lines()
+    def header(self, *, has_hunks: bool) -> bytes:
+        """What comes before the content and, with *has_hunks*, the names before the hunks."""
+        before, after = self.before, self.after
+        source = quote_name(f"a/{self.source}")
+        target = quote_name(f"b/{self.target}")
+        lines = [f"diff --git {source} {target}"]
+        old_mode, new_mode = before and before.mode, after and after.mode
+        if before is None:
+            lines.append(f"new file mode {new_mode or ''}")
+        elif after is None:
+            lines.append(f"deleted file mode {old_mode}")
+        elif old_mode != new_mode:
+            lines += (f"old mode {old_mode}", f"new mode {new_mode}")
         if self.percent is not None:
-            yield f"similarity index {self.percent}%"
-            yield f"rename from {quote_name(str(self.source))}"
-            yield f"rename to {quote_name(str(self.target))}"
-        old_id, new_id = self.ids
+            lines.append(f"similarity index {self.percent}%")
+            lines.append(f"rename from {quote_name(str(self.source))}")
+            lines.append(f"rename to {quote_name(str(self.target))}")
+        old_id = before.content.id if before else _NO_ID
+        new_id = after.content.id if after else _NO_ID
         if old_id != new_id:
-            mode = self.after.mode if self.after else ""
-            is_kept = self.before is not None and self.before.mode == mode
-            yield f"index {old_id}..{new_id}" + (f" {mode}" if is_kept else "")
-
-    def _mode_lines(self) -> Iterator[str]:
-        if self.before is None:
-            yield f"new file mode {self.after.mode if self.after else ''}"
-        elif self.after is None:
-            yield f"deleted file mode {self.before.mode}"
-        elif self.before.mode != self.after.mode:
-            yield f"old mode {self.before.mode}"
-            yield f"new mode {self.after.mode}"
-
-    def names(self) -> bytes:
-        """What comes before the hunks."""
-        old = _prefixed("a", self.source) if self.before else "/dev/null"
-        new = _prefixed("b", self.target) if self.after else "/dev/null"
-        return f"--- {old}\n+++ {new}\n".encode("utf-8", "surrogateescape")
+            is_kept = before is not None and old_mode == new_mode
+            lines.append(f"index {old_id}..{new_id}" + (f" {new_mode}" if is_kept else ""))
+        if has_hunks:
+            lines.append(f"--- {source if before else '/dev/null'}")
+            lines.append(f"+++ {target if after else '/dev/null'}")
+        lines.append("")
+        return "\n".join(lines).encode("utf-8", "surrogateescape")
 
     def note(self, n_lines: int) -> bytes:
         """The one line for a path above a limit."""
@@ -225,10 +213,6 @@ class _Section:
         gone = "" if self.after else ", deleted"
         name = quote_name(str(self.target))
         return f"{name}: {size}{lines}{gone}, not shown\n".encode("utf-8", "surrogateescape")
-
-
-def _prefixed(prefix: str, path: WorkspacePath) -> str:
-    return quote_name(f"{prefix}/{path}")
 
 
 class _TooLarge(Exception):  # noqa: N818 - it never leaves this module
@@ -274,26 +258,28 @@ class _Rendering:
         self._lines_left = limits.total_lines
         self.left_out: list[str] = []
 
-    def pieces(self, section: _Section) -> Iterator[bytes]:
-        """The section as a patch has it, or a line that says why it is not there."""
+    def write_to(self, write: Callable[[bytes], object], section: _Section) -> None:
+        """Write the section as a patch has it, or a line that says why it is not there."""
         if section.old.id == section.new.id:
-            yield section.header()
+            write(section.header(has_hunks=False))
             return
         try:
             compared = self._compared(section)
         except _TooLarge as large:
             self.left_out.append(str(section.target))
-            yield section.note(large.n_lines)
+            write(section.note(large.n_lines))
             return
-        yield section.header()
         match compared:
             case _Text(part, spans):
-                yield section.names()
-                yield from _hunks(part, spans, self._context_lines)
+                write(section.header(has_hunks=True))
+                _write_hunks(write, part, spans, self._context_lines)
             case _Binary():
-                yield from _binary(section)
+                write(section.header(has_hunks=False))
+                for piece in _binary(section):
+                    write(piece)
             case _Unread():
-                yield from _unread(section)
+                for piece in _unread(section):
+                    write(piece)
 
     def counts(self, section: _Section) -> LineCounts | None:
         """The numbers of lines that the section adds and removes; ``None`` above a limit."""
@@ -316,14 +302,15 @@ class _Rendering:
 
     def _compared(self, section: _Section) -> _Text | _Binary | _Unread:
         """How the contents differ, in the form in which that can be shown."""
-        sizes_bytes = (section.old.size_bytes, section.new.size_bytes)
+        old_content, new_content = section.old, section.new
+        sizes_bytes = (old_content.size_bytes, new_content.size_bytes)
         if max(sizes_bytes) > self._limits.path_bytes:
             self._refuse_unless_full()
             return _Unread()
         if not self._full and sum(sizes_bytes) > self._bytes_left:
             raise _TooLarge
         self._bytes_left -= sum(sizes_bytes)
-        old, new = section.old.read(), section.new.read()
+        old, new = old_content.read(), new_content.read()
         if is_binary(old) or is_binary(new):
             if max(sizes_bytes) > self._limits.path_binary_bytes:
                 self._refuse_unless_full()
@@ -370,11 +357,11 @@ def _binary(section: _Section) -> Iterator[bytes]:
 def _unread(section: _Section) -> Iterator[bytes]:
     """Contents of any size: every line removed, and every line added."""
     counts = [_count_lines(content) for content in (section.old, section.new)]
+    yield section.header(has_hunks=None not in counts)
     if None in counts:
         yield from _binary(section)
         return
     n_old, n_new = (n or 0 for n in counts)
-    yield section.names()
     yield f"@@ -{_range(0, n_old)} +{_range(0, n_new)} @@\n".encode()
     yield from _marked_chunks(b"-", section.old.chunks())
     yield from _marked_chunks(b"+", section.new.chunks())
@@ -413,40 +400,37 @@ class _Lines:
         deque(islice(self._lines, line - self._at), maxlen=0)
         self._at = line
 
-    def take_to(self, line: int, sign: bytes) -> Iterator[bytes]:
-        """The lines before *line*, each with *sign* in front, some at a time."""
+    def take_to(self, line: int, sign: bytes, write: Callable[[bytes], object]) -> None:
+        """Write the lines before *line*, each with *sign* in front, some at a time."""
         while self._at < line:
             batch = list(islice(self._lines, min(_BATCH_LINES, line - self._at)))
             self._at += len(batch)
-            yield sign + sign.join(batch)
+            write(sign + sign.join(batch))
             if not batch[-1].endswith(b"\n"):
-                yield b"\n\\ No newline at end of file\n"
+                write(b"\n\\ No newline at end of file\n")
 
 
-def _hunks(part: Part, spans: Sequence[Span], context_lines: int) -> Iterator[bytes]:
+def _write_hunks(
+    write: Callable[[bytes], object], part: Part, spans: Sequence[Span], context_lines: int
+) -> None:
     old, new = _Lines(part.old), _Lines(part.new)
     n_old = count_lines(part.old)
     for group in _groups(spans, context_lines):
         n_before = min(context_lines, group[0].old_start)
         n_after = min(context_lines, n_old - group[-1].old_end)
-        ends = Span(
-            group[0].old_start - n_before,
-            group[-1].old_end + n_after,
-            group[0].new_start - n_before,
-            group[-1].new_end + n_after,
-        )
+        old_start, old_end = group[0].old_start - n_before, group[-1].old_end + n_after
+        new_start, new_end = group[0].new_start - n_before, group[-1].new_end + n_after
         first = part.n_lines_before
-        yield (
-            f"@@ -{_range(first + ends.old_start, first + ends.old_end)}"
-            f" +{_range(first + ends.new_start, first + ends.new_end)} @@\n"
-        ).encode()
-        old.skip_to(ends.old_start)
+        old_range = _range(first + old_start, first + old_end)
+        new_range = _range(first + new_start, first + new_end)
+        write(f"@@ -{old_range} +{new_range} @@\n".encode())
+        old.skip_to(old_start)
         for span in group:
-            yield from old.take_to(span.old_start, b" ")
-            yield from old.take_to(span.old_end, b"-")
+            old.take_to(span.old_start, b" ", write)
+            old.take_to(span.old_end, b"-", write)
             new.skip_to(span.new_start)
-            yield from new.take_to(span.new_end, b"+")
-        yield from old.take_to(ends.old_end, b" ")
+            new.take_to(span.new_end, b"+", write)
+        old.take_to(old_end, b" ", write)
 
 
 def _groups(spans: Sequence[Span], context_lines: int) -> Iterator[list[Span]]:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 import signal
 import stat
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -113,11 +113,6 @@ _ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
 }
 
 
-def telling(path: WorkspacePath | Path) -> AbstractContextManager[None]:
-    """Raise the error of this package for an ``OSError`` of the block."""
-    return _Telling(path)
-
-
 def told(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
     """What this package raises for an error of the system at *path*."""
     if isinstance(error, FilesystemError):
@@ -134,7 +129,9 @@ def told(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
 # that Ctrl-C leaves suspended ends when somebody lets go of a traceback, which may be late.
 
 
-class _Telling(AbstractContextManager[None]):
+class telling(AbstractContextManager[None]):  # noqa: N801 - used as a function
+    """Raise the error of this package for an ``OSError`` of the block."""
+
     __slots__ = ("_path",)
 
     def __init__(self, path: WorkspacePath | Path) -> None:
@@ -170,7 +167,7 @@ class Descriptor(AbstractContextManager[int]):
 
 def temporary_name() -> str:
     """A name that nobody can guess and nothing has."""
-    return TEMPORARY_PREFIX + secrets.token_hex(16)
+    return TEMPORARY_PREFIX + os.urandom(16).hex()
 
 
 # Looking and opening
@@ -298,6 +295,7 @@ def write_all(file: int, data: bytes) -> None:
 
 # Entering
 
+_ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
 _OPENAT2 = 437  # where it has another number, the system refuses this one
 
@@ -330,7 +328,7 @@ def open_at_once(top: int, parts: Parts, how: int) -> int:
         parts: At least one name.
         how: ``ENTER``, ``LOOK`` or ``READ``.
     """
-    return _openat2()(top, "/".join(parts), how)
+    return _openat2()(top, "/".join(parts).encode(_ENCODING, _ENCODING_ERRORS), how)
 
 
 def _entered_one_by_one(top: int, parts: Parts, *, lift: bool) -> int:
@@ -349,7 +347,7 @@ def _entered_one_by_one(top: int, parts: Parts, *, lift: bool) -> int:
 
 
 @cache
-def _openat2() -> Callable[[int, str, int], int]:
+def _openat2() -> Callable[[int, bytes, int], int]:
     """The function of the system that opens without following links, negative for a failure."""
     import ctypes
 
@@ -363,9 +361,9 @@ def _openat2() -> Callable[[int, str, int], int]:
         for flags in (ENTER, LOOK, READ)
     }
 
-    def openat2(directory: int, path: str, flags: int) -> int:
+    def openat2(directory: int, path: bytes, flags: int) -> int:
         how = hows[flags]
-        opened: int = system.syscall(_OPENAT2, directory, os.fsencode(path), how, len(how))
+        opened: int = system.syscall(_OPENAT2, directory, path, how, len(how))
         return opened if opened >= 0 else -ctypes.get_errno()
 
     return openat2
@@ -417,7 +415,7 @@ def attributes_of(entry: int) -> list[str]:
         names = os.listxattr(f"/proc/self/fd/{entry}")
     except OSError:  # a filesystem without them, or a link
         return []
-    return [name for name in names if name.startswith(_RESETTABLE)]
+    return names and [name for name in names if name.startswith(_RESETTABLE)]
 
 
 def remove_attributes(entry: int) -> None:

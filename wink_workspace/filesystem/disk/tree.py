@@ -30,6 +30,7 @@ from wink_workspace.clock import Clock
 from wink_workspace.errors import (
     DirectoryExpectedError,
     FileMissingError,
+    FilesystemError,
     ReadOnlyError,
     UsageError,
 )
@@ -52,7 +53,6 @@ from .descriptors import (
     give_name,
     listings,
     look,
-    look_into,
     open_at_once,
     open_directory,
     open_listing,
@@ -247,7 +247,9 @@ class DiskTree:
             entry = open_at_once(self._root, parts, LOOK)
             if entry >= 0:
                 try:
-                    return look_into(entry)
+                    status = os.fstat(entry)
+                    is_link = stat.S_ISLNK(status.st_mode)
+                    return status, os.readlink("", dir_fd=entry) if is_link else None
                 finally:
                     os.close(entry)
             if entry == NOT_THERE:
@@ -305,28 +307,35 @@ class DiskTree:
     def statuses(self, path: WorkspacePath, names: Iterable[str]) -> dict[str, os.stat_result]:
         """The status of those of the *names* in the directory *path* that exist."""
         found: dict[str, os.stat_result] = {}
-        with (
-            suppress(FileMissingError, DirectoryExpectedError),
-            telling(path),
-            self._entered(path) as directory,
-        ):
-            for name in names:
-                hides = self.hidden is not None and self.hidden.hides((*path.parts, name))
-                if not hides and (status := _status(name, directory)) is not None:
-                    found[name] = status
+        try:
+            with self._entered(path) as directory:
+                for name in names:
+                    if self.hidden is not None and self.hidden.hides((*path.parts, name)):
+                        continue
+                    with suppress(FileNotFoundError):
+                        found[name] = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except OSError as error:
+            failure = told(path, error)
+            if not isinstance(failure, (FileMissingError, DirectoryExpectedError)):
+                raise failure from error
         return found
 
     def open(self, path: WorkspacePath) -> BinaryIO:
         """The regular file *path*, for reading and seeking; the caller closes it."""
-        with telling(path):
+        try:
             return BufferedReader(FileIO(self._opened(path), "rb"))
+        except OSError as error:
+            if isinstance(error, FilesystemError):
+                raise
+            raise told(path, error) from error
 
     def _opened(self, path: WorkspacePath) -> int:
         there = self.looked_at(path)
         if there is not None and stat.S_ISREG(there[0].st_mode):
             file = open_at_once(self._root, path.parts, READ)
             if file >= 0:
-                regular(file)
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    regular(file)  # raises
                 return file
         with self._parent(path) as directory:
             return open_regular(path.name, directory, lift=self._lift_modes)
@@ -538,14 +547,16 @@ class DiskTree:
 
     def _entered(self, path: WorkspacePath) -> Descriptor:
         """A descriptor for entering the directory *path*."""
-        self._check_not_hidden(path)
+        if self.hidden is not None:
+            self._check_not_hidden(path)
         return Descriptor(enter(self._root, path.parts, lift=self._lift_modes))
 
     def _parent(self, path: WorkspacePath) -> Descriptor:
         """A descriptor of the directory that holds *path*."""
         if not path.parts:
             raise UsageError("the root is not an entry", hint="Name something below it.")
-        self._check_not_hidden(path)
+        if self.hidden is not None:
+            self._check_not_hidden(path)
         return Descriptor(enter(self._root, path.parts[:-1], lift=self._lift_modes))
 
     def _check_not_hidden(self, path: WorkspacePath) -> None:
