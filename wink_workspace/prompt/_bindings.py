@@ -55,7 +55,7 @@ class PromptResources:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        context, self._context = self._opened, None
+        context, self._context = self.opened, None
         context.__exit__(kind, error, trace)
 
     @property
@@ -77,41 +77,42 @@ class PromptResources:
 
     def get(self, type_: type[T]) -> T:
         """The resource bound to *type_*; see ``ResourceContext.get``."""
-        return self._opened.get(type_)
+        return self.opened.get(type_)
 
     def get_optional(self, type_: type[T]) -> T | None:
         """The resource bound to *type_*, None if nothing is."""
-        return self._opened.get_optional(type_)
+        return self.opened.get_optional(type_)
 
     def tool_scope(self) -> AbstractContextManager[ToolResources]:
         """One call's view of the resources; see ``ResourceContext.tool_scope``."""
-        return self._opened.tool_scope()
+        return self.opened.tool_scope()
 
     def built(self) -> tuple[object, ...]:
         """Every live singleton, in the order built."""
-        return self._opened.built()
+        return self.opened.built()
 
     def mark(self) -> int:
         """How many singletons are built now."""
-        return self._opened.mark()
+        return self.opened.mark()
 
     def evict_since(
         self, mark: int, *, before_close: Callable[[object], object] = lambda _: None
     ) -> tuple[Exception, ...]:
         """Close and forget the singletons built after *mark*; see ``ResourceContext``."""
-        return self._opened.evict_since(mark, before_close=before_close)
+        return self.opened.evict_since(mark, before_close=before_close)
 
     @property
     def observer(self) -> ResourceObserver | None:
         """Who is told of what comes and goes in the present block."""
-        return self._opened.observer
+        return self.opened.observer
 
     @observer.setter
     def observer(self, observer: ResourceObserver | None) -> None:
-        self._opened.observer = observer
+        self.opened.observer = observer
 
     @property
-    def _opened(self) -> ResourceContext:
+    def opened(self) -> ResourceContext:
+        """The resources of the present block, for one who asks for them many times."""
         if self._context is None:
             raise ResourcesClosedError("the prompt's resources are not open")
         return self._context

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, cast, runtime_checkable
+from weakref import WeakSet
 
 from immutables import Map
 
@@ -329,7 +330,8 @@ class ReadBeforeWritePolicy(ToolPolicy):
             return
         used = _Places(files).after(use)
         if used.deletes or used.moves or not _all_known(used.seen, context.session):
-            self.install(context.session)
+            if context.session not in _prepared:
+                self.install(context.session)
             context.session.dispatch(used)
 
     def install(self, session: SessionProtocol) -> None:
@@ -337,11 +339,12 @@ class ReadBeforeWritePolicy(ToolPolicy):
         known = session[KnownFiles]
         known.register(FilesUsed, _used, kind=SliceKind.STATE)
         known.register(WorkspaceRestored, _restored, kind=SliceKind.STATE)
+        _prepared.add(session)
 
     def _use_of(self, tool: Tool[Any, Any], params: object) -> FileUse:
         # not isinstance(params, UsesFiles): that costs more than all the rest for other tools
-        knows = callable(getattr(params, "file_use", None))
-        told = cast("UsesFiles", params).file_use() if knows else _NO_FILES
+        file_use: Any = getattr(params, "file_use", None)
+        told: FileUse = file_use() if callable(file_use) else _NO_FILES
         if tool.name not in self.read_tools and tool.name not in self.write_tools:
             return told
         return replace(
@@ -370,9 +373,9 @@ def _paths_in(params: object, name: str | None) -> tuple[WorkspacePath, ...]:
 
 
 def _refusals(use: FileUse, places: _Places, known: Map[str, str]) -> Iterator[str]:
-    moved_from = {destination: source for source, destination in use.moves}
+    moved_from = {target: source for source, target in use.moves} if use.moves else None
     for path in use.writes:
-        seen = places.content(moved_from.get(path, path))
+        seen = places.content(moved_from.get(path, path) if moved_from else path)
         if seen is None:
             continue
         key, fingerprint = seen
@@ -421,12 +424,17 @@ class _Places:
 
     def after(self, use: FileUse) -> FilesUsed:
         """What to remember now that a call has used files."""
-        seen = [self.content(path) for path in use.reads]
-        seen += [self.content(path, follow=use.follows_links) for path in use.writes]
+        seen: list[tuple[str, str]] = []
+        for paths, follow in ((use.reads, True), (use.writes, use.follows_links)):
+            for path in paths:
+                content = self.content(path, follow=follow)
+                if content is not None:
+                    seen.append(content)
+        moves: list[tuple[str, str]] = []
+        for source, target in use.moves:
+            moves.append((self.of(source), self.of(target)))
         return FilesUsed(
-            deletes=tuple(map(self.of, use.deletes)),
-            moves=tuple([(self.of(source), self.of(target)) for source, target in use.moves]),
-            seen=tuple([content for content in seen if content is not None]),
+            deletes=tuple(map(self.of, use.deletes)), moves=tuple(moves), seen=tuple(seen)
         )
 
     def _stat(self, path: WorkspacePath) -> FileStat | None:
@@ -447,6 +455,10 @@ class _Places:
             return None
 
 
+_prepared: WeakSet[SessionProtocol] = WeakSet()
+"""The sessions that know the slice of known files; a registration is for good."""
+
+
 def _known(view: SliceView[KnownFiles]) -> Map[str, str]:
     latest = view.latest()
     return Map() if latest is None else Map(latest.fingerprints)
@@ -455,11 +467,13 @@ def _known(view: SliceView[KnownFiles]) -> Map[str, str]:
 def _all_known(seen: Sequence[tuple[str, str]], session: SessionProtocol) -> bool:
     """Whether there is nothing to remember, as when a file is read again."""
     known = _known(session[KnownFiles].view())
-    return all(known.get(path) == fingerprint for path, fingerprint in seen)
+    return all([known.get(path) == fingerprint for path, fingerprint in seen])
 
 
 def _used(view: SliceView[KnownFiles], event: FilesUsed) -> SliceOp[KnownFiles]:
     before = _known(view)
+    if not event.deletes and not event.moves:
+        return _replaced(before, before, dict(event.seen))
     moved = {
         destination + key[len(source) :]: fingerprint
         for source, destination in event.moves

@@ -127,7 +127,7 @@ class ResourceContext:
         """How many singletons are built now; see ``evict_since``."""
         with self._store.lock:
             self._store.check_open()
-            return len(self._store.singletons)
+            return len(self._store.singletons.built)
 
     def evict_since(
         self, mark: int, *, before_close: Callable[[object], object] = lambda _: None
@@ -169,7 +169,9 @@ class _ToolScope(AbstractContextManager["ToolResources"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _close_for_good(self._cache.end(), during=error)
+        leaving = self._cache.end()
+        if leaving:
+            _close_for_good(leaving, during=error)
 
 
 class ToolResources:
@@ -196,13 +198,14 @@ class ToolResources:
     def get_optional(self, type_: type[T], /) -> T | None:
         """As ``get``, but ``None`` if nothing is bound to *type_*."""
         self._check_open()
-        kept = self._store.singletons.find(type_)  # what is there is whole, and needs no lock
+        kept = self._store.singletons.built.get(type_)  # it is whole, and needs no lock
         if kept is not None:
-            return cast("T", kept.value)
+            return kept.value
         return self.get(type_) if type_ in self._store.bindings else None
 
     def _check_open(self) -> None:
-        self._store.check_open()
+        if self._store.state is not _State.OPEN:
+            self._store.check_open()  # raises
         if self._cache.ended:
             raise ResourcesClosedError(
                 "the tool call that these resources belong to has ended",
@@ -221,7 +224,7 @@ class _Built:
     """A live resource; *closes* says whether its end is ours."""
 
     type_: type[Any]
-    value: object
+    value: Any  # of the type that it is bound to, which no annotation can say
     closes: bool
 
 
@@ -230,41 +233,35 @@ class _Cache:
 
     def __init__(self) -> None:
         self.ended = False
-        self._built: dict[type[Any], _Built] = {}
+        self.built: dict[type[Any], _Built] = {}
         self._values: tuple[object, ...] | None = ()
 
-    def __len__(self) -> int:
-        return len(self._built)
-
-    def find(self, type_: type[Any]) -> _Built | None:
-        return self._built.get(type_)
-
     def add(self, built: _Built) -> None:
-        self._built[built.type_] = built
+        self.built[built.type_] = built
         self._values = None
 
     def holds(self, value: object) -> bool:
-        return any(built.value is value for built in self._built.values())
+        return any(built.value is value for built in self.built.values())
 
     def values(self) -> tuple[object, ...]:
         """The values in the order built; one that serves several types comes once."""
         if self._values is None:  # it is asked for in every call
-            unique = {id(built.value): built.value for built in self._built.values()}
+            unique = {id(built.value): built.value for built in self.built.values()}
             self._values = tuple(unique.values())
         return self._values
 
     def take_since(self, mark: int) -> list[_Built]:
         """Forget everything after the first *mark*, and return it newest first."""
-        taken = list(self._built.values())[mark:]
+        taken = list(self.built.values())[mark:]
         for built in taken:
-            del self._built[built.type_]
+            del self.built[built.type_]
         self._values = None
         return taken[::-1]
 
     def end(self) -> list[_Built]:
         """Forget everything, for good."""
         self.ended = True
-        return self.take_since(0)
+        return self.take_since(0) if self.built else []
 
 
 class _Store:
@@ -281,34 +278,34 @@ class _Store:
         self.singletons = _Cache()
         self.observer: ResourceObserver | None = None
         self._context = context
-        self._state = _State.NEW
+        self.state = _State.NEW
         self._chain: list[Binding[Any]] = []
 
     def open(self) -> None:
         with self.lock:
-            if self._state is not _State.NEW:
+            if self.state is not _State.NEW:
                 raise ResourceError(
-                    f"this resource context is {self._state.value}, and opens only once",
+                    f"this resource context is {self.state.value}, and opens only once",
                     hint="Make a fresh one: `with registry.open() as context:`.",
                 )
-            self._state = _State.OPEN
+            self.state = _State.OPEN
 
     def close(self) -> list[_Built]:
         """Everything that has to be closed now, newest first."""
         with self.lock:
-            self._state = _State.CLOSED
+            self.state = _State.CLOSED
             return self.singletons.end()
 
     def check_open(self) -> None:
-        if self._state is not _State.OPEN:
-            raise ResourcesClosedError(f"the resources are {self._state.value}")
+        if self.state is not _State.OPEN:
+            raise ResourcesClosedError(f"the resources are {self.state.value}")
 
     def resolve(self, type_: type[T], resolver: ResourceResolver, *, call: _Cache | None) -> T:
         """The resource bound to *type_*; *call* caches those of one tool call, if one runs."""
         with self.lock:
             self.check_open()
-            if (kept := self.singletons.find(type_)) is not None:  # nearly always, and quick
-                return cast("T", kept.value)
+            if (kept := self.singletons.built.get(type_)) is not None:  # nearly always
+                return kept.value
             binding = self._binding(type_)
             match binding.scope:
                 case Scope.PROTOTYPE:
@@ -347,9 +344,9 @@ class _Store:
             )
 
     def _cached(self, binding: Binding[T], resolver: ResourceResolver, cache: _Cache) -> T:
-        found = cache.find(binding.type_)
+        found = cache.built.get(binding.type_)
         if found is not None:
-            return cast("T", found.value)
+            return found.value
         made = self._build(binding, resolver)
         # A provider may hand out what another binding made, and that one closes.
         shared = self.singletons.holds(made) or cache.holds(made)

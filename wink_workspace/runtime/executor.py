@@ -18,7 +18,7 @@ import traceback
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from wink_workspace.clock import BudgetTracker, Cancellation, Deadline, Heartbeat
 from wink_workspace.errors import (
@@ -41,7 +41,7 @@ from wink_workspace.prompt import (
     ToolPolicy,
     ToolResult,
 )
-from wink_workspace.resources import Snapshotable, ToolResources
+from wink_workspace.resources import ResourceContext, Snapshotable
 from wink_workspace.session import (
     PolicyVerdict,
     Session,
@@ -81,17 +81,22 @@ class _PromptScope:
         self._n_resources = 0
 
     def participants(self) -> tuple[Snapshotable, ...]:
-        built = self._prompt.resources.built()
-        saved = [cast("Snapshotable", r) for r in built if takes_part(type(r))]
+        built: tuple[Any, ...] = self._prompt.resources.opened.built()
+        saved = [resource for resource in built if takes_part(type(resource))]
         return (self._session, self._prompt, *saved)
 
     def begin(self) -> None:
-        self._prompt.resources.observer = self._transactions
-        self.mark()
+        resources = self._prompt.resources.opened
+        resources.observer = self._transactions
+        self._n_resources = resources.mark()
 
-    def mark(self) -> None:
-        """Keep what is built by now when a call fails."""
-        self._n_resources = self._prompt.resources.mark()
+    def prepare(self, types: tuple[type[Any], ...]) -> ResourceContext:
+        """Build what a tool declares, and keep what is built by now when its call fails."""
+        resources = self._prompt.resources.opened
+        for resource_type in types:
+            resources.get(resource_type)
+        self._n_resources = resources.mark()
+        return resources
 
     def evict(self, transaction: Transaction) -> None:
         """Undo, close and forget what was first built inside the call (behaviour 32)."""
@@ -207,11 +212,21 @@ class ToolExecutor:
             attempt.params = params = tool.parse(attempt.call.arguments)
         except ParseError as error:
             return ToolResult.error(str(error))
-        self._open_declared_resources(offer)
+        prepared = self._scope.prepare(offer.resource_types)
         gate = self._transactions.gate
         # Shut at both ends of the scope: a close that Ctrl-C put off would write after the rollback
-        with gate.closed(), self._prompt.resources.tool_scope() as resources, gate.open():
-            context = self._context(resources, attempt.cancellation)
+        with gate.closed(), prepared.tool_scope() as resources, gate.open():
+            context = ToolContext(
+                prompt=self._prompt,
+                rendered_prompt=self._rendered,
+                adapter=self._adapter,
+                session=self._session,
+                deadline=self._deadline,
+                budget_tracker=self._budget_tracker,
+                resources=resources,
+                heartbeat=self._heartbeat,
+                cancellation=attempt.cancellation,
+            )
             self._check_limits()
             _check_wanted(attempt)
             refusal = attempt.refusal(offer.policies, tool, params, context)
@@ -228,25 +243,6 @@ class ToolExecutor:
         all_names = ", ".join(self._offers)
         offered = f"Did you mean {' or '.join(close)}?" if close else f"Tools: {all_names}."
         return f"There is no tool named {name[:64]!r}. {offered}"
-
-    def _open_declared_resources(self, offer: _Offer) -> None:
-        """Build what the tool's section declares, so that it is restored rather than rebuilt."""
-        for resource_type in offer.resource_types:
-            self._prompt.resources.get(resource_type)
-        self._scope.mark()
-
-    def _context(self, resources: ToolResources, cancellation: Cancellation | None) -> ToolContext:
-        return ToolContext(
-            prompt=self._prompt,
-            rendered_prompt=self._rendered,
-            adapter=self._adapter,
-            session=self._session,
-            deadline=self._deadline,
-            budget_tracker=self._budget_tracker,
-            resources=resources,
-            heartbeat=self._heartbeat,
-            cancellation=cancellation,
-        )
 
     def _check_limits(self) -> None:
         if self._deadline is not None:
@@ -273,10 +269,9 @@ def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
             f"tool {tool.name!r} has no handler, so it cannot be called",
             hint="Go on without it, and say that it does not work.",
         )
-    returned = cast("object", tool.handler(params, context=context))  # what it says is not proven
-    if not isinstance(returned, ToolResult):
-        raise TypeError(f"the handler returned {type(returned).__name__}, not ToolResult")
-    result = cast("_AnyResult", returned)
+    result: Any = tool.handler(params, context=context)  # what it says is not proven
+    if not isinstance(result, ToolResult):
+        raise TypeError(f"the handler returned {type(result).__name__}, not ToolResult")
     if type(result.success) is not bool:
         raise TypeError(f"the handler's success is {result.success!r}, not True or False")
     misfit = tool.check_value(result.value) if result.success else None

@@ -20,8 +20,8 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -146,7 +146,7 @@ class SessionTransactions:
         self.gate = InterruptGate()
         self.process: OwnProcess | None = None
         self.task: object = None  # inside whose call an event loop's other tasks must not call
-        self._lock = session_lock
+        self.lock = session_lock
         self._thread_id = 0
         self._stack: list[Transaction] = []
         self._claimed: list[int] = []
@@ -163,24 +163,21 @@ class SessionTransactions:
         """Whether this thread is inside a call."""
         return bool(self._stack) and self._thread_id == threading.get_ident()
 
-    @contextmanager
-    def turn(self) -> Generator[None]:
-        """Own the session for one call: other threads wait, SIGINT is held back.
+    def turn(self) -> Turn:
+        """The block in which one call owns the session; see ``Turn``."""
+        return Turn(self)
 
-        Raises:
-            PoisonedError: If an earlier rollback failed.
-            ForkedProcessError: If it belongs to another process (``process``).
-        """
-        if self.process is not None:
-            self.process.check()  # first, as another thread of the parent may hold the lock
-        with self._lock, self.gate.closed():
-            self.check()
-            self._thread_id = threading.get_ident()
-            try:
-                yield
-            finally:
-                if not self._stack:
-                    self._let_go()
+    def take(self) -> None:
+        """Begin a turn, whose lock and gate are taken."""
+        self.check()
+        self._thread_id = threading.get_ident()
+
+    def let_go(self) -> None:
+        """End a turn: outside of any call nobody's participants are ours."""
+        if not self._stack:
+            for key in self._claimed:
+                _holders.pop(key, None)
+            self._claimed.clear()
 
     def claim(self, participants: Sequence[Snapshotable]) -> Sequence[Snapshotable]:
         """Those of *participants* that no other session's call uses now (rule 4).
@@ -196,11 +193,6 @@ class SessionTransactions:
             return holder._thread_id == self._thread_id  # noqa: SLF001 - an object of this class
         self._claimed.append(id(participant))
         return True
-
-    def _let_go(self) -> None:
-        for key in self._claimed:
-            _holders.pop(key, None)
-        self._claimed.clear()
 
     def check(self) -> None:
         """Refuse work in a state that does not allow it.
@@ -305,9 +297,47 @@ class SessionTransactions:
 
         Does nothing when nothing failed. Raises ``RollbackError`` if it fails again.
         """
-        with self._lock:
+        with self.lock:
             if self._failed is not None:
                 self.roll_back(self._failed)
+
+
+class Turn:
+    """Owns the session for one call: other threads wait, SIGINT is deferred.
+
+    Entering raises:
+        PoisonedError: If an earlier rollback failed.
+        ForkedProcessError: If the session belongs to another process.
+    """
+
+    __slots__ = ("_closed", "_lock", "_transactions")
+
+    def __init__(self, transactions: SessionTransactions) -> None:
+        self._transactions = transactions
+        self._lock = transactions.lock
+        self._closed: AbstractContextManager[None]
+
+    def __enter__(self) -> None:
+        transactions = self._transactions
+        if transactions.process is not None:
+            transactions.process.check()  # first: another thread of the parent may hold the lock
+        with self._lock:  # a SIGINT after a plain ``acquire`` would leave it locked
+            self._closed = transactions.gate.closed()
+            self._closed.__enter__()
+            try:
+                transactions.take()
+            except BaseException as error:
+                self._closed.__exit__(type(error), error, error.__traceback__)
+                raise
+            self._lock.acquire()  # once more, for the turn; SIGINT is deferred now
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._lock.release()
+            try:
+                self._transactions.let_go()
+            finally:
+                self._closed.__exit__(None, None, None)
 
 
 class _Span(AbstractContextManager[Transaction]):

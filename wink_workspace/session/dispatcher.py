@@ -84,7 +84,9 @@ class Dispatcher:
             try:
                 self._delivering = True
                 while self._pending:
-                    self._deliver(self._pending.popleft())
+                    heard = self._pending.popleft()
+                    if self._subscriptions:
+                        self._deliver(heard)
             finally:
                 self._delivering = False
                 self._pending.clear()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from uuid import uuid4
 
 from immutables import Map
@@ -104,7 +104,8 @@ class Session:
         self.dispatcher: Final = Dispatcher(self.reduce, lock=self.lock)
         self.parent: Session | None = None
         self.children: tuple[Session, ...] = ()
-        self._store = Store()
+        self.store = Store()
+        self._accessors: dict[type[object], SliceAccessor[Any]] = {}
         for event_type in TELEMETRY_EVENTS:
             self[event_type].register(event_type, append_all, kind=SliceKind.LOG)
         if parent is not None:
@@ -116,8 +117,12 @@ class Session:
 
     def __getitem__(self, slice_type: type[S], /) -> SliceAccessor[S]:
         """The slice of *slice_type*, a frozen dataclass; another type is a ``UsageError``."""
-        check_slice_type(slice_type)
-        return SliceAccessor(self, self._store, slice_type)
+        is_type = isinstance(slice_type, type)  # pyright: ignore[reportUnnecessaryIsInstance] - a value is easily given
+        accessor: Any = self._accessors.get(slice_type) if is_type else None
+        if accessor is None:
+            check_slice_type(slice_type)
+            accessor = self._accessors[slice_type] = SliceAccessor(self, slice_type)
+        return accessor
 
     def dispatch(self, event: object) -> None:
         """Reduce *event* over slices of both kinds, then tell the subscribers.
@@ -138,11 +143,11 @@ class Session:
             SessionError: If a reducer called this.
         """
         with self.lock:
-            self._store.reduce(event, kind)
+            self.store.reduce(event, kind)
 
     def refuse_reducers(self) -> None:
         """Raise ``SessionError`` if a reducer is running, as nothing may change now."""
-        self._store.refuse_reducers()
+        self.store.refuse_reducers()
 
     def notify(self, event: object) -> None:
         """Tell the subscribers alone; one that raises is logged and skipped."""
@@ -162,15 +167,15 @@ class Session:
         methods = method_reducers(cls)
         with self.lock:
             if initial is not None:
-                self._store.set_initial(cls, initial)
+                self.store.set_initial(cls, initial)
             for event_type, reducer in methods:
                 slice_.register(event_type, reducer)
 
     def snapshot(self) -> SessionSnapshot:
         """A token of the STATE slices and of the children; costs the number of sessions."""
         with self.lock:
-            children = tuple(child.snapshot() for child in self.children)
-            return SessionSnapshot(self, self._store.state, children)
+            children = tuple([child.snapshot() for child in self.children]) if self.children else ()
+            return SessionSnapshot(self, self.store.state, children)
 
     def restore(self, token: object) -> None:
         """Put the STATE slices back as they were at *token*, however often.
@@ -184,7 +189,7 @@ class Session:
         if not isinstance(token, SessionSnapshot) or token.session is not self:
             raise SnapshotError(f"{self!r} did not make the snapshot it was asked to restore")
         with self.lock:
-            self._store.set_state(token.state)
+            self.store.set_state(token.state)
             _attach(self, tuple(child.session for child in token.children))
             for child in token.children:
                 child.session.restore(child)
@@ -195,7 +200,7 @@ class Session:
         Raises:
             SessionError: If two slices' classes have one name.
         """
-        return dump_slices(self._store.state.values())
+        return dump_slices(self.store.state.values())
 
     def load_state(self, text: str) -> None:
         """Replace every STATE slice by what ``dump_state`` wrote, all or nothing.
@@ -208,8 +213,8 @@ class Session:
             SessionError: If two slices' classes have one name.
         """
         with self.lock:
-            views = parse_slices(text, self._store.known(SliceKind.STATE))
-            self._store.set_state(Map((view.slice_type, view) for view in views))
+            views = parse_slices(text, self.store.known(SliceKind.STATE))
+            self.store.set_state(Map((view.slice_type, view) for view in views))
 
     def child(self, *, session_id: str | None = None) -> Session:
         """A new, empty session that is saved and restored with this one.
@@ -232,7 +237,7 @@ class Session:
         """
         twin = Session(session_id=session_id, clock=self.clock)
         with self.lock:
-            twin._store = self._store.copy()
+            twin.store = self.store.copy()
         return twin
 
 
@@ -251,16 +256,15 @@ class SliceAccessor(Generic[S]):
     Reading needs no lock: what is read is one moment's immutable view.
     """
 
-    __slots__ = ("_session", "_slice_type", "_store")
+    __slots__ = ("_session", "_slice_type")
 
-    def __init__(self, session: Session, store: Store, slice_type: type[S]) -> None:
+    def __init__(self, session: Session, slice_type: type[S]) -> None:
         self._session = session
-        self._store = store
         self._slice_type = slice_type
 
     def view(self) -> SliceView[S]:
         """The values at this moment, which later events do not change."""
-        return self._store.view(self._slice_type)
+        return self._session.store.view(self._slice_type)
 
     def latest(self) -> S | None:
         """The newest value; without any, the one given to ``install``, or ``None``."""
@@ -304,7 +308,7 @@ class SliceAccessor(Generic[S]):
             SessionError: If the slice is already of the other kind.
         """
         with self._session.lock:
-            self._store.declare(self._slice_type, kind)
+            self._session.store.declare(self._slice_type, kind)
 
     def register(
         self, event_type: type[E], reducer: Reducer[S, E], *, kind: SliceKind | None = None
@@ -323,8 +327,8 @@ class SliceAccessor(Generic[S]):
             SessionError: If the slice is already of the other kind.
         """
         with self._session.lock:
-            self._store.declare(self._slice_type, kind)
-            self._store.register(self._slice_type, event_type, reducer)
+            self._session.store.declare(self._slice_type, kind)
+            self._session.store.register(self._slice_type, event_type, reducer)
 
     def _write(self, op: SliceOp[S]) -> None:
         op.apply(SliceView(self._slice_type))  # a wrong value is the caller's error, no reducer's

@@ -48,7 +48,7 @@ class SliceView(Generic[S]):
     """A slice's values at one moment, oldest first; it never changes.
 
     Args:
-        slice_type: The frozen dataclass whose instances it holds.
+        slice_type: The frozen dataclass whose instances it holds. Read only.
         values: What it holds.
         initial: What ``latest`` answers while there are no values.
 
@@ -56,19 +56,14 @@ class SliceView(Generic[S]):
         UsageError: If one of them is not exactly a *slice_type*.
     """
 
-    __slots__ = ("_initial", "_items", "_slice_type")
+    __slots__ = ("_initial", "_items", "slice_type")
 
     def __init__(
         self, slice_type: type[S], values: Iterable[S] = (), *, initial: S | None = None
     ) -> None:
-        self._slice_type = slice_type
+        self.slice_type = slice_type
         self._initial = None if initial is None else self._checked((initial,))[0]
         self._items: Map[int, S] = Map(enumerate(self._checked(values))) if values else Map()
-
-    @property
-    def slice_type(self) -> type[S]:
-        """The type of every value."""
-        return self._slice_type
 
     @property
     def initial(self) -> S | None:
@@ -82,7 +77,7 @@ class SliceView(Generic[S]):
 
     def all(self) -> tuple[S, ...]:
         """Every value, oldest first; costs their number. ``reversed`` looks back lazily."""
-        return tuple(self)
+        return tuple(map(self._items.__getitem__, range(len(self._items))))
 
     def where(self, predicate: Callable[[S], bool]) -> tuple[S, ...]:
         """The values for which *predicate* holds, oldest first."""
@@ -98,7 +93,7 @@ class SliceView(Generic[S]):
         return (self._items[position] for position in reversed(range(len(self._items))))
 
     def __repr__(self) -> str:
-        return f"SliceView({self._slice_type.__name__}, {len(self)} values)"
+        return f"SliceView({self.slice_type.__name__}, {len(self)} values)"
 
     def appended(self, *values: S) -> SliceView[S]:
         """With *values* added at the end; costs their number, not the slice's."""
@@ -111,7 +106,7 @@ class SliceView(Generic[S]):
         """With another value at *position*, counted from 0; costs the same at any length."""
         if not 0 <= position < len(self):
             raise UsageError(
-                f"slice {self._slice_type.__name__} has {len(self)} values, none at {position}",
+                f"slice {self.slice_type.__name__} has {len(self)} values, none at {position}",
                 hint="Use a position between 0 and the number of values less one.",
             )
         return self._with(self._items.set(position, *self._checked((value,))))
@@ -125,16 +120,16 @@ class SliceView(Generic[S]):
         return self._with(Map()) if len(self) else self
 
     def _with(self, items: Map[int, S]) -> SliceView[S]:
-        view = SliceView(self._slice_type)
-        view._initial, view._items = self._initial, items
+        view: SliceView[S] = object.__new__(SliceView)
+        view.slice_type, view._initial, view._items = self.slice_type, self._initial, items
         return view
 
     def _checked(self, values: Iterable[S]) -> tuple[S, ...]:
         taken = tuple(values)
         for value in taken:
-            if type(value) is not self._slice_type:
+            if type(value) is not self.slice_type:
                 raise UsageError(
-                    f"slice {self._slice_type.__name__} holds {self._slice_type.__name__} values, "
+                    f"slice {self.slice_type.__name__} holds {self.slice_type.__name__} values, "
                     f"not {type(value).__name__}",
                     hint="Another type, even a subclass, has a slice of its own.",
                 )

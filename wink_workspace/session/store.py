@@ -11,7 +11,7 @@ It knows neither locks nor subscribers nor other sessions; the session adds them
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from immutables import Map
 
@@ -19,7 +19,7 @@ from wink_workspace.errors import ReducerError, SessionError, UsageError, WinkEr
 
 from .events import SliceWritten
 from .reducers import Reducer
-from .slices import SliceKind, SliceOp, SliceView
+from .slices import Append, Clear, Replace, ReplaceAt, SliceKind, SliceOp, SliceView
 
 __all__ = ["Slices", "Store"]
 
@@ -50,7 +50,10 @@ class _Registration:
     def reduced(self, view: SliceView[object], event: object) -> SliceView[object]:
         """The slice after *event*; whatever goes wrong is a ``ReducerError``."""
         try:
-            return _slice_op(self.reducer(view, event)).apply(view)
+            operation = self.reducer(view, event)
+            if type(operation) not in _OPERATIONS:
+                _check_operation(operation)
+            return operation.apply(view)
         except Exception as error:
             raise self._error(event, error) from error
 
@@ -128,9 +131,11 @@ class Store:
 
     def view(self, slice_type: type[S]) -> SliceView[S]:
         """The slice's values now; asking does not make it known."""
-        if slice_type not in self._definitions:
+        definition = self._definitions.get(slice_type)
+        if definition is None:
             return SliceView(slice_type)
-        return cast("SliceView[S]", self._view_in(self._contents, slice_type))
+        view: Any = self._contents[definition.kind].get(slice_type, definition.empty)
+        return view if len(view) else definition.empty
 
     @property
     def state(self) -> Slices:
@@ -153,13 +158,28 @@ class Store:
             ReducerError: If a reducer raised or returned no ``SliceOp``; nothing changed.
             SessionError: If a reducer asks for it.
         """
-        self.refuse_reducers()
+        if self._reducing:
+            self.refuse_reducers()
+        registrations = self._registrations.get(type(event), ())
+        if isinstance(event, SliceWritten):
+            registrations = (_Registration(event.slice_type, _write), *registrations)
+        if not registrations:
+            return
         try:
             self._reducing = True
             contents = self._contents
-            for registration in self._registrations_for(event):
-                if kind is None or self._definition(registration.slice_type).kind is kind:
-                    contents = self._reduced(contents, registration, event)
+            for registration in registrations:
+                slice_type = registration.slice_type
+                definition = self._definitions.get(slice_type) or self._definition(slice_type)
+                if kind is not None and definition.kind is not kind:
+                    continue
+                slices = contents[definition.kind]
+                # An empty slice always has the present initial value
+                before = slices.get(slice_type, definition.empty)
+                before = before if len(before) else definition.empty
+                after = registration.reduced(before, event)
+                if after is not before:
+                    contents = contents.set(definition.kind, slices.set(slice_type, after))
             self._contents = contents
         finally:
             self._reducing = False
@@ -175,27 +195,6 @@ class Store:
                 hint="Return the change as a SliceOp; dispatch further events afterwards.",
             )
 
-    def _registrations_for(self, event: object) -> tuple[_Registration, ...]:
-        registered = self._registrations.get(type(event), ())
-        if isinstance(event, SliceWritten):
-            return (_Registration(event.slice_type, _write), *registered)
-        return registered
-
-    def _reduced(self, contents: Contents, registration: _Registration, event: object) -> Contents:
-        slice_type = registration.slice_type
-        before = self._view_in(contents, slice_type)
-        after = registration.reduced(before, event)
-        if after is before:
-            return contents
-        kind = self._definition(slice_type).kind
-        return contents.set(kind, contents[kind].set(slice_type, after))
-
-    def _view_in(self, contents: Contents, slice_type: type[object]) -> SliceView[object]:
-        """The slice in *contents*; an empty one always has the present initial value."""
-        definition = self._definition(slice_type)
-        view = contents[definition.kind].get(slice_type, definition.empty)
-        return view if len(view) else definition.empty
-
     def _definition(
         self, slice_type: type[object], kind: SliceKind = SliceKind.STATE
     ) -> _Definition:
@@ -205,13 +204,15 @@ class Store:
         return self._definitions[slice_type]
 
 
-def _slice_op(answer: object) -> SliceOp[object]:
+_OPERATIONS = frozenset((Append, Clear, Replace, ReplaceAt))
+
+
+def _check_operation(answer: object) -> None:
     if not isinstance(answer, SliceOp):
         raise UsageError(
             f"it returned {type(answer).__name__}, not a slice operation",
             hint="Return Append(...), Replace(...), ReplaceAt(...) or Clear().",
         )
-    return cast("SliceOp[object]", answer)
 
 
 def _write(view: SliceView[object], event: object) -> SliceOp[object]:

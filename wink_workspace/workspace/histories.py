@@ -51,6 +51,14 @@ class FilesHistory(Protocol):
         """Take the state of the last snapshot as meant so: what follows is a call's."""
         ...
 
+    def reuse_look(self) -> None:
+        """Let the next ``snapshot`` answer as the last one did, without another look.
+
+        For the moment between the entry of external edits and the snapshot of a call. An edit
+        in between counts as made during the call, as one an instant later does.
+        """
+        ...
+
     def after_call(self) -> str:
         """The root of what is to be committed for the call that just ended."""
         ...
@@ -74,6 +82,10 @@ class FilesHistory(Protocol):
 
 class CopyHistory(TreeHistory):
     """The history of files that are ours alone; implements ``FilesHistory``."""
+
+    def reuse_look(self) -> None:
+        """Skip the look of the next ``snapshot``."""
+        self._is_fresh = True
 
     def after_call(self) -> str:
         """The present state: whatever is there is the call's."""

@@ -69,6 +69,8 @@ class LedgerJournal:
         self._discards.index()
         paths = self._absorbed()
         self._tidy()
+        if not paths:
+            self._history.reuse_look()
         return paths
 
     def begin(self, call: PendingCall) -> None:

@@ -89,6 +89,7 @@ def open_copy(
     )
     history = CopyHistory(tree, tracker, writer.store, root=root, reserve=reserve, holding=holding)
     filesystem = DiskFilesystem(tree, history=history, limits=config.limits, clock=clock)
+    history.fingerprints = filesystem.fingerprints
     return OpenedFiles(tree, tracker, history, filesystem, holding, reserve)
 
 

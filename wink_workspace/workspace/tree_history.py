@@ -23,13 +23,15 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
-from wink_workspace.filesystem.changes import ChangeTracker, Dirty
+from wink_workspace.filesystem.changes import NOTHING, ChangeTracker, Dirty
 from wink_workspace.filesystem.disk.descriptors import attributes_of
+from wink_workspace.filesystem.disk.fingerprints import DiskFingerprints
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
     EMPTY_TREE_ID,
+    LARGE_BYTES,
     SOME_DIRECTORY,
     ObjectStore,
     TreeEntry,
@@ -111,6 +113,7 @@ class TreeHistory:
 
     Attributes:
         discarding: Knows why a restore throws something away; without, it is not kept.
+        fingerprints: Are given each small content that is read, so that no file is read twice.
     """
 
     def __init__(
@@ -129,11 +132,13 @@ class TreeHistory:
         self._token = FilesToken(self, root)
         self._odd: set[WorkspacePath] = set()
         self._process = OwnProcess(f"the history of {tree.root}")
-        self._owed = Dirty()
+        self._owed = NOTHING
+        self._is_fresh = False
         self._unmade: Set[WorkspacePath] = frozenset()  # by a restore, so nobody deleted these
         self._reserve = reserve
         self._holding = holding
         self.discarding: Discarding | None = None
+        self.fingerprints: DiskFingerprints | None = None
 
     def snapshot(self) -> FilesToken:
         """The present state; the same token while nothing changes.
@@ -142,10 +147,15 @@ class TreeHistory:
             LedgerError: If it cannot be written; what moved is looked at again next time.
             FilesystemError: If a file cannot be read, likewise.
         """
+        if self._is_fresh:
+            self._is_fresh = False
+            return self._token
         dirty = self.moved()
-        if dirty and (root := self._written(dirty)) != self._token.root:
-            self._token = FilesToken(self, root)
-        self._owed = Dirty()
+        if dirty.paths or dirty.prefixes:
+            root = self._written(dirty)
+            if root != self._token.root:
+                self._token = FilesToken(self, root)
+            self._owed = NOTHING
         return self._token
 
     def restore(self, token: object) -> None:
@@ -216,6 +226,7 @@ class TreeHistory:
             ForkedProcessError: In a child of the process that opened the files.
         """
         self._process.check()
+        self._is_fresh = False
         self._owed |= self._tracker.drain()
         return self._owed
 
@@ -223,7 +234,7 @@ class TreeHistory:
 
     def _written(self, dirty: Dirty) -> str:
         """The tree of the present state, given what may have moved."""
-        if dirty.everything:
+        if dirty.prefixes and dirty.everything:
             with self._store.bulk():
                 return build(self._store, EMPTY_TREE_ID, self._below(WorkspacePath(())))
         changes: _Changes = {}
@@ -277,9 +288,13 @@ class TreeHistory:
 
     def _blob(self, entry: DiskEntry) -> str:
         with self._tree.open(entry.path) as file:
-            if attributes_of(file.fileno()):
+            fd = file.fileno()
+            if attributes_of(fd):
                 self._odd.add(entry.path)
-            return self._store.write_blob_from(file.fileno())
+            if self.fingerprints is None or entry.size_bytes >= LARGE_BYTES:
+                return self._store.write_blob_from(fd)
+            data = self.fingerprints.read_known(file, entry)
+            return self._store.write("blob", data)
 
     # From the ledger into the directory
 
@@ -465,4 +480,6 @@ class TreeHistory:
 
 def _is_inside(path: WorkspacePath, prefixes: Set[WorkspacePath]) -> bool:
     """Whether *path* is or lies below one of many; what it costs is its depth."""
-    return path in prefixes or any(above in prefixes for above in path.ancestors())
+    return bool(prefixes) and (
+        path in prefixes or any(above in prefixes for above in path.ancestors())
+    )

@@ -5,8 +5,8 @@ notified by the kernel, and ``index`` is what both compare with. Their answer is
 them use ``disk``; ``disk`` knows none of them.
 """
 
-from .dirty import Dirty
+from .dirty import NOTHING, Dirty
 from .index import FileIndex
 from .scan import ChangeTracker, ScanTracker, open_tracker
 
-__all__ = ["ChangeTracker", "Dirty", "FileIndex", "ScanTracker", "open_tracker"]
+__all__ = ["NOTHING", "ChangeTracker", "Dirty", "FileIndex", "ScanTracker", "open_tracker"]

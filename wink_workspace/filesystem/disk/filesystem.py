@@ -105,6 +105,7 @@ class DiskFilesystem(Filesystem):
 
     def snapshot(self) -> object:
         """A snapshot of the history."""
+        self.fingerprints.forget_written()
         return self._kept().snapshot()
 
     def restore(self, token: object) -> None:
@@ -170,7 +171,9 @@ class DiskFilesystem(Filesystem):
         return self.fingerprints.of(path)
 
     def _write(self, path: WorkspacePath, data: bytes, *, mode: WriteMode) -> None:
-        self.tree.write_file(path, (data,), mode=mode)
+        status = self.tree.write_file(path, (data,), mode=mode)
+        if status is not None and mode != "append":
+            self.fingerprints.know_written(status, data)
 
     def _delete(self, path: WorkspacePath, *, recursive: bool) -> None:
         self.tree.delete(path, recursive=recursive)

@@ -10,6 +10,7 @@ differs after every change, and also after it was written again as it was.
 from __future__ import annotations
 
 import os
+import stat
 from typing import BinaryIO
 
 from wink_workspace.clock import Clock
@@ -22,6 +23,7 @@ from wink_workspace.filesystem.fingerprints import (
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
+from .descriptors import told
 from .tree import DiskEntry, DiskTree, entry_of, identity_of, settled_before_ns
 
 __all__ = ["DiskFingerprints"]
@@ -39,6 +41,7 @@ class DiskFingerprints:
         self._tree = tree
         self._clock = clock
         self._kept: dict[tuple[int, int], tuple[tuple[int, ...], str]] = {}
+        self._written: tuple[os.stat_result, bytes] | None = None
 
     def of(self, path: WorkspacePath) -> str:
         """The fingerprint of a file, a link, or a directory with all below it."""
@@ -72,7 +75,41 @@ class DiskFingerprints:
 
     def of_file(self, path: WorkspacePath, status: os.stat_result) -> str:
         """The same of a file that has this status."""
-        return self._known(identity_of(status)) or self.of_entry(entry_of(path, status, None))
+        identity = identity_of(status)
+        written, self._written = self._written, None
+        if written is not None and identity_of(written[0]) == identity:
+            executable = bool(status.st_mode & stat.S_IXUSR)
+            return file_fingerprint((written[1],), executable=executable)
+        return self._known(identity) or self.of_entry(entry_of(path, status, None))
+
+    def know_written(self, status: os.stat_result, data: bytes) -> None:
+        """Answer once with the fingerprint of *data*, which was written to a file just now.
+
+        Once, and only until ``forget_written``: the status does not tell yet whether the file
+        changes again. Whoever asks next is the writer, who knows *data* and nothing later.
+        """
+        self._written = (status, data) if len(data) <= _CHUNK_BYTES else None
+
+    def forget_written(self) -> None:
+        """Answer with what is on the disk alone."""
+        self._written = None
+
+    def read_known(self, stream: BinaryIO, entry: DiskEntry) -> bytes:
+        """The content of a small file, whose fingerprint is known from then on."""
+        settled_ns = settled_before_ns(self._clock)
+        try:
+            data = stream.read()
+            status = os.fstat(stream.fileno())
+        except OSError as error:
+            raise told(entry.path, error) from error
+        if entry.changed_ns < settled_ns and identity_of(status) == entry.identity:
+            self._keep(entry, file_fingerprint((data,), executable=entry.executable))
+        return data
+
+    def _keep(self, entry: DiskEntry, fingerprint: str) -> None:
+        if len(self._kept) >= _MAX_KEPT:
+            self._kept.clear()
+        self._kept[entry.identity[:2]] = (entry.identity, fingerprint)
 
     def _known(self, identity: tuple[int, int, int, int, int]) -> str | None:
         kept = self._kept.get(identity[:2])
@@ -85,9 +122,7 @@ class DiskFingerprints:
             fingerprint = file_fingerprint(chunks, executable=entry.executable)
             unchanged = identity_of(os.fstat(stream.fileno())) == entry.identity
         if unchanged and entry.changed_ns < settled_ns:
-            if len(self._kept) >= _MAX_KEPT:
-                self._kept.clear()
-            self._kept[entry.identity[:2]] = (entry.identity, fingerprint)
+            self._keep(entry, fingerprint)
         return fingerprint
 
     def _read(self, stream: BinaryIO) -> bytes:

@@ -350,8 +350,8 @@ class DiskTree:
         mode: WriteMode = "overwrite",
         executable: bool | None = None,
         permissions: int | None = None,
-    ) -> None:
-        """Write a file, whose parent exists, from pieces of any size.
+    ) -> os.stat_result | None:
+        """Write a file, whose parent exists, from pieces of any size; its status if it is known.
 
         Args:
             path: A file, nothing, or something else than a directory, which is replaced.
@@ -373,9 +373,13 @@ class DiskTree:
                 if permissions is None:
                     permissions = _file_mode(replaced, executable)
                 os.fchmod(file, permissions)
-                self._sync(file)
+                if self._durable:
+                    os.fsync(file)
                 give_name(unfinished, name, directory, replace=mode != "create")
-            self._sync_directory(directory)
+                status = os.fstat(file)
+            if self._durable:
+                self._sync_directory(directory)
+            return status
 
     def make_directory(self, path: WorkspacePath) -> None:
         """Make a directory, whose parent exists and which does not."""

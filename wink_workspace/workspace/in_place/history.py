@@ -237,6 +237,9 @@ class InPlaceHistory:
         for path in self._tree.leftovers:
             self._effects.begin_file(path)
 
+    def reuse_look(self) -> None:
+        """Nothing: in the user's own directory each snapshot looks."""
+
     def after_call(self) -> str:
         """What was there before the call, and what it did."""
         return self._effects.root()
