@@ -29,7 +29,6 @@ _ENCODINGS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
-    (b"", "utf-8"),
 )
 
 
@@ -88,7 +87,11 @@ def replace_text(
 
 
 def _decode(data: bytes, path: str) -> tuple[bytes, str, str]:
-    mark, encoding = next(pair for pair in _ENCODINGS if data.startswith(pair[0]))
+    mark, encoding = b"", "utf-8"
+    for known_mark, known_encoding in _ENCODINGS:
+        if data.startswith(known_mark):
+            mark, encoding = known_mark, known_encoding
+            break
     try:
         text = data[len(mark) :].decode(encoding)
     except UnicodeDecodeError as error:
@@ -128,8 +131,10 @@ class _Core:
 
 
 def _n_same_at_start(one: str, other: str) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    for n, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return n
+    return min(len(one), len(other))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ def object_header(kind: str, size_bytes: int) -> bytes:
 
 def blob_id(data: bytes, *, n_digits: int = 40) -> str:
     """Git's name for this content: SHA-1, or SHA-256 where names have 64 digits."""
-    algorithm = "sha256" if n_digits == 64 else "sha1"
-    digest = hashlib.new(algorithm, b"blob %d\0" % len(data), usedforsecurity=False)
+    algorithm = hashlib.sha256 if n_digits == 64 else hashlib.sha1
+    digest = algorithm(b"blob %d\0" % len(data), usedforsecurity=False)
     digest.update(data)
     return digest.hexdigest()
 

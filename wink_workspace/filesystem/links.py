@@ -50,8 +50,8 @@ def located(
 ) -> tuple[WorkspacePath, FileStat | None]:
     """The ``physical_path``, and what is there."""
     there = stat(path)
-    if _is_physical(there, follow=follow):
-        return path, there
+    if there is not None and (there.kind is not FileKind.SYMLINK or not follow):
+        return path, there  # as ``_is_physical`` says
     place = _Walk(stat, path).to_end(follow=follow)
     return place, stat(place)
 

@@ -402,7 +402,8 @@ class Filesystem(ABC):
                 ``limits.write_bytes``.
             ReadOnlyError: If nothing may change there.
         """
-        self._check_writable()
+        if self.read_only:
+            self._check_writable()  # raises
         given = parse_path(path)
         file = self._file(given)
         self._check_writable(file.path)
@@ -413,7 +414,8 @@ class Filesystem(ABC):
         self._check_size(given, len(edited.data), most_bytes)
         self._write(file.path, edited.data, mode="overwrite")
         before = FileState(FileKind.FILE, data, file.executable)
-        diff = render_diff([FileChange(given, before, replace(before, data=edited.data))])
+        after = FileState(FileKind.FILE, edited.data, file.executable)
+        diff = render_diff([FileChange(given, before, after)])
         return EditResult(given, edited.n_replaced, edited.first_line, diff)
 
     def apply_patch(self, patch: str, *, most_bytes: int | None = None) -> PatchResult:
@@ -631,7 +633,7 @@ class Filesystem(ABC):
 
     def _existing(self, path: WorkspacePath, *, follow: bool = True) -> FileStat:
         """What is at *path*, under its physical path."""
-        place, there = self._located(path, follow=follow)
+        place, there = located(self._stat, path, follow=follow)
         if there is not None:
             return there
         for ancestor in place.ancestors():
@@ -696,7 +698,8 @@ class Filesystem(ABC):
             data = stream.read(file.size_bytes + 1)  # takes no more room than it needs
             if len(data) > file.size_bytes:  # it has grown since
                 data += stream.read(self._most(most_bytes) + 1 - len(data))
-        self._check_size(file.path, len(data), most_bytes)
+        if len(data) > file.size_bytes:
+            self._check_size(file.path, len(data), most_bytes)
         return data
 
     # Refusing
@@ -720,7 +723,9 @@ class Filesystem(ABC):
         return most if most_bytes is None else min(most, most_bytes)
 
     def _check_size(self, path: WorkspacePath, n_bytes: int, most_bytes: int | None) -> None:
-        most = self._most(most_bytes)
+        most = self.limits.write_bytes
+        if most_bytes is not None and most_bytes < most:
+            most = most_bytes
         if n_bytes > most:
             raise LimitExceededError(
                 f"{n_bytes} bytes for {path}, at most {most} allowed",

@@ -39,13 +39,17 @@ class GitEntry:
 
 
 class GitTree:
-    """The rows of a directory, each with the key by which git sorts it."""
+    """The rows of a directory, each with the key by which git sorts it.
 
-    __slots__ = ("_keys", "_rows")
+    Attributes:
+        rows: Joined, they are the content of the tree's object. Read only.
+    """
+
+    __slots__ = ("_keys", "rows")
 
     def __init__(self, keys: list[bytes], rows: list[bytes]) -> None:
         self._keys = keys
-        self._rows = rows
+        self.rows = rows
 
     @classmethod
     def parse(cls, data: bytes) -> GitTree:
@@ -75,16 +79,11 @@ class GitTree:
         return cls([key for key, _ in rows], [row for _, row in rows])
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     def __iter__(self) -> Iterator[tuple[bytes, GitEntry]]:
         """Stored names and entries, in git's order."""
-        return map(_parsed, self._rows)
-
-    @property
-    def content(self) -> bytes:
-        """The content of the tree's object."""
-        return b"".join(self._rows)
+        return map(_parsed, self.rows)
 
     def get(self, name: bytes) -> GitEntry | None:
         """The entry with the stored name *name*."""
@@ -92,7 +91,7 @@ class GitTree:
         for key in (name, name + b"/"):
             at = bisect_left(keys, key)
             if at < len(keys) and keys[at] == key:
-                row = self._rows[at]
+                row = self.rows[at]
                 return GitEntry(_MODES[row[: row.index(b" ")]], row[-20:].hex())
         return None
 
@@ -101,7 +100,7 @@ class GitTree:
 
         The very same tree if that makes no difference.
         """
-        keys, rows = self._keys.copy(), self._rows.copy()
+        keys, rows = self._keys.copy(), self.rows.copy()
         for name, entry in changes.items():
             for key in (name, name + b"/"):
                 at = bisect_left(keys, key)
@@ -113,11 +112,11 @@ class GitTree:
                 at = bisect_left(keys, key)
                 keys.insert(at, key)
                 rows.insert(at, b"%b %b\0%b" % (entry.mode, name, bytes.fromhex(entry.id)))
-        return self if rows == self._rows else GitTree(keys, rows)
+        return self if rows == self.rows else GitTree(keys, rows)
 
     def rows_not_in(self, other: GitTree) -> Iterable[tuple[bytes, GitEntry]]:
         """The entries that *other* has not, or has otherwise, in no order."""
-        return map(_parsed, set(self._rows).difference(other._rows))
+        return map(_parsed, set(self.rows).difference(other.rows))
 
 
 def _keyed_row(name: bytes, entry: GitEntry) -> tuple[bytes, bytes]:

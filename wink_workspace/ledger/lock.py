@@ -149,7 +149,7 @@ class WriterLock:
     @property
     def is_held(self) -> bool:
         """Whether this process still has the lock: not after ``release``, not in a forked child."""
-        return self._file.is_open
+        return self._file.fd >= 0
 
     def release(self) -> None:
         """Give the lock back; once is enough."""

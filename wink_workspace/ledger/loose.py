@@ -134,12 +134,17 @@ class LooseObjects:
                         n_bytes += os.write(fd, memoryview(data)[n_bytes:])
                 finally:
                     os.close(fd)
-                self._put_in_place(name, place)
+                try:
+                    os.rename(name, place)  # noqa: PTH104 - as above
+                except FileNotFoundError:
+                    self._put_in_place(name, place)
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
         except OSError as error:
             raise ledger_failure("an object cannot be written", error) from error
+        if self._durable:
+            self._unsynced |= {place, place.rpartition("/")[0], self._directory}
 
     def write_blob_from(self, fd: int, size_bytes: int) -> str:
         """Store what *fd* gives from its position to its end, piece by piece; the blob's id.

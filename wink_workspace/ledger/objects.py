@@ -124,9 +124,12 @@ class ObjectStore:
 
     def write_tree(self, tree: GitTree) -> str:
         """Add a directory; its id. Raises as ``write``."""
-        tree_id = self.write("tree", tree.content)
+        tree_id = self.write("tree", b"".join(tree.rows))
         if tree_id not in self._trees:
-            self._keep_at_hand(tree_id, tree)
+            self._trees[tree_id] = tree
+            self._n_cached_entries += len(tree.rows) + 1
+            if self._n_cached_entries > _MAX_CACHED_ENTRIES:
+                self._drop_oldest()
         return tree_id
 
     def bulk(self) -> AbstractContextManager[None]:
@@ -202,7 +205,9 @@ class ObjectStore:
             self._trees.move_to_end(tree_id)
             return tree
         tree = self.read_tree(tree_id)
-        self._keep_at_hand(tree_id, tree)
+        self._trees[tree_id] = tree
+        self._n_cached_entries += len(tree.rows) + 1
+        self._drop_oldest()
         return tree
 
     def read_tree(self, tree_id: str) -> GitTree:
@@ -235,9 +240,7 @@ class ObjectStore:
             return False
         return size_bytes >= LARGE_BYTES or found.disk_bytes >= WORTH_COMPRESSING * size_bytes
 
-    def _keep_at_hand(self, tree_id: str, tree: GitTree) -> None:
-        self._trees[tree_id] = tree
-        self._n_cached_entries += len(tree) + 1
+    def _drop_oldest(self) -> None:
         while self._n_cached_entries > _MAX_CACHED_ENTRIES:
             _, oldest = self._trees.popitem(last=False)
             self._n_cached_entries -= len(oldest) + 1

@@ -14,16 +14,17 @@ from __future__ import annotations
 import errno
 import json
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from wink_workspace._kill_points import KillPoint, passed
 
-from .disk import ledger_failures, sync
+from .disk import ledger_failure, ledger_failures, sync
 
 __all__ = ["PendingMark", "PendingMarks"]
+
+_encode = json.JSONEncoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,14 @@ class PendingMarks:
             "parent": mark.parent,
             "started_at": mark.started_at.isoformat(),
         }
-        with ledger_failures("the pending mark cannot be written"):
-            self._overwrite(json.dumps(fields).encode())
+        try:
+            self._overwrite(_encode(fields).encode())
             passed(KillPoint.MARK_WRITTEN)
             os.rename(self._unused, self._path)  # noqa: PTH104 - hot, and a Path costs more
             if self._durable:
                 sync(os.path.dirname(self._path))  # noqa: PTH120 - as above
+        except OSError as error:
+            raise ledger_failure("the pending mark cannot be written", error) from error
         passed(KillPoint.MARK_IN_PLACE)
 
     def _overwrite(self, text: bytes) -> None:
@@ -109,7 +112,11 @@ class PendingMarks:
         Raises:
             LedgerError: If it cannot be removed.
         """
-        with ledger_failures("the pending mark cannot be removed"), suppress(FileNotFoundError):
+        try:
             # Not synced: one that comes back is settled.
             os.rename(self._path, self._unused)  # noqa: PTH104 - as above
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise ledger_failure("the pending mark cannot be removed", error) from error
         passed(KillPoint.MARK_REMOVED)

@@ -33,6 +33,7 @@ LoggedEvent = ToolInvoked | ExternalChange | WorkspaceRestored
 
 _SCHEMA: Final = 1
 _MAX_REPR_CHARS: Final = 10_000
+_encode = json.JSONEncoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def dump_record(record: object) -> bytes:
     record of it must not fail.
     """
     document = {"schema": _SCHEMA, "type": type(record).__name__, "data": _dumped(record)}
-    return json.dumps(document).encode() + b"\n"
+    return _encode(document).encode() + b"\n"
 
 
 def _dumped(value: object) -> JsonValue:

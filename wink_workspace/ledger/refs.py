@@ -8,7 +8,7 @@ replaces another at once, and gives the other's block back to the device. So a l
 nothing is allocated and nothing freed, and 0.1 ms are enough.
 """
 
-# ruff: noqa: PTH105, PTH112, PTH119, PTH120, PTH121 - done after every call, and a Path costs more than what is asked of it
+# ruff: noqa: PTH105, PTH116, PTH119, PTH120 - done after every call, and a Path costs more than what is asked of it
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ class RefMover:
         durable: bool = False,
     ) -> None:
         self._repository = repository
+        self._directory = str(repository.directory)
         self._durable = durable
 
     def move(
-        self, name: str, *, expected: str | None, target: str, spares: Path | None = None
+        self, name: str, *, expected: str | None, target: str, spares: str | None = None
     ) -> None:
         """Make the ref *name* stand for *target*, if it still stands for *expected*.
 
@@ -63,10 +64,10 @@ class RefMover:
             LedgerMovedError: If it stands for something else.
             LedgerError: If another program has it locked, or it cannot be written.
         """
-        path = f"{self._repository.directory}/{name}"
+        path = f"{self._directory}/{name}"
         lock = f"{path}.lock"
         with ledger_failures(f"ref {name} cannot be moved"):
-            self._lock(path, lock, target.encode() + b"\n", spares and str(spares))
+            self._lock(path, lock, target.encode() + b"\n", spares)
             try:
                 if (found := self._repository.ref(name)) != expected:
                     raise LedgerMovedError(f"{name} is at {found}, not at {expected}")
@@ -80,24 +81,32 @@ class RefMover:
             self._sync_names(path)
 
     def _lock(self, path: str, lock: str, line: bytes, spares: str | None) -> None:
-        _make_directory(os.path.dirname(lock))
         try:
-            if spares is None or not self._linked(path, lock, line, spares):
-                self._create(lock, line)
+            try:
+                self._lock_in_place(path, lock, line, spares)
+            except FileNotFoundError:
+                for directory in (os.path.dirname(lock), *([spares] if spares else [])):
+                    Path(directory).mkdir(parents=True, exist_ok=True)
+                self._lock_in_place(path, lock, line, spares)
         except FileExistsError as error:
             raise LedgerError(
                 f"{os.path.basename(lock)} is there, so another program is moving this ref",
                 hint="End that program; if there is none, delete the lock.",
             ) from error
 
+    def _lock_in_place(self, path: str, lock: str, line: bytes, spares: str | None) -> None:
+        if spares is None or not self._linked(path, lock, line, spares):
+            self._create(lock, line)
+
     def _linked(self, path: str, lock: str, line: bytes, spares: str) -> bool:
         """Whether a spare file became the lock; not every filesystem has hard links."""
         try:
-            spare = _spare(spares, path)
+            one, other = f"{spares}/spare-1", f"{spares}/spare-2"
+            spare = other if _is_same(one, path) else one  # the one that is not the ref
             self._write(spare, line, 0)
             if not _is_same(lock, spare):  # else it is ours, left by a move that failed
                 os.link(spare, lock)
-        except FileExistsError:
+        except (FileExistsError, FileNotFoundError):
             raise
         except OSError:
             return False
@@ -129,23 +138,12 @@ class RefMover:
             _log.exception("A loss of power may take back the last move of %s", path)
 
 
-def _make_directory(path: str) -> None:
-    if not os.path.isdir(path):
-        Path(path).mkdir(parents=True, exist_ok=True)
-
-
-def _spare(directory: str, path: str) -> str:
-    """The spare file that is not the ref at this moment."""
-    _make_directory(directory)
-    one, other = f"{directory}/spare-1", f"{directory}/spare-2"
-    return other if _is_same(one, path) else one
-
-
 def _is_same(one: str, other: str) -> bool:
     try:
-        return os.path.samefile(one, other)
+        here, there = os.stat(one), os.stat(other)
     except FileNotFoundError:
         return False
+    return (here.st_ino, here.st_dev) == (there.st_ino, there.st_dev)
 
 
 def delete_stale_locks(directory: Path, *refs: str) -> None:

@@ -19,8 +19,9 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 
 import pygit2
 from pygit2.enums import (
@@ -89,18 +90,28 @@ def _own_configuration_only() -> Generator[None]:
                 paths[level] = path
 
 
-@contextmanager
-def _failures(what: str) -> Generator[None]:
+class _failures(AbstractContextManager[None]):  # noqa: N801 - used as a function
     """Turn whatever libgit2 raises (``KeyError`` for what it cannot find) into our own errors."""
-    try:
-        yield
-    except KeyError as error:
-        raise LedgerDamagedError(f"{what}: {error.args[0] if error.args else error}") from error
-    except (pygit2.GitError, OSError, ValueError) as error:
-        raise LedgerError(
-            f"{what}: {error}",
-            hint="Mend what the system complains of; `git fsck` on the ledger tells of damage.",
-        ) from error
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, KeyError):
+            cause = error.args[0] if error.args else error
+            raise LedgerDamagedError(f"{self._what}: {cause}") from error
+        if isinstance(error, (pygit2.GitError, OSError, ValueError)):
+            raise LedgerError(
+                f"{self._what}: {error}",
+                hint="Mend what the system complains of; `git fsck` on the ledger tells of damage.",
+            ) from error
 
 
 def _lines_at(start: int, n_lines: int) -> range:

@@ -78,7 +78,7 @@ class LineWriter(Line):
         refs: RefMover,
     ) -> None:
         super().__init__(store, ref)
-        self._place = place
+        self._place = str(place)
         self._lock = lock
         self._process = OwnProcess(ref)
         self._refs = refs

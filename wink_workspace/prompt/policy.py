@@ -12,7 +12,7 @@ of the file that was reached: every spelling of a path and every link to a file 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, cast, runtime_checkable
@@ -343,7 +343,7 @@ class ReadBeforeWritePolicy(ToolPolicy):
 
     def _use_of(self, tool: Tool[Any, Any], params: object) -> FileUse:
         # not isinstance(params, UsesFiles): that costs more than all the rest for other tools
-        file_use: Any = getattr(params, "file_use", None)
+        file_use: Callable[[], FileUse] | None = getattr(params, "file_use", None)
         told: FileUse = file_use() if callable(file_use) else _NO_FILES
         if tool.name not in self.read_tools and tool.name not in self.write_tools:
             return told
@@ -467,7 +467,10 @@ def _known(view: SliceView[KnownFiles]) -> Map[str, str]:
 def _all_known(seen: Sequence[tuple[str, str]], session: SessionProtocol) -> bool:
     """Whether there is nothing to remember, as when a file is read again."""
     known = _known(session[KnownFiles].view())
-    return all([known.get(path) == fingerprint for path, fingerprint in seen])
+    for path, fingerprint in seen:  # noqa: SIM110 - a generator costs more, in each call
+        if known.get(path) != fingerprint:
+            return False
+    return True
 
 
 def _used(view: SliceView[KnownFiles], event: FilesUsed) -> SliceOp[KnownFiles]:

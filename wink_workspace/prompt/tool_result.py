@@ -97,8 +97,9 @@ class ToolResult(Generic[R_co]):
         if self.exclude_value_from_context:
             return self.message
         shown = self.render() if rendered is None else rendered
-        parts = (self.message,) if shown == self.message else (self.message, shown)
-        return "\n\n".join(part for part in parts if part)
+        if not shown or shown == self.message:
+            return self.message
+        return f"{self.message}\n\n{shown}" if self.message else shown
 
 
 def _rendered(type_: type, render: Callable[[], object]) -> str | None:

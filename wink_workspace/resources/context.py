@@ -119,15 +119,19 @@ class ResourceContext:
 
     def built(self) -> tuple[object, ...]:
         """Every live singleton, in the order built; bound instances come first."""
-        with self._store.lock:
-            self._store.check_open()
-            return self._store.singletons.values()
+        store = self._store
+        with store.lock:
+            if store.state is not _State.OPEN:
+                store.check_open()  # raises
+            return store.singletons.values()
 
     def mark(self) -> int:
         """How many singletons are built now; see ``evict_since``."""
-        with self._store.lock:
-            self._store.check_open()
-            return len(self._store.singletons.built)
+        store = self._store
+        with store.lock:
+            if store.state is not _State.OPEN:
+                store.check_open()  # raises
+            return len(store.singletons.built)
 
     def evict_since(
         self, mark: int, *, before_close: Callable[[object], object] = lambda _: None
@@ -197,15 +201,15 @@ class ToolResources:
 
     def get_optional(self, type_: type[T], /) -> T | None:
         """As ``get``, but ``None`` if nothing is bound to *type_*."""
-        self._check_open()
+        if self._cache.ended or self._store.state is not _State.OPEN:
+            self._check_open()  # raises
         kept = self._store.singletons.built.get(type_)  # it is whole, and needs no lock
         if kept is not None:
             return kept.value
         return self.get(type_) if type_ in self._store.bindings else None
 
     def _check_open(self) -> None:
-        if self._store.state is not _State.OPEN:
-            self._store.check_open()  # raises
+        self._store.check_open()
         if self._cache.ended:
             raise ResourcesClosedError(
                 "the tool call that these resources belong to has ended",
@@ -303,7 +307,8 @@ class _Store:
     def resolve(self, type_: type[T], resolver: ResourceResolver, *, call: _Cache | None) -> T:
         """The resource bound to *type_*; *call* caches those of one tool call, if one runs."""
         with self.lock:
-            self.check_open()
+            if self.state is not _State.OPEN:
+                self.check_open()  # raises
             if (kept := self.singletons.built.get(type_)) is not None:  # nearly always
                 return kept.value
             binding = self._binding(type_)

@@ -47,6 +47,7 @@ __all__ = ["CallBoundary", "CallScope", "Redaction", "shown"]
 
 _log = logging.getLogger(__name__)
 
+_NOTHING: ToolResult[Any] = ToolResult.ok(None)
 _WITHHELD = "[withheld: it could not be redacted]"
 
 
@@ -150,8 +151,11 @@ class CallBoundary(GuardedBlock):
         self.params: object = None
         self.decisions: list[PolicyVerdict] = []
         self.policy: str | None = None
-        self.tool_result: ToolResult[Any] = ToolResult.ok(None)
+        self.tool_result: ToolResult[Any] = _NOTHING
         self.ending: BaseException | None = None
+        self._facts: tuple[object, ...] = ()
+        self._depth = 0
+        self._is_outermost = False
         self.event: ToolInvoked
         self._session = session
         self._clock = session.clock
@@ -172,12 +176,16 @@ class CallBoundary(GuardedBlock):
         try:
             self._session.refuse_reducers()
             self._participants = self._scope.participants()
-            self._commit_external_edits()
-            self._beat()
+            if not self._transactions.depth:  # inside a call there can be none
+                self._commit_external_edits()
+            if self._heartbeat is not None:
+                self._heartbeat.beat()
             self._scope.begin()
             self._started_at = self._clock.now()
             self._started_s = self._clock.monotonic_s()
             self._transactions.begin(self.transaction, ())
+            self._depth = self._transactions.depth
+            self._is_outermost = self._depth == 1
         except BaseException as error:
             self._turn.__exit__(type(error), error, error.__traceback__)
             raise
@@ -186,7 +194,7 @@ class CallBoundary(GuardedBlock):
     def start(self) -> None:
         """Take the snapshots, write the pending mark, and let SIGINT be delivered."""
         self._transactions.join(self._participants)
-        if self._transactions.depth == 1:
+        if self._is_outermost:
             pending = PendingCall(self.call_id, self.tool, self._started_at)
             self._transactions.journal.begin(pending)
         self.open_gate()
@@ -271,9 +279,7 @@ class CallBoundary(GuardedBlock):
     # External edits
 
     def _commit_external_edits(self) -> None:
-        """Commit external edits made since the last call; inside a call there can be none."""
-        if self._transactions.depth:
-            return
+        """Commit external edits made since the last call."""
         free = self._transactions.claim(self._participants)
         paths = self._transactions.journal.absorb_external(free)
         if paths:
@@ -311,17 +317,18 @@ class CallBoundary(GuardedBlock):
             duration_s=self._clock.monotonic_s() - self._started_s,
             decisions=tuple(self.decisions),
             error=trace,
-            depth=self._transactions.depth - 1,
+            depth=self._depth - 1,
         )
         return self._redaction.event(event, failed=error is not None)
 
     def _reduce(self, event: ToolInvoked) -> None:
-        for fact in _facts(event):
+        self._facts = _facts(event)
+        for fact in self._facts:
             self._session.reduce(fact, kind=SliceKind.STATE)
 
     def _commit(self, event: ToolInvoked) -> None:
         self._transactions.check()  # the body may have caught the RollbackError of a call inside
-        if self._transactions.depth == 1:
+        if self._is_outermost:
             self._transactions.journal.commit(event, self.transaction.saved)
         self.transaction.commit()
 
@@ -336,7 +343,7 @@ class CallBoundary(GuardedBlock):
                 self._publish(dataclasses.replace(self.event, outcome=Outcome.UNKNOWN))
                 raise
             interruption = error
-        if self._transactions.depth == 1:
+        if self._is_outermost:
             try:
                 self._transactions.journal.rolled_back(self.event, saved)
             except BaseException:
@@ -350,7 +357,9 @@ class CallBoundary(GuardedBlock):
         What a reducer raises to end the run is raised once the record is written and published.
         """
         interruption: BaseException | None = None
-        for fact in _facts(event):
+        is_reduced = bool(self._facts) and self._facts[-1] is event
+        facts = self._facts if is_reduced else _facts(event)
+        for fact in facts:
             try:
                 self._session.reduce(fact, kind=SliceKind.LOG)
             except BaseException as error:  # noqa: BLE001 - the call is over: it needs its record
@@ -360,13 +369,10 @@ class CallBoundary(GuardedBlock):
                 if not isinstance(error, Exception):
                     interruption = error
         self._session.notify(event)
-        self._beat()
-        if interruption is not None:
-            raise interruption
-
-    def _beat(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.beat()
+        if interruption is not None:
+            raise interruption
 
 
 def shown(error: BaseException, show: Callable[[BaseException], Iterable[str]]) -> str:

@@ -79,20 +79,22 @@ class _PromptScope:
         self._session = session
         self._transactions = transactions_of(session)
         self._n_resources = 0
+        self._resources: ResourceContext  # of the call that is under way
 
     def participants(self) -> tuple[Snapshotable, ...]:
-        built: tuple[Any, ...] = self._prompt.resources.opened.built()
-        saved = [resource for resource in built if takes_part(type(resource))]
+        self._resources = self._prompt.resources.opened
+        built = self._resources.built()
+        saved: list[Any] = [resource for resource in built if takes_part(type(resource))]
         return (self._session, self._prompt, *saved)
 
     def begin(self) -> None:
-        resources = self._prompt.resources.opened
+        resources = self._resources
         resources.observer = self._transactions
         self._n_resources = resources.mark()
 
     def prepare(self, types: tuple[type[Any], ...]) -> ResourceContext:
         """Build what a tool declares, and keep what is built by now when its call fails."""
-        resources = self._prompt.resources.opened
+        resources = self._resources
         for resource_type in types:
             resources.get(resource_type)
         self._n_resources = resources.mark()
@@ -186,7 +188,8 @@ class ToolExecutor:
             self._session,
             self._scope,
             call_id=call.id,
-            tool=self._name_to_keep(call),
+            # A name that no tool has is the model's text, and redacted like all of it
+            tool=call.name if call.name in self._offers else self._redaction.text(call.name),
             heartbeat=self._heartbeat,
             redaction=self._redaction,
         )
@@ -197,10 +200,6 @@ class ToolExecutor:
         if boundary.ending is not None:
             raise boundary.ending
         return CallOutcome(call, boundary.tool_result, boundary.event)
-
-    def _name_to_keep(self, call: ToolCall) -> str:
-        """A name that no tool has is the model's text, and redacted like all of it."""
-        return call.name if call.name in self._offers else self._redaction.text(call.name)
 
     def _perform(self, attempt: _ToolCall) -> _AnyResult:
         attempt.params = attempt.call.arguments
@@ -227,15 +226,18 @@ class ToolExecutor:
                 heartbeat=self._heartbeat,
                 cancellation=attempt.cancellation,
             )
-            self._check_limits()
-            _check_wanted(attempt)
+            if self._deadline is not None or self._budget_tracker is not None:
+                self._check_limits()
+            if attempt.cancellation is not None:
+                attempt.cancellation.check()
             refusal = attempt.refusal(offer.policies, tool, params, context)
             if refusal is not None:
                 return ToolResult.error(_refused(*refusal))
             result = _handle(tool, params, context)
             if result.success:
                 attempt.notify_policies(offer.policies, tool, params, result, context)
-                _check_wanted(attempt)
+                if attempt.cancellation is not None:
+                    attempt.cancellation.check()
             return result
 
     def _unknown_tool(self, name: str) -> str:
@@ -269,8 +271,8 @@ def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
             f"tool {tool.name!r} has no handler, so it cannot be called",
             hint="Go on without it, and say that it does not work.",
         )
-    result: Any = tool.handler(params, context=context)  # what it says is not proven
-    if not isinstance(result, ToolResult):
+    result = tool.handler(params, context=context)
+    if not isinstance(result, ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance] - what a handler says is not proven
         raise TypeError(f"the handler returned {type(result).__name__}, not ToolResult")
     if type(result.success) is not bool:
         raise TypeError(f"the handler's success is {result.success!r}, not True or False")
@@ -278,11 +280,6 @@ def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
     if misfit is not None:
         raise TypeError(f"the handler succeeded with a value of the wrong type: {misfit}")
     return result
-
-
-def _check_wanted(attempt: _ToolCall) -> None:
-    if attempt.cancellation is not None:
-        attempt.cancellation.check()
 
 
 def _verdict(error: BaseException, attempt: _ToolCall) -> tuple[_AnyResult, BaseException | None]:

@@ -72,7 +72,7 @@ class InterruptGate:
             signal.raise_signal(signal.SIGINT)
 
     def _install(self) -> None:
-        if self._installed or threading.current_thread() is not threading.main_thread():
+        if self._installed or threading.get_ident() != threading.main_thread().ident:
             return
         previous = signal.getsignal(signal.SIGINT)
         if previous is None or previous is signal.SIG_IGN:
@@ -115,7 +115,8 @@ class _Closed(AbstractContextManager[None]):
         gate = self._gate
         try:
             gate._open = False
-            gate._install()
+            if not gate._installed:
+                gate._install()
             gate._n_closed = self._n_closed + 1
         except BaseException:
             self._put_back(gate)
@@ -162,7 +163,11 @@ class GuardedBlock(AbstractContextManager[Any]):
 
     def open_gate(self) -> None:
         """Deliver SIGINT from now on, and what was deferred at once; the end closes the gate."""
-        _Opened(self.__gate).__enter__()
+        gate = self.__gate
+        gate._open = True
+        if gate._pending:
+            gate._pending = False
+            signal.raise_signal(signal.SIGINT)
 
     def __exit__(
         self,

@@ -443,7 +443,7 @@ class MovedPath:
 
 def _lines(*parts: str) -> str:
     """The parts that are not empty, one below the other."""
-    return "\n".join(part for part in parts if part)
+    return "\n".join(filter(None, parts))
 
 
 def _fitting(items: Iterable[T], text: Callable[[T], str], limit_chars: int) -> tuple[T, ...]:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
-from datetime import date, time, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -42,7 +42,8 @@ def dump(value: object, *, exclude_none: bool = False, computed: bool = False) -
             of a mapping become the same string.
     """
     try:
-        return _dump(value, _Options(exclude_none, computed))
+        plainly = not exclude_none and not computed
+        return _dump(value, _FIELDS_ALONE if plainly else _Options(exclude_none, computed))
     except RecursionError:
         raise UsageError(
             f"a {type(value).__name__} contains itself, or is nested too deeply for JSON",
@@ -63,9 +64,16 @@ def dump_json(
         UsageError: As ``dump``.
     """
     plain = dump(value, exclude_none=exclude_none, computed=computed)
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
+    text = (
+        _encode(plain)
+        if indent is None
+        else json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
+    )
     # Lone surrogates, as file names may hold them, stay readable as escapes.
     return text if is_encodable(text) else json.dumps(plain, allow_nan=False, indent=indent)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 class _Options(NamedTuple):
@@ -82,8 +90,12 @@ _PLAIN: Final[frozenset[type]] = frozenset((str, int, bool, type(None)))
 
 
 def _dump(value: Any, options: _Options) -> Any:
-    kind = cast("type[Any]", type(value))
+    kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType] - of anything
     if kind in _PLAIN:
+        return value
+    if kind is datetime:
+        return value.isoformat()
+    if kind is float and math.isfinite(value):
         return value
     if (members := _members(kind, options.computed)) is not None:
         return {
@@ -91,15 +103,15 @@ def _dump(value: Any, options: _Options) -> Any:
             for name, key in members
             if (item := getattr(value, name)) is not None or not options.exclude_none
         }
-    if isinstance(value, Enum):
-        return _dump(value.value, options)
-    if isinstance(value, Mapping):
-        return _dump_mapping(cast("Mapping[object, object]", value), options)
-    if isinstance(value, (list, tuple)):
-        return [
-            item if type(item) in _PLAIN else _dump(item, options)
-            for item in cast("Sequence[object]", value)
-        ]
+    if issubclass(kind, (list, tuple)):
+        if not value:
+            return []
+        return [item if type(item) in _PLAIN else _dump(item, options) for item in value]
+    if issubclass(kind, Enum):
+        plain: object = value._value_
+        return plain if type(plain) in _PLAIN else _dump(plain, options)
+    if issubclass(kind, Mapping):
+        return _dump_mapping(value, options)
     return _dump_rarer(value, options)
 
 
@@ -160,7 +172,12 @@ def _members(kind: type, computed: bool) -> tuple[tuple[str, str], ...] | None:
 
 
 def _dump_mapping(mapping: Mapping[object, object], options: _Options) -> dict[str, Any]:
-    dumped = {_dump_key(key): _dump(item, options) for key, item in mapping.items()}
+    dumped = {
+        key if type(key) is str else _dump_key(key): (
+            item if type(item) in _PLAIN else _dump(item, options)
+        )
+        for key, item in mapping.items()
+    }
     if len(dumped) < len(mapping):
         raise UsageError(
             "two keys of a mapping become the same JSON string",

@@ -120,7 +120,7 @@ class SliceView(Generic[S]):
         return self._with(Map()) if len(self) else self
 
     def _with(self, items: Map[int, S]) -> SliceView[S]:
-        view: SliceView[S] = object.__new__(SliceView)
+        view = object.__new__(type(self))
         view.slice_type, view._initial, view._items = self.slice_type, self._initial, items
         return view
 

@@ -11,7 +11,7 @@ It knows neither locks nor subscribers nor other sessions; the session adds them
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from immutables import Map
 
@@ -134,8 +134,8 @@ class Store:
         definition = self._definitions.get(slice_type)
         if definition is None:
             return SliceView(slice_type)
-        view: Any = self._contents[definition.kind].get(slice_type, definition.empty)
-        return view if len(view) else definition.empty
+        view = self._contents[definition.kind].get(slice_type, definition.empty)
+        return view if len(view) else definition.empty  # pyright: ignore[reportReturnType] - see ``Slices``
 
     @property
     def state(self) -> Slices:

@@ -63,7 +63,8 @@ class LedgerJournal:
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
         """Append what moved in the directory since the last entry; the paths that did."""
         del participants  # the directory is the only one that others can change
-        self._adopt_slices()
+        if self._sessions.unknown:  # give the session what is kept for slices it came to know
+            self._sessions.adopt(self._session)
         if not self._settled:
             self.settle()
         self._discards.index()
@@ -148,8 +149,3 @@ class LedgerJournal:
                 outcome=event.outcome,
             )
         )
-
-    def _adopt_slices(self) -> None:
-        """Give the session what is kept for slices that it has come to know since it was opened."""
-        if self._sessions.unknown:
-            self._sessions.adopt(self._session)

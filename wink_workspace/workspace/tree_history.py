@@ -227,7 +227,8 @@ class TreeHistory:
         """
         self._process.check()
         self._is_fresh = False
-        self._owed |= self._tracker.drain()
+        moved = self._tracker.drain()
+        self._owed = moved if self._owed is NOTHING else self._owed | moved
         return self._owed
 
     # From the directory into the ledger

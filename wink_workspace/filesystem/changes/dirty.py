@@ -41,10 +41,10 @@ class Dirty:
             return self
         if not (self.paths or self.prefixes or self.reason):
             return other
-        reasons = [each.reason for each in (self, other) if each.reason is not None]
-        return Dirty(
-            self.paths | other.paths, self.prefixes | other.prefixes, "; ".join(reasons) or None
-        )
+        reason = self.reason or other.reason
+        if self.reason and other.reason:
+            reason = f"{self.reason}; {other.reason}"
+        return Dirty(self.paths | other.paths, self.prefixes | other.prefixes, reason)
 
     def covers(self, path: WorkspacePath) -> bool:
         """Whether *path* may have changed."""

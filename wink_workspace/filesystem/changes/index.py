@@ -263,10 +263,11 @@ class IndexedTree:
         seen: dict[str, tuple[Status | None, Status | None]] = {}
         settled_ns = settled_before_ns(self._clock)
         wanted = list(names)
+        known = index.directories.get(directory.parts, {})
         found = self.tree.statuses(directory, wanted)
         self.n_visited += len(wanted)
         for name in wanted:
-            before = index.get(directory.parts, name)
+            before = known.get(name)
             now = status_of(found[name]) if name in found else None
             seen[name] = before, now
             # What is not in the index has nothing below it there, either

@@ -387,17 +387,22 @@ class InotifyTracker:
         elif index.unreadable:
             reason = _UNREADABLE
         elif reason is None:
-            story.paths.update([path.parts for path in noted.paths])
-            story.prefixes.update([path.parts for path in noted.prefixes])
-            # What was noted is told even if it looks the same: it may have been handed back
-            return owed | noted | self._followed(index, story, settled_ns)
+            if noted is not NOTHING:
+                story.paths.update([path.parts for path in noted.paths])
+                story.prefixes.update([path.parts for path in noted.prefixes])
+                # It is told even if it looks the same: it may have been handed back
+                owed = noted if owed is NOTHING else owed | noted
+            followed = self._followed(index, story, settled_ns)
+            return followed if owed is NOTHING else owed | followed
         return owed | noted | story.told() | self._scanned(reason)
 
     def _story(self) -> _Story:
         story = _Story(self._made, self._left, self._expected)
         if self._queue is not None:
             try:
-                story.tell(self._queue.read())
+                events = self._queue.read()
+                if events:
+                    story.tell(events)
             except (_LostEventsError, OSError) as error:
                 story.reason = f"changes were not told: {error}"
                 self._warn(story.reason)

@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from wink_workspace.errors import UsageError
@@ -91,8 +93,8 @@ class Diff:
     ) -> None:
         if context_lines < 0:
             raise UsageError(f"context_lines is {context_lines}", hint="Use 0 or more.")
-        self._changes = tuple(sorted(changes, key=lambda change: change.path))
-        self._comparer = comparer or (lambda: LineComparer(limits.total_steps))
+        self._changes = tuple(sorted(changes, key=attrgetter("path")))
+        self._comparer = comparer or partial(LineComparer, limits.total_steps)
         self._limits = limits
         self._context_lines = context_lines
 
@@ -134,8 +136,8 @@ class Diff:
         """The parts of the diff, by path; a file that turns into a link is two of them."""
         plain = list(filter(_differs, self._changes))
         renames = find_renames(plain, self._limits)
-        by_target = {rename.creation.path: rename for rename in renames}
-        moved_away = {rename.deletion.path for rename in renames}
+        by_target = {rename.creation.path: rename for rename in renames} if renames else {}
+        moved_away = {rename.deletion.path for rename in renames} if renames else ()
         for change in plain:
             path, before, after = change.path, change.before, change.after
             if not renames and before and after and before.kind is after.kind:
@@ -311,7 +313,7 @@ class _Rendering:
             raise _TooLarge
         self._bytes_left -= sum(sizes_bytes)
         old, new = old_content.read(), new_content.read()
-        if is_binary(old) or is_binary(new):
+        if b"\0" in old or b"\0" in new:  # as ``is_binary`` says
             if max(sizes_bytes) > self._limits.path_binary_bytes:
                 self._refuse_unless_full()
             return _Binary()

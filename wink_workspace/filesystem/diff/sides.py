@@ -39,17 +39,15 @@ class _MemoryContent:
     """A content in memory; its id is computed when it is asked for."""
 
     def __init__(self, data: bytes) -> None:
+        self.size_bytes = len(data)
         self._data = data
         self._id = ""
 
     @property
     def id(self) -> str:
-        self._id = self._id or blob_id(self._data)
+        if not self._id:
+            self._id = blob_id(self._data)
         return self._id
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self._data)
 
     def read(self) -> bytes:
         return self._data

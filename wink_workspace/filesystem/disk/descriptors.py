@@ -485,7 +485,7 @@ def _exchanged(temporary: str, name: str, dir_fd: int) -> bool:
     precaution for programs that do not sync. That takes milliseconds, this some 0.05.
     """
     try:
-        if not exchange_names(temporary, name, dir_fd):
+        if not _rename_with(_EXCHANGE, temporary, name, dir_fd, dir_fd):
             return False
     except FileNotFoundError:
         return False  # the name is free
@@ -521,7 +521,11 @@ def _renameat2() -> Callable[[int, str, int, str, int], int]:
     def rename(old_dir_fd: int, old: str, new_dir_fd: int, new: str, flag: int) -> int:
         if not hasattr(system, "renameat2"):
             return errno.ENOSYS
-        failed = system.renameat2(old_dir_fd, os.fsencode(old), new_dir_fd, os.fsencode(new), flag)
+        failed = system.renameat2(
+            *(old_dir_fd, old.encode(_ENCODING, _ENCODING_ERRORS)),
+            *(new_dir_fd, new.encode(_ENCODING, _ENCODING_ERRORS)),
+            flag,
+        )
         return ctypes.get_errno() if failed else 0
 
     return rename

@@ -105,8 +105,8 @@ class DiskFilesystem(Filesystem):
 
     def snapshot(self) -> object:
         """A snapshot of the history."""
-        self.fingerprints.forget_written()
-        return self._kept().snapshot()
+        self.fingerprints.written = None  # from here on, what is on the disk alone counts
+        return (self._history or self._kept()).snapshot()
 
     def restore(self, token: object) -> None:
         """Put back a snapshot of the history."""

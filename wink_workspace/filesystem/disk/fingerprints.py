@@ -34,14 +34,19 @@ _MAX_KEPT = 100_000
 
 
 class DiskFingerprints:
-    """The fingerprints of a tree; ``n_hashed_bytes`` counts what was read for them so far."""
+    """The fingerprints of a tree.
+
+    Attributes:
+        n_hashed_bytes: How much was read for them so far.
+        written: See ``know_written``; set to ``None`` to forget it.
+    """
 
     def __init__(self, tree: DiskTree, clock: Clock) -> None:
         self.n_hashed_bytes = 0
         self._tree = tree
         self._clock = clock
         self._kept: dict[tuple[int, int], tuple[tuple[int, ...], str]] = {}
-        self._written: tuple[os.stat_result, bytes] | None = None
+        self.written: tuple[os.stat_result, bytes] | None = None
 
     def of(self, path: WorkspacePath) -> str:
         """The fingerprint of a file, a link, or a directory with all below it."""
@@ -76,7 +81,7 @@ class DiskFingerprints:
     def of_file(self, path: WorkspacePath, status: os.stat_result) -> str:
         """The same of a file that has this status."""
         identity = identity_of(status)
-        written, self._written = self._written, None
+        written, self.written = self.written, None
         if written is not None and identity_of(written[0]) == identity:
             executable = bool(status.st_mode & stat.S_IXUSR)
             return file_fingerprint((written[1],), executable=executable)
@@ -85,14 +90,10 @@ class DiskFingerprints:
     def know_written(self, status: os.stat_result, data: bytes) -> None:
         """Answer once with the fingerprint of *data*, which was written to a file just now.
 
-        Once, and only until ``forget_written``: the status does not tell yet whether the file
-        changes again. Whoever asks next is the writer, who knows *data* and nothing later.
+        Once, and only until ``written`` is ``None`` again: the status does not tell yet whether
+        the file changes again. Who asks next is the writer, who knows *data* and nothing later.
         """
-        self._written = (status, data) if len(data) <= _CHUNK_BYTES else None
-
-    def forget_written(self) -> None:
-        """Answer with what is on the disk alone."""
-        self._written = None
+        self.written = (status, data) if len(data) <= _CHUNK_BYTES else None
 
     def read_known(self, stream: BinaryIO, entry: DiskEntry) -> bytes:
         """The content of a small file, whose fingerprint is known from then on."""

@@ -308,12 +308,19 @@ class DiskTree:
         """The status of those of the *names* in the directory *path* that exist."""
         found: dict[str, os.stat_result] = {}
         try:
-            with self._entered(path) as directory:
+            if self.hidden is not None:
+                self._check_not_hidden(path)
+            directory = enter(self._root, path.parts, lift=self._lift_modes)
+            try:
                 for name in names:
                     if self.hidden is not None and self.hidden.hides((*path.parts, name)):
                         continue
-                    with suppress(FileNotFoundError):
+                    try:
                         found[name] = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+            finally:
+                os.close(directory)
         except OSError as error:
             failure = told(path, error)
             if not isinstance(failure, (FileMissingError, DirectoryExpectedError)):
@@ -323,22 +330,20 @@ class DiskTree:
     def open(self, path: WorkspacePath) -> BinaryIO:
         """The regular file *path*, for reading and seeking; the caller closes it."""
         try:
-            return BufferedReader(FileIO(self._opened(path), "rb"))
+            there = self.looked_at(path)
+            file = -1
+            if there is not None and stat.S_ISREG(there[0].st_mode):
+                file = open_at_once(self._root, path.parts, READ)
+            if file < 0:
+                with self._parent(path) as directory:
+                    file = open_regular(path.name, directory, lift=self._lift_modes)
+            elif not stat.S_ISREG(os.fstat(file).st_mode):
+                regular(file)  # raises
+            return BufferedReader(FileIO(file, "rb"))
         except OSError as error:
             if isinstance(error, FilesystemError):
                 raise
             raise told(path, error) from error
-
-    def _opened(self, path: WorkspacePath) -> int:
-        there = self.looked_at(path)
-        if there is not None and stat.S_ISREG(there[0].st_mode):
-            file = open_at_once(self._root, path.parts, READ)
-            if file >= 0:
-                if not stat.S_ISREG(os.fstat(file).st_mode):
-                    regular(file)  # raises
-                return file
-        with self._parent(path) as directory:
-            return open_regular(path.name, directory, lift=self._lift_modes)
 
     # Changing, with the checks of a filesystem
 
@@ -360,26 +365,35 @@ class DiskTree:
             executable: Sets the mode to 0755 or 0644; by default a file keeps its mode.
             permissions: The mode, whatever else.
         """
-        name = path.name
-        with telling(path), self._changing(path), self._parent(path) as directory:
-            there = _status(name, directory)
-            replaced = there if there is not None and stat.S_ISREG(there.st_mode) else None
-            with Unfinished(self, path, directory) as (unfinished, file):
-                if mode == "append" and there is not None:
-                    self._copy(name, directory, file)
-                for piece in content:
-                    write_all(file, piece)
-                adopt(file, replaced or os.fstat(directory))
-                if permissions is None:
-                    permissions = _file_mode(replaced, executable)
-                os.fchmod(file, permissions)
+        name = "".join(path.parts[-1:])
+        self._check_changeable(path)
+        try:
+            with self._parent(path) as directory:
+                there = _status(name, directory)
+                replaced = there if there is not None and stat.S_ISREG(there.st_mode) else None
+                with Unfinished(self, path, directory) as (unfinished, file):
+                    if mode == "append" and there is not None:
+                        self._copy(name, directory, file)
+                    for piece in content:
+                        write_all(file, piece)
+                    adopt(file, replaced or os.fstat(directory))
+                    if permissions is None:
+                        permissions = _file_mode(replaced, executable)
+                    os.fchmod(file, permissions)
+                    if self._durable:
+                        os.fsync(file)
+                    give_name(unfinished, name, directory, replace=mode != "create")
+                    status = os.fstat(file)
                 if self._durable:
-                    os.fsync(file)
-                give_name(unfinished, name, directory, replace=mode != "create")
-                status = os.fstat(file)
-            if self._durable:
-                self._sync_directory(directory)
-            return status
+                    self._sync_directory(directory)
+                return status
+        except OSError as error:
+            if isinstance(error, FilesystemError):
+                raise
+            raise told(path, error) from error
+        finally:
+            if self.tracker is not None:
+                self.tracker.note(path)
 
     def make_directory(self, path: WorkspacePath) -> None:
         """Make a directory, whose parent exists and which does not."""
@@ -568,11 +582,14 @@ class DiskTree:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def _changing(self, path: WorkspacePath, *, below: bool = False) -> _Changing:
+        self._check_changeable(path)
+        return _Changing(self.tracker, path, below=below)
+
+    def _check_changeable(self, path: WorkspacePath) -> None:
         if self._process is not None:
             self._process.check()
         if self.hidden is not None and self.hidden.hides(path.parts):
             raise ReadOnlyError(f"{path} is not this workspace's to change")
-        return _Changing(self.tracker, path, below=below)
 
     # Writing
 
