@@ -39,6 +39,9 @@ __all__ = [
     "SandboxBackend",
     "SandboxConfig",
     "SandboxFactory",
+    "SandboxImage",
+    "SandboxImageState",
+    "SandboxImages",
     "SandboxPlace",
     "SandboxRegistry",
 ]
@@ -108,6 +111,67 @@ class SandboxFactory(Protocol[C_contra]):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SandboxImage:
+    """An image in a backend's store; ``recipe_digest`` is empty for an image of another origin."""
+
+    reference: str
+    id: str
+    size_bytes: int
+    recipe_digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxImageState:
+    """Whether an image matches its recipe; ``size_bytes`` is ``None`` if it is missing."""
+
+    reference: str
+    state: str
+    size_bytes: int | None
+
+
+class SandboxImages(Protocol):
+    """The images that the sandboxes of a backend start from."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The images that can be built."""
+        ...
+
+    def reference(self, name: str) -> str:
+        """The reference of the image *name*; raises ``UsageError`` if there is none."""
+        ...
+
+    def find(self, name: str) -> SandboxImage | None:
+        """The image *name*, if it has been built."""
+        ...
+
+    def listed(self) -> tuple[SandboxImageState, ...]:
+        """Every image of ours, built or not, by reference."""
+        ...
+
+    def build(
+        self,
+        name: str,
+        *,
+        base: str | None = None,
+        anew: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> SandboxImage:
+        """The image *name*, built unless it matches its recipe.
+
+        Args:
+            name: One of ``names``.
+            base: A public image to start from.
+            anew: Whether to build it even if it matches.
+            progress: Gets each line of the build's output.
+
+        Raises:
+            SandboxUnavailableError: If it cannot be built.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxBackend(Generic[C]):
     """One kind of sandbox, with all that the rest of the package needs of it.
@@ -120,6 +184,8 @@ class SandboxBackend(Generic[C]):
         create: Makes the sandbox that runs commands over a workspace. ``None`` for a backend
             whose section brings all that its tools need.
         examine: What ``wink-workspace doctor`` reports of this machine.
+        images: The images of its sandboxes; ``None`` for a backend without images. The command
+            ``wink-workspace image`` builds and lists those of the default backend.
         sweep: Removes what dead processes left on the machine; the names of what went.
         end_leftover: Ends what a killed process left running, as its notes say, before anybody
             looks at the files; what it had written last. Raises ``SandboxError`` if it cannot.
@@ -133,6 +199,7 @@ class SandboxBackend(Generic[C]):
     section: Callable[[C], Section[None]]
     create: SandboxFactory[C] | None = None
     examine: Callable[[Environment], tuple[Finding, ...]] = lambda _: ()
+    images: Callable[[Environment], SandboxImages] | None = None
     sweep: Callable[[Environment], tuple[str, ...]] = lambda _: ()
     end_leftover: Callable[[Path], str] = lambda _: ""
 

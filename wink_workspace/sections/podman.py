@@ -11,7 +11,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.prompt import ReadBeforeWritePolicy, SectionOptions
-from wink_workspace.sandbox import Finding, Sandbox, SandboxBackend, SandboxPlace
+from wink_workspace.sandbox import Finding, Sandbox, SandboxBackend, SandboxImages, SandboxPlace
 from wink_workspace.sandbox.podman import PodmanConfig
 
 from .file_results import FileToolLimits
@@ -148,6 +148,12 @@ def _examine(environment: Environment) -> tuple[Finding, ...]:
     return examine(environment)
 
 
+def _images(environment: Environment) -> SandboxImages:
+    from wink_workspace.sandbox.podman.images import PodmanImages
+
+    return PodmanImages(environment)
+
+
 def _sweep(environment: Environment) -> tuple[str, ...]:
     """Remove the containers of dead processes; where there is no engine, there are none."""
     if shutil.which("podman", path=environment.variables.get("PATH")) is None:
@@ -179,6 +185,7 @@ PODMAN: Final = SandboxBackend(
     section=lambda config: PodmanSandboxSection(config, files=False),
     create=_create,
     examine=_examine,
+    images=_images,
     sweep=_sweep,
     end_leftover=_end_leftover,
 )

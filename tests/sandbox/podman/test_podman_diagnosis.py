@@ -17,10 +17,11 @@ from wink_workspace.errors import (
     SandboxUnavailableError,
     WallError,
 )
+from wink_workspace.sandbox import SandboxImage
 from wink_workspace.sandbox.findings import Finding
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanService, diagnosis
 from wink_workspace.sandbox.podman.containers import Host
-from wink_workspace.sandbox.podman.images import Image, recipe
+from wink_workspace.sandbox.podman.images import recipe
 
 NO_PROGRAMS = Environment(variables={"PATH": "/nowhere"})
 
@@ -160,11 +161,11 @@ class Store:
     def __init__(self, environment: Environment) -> None:
         self.broken = environment is NO_PROGRAMS
 
-    def find(self, reference: str) -> Image | None:
+    def find(self, reference: str) -> SandboxImage | None:
         if self.broken:
             raise SandboxUnavailableError("the store is locked")
         is_there = reference == recipe("python").reference
-        return Image(reference, "1", 1, "older") if is_there else None
+        return SandboxImage(reference, "1", 1, "older") if is_there else None
 
 
 def test_images_that_are_missing_or_old_are_named_with_the_command_that_builds_them(

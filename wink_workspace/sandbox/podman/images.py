@@ -28,11 +28,12 @@ from typing import Any, Final
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
+from wink_workspace.sandbox.backends import SandboxImage, SandboxImageState
 
 from .config import IMAGE_VERSION
 from .engine_conf import EngineSettings
 
-__all__ = ["RECIPES", "Image", "ImageStore", "Progress", "Recipe", "recipe"]
+__all__ = ["RECIPES", "ImageStore", "PodmanImages", "Progress", "Recipe", "recipe"]
 
 Progress = Callable[[str], None]
 """Told of each line that a build prints."""
@@ -107,16 +108,6 @@ class Recipe:
         return tuple(line for line in lines if line and not line.startswith("#"))
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An image in the engine's store; ``recipe_digest`` is empty if it is none of ours."""
-
-    reference: str
-    id: str
-    size_bytes: int
-    recipe_digest: str
-
-
 def recipe(name: str) -> Recipe:
     """The recipe of that name.
 
@@ -151,7 +142,7 @@ class ImageStore:
         """Where root filesystems are kept; each may be deleted at any time."""
         return self._cache or self._environment.cache_dir / "images"
 
-    def find(self, reference: str) -> Image | None:
+    def find(self, reference: str) -> SandboxImage | None:
         """The image of that name, if the store has it.
 
         Raises:
@@ -160,7 +151,7 @@ class ImageStore:
         found = self._podman("image", "ls", "--format", "json", "--no-trunc", reference)
         return next(iter(_images(found, reference)), None)
 
-    def all(self) -> tuple[Image, ...]:
+    def all(self) -> tuple[SandboxImage, ...]:
         """Our images in the store; raises as ``find``."""
         found = self._podman(
             "image", "ls", "--format", "json", "--no-trunc", "--filter", f"label={_LABEL}"
@@ -179,7 +170,7 @@ class ImageStore:
         base: str | None = None,
         anew: bool = False,
         progress: Progress | None = None,
-    ) -> Image:
+    ) -> SandboxImage:
         """The image of that recipe, built unless it is there already.
 
         Takes a minute or two where Debian's packages must be fetched and unpacked, and seconds
@@ -334,6 +325,59 @@ class ImageStore:
             yield
 
 
+class PodmanImages:
+    """Our images by name; implements ``SandboxImages``.
+
+    Args:
+        environment: As for ``ImageStore``.
+    """
+
+    names = RECIPES
+
+    def __init__(self, environment: Environment) -> None:
+        self._store = ImageStore(environment)
+
+    def reference(self, name: str) -> str:
+        """See ``SandboxImages``."""
+        return recipe(name).reference
+
+    def find(self, name: str) -> SandboxImage | None:
+        """See ``SandboxImages``."""
+        return self._store.find(self.reference(name))
+
+    def listed(self) -> tuple[SandboxImageState, ...]:
+        """See ``SandboxImages``."""
+        current = {recipe(name).reference: recipe(name).digest for name in self.names}
+        found = {image.reference: image for image in self._store.all()}
+        states = {
+            reference: (_state(current, image), image.size_bytes)
+            for reference, image in found.items()
+        }
+        missing = dict.fromkeys(current.keys() - found.keys(), ("missing", None))
+        return tuple(
+            SandboxImageState(reference, *state)
+            for reference, state in sorted({**states, **missing}.items())
+        )
+
+    def build(
+        self,
+        name: str,
+        *,
+        base: str | None = None,
+        anew: bool = False,
+        progress: Progress | None = None,
+    ) -> SandboxImage:
+        """See ``SandboxImages``."""
+        return self._store.build(recipe(name), base=base, anew=anew, progress=progress)
+
+
+def _state(current: Mapping[str, str], image: SandboxImage) -> str:
+    wanted = current.get(image.reference)
+    if wanted is None:
+        return "of another version"
+    return "current" if wanted == image.recipe_digest else "of an older recipe"
+
+
 @contextmanager
 def _replacing(file: Path) -> Generator[Path]:
     """A name to write to, which takes *file*'s place at the end if there is something."""
@@ -389,14 +433,14 @@ def _tell_nobody(_line: str) -> None:
     pass
 
 
-def _images(listed: str, reference: str | None = None) -> tuple[Image, ...]:
+def _images(listed: str, reference: str | None = None) -> tuple[SandboxImage, ...]:
     entries: list[dict[str, Any]] = json.loads(listed)  # Any: it is the engine's JSON
-    found: list[Image] = []
+    found: list[SandboxImage] = []
     for entry in entries:
         labels: dict[str, str] = entry.get("Labels") or {}
         names: list[str] = entry.get("Names") or []
         found += [
-            Image(name, entry["Id"], entry["Size"], labels.get(_LABEL, ""))
+            SandboxImage(name, entry["Id"], entry["Size"], labels.get(_LABEL, ""))
             for name in names
             if reference is None or name == reference
         ]
