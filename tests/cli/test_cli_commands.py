@@ -1,4 +1,4 @@
-"""The command, as a shell sees it: what it prints, writes and returns."""
+"""Commands from a shell: what they print, write and return."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def call(name: str, **arguments: object) -> dict[str, object]:
     return {"tool_calls": [{"name": name, "arguments": arguments}]}
 
 
-def in_a_shell(tmp_path: Path, line: str) -> subprocess.CompletedProcess[str]:
-    """A line of bash in which ``W`` is the command."""
+def run_in_bash(tmp_path: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash in which ``W`` is the command."""
     environment = {
         "PATH": "/usr/bin:/bin",
         "XDG_STATE_HOME": str(tmp_path / "state"),
@@ -63,41 +63,41 @@ def in_a_shell(tmp_path: Path, line: str) -> subprocess.CompletedProcess[str]:
 
 
 EDIT = call("edit_file", file_path="a.py", old_string="helo", new_string="hello")
-MENDING = [EDIT, call("read_file", file_path="a.py"), EDIT, {"text": "Mended."}]
+FIXING = [EDIT, call("read_file", file_path="a.py"), EDIT, {"text": "Fixed."}]
 
 
 def test_run_writes_a_patch_that_git_applies_to_the_source(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, patch = source(tmp_path), tmp_path / "out.patch"
-    played = script(tmp_path, *MENDING)
+    played = script(tmp_path, *FIXING)
     assert (
         main(["run", "--script", str(played), "--source", str(folder), "--patch", str(patch)]) == 0
     )
     out = capsys.readouterr().out
     assert "3 calls, 1 undone; 1 path changed" in out
-    assert "Mended." in out
+    assert "Fixed." in out
     assert (folder / "a.py").read_text() == "print('helo')\n", "the source is only read"
     subprocess.run(["git", "apply", str(patch)], cwd=folder, env=GIT, check=True)
     assert (folder / "a.py").read_text() == "print('hello')\n"
 
 
-def test_a_patch_goes_into_a_pipe_and_into_a_file_that_keeps_its_rights(tmp_path: Path) -> None:
+def test_patch_is_written_to_a_pipe_or_to_a_file_that_keeps_its_mode(tmp_path: Path) -> None:
     source(tmp_path)
-    script(tmp_path, *MENDING)
+    script(tmp_path, *FIXING)
     run = "W run --script script.jsonl --source source --patch"
     (tmp_path / "out.patch").touch(mode=0o600)
-    done = in_a_shell(tmp_path, f"{run} out.patch; {run} /dev/stdout | cat; {run} >(cat >&2)")
+    done = run_in_bash(tmp_path, f"{run} out.patch; {run} /dev/stdout | cat; {run} >(cat >&2)")
     assert done.stdout.count("+print('hello')") == 1
     assert done.stderr.count("+print('hello')") == 1
     assert "+print('hello')" in (tmp_path / "out.patch").read_text()
     assert (tmp_path / "out.patch").stat().st_mode & 0o777 == 0o600
 
 
-def test_run_prints_the_patch_when_no_file_is_named(
+def test_run_without_patch_option_prints_the_diff(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    played = script(tmp_path, *MENDING)
+    played = script(tmp_path, *FIXING)
     assert main(["run", "--script", str(played), "--source", str(source(tmp_path))]) == 0
     assert "+print('hello')" in capsys.readouterr().out
 
@@ -105,10 +105,10 @@ def test_run_prints_the_patch_when_no_file_is_named(
 def test_run_with_json_prints_one_object_for_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    played = script(tmp_path, *MENDING)
+    played = script(tmp_path, *FIXING)
     assert main(["run", "--script", str(played), "--source", str(source(tmp_path)), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["answer"] == "Mended."
+    assert report["answer"] == "Fixed."
     assert report["changed_paths"] == ["a.py"]
     assert "+print('hello')" in report["patch"]
     assert [(c["tool"], c["outcome"]) for c in report["calls"]] == [
@@ -128,7 +128,7 @@ def test_tools_prints_every_tool_with_its_schema_as_json(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         (["fly"], "No such command"),
         (["run"], "--script"),
@@ -137,26 +137,24 @@ def test_tools_prints_every_tool_with_its_schema_as_json(
         (["tools", "--wings"], "--wings"),
     ],
 )
-def test_wrong_usage_is_one_clear_line_and_exit_code_2(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_usage_prints_one_line_and_exits_with_2(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     (line,) = captured.err.splitlines()
     assert line.startswith("wink-workspace: ")
-    assert says in line
+    assert expected in line
 
 
-def test_a_source_that_is_not_there_is_wrong_usage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_source_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     played = script(tmp_path, {"text": "x"})
     assert main(["run", "--script", str(played), "--source", str(tmp_path / "none")]) == 2
     assert "none" in capsys.readouterr().err
 
 
-def test_a_patch_that_cannot_be_written_is_wrong_usage(
+def test_unwritable_patch_is_wrong_usage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     played = script(tmp_path, {"text": "x"})
@@ -166,7 +164,7 @@ def test_a_patch_that_cannot_be_written_is_wrong_usage(
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_a_script_that_ends_too_early_is_a_failed_run(
+def test_script_without_a_last_answer_fails_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     played = script(tmp_path, call("ls"))
@@ -174,10 +172,10 @@ def test_a_script_that_ends_too_early_is_a_failed_run(
     assert "the script is over" in capsys.readouterr().err
 
 
-def test_demo_shows_failures_undone_and_a_patch_that_git_accepts(
+def test_demo_shows_that_failed_calls_are_undone_and_writes_a_valid_patch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without Podman, which it says; with it, ``test_podman_commands`` plays it to its end."""
+    """Without Podman, which is reported; ``test_podman_commands`` plays it with Podman."""
     monkeypatch.setenv("PATH", str(tmp_path))
     patch = tmp_path / "demo.patch"
     assert main(["demo", "--patch", str(patch)]) == 0
@@ -189,36 +187,36 @@ def test_demo_shows_failures_undone_and_a_patch_that_git_accepts(
     assert all(words[2].rstrip(",") == words[4].rstrip(":") for words in hashes)
     assert "applies to a fresh copy" in out
     assert "completed" in out
-    assert "Podman is not used here: there is no podman on this machine" in out
+    assert "The sandbox podman is not used here: there is no podman on this machine" in out
     assert f"-def {OLD_NAME}(" in patch.read_text()
     assert f"+def {NEW_NAME}(" in patch.read_text()
     _, _, advice = out.partition("Try it: ")
-    tried = subprocess.run(
+    checked = subprocess.run(
         shlex.split(advice.splitlines()[0]), env=GIT, check=True, capture_output=True
     )
-    assert b"checking file" in tried.stdout
+    assert b"checking file" in checked.stdout
 
 
-def test_escape_sequences_in_names_and_arguments_of_tools_do_not_reach_a_terminal(
+def test_escape_sequences_in_tool_names_and_arguments_do_not_reach_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steering = "\x1b]0;owned\x07\x9b2J\u202e"
+    escapes = "\x1b]0;owned\x07\x9b2J\u202e"
     played = script(
         tmp_path,
-        call(f"no_{steering}_tool", path=steering),
-        call("read_file", file_path=steering),
-        {"text": f"Done. {steering}"},
+        call(f"no_{escapes}_tool", path=escapes),
+        call("read_file", file_path=escapes),
+        {"text": f"Done. {escapes}"},
     )
     with monkeypatch.context() as streams, terminal(streams) as shown:
         assert main(["run", "--script", str(played), "--source", str(source(tmp_path))]) == 0
-        said = shown()
-    assert b"no_" in said
-    assert b"owned" in said
+        printed = shown()
+    assert b"no_" in printed
+    assert b"owned" in printed
     for unwanted in ("\x1b]", "\x07", "\x9b", "\u202e"):
-        assert unwanted.encode() not in said
+        assert unwanted.encode() not in printed
 
 
-def test_a_failed_call_fits_a_terminal_and_keeps_its_hint() -> None:
+def test_failed_call_is_wrapped_on_a_terminal_and_keeps_its_hint() -> None:
     text = "\n".join(["it does not apply:", *["    | some line"] * 40, "Read it again. " * 8])
     event = ToolInvoked(
         call_id="1",
@@ -250,42 +248,44 @@ def test_a_failed_call_fits_a_terminal_and_keeps_its_hint() -> None:
         lines = shown.getvalue().splitlines()
         assert "Read it again." in lines[-1]
         assert len(lines) == 1 if not is_terminal else len(lines) < 12
-        assert not is_terminal or max(map(len, lines)) < 100, "with the codes of its colours"
+        assert not is_terminal or max(map(len, lines)) < 100, "including colour codes"
 
 
-def test_no_command_shows_the_help_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_command_shows_the_help_without_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     shown = capsys.readouterr()
     assert "Usage" in shown.out + shown.err
     assert "See wink-workspace" not in shown.err
 
 
-def test_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_option_prints_the_version_of_the_distribution(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"{version('wink-workspace')}\n"
 
 
-def test_help_breaks_its_lines_where_the_terminal_ends(
+def test_help_is_wrapped_to_the_width_of_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["run", "--help"]) == 0
-    assert "leaves the workspace before you say so." in capsys.readouterr().out
+    assert "change leaves the workspace until you say so." in capsys.readouterr().out
 
 
-def test_wrong_usage_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_names_the_help_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log"]) == 2
     assert capsys.readouterr().err.endswith("'workspace'. See wink-workspace log --help.\n")
 
 
-def test_a_misspelt_command_is_answered_with_the_one_that_is_meant(
+def test_misspelt_command_gets_a_suggestion(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["lst"]) == 2
     assert "Did you mean 'list'? See wink-workspace --help." in capsys.readouterr().err
 
 
-def test_a_place_that_cannot_be_written_is_named_and_no_traceback(
+def test_unwritable_state_directory_is_named_without_a_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
@@ -295,18 +295,18 @@ def test_a_place_that_cannot_be_written_is_named_and_no_traceback(
     assert "XDG_STATE_HOME" in line
 
 
-def test_a_terminal_that_lacks_characters_gets_others(
+def test_characters_missing_in_the_encoding_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(shown, encoding="ascii"))
-    played = script(tmp_path, *MENDING)
+    played = script(tmp_path, *FIXING)
     assert main(["run", "--script", str(played), "--source", str(source(tmp_path))]) == 0
     sys.stderr.flush()
     assert b"? edit_file" in shown.getvalue()
 
 
-def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
+def test_ctrl_c_during_the_import_exits_with_130_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Interrupts:
@@ -321,13 +321,13 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(
 
 
 @pytest.mark.parametrize("key", ["Ctrl-C", "Ctrl-D"])
-def test_question_that_gets_no_answer_ends_the_run_and_tells_how_to_apply_later(
+def test_interrupted_question_ends_the_run_and_prints_how_to_apply_later(
     tmp_path: Path, key: str
 ) -> None:
-    folder, said = source(tmp_path), tmp_path / "said"
-    script(tmp_path, *MENDING)
+    folder, printed = source(tmp_path), tmp_path / "printed"
+    script(tmp_path, *FIXING)
     keyboard, terminal = os.openpty()
-    with said.open("wb") as output:
+    with printed.open("wb") as output:
         run = subprocess.Popen(
             [sys.executable, "-c", RUNNER, "run", "--script", "script.jsonl", "--repo", "source"],
             env={"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)},
@@ -335,12 +335,12 @@ def test_question_that_gets_no_answer_ends_the_run_and_tells_how_to_apply_later(
             stdin=terminal,
             stdout=output,
             stderr=output,
-            # which make, or whoever runs the tests in the background, may have had it ignore
+            # make, or a background shell, may start the tests with SIGINT ignored
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
-        for _ in range(300):  # pressed again, as Python misses the first now and then
-            if said.read_text().rstrip().endswith("[y/N]:"):
+        for _ in range(300):  # repeated, because Python sometimes misses the first one
+            if printed.read_text().rstrip().endswith("[y/N]:"):
                 if key == "Ctrl-C":
                     run.send_signal(signal.SIGINT)
                 else:
@@ -348,47 +348,47 @@ def test_question_that_gets_no_answer_ends_the_run_and_tells_how_to_apply_later(
             with suppress(subprocess.TimeoutExpired):
                 run.wait(0.2)
                 break
-        assert run.returncode == 130, said.read_text()
+        assert run.returncode == 130, printed.read_text()
     finally:
         run.kill()
         run.wait()
         os.close(keyboard)
         os.close(terminal)
-    last = said.read_text().rpartition("[y/N]")[2]
+    last = printed.read_text().rpartition("[y/N]")[2]
     assert "to apply: wink-workspace apply" in last
     assert "interrupted" in last
     assert "Traceback" not in last
     assert (folder / "a.py").read_text() == "print('helo')\n"
 
 
-def test_what_was_asked_for_is_applied_even_if_nobody_reads_the_diff(tmp_path: Path) -> None:
+def test_changes_are_applied_when_the_reader_of_the_diff_closes_the_pipe(tmp_path: Path) -> None:
     folder = source(tmp_path)
     long = call("write_file", file_path="long.txt", content="line\n" * 50_000)
     script(tmp_path, EDIT, long, {"text": "Done."})
-    done = in_a_shell(tmp_path, "W run --script script.jsonl --repo source --yes | head -1")
+    done = run_in_bash(tmp_path, "W run --script script.jsonl --repo source --yes | head -1")
     assert done.stdout.startswith("diff --git")
     assert (folder / "long.txt").exists()
     assert "Traceback" not in done.stderr
 
 
-def test_lines_of_a_list_are_fields_between_tabs_and_a_closed_output_is_no_error(
+def test_list_separates_fields_by_tabs_and_closed_output_is_not_an_error(
     tmp_path: Path,
 ) -> None:
     source(tmp_path)
     line = "W new source; W list | cut -f 3,4; W diff $(W list | cut -f1) >&-; echo $?"
-    done = in_a_shell(tmp_path, line)
+    done = run_in_bash(tmp_path, line)
     assert done.stdout.splitlines()[1:] == [f"copy\t{tmp_path}/source", "0"]
     assert done.stderr == ""
 
 
-def test_an_output_without_room_is_said_to_be_that(tmp_path: Path) -> None:
-    done = in_a_shell(tmp_path, "W tools > /dev/full; echo $?")
+def test_full_output_device_is_reported(tmp_path: Path) -> None:
+    done = run_in_bash(tmp_path, "W tools > /dev/full; echo $?")
     assert done.stdout == "1\n"
     assert "the output" in done.stderr
     assert "XDG_STATE_HOME" not in done.stderr
 
 
-def test_to_resume_in_place_where_nothing_ever_ran_makes_no_workspace(
+def test_resume_in_place_without_an_earlier_run_creates_no_workspace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -398,7 +398,7 @@ def test_to_resume_in_place_where_nothing_ever_ran_makes_no_workspace(
     assert capsys.readouterr().out == ""
 
 
-def test_a_terminal_too_narrow_for_a_table_gets_every_field() -> None:
+def test_terminal_too_narrow_for_a_table_shows_every_field() -> None:
     shown = io.StringIO()
     console = Console(file=shown, width=20, force_terminal=True, highlight=False, soft_wrap=True)
     print_table(console, ("ENTRY", "WHEN", "WHAT"), [("12", "2026-01-01 10:00:00", "a call")])

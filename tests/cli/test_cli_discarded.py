@@ -1,4 +1,4 @@
-"""The command ``discarded``, and what ``gc`` and ``log`` say of what was forgotten."""
+"""The command ``discarded``, and how ``gc`` and ``log`` report forgotten history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Shell = Callable[..., tuple[str, str]]
 def shell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Shell:
-    """Runs a command; what it prints on stdout and on stderr."""
+    """Runs a command, and returns what it prints on stdout and stderr."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
 
     def run(*arguments: object, exits: int = 0) -> tuple[str, str]:
@@ -37,7 +37,7 @@ def shell(
     return run
 
 
-def made(tmp_path: Path, **options: object) -> Workspace:
+def create_workspace(tmp_path: Path, **options: object) -> Workspace:
     (tmp_path / "source").mkdir()
     (tmp_path / "source/a.txt").write_text("a\n")
     storage = WorkspaceStorage(tmp_path / "xdg/wink-workspace")
@@ -49,12 +49,12 @@ def files_of(workspace: Workspace) -> Path:
     return WorkspaceStorage(state).folder(workspace.info.id).files
 
 
-def spoil(workspace: Workspace) -> None:
-    """A call that fails after it changed, made and deleted files."""
+def fail_after_changes(workspace: Workspace) -> None:
+    """Run a call that fails after it changed, created and deleted files."""
     root = files_of(workspace)
 
     def handle(params: object, *, context: object) -> ToolResult[None]:
-        (root / "a.txt").write_text("spoilt\n")
+        (root / "a.txt").write_text("broken\n")
         (root / "mine.txt").write_text("mine\n")
         (root / "large.bin").write_bytes(b"x" * 900)
         raise RuntimeError("it failed")
@@ -72,14 +72,14 @@ def spoil(workspace: Workspace) -> None:
         executor.execute(ToolCall("act"))
 
 
-def test_what_a_failed_call_threw_away_is_listed_shown_and_restored(
+def test_files_discarded_by_a_failed_call_are_listed_shown_and_restored(
     shell: Shell, tmp_path: Path
 ) -> None:
     config = WorkspaceConfig(retention=Retention(discard_bytes=500))
-    with made(tmp_path, config=config) as workspace:
-        spoil(workspace)
+    with create_workspace(tmp_path, config=config) as workspace:
+        fail_after_changes(workspace)
         which, files = workspace.info.id, files_of(workspace)
-        held, _ = shell("discarded", which)  # while another has it open
+        held, _ = shell("discarded", which)  # while this process has it open
         assert "2 paths: a.txt, mine.txt; 1 not kept" in held
     listed, _ = shell("discarded", which[:3])
     assert listed == held
@@ -91,13 +91,13 @@ def test_what_a_failed_call_threw_away_is_listed_shown_and_restored(
     assert (fields["paths"], fields["deleted"]) == (["a.txt", "mine.txt"], [])
     assert fields["not_kept"]["files"][0]["path"] == "large.bin"
     shown, _ = shell("discarded", which, "show", 1)
-    assert "+spoilt" in shown
+    assert "+broken" in shown
     assert "+mine" in shown
     assert "not kept: large.bin, 900 bytes, over the limit for one rollback" in shown
     assert "large.bin (900 bytes, over the limit" in shell("show", which, 2)[0]
-    told, noted = shell("discarded", which, "restore", 1)
-    assert told == "entry 3: restore of discard 1\n"
-    assert "1 thrown-away file not kept: large.bin" in noted
+    printed, notes = shell("discarded", which, "restore", 1)
+    assert printed == "entry 3: restore of discard 1\n"
+    assert "1 thrown-away file not kept: large.bin" in notes
     assert (files / "mine.txt").read_text() == "mine\n"
     shell("undo", which)
     assert not (files / "mine.txt").exists()
@@ -115,41 +115,41 @@ def test_what_a_failed_call_threw_away_is_listed_shown_and_restored(
         (("show", "1", "a.txt"), "show takes no paths"),
     ],
 )
-def test_discarded_says_how_it_is_used(
+def test_discarded_with_wrong_arguments_explains_its_usage(
     shell: Shell, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     assert message in shell("discarded", "3f1", *arguments, exits=2)[1]
 
 
-def test_gc_and_log_say_what_was_forgotten_and_why(
+def test_gc_and_log_report_what_was_forgotten_and_why(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock(SYSTEM_CLOCK.now() - timedelta(days=5))
     first = clock.now()
-    with made(tmp_path, clock=clock) as workspace:
+    with create_workspace(tmp_path, clock=clock) as workspace:
         which = workspace.info.id
-        spoil(workspace)
+        fail_after_changes(workspace)
         for day in range(1, 6):
             clock.moment = first + timedelta(days=day)
             (files_of(workspace) / "a.txt").write_text(f"{day}\n")
             # An entry of its own for each day; public calls commit several external edits as one.
             workspace._journal.absorb_external(())
-    said, _ = shell("gc", which)
-    assert "forgotten:" not in said
+    printed, _ = shell("gc", which)
+    assert "forgotten:" not in printed
     assert "forgotten" not in shell("log", which)[0]
     monkeypatch.setenv("WINK_WORKSPACE_KEEP_DAYS", "2.5")
-    said, _ = shell("gc", which)
+    printed, _ = shell("gc", which)
     when = first + timedelta(days=2)
-    assert f"3 entries up to {when:%Y-%m-%d %H:%M} UTC and 1 discard forgotten: " in said
-    assert said.endswith("4 older than 2.5 days\n")
+    assert f"3 entries up to {when:%Y-%m-%d %H:%M} UTC and 1 discard forgotten: " in printed
+    assert printed.endswith("4 older than 2.5 days\n")
     lines = shell("log", which)[0].splitlines()
     assert len(lines) == 4
     assert "\tforgotten\t" in lines[-1]
     assert f"entries up to 4, of {when:%Y-%m-%d %H:%M:%S} and before: 4 older than" in lines[-1]
     assert len(shell("log", which, "-n", 1)[0].splitlines()) == 1
     assert json.loads(shell("log", which, "--json")[0])[-1]["kind"] == "forgotten"
-    said, _ = shell("gc", which, "--keep-bytes", 1, "--json")
-    done = json.loads(said)
+    printed, _ = shell("gc", which, "--keep-bytes", 1, "--json")
+    done = json.loads(printed)
     assert done["n_entries_forgotten"] == 2
     assert done["reason"] == "2 over the limit of 1 bytes"
     monkeypatch.setenv("WINK_WORKSPACE_KEEP_DAYS", "many")

@@ -11,7 +11,7 @@ from wink_workspace.cli import main
 
 
 class Shell:
-    """Runs commands over one workspace and hands back what they print."""
+    """Runs commands over one workspace, and returns what they print."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -41,12 +41,12 @@ def shell(
     return shell
 
 
-def test_code_reads_everything_and_prints_its_output_and_its_value(shell: Shell) -> None:
+def test_code_reads_every_file_and_its_output_and_value_are_printed(shell: Shell) -> None:
     code = "lines = read_text('a.txt').split()\nprint(*lines)\nlen(lines)"
     assert shell.evaluate("-c", code) == "one two\n2\n"
 
 
-def test_what_code_writes_is_an_entry_that_can_be_undone(shell: Shell) -> None:
+def test_writes_of_code_are_an_entry_that_can_be_undone(shell: Shell) -> None:
     code = "write_text('a.txt', read_text('a.txt').upper())"
     shell.evaluate("-c", code, "--writes", "a.txt")
     assert "+ONE" in shell("diff", shell.workspace)
@@ -55,14 +55,14 @@ def test_what_code_writes_is_an_entry_that_can_be_undone(shell: Shell) -> None:
     assert shell("diff", shell.workspace) == ""
 
 
-def test_code_that_fails_after_a_write_leaves_no_trace_and_exits_with_1(shell: Shell) -> None:
+def test_code_that_fails_after_a_write_changes_no_file_and_exits_with_1(shell: Shell) -> None:
     code = "write_text('b.txt', 'x')\nprint('so far')\n1 / 0"
     assert shell.evaluate("-c", code, "--writes", "b.txt", fails=1) == "so far\n"
     assert "line 3:\n    1 / 0\n    ^\nZeroDivisionError" in shell.err
     assert shell("diff", shell.workspace) == ""
 
 
-def test_code_from_a_file_and_the_result_as_json(shell: Shell, tmp_path: Path) -> None:
+def test_code_from_a_file_returns_its_result_as_json(shell: Shell, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("x = [1, 2]\n{'sum': sum(x)}\n")
     found = json.loads(shell.evaluate(str(script), "--json"))
@@ -71,7 +71,7 @@ def test_code_from_a_file_and_the_result_as_json(shell: Shell, tmp_path: Path) -
     assert found["result"]["globals"] == {"x": "[1, 2]"}
 
 
-def test_code_from_standard_input(
+def test_code_is_read_from_standard_input(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = tmp_path / "script.py"
@@ -81,7 +81,7 @@ def test_code_from_standard_input(
         assert shell.evaluate("-") == "42\n"
 
 
-def test_time_and_files_are_limited_by_options(shell: Shell) -> None:
+def test_options_limit_time_and_files(shell: Shell) -> None:
     shell.evaluate("-c", "while True: pass", "--timeout", "0.2", fails=1)
     assert "deadline: it was killed when its 0.2 s were over" in shell.err
     shell.evaluate("-c", "read_text('a.txt')", "--reads", "b.txt", fails=1)
@@ -89,6 +89,6 @@ def test_time_and_files_are_limited_by_options(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["-c", "1", "x.py"], ["no-such-file.py"]])
-def test_wrong_usage_is_exit_code_2(shell: Shell, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(shell: Shell, arguments: list[str]) -> None:
     shell.evaluate(*arguments, fails=2)
     assert shell.err.startswith("wink-workspace: ")

@@ -1,4 +1,4 @@
-"""Logs as JSON lines: only when asked for, never with a secret, and beside their spans."""
+"""Logs as JSON lines: off by default, redacted, and with the ids of the open span."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def environment(level: str) -> Environment:
     return Environment(variables={"WINK_WORKSPACE_LOG": level, "SERVICE_TOKEN": SECRET})
 
 
-def test_each_record_is_one_line_of_json_without_secrets() -> None:
+def test_each_record_is_one_line_of_json_with_secrets_redacted() -> None:
     lines = io.StringIO()
-    with logged(environment("info"), lines):
-        _log.debug("too small")
+    with logged("info", environment("info").redactor(), lines):
+        _log.debug("below the level")
         _log.warning("two\nlines and %s", SECRET)
         try:
             raise ValueError(SECRET)
@@ -38,7 +38,7 @@ def test_each_record_is_one_line_of_json_without_secrets() -> None:
     assert "ValueError: [SERVICE_TOKEN]" in second["error"]
 
 
-def test_a_record_inside_a_span_names_it() -> None:
+def test_record_inside_a_span_has_its_ids() -> None:
     from opentelemetry import context, trace
     from opentelemetry.trace import NonRecordingSpan, SpanContext
 
@@ -46,7 +46,7 @@ def test_a_record_inside_a_span_names_it() -> None:
     around = trace.set_span_in_context(NonRecordingSpan(SpanContext(0xA, 0xB, is_remote=False)))
     token = context.attach(around)
     try:
-        with logged(environment("info"), lines):
+        with logged("info", environment("info").redactor(), lines):
             _log.info("inside")
     finally:
         context.detach(token)
@@ -54,26 +54,26 @@ def test_a_record_inside_a_span_names_it() -> None:
     assert (line["trace_id"][-1], line["span_id"][-1]) == ("a", "b")
 
 
-def test_logging_is_as_it_was_afterwards() -> None:
+def test_logger_is_restored_afterwards() -> None:
     logger = logging.getLogger("wink_workspace")
     before = (logger.level, logger.propagate, list(logger.handlers))
-    with logged(environment("debug"), io.StringIO()):
+    with logged("debug", str, io.StringIO()):
         assert logger.level == logging.DEBUG
     assert (logger.level, logger.propagate, list(logger.handlers)) == before
 
 
-def test_nothing_is_logged_unasked(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_by_default(caplog: pytest.LogCaptureFixture) -> None:
     lines = io.StringIO()
-    with logged(Environment(), lines):
-        _log.warning("to whoever listens")
+    with logged("", str, lines):
+        _log.warning("to the default handlers")
     assert lines.getvalue() == ""
-    assert "to whoever listens" in caplog.text
+    assert "to the default handlers" in caplog.text
 
 
-def test_a_level_that_there_is_none_of_is_wrong_usage(
+def test_unknown_level_is_wrong_usage(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match="'loud'"), logged(environment("loud")):
+    with pytest.raises(UsageError, match="'loud'"), logged("loud", str):
         pass
     monkeypatch.setenv("WINK_WORKSPACE_LOG", "loud")
     assert main(["list"]) == 2

@@ -1,4 +1,4 @@
-"""Before anything is brought, the user sees which paths change, how, and what they can run."""
+"""Before changes are applied, the user sees the paths, their changes and their risks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from test_cli_workspaces import MENDING, Shell, call
+from test_cli_workspaces import FIXING, Shell, call
 
 from wink_workspace.cli import preview
 from wink_workspace.workspace import Workspace
@@ -34,15 +34,15 @@ def shell(
 
 def script(shell: Shell) -> Path:
     path = shell.tmp_path / "changes.jsonl"
-    turns = (*CHANGES, *MENDING)
+    turns = (*CHANGES, *FIXING)
     path.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
     return path
 
 
-def worked(shell: Shell) -> str:
-    """A workspace in which everything is changed."""
+def changed_workspace(shell: Shell) -> str:
+    """A workspace with an added, a changed, a removed and an ignored path."""
     workspace = shell.new()
-    shell.play(workspace, *CHANGES, *MENDING[:-1], {"text": "Mended."})
+    shell.play(workspace, *CHANGES, *FIXING[:-1], {"text": "Fixed."})
     return workspace
 
 
@@ -64,7 +64,7 @@ PREVIEW = [
 
 
 def test_dry_run_shows_every_path_and_writes_nothing(shell: Shell) -> None:
-    workspace = worked(shell)
+    workspace = changed_workspace(shell)
     before = sorted(path.name for path in shell.source.rglob("*"))
     assert shown(shell("apply", workspace, "--dry-run")) == PREVIEW
     assert shown(shell("diff", workspace, "--stat")) == PREVIEW
@@ -77,20 +77,20 @@ def test_dry_run_shows_every_path_and_writes_nothing(shell: Shell) -> None:
 def test_apply_shows_the_paths_before_it_writes(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    workspace = worked(shell)
+    workspace = changed_workspace(shell)
     applying = Workspace.apply
     seen: list[str] = []
 
-    def apply(place: Workspace, *arguments: object, **options: object) -> object:
+    def apply(workspace: Workspace, *arguments: object, **options: object) -> object:
         seen.append(capsys.readouterr().err)
-        return applying(place, *arguments, **options)  # pyright: ignore[reportArgumentType] - as given
+        return applying(workspace, *arguments, **options)  # pyright: ignore[reportArgumentType] - as given
 
     monkeypatch.setattr(Workspace, "apply", apply)
     assert "4 paths applied to" in shell("apply", workspace)
     assert shown(seen[0]) == PREVIEW
 
 
-def test_programs_get_the_same_paths_from_every_command(shell: Shell) -> None:
+def test_every_command_reports_the_same_paths_as_json(shell: Shell) -> None:
     shell.git("init", "-q", "-b", "main")
     shell.git("add", "-A")
     shell.git("commit", "-qm", "one")
@@ -104,7 +104,7 @@ def test_programs_get_the_same_paths_from_every_command(shell: Shell) -> None:
     branch = json.loads(shell("apply", workspace, "--branch", "agent", "--json"))
     applied = json.loads(shell("apply", workspace, "--json"))
     in_memory = json.loads(
-        shell("run", "--source", shell.tmp_path / "again", *repo[2:]) if again(shell) else ""
+        shell("run", "--source", shell.tmp_path / "copy", *repo[2:]) if copy_source(shell) else ""
     )
     expected = ["Makefile", "a.py", "b.py", "new/tool.py"]
     assert run["changed_paths"] == in_memory["changed_paths"] == expected
@@ -128,29 +128,29 @@ def test_programs_get_the_same_paths_from_every_command(shell: Shell) -> None:
     assert applied["left_out"] == ["x.log"]
 
 
-def again(shell: Shell) -> bool:
-    """The source as it was, in another directory."""
-    place = shell.tmp_path / "again"
-    place.mkdir()
+def copy_source(shell: Shell) -> bool:
+    """Create the source as it was, in another directory."""
+    folder = shell.tmp_path / "copy"
+    folder.mkdir()
     for name, content in {"a.py": "print('helo')\n", ".gitignore": "*.log\n"}.items():
-        (place / name).write_text(content)
-    (place / "b.py").write_text("x = 1\n")
+        (folder / name).write_text(content)
+    (folder / "b.py").write_text("x = 1\n")
     return True
 
 
-def test_include_ignored_brings_ignored_files_by_every_command(shell: Shell) -> None:
-    workspace = worked(shell)
+def test_include_ignored_applies_ignored_files_in_every_command(shell: Shell) -> None:
+    workspace = changed_workspace(shell)
     assert "x.log" in json.loads(shell("diff", workspace, "--include-ignored", "--json"))["paths"]
     assert "5 paths applied" in shell("apply", workspace, "--include-ignored")
     assert (shell.source / "x.log").exists()
     run = ("run", "--script", script(shell), "--include-ignored", "--json")
-    assert again(shell)
-    in_memory = json.loads(shell(*run, "--source", shell.tmp_path / "again"))
+    assert copy_source(shell)
+    in_memory = json.loads(shell(*run, "--source", shell.tmp_path / "copy"))
     assert "x.log" in in_memory["changed_paths"]
 
 
 class Keyboard(StringIO):
-    """A person's."""
+    """A keyboard, which is a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -177,19 +177,19 @@ def printed(shell: Shell, workspace: str, *, width: int = 80, **options: int | N
     text = StringIO()
     console = Console(file=text, force_terminal=True, color_system=None, width=width)
     console.soft_wrap = True
-    with Workspace.open(workspace, storage=shell.storage) as place:
-        preview.print_preview(console, place.preview(), **options)
+    with Workspace.open(workspace, storage=shell.storage) as opened:
+        preview.print_preview(console, opened.preview(), **options)
     return text.getvalue()
 
 
-def test_names_cannot_pass_for_other_lines_or_steer_the_terminal(shell: Shell) -> None:
+def test_names_cannot_imitate_other_lines_or_control_the_terminal(shell: Shell) -> None:
     workspace = shell.new()
-    with Workspace.open(workspace, storage=shell.storage) as place:
+    with Workspace.open(workspace, storage=shell.storage) as opened:
         files = shell.storage.folder(workspace).files
         for name in ("a\nD      -1 b.py", "\x1b[2J", "\u202egpj.exe"):
             (files / name).write_text("x\n")
         (files / "l").symlink_to("/etc/\x1b]0;x")
-        assert len(place.preview().paths) == 4
+        assert len(opened.preview().paths) == 4
     text = printed(shell, workspace)
     assert "\x1b[2J" not in text
     assert "\u202e" not in text
@@ -198,13 +198,13 @@ def test_names_cannot_pass_for_other_lines_or_steer_the_terminal(shell: Shell) -
     assert "! link that leaves the directory" in text
 
 
-def test_a_preview_fits_into_eighty_columns(shell: Shell) -> None:
-    workspace = worked(shell)
+def test_preview_fits_into_eighty_columns(shell: Shell) -> None:
+    workspace = changed_workspace(shell)
     assert max(len(line) for line in printed(shell, workspace).splitlines()) < 80
 
 
-def test_of_many_paths_those_that_can_run_or_are_removed_are_shown(shell: Shell) -> None:
-    workspace = worked(shell)
-    lines = shown(printed(shell, workspace, most_paths=2))
+def test_long_preview_shows_runnable_and_removed_paths_first(shell: Shell) -> None:
+    workspace = changed_workspace(shell)
+    lines = shown(printed(shell, workspace, max_paths=2))
     assert lines[:4] == ["A +1 Makefile", "! build file", "D -1 b.py", "… and 2 more paths: see diff --stat"]  # fmt: skip
     assert lines[4].startswith("4 paths:")

@@ -1,4 +1,4 @@
-"""``run TASK`` with real SDKs and a server of ours: a real package is searched, broken, mended, applied."""
+"""``run TASK`` with the real SDKs and a fake provider: a real package is searched, fixed, applied."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from run_desk import (
 )
 
 from wink_workspace.adapters.model import Retrying, TextDelta
-from wink_workspace.cli.following import Follower
+from wink_workspace.cli.run_display import RunDisplay
 from wink_workspace.environment import Environment
 from wink_workspace.filesystem import DiskFilesystem
 from wink_workspace.session import Session
@@ -40,7 +40,7 @@ from wink_workspace.workspace import RecordedRun
 
 
 @pytest.mark.parametrize("model", WIRES)
-def test_a_package_is_searched_edited_checked_mended_and_applied_through_all_mishaps(
+def test_run_fixes_a_package_and_applies_it_despite_provider_and_model_errors(
     desk: Desk, model: str
 ) -> None:
     wrong = edit("{self.lineno}:", "{self.lineno + 2}:")
@@ -49,7 +49,7 @@ def test_a_package_is_searched_edited_checked_mended_and_applied_through_all_mis
     server = desk.serve(
         Says("A plan first.", (PLAN, SEARCH)),
         Fails(503, "overloaded_error", "busy"),
-        Says("", (Call("edit_file", '{"file_path": "ini'), Call("mend_it", {}), READ)),
+        Says("", (Call("edit_file", '{"file_path": "ini'), Call("fix_it", {}), READ)),
         Drops(Says("Two edits of one file.", (wrong, other)), 5),
         Says("Two edits of one file.", (wrong, other)),
         Fails(429, "rate_limit_error", "slow"),
@@ -58,7 +58,7 @@ def test_a_package_is_searched_edited_checked_mended_and_applied_through_all_mis
         DONE,
     )
     out = desk(
-        "run", "Mend the line numbers.", "--repo", desk.source, "--model", model,
+        "run", "Fix the line numbers.", "--repo", desk.source, "--model", model,
         "--sandbox", "asteval", "--apply", "--yes",
     )  # fmt: skip
     assert len(server.requests) == 9
@@ -66,12 +66,12 @@ def test_a_package_is_searched_edited_checked_mended_and_applied_through_all_mis
     assert "10 calls, 3 undone; 1 path changed" in out
     assert "+class ParseError(ValueError):" in out
     assert "The line numbers count from 1 now." in out
-    for said in ("A plan first.", "· 1. Find", "mend_it", "attempt 2", "1 path applied"):
-        assert said in desk.err, said
+    for expected in ("A plan first.", "· 1. Find", "fix_it", "attempt 2", "1 path applied"):
+        assert expected in desk.err, expected
     assert "tokens: 60 in, 30 out" in desk.err
 
 
-def test_a_replay_of_the_script_of_a_run_gives_the_same_tree(desk: Desk) -> None:
+def test_replayed_script_of_a_run_gives_the_same_tree(desk: Desk) -> None:
     fresh = desk.tmp_path / "fresh"
     shutil.copytree(desk.source, fresh)
     desk.serve(
@@ -89,14 +89,14 @@ def test_a_replay_of_the_script_of_a_run_gives_the_same_tree(desk: Desk) -> None
     desk("run", "--script", script, "--repo", fresh)
     (second,) = set(desk.workspaces) - {first}
     assert desk.tree(second) == desk.tree(first)
-    assert len(desk.server.requests) == 4, "nobody was asked"
+    assert len(desk.server.requests) == 4, "no model was asked"
 
 
 # Interrupted and resumed
 
 
 def uninterrupted(desk: Desk, *turns: Says) -> str:
-    """The tree that a run without any mishap gives."""
+    """The tree after a run that is not interrupted."""
     desk.serve(*turns)
     desk.run()
     return desk.tree(desk.workspaces[0])
@@ -104,25 +104,25 @@ def uninterrupted(desk: Desk, *turns: Says) -> str:
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("n_events", [0, 2, 6])
-def test_ctrl_c_while_the_model_speaks_is_resumed_to_the_same_end(
+def test_run_interrupted_during_a_turn_is_resumed_to_the_same_tree(
     desk: Desk, number: int, n_events: int
 ) -> None:
     expected = uninterrupted(desk, *SHORT)
     steps: list[Step] = list(SHORT)
-    strike = Hangs(SHORT[number], n_events, lambda: os.kill(os.getpid(), signal.SIGINT))
-    desk.serve(*steps[:number], strike, *steps[number:])
+    interrupt = Hangs(SHORT[number], n_events, lambda: os.kill(os.getpid(), signal.SIGINT))
+    desk.serve(*steps[:number], interrupt, *steps[number:])
     desk.run(fails=130)
     assert "interrupted; nothing is half done" in desk.err
     assert "--resume" in desk.err
     out = desk("run", "--repo", desk.source, "--resume")
     assert "count from 1" in out
     assert desk.tree(desk.workspaces[0]) == expected
-    assert desk.mended.read_text() == desk.wrong, "nothing was applied"
-    told = json.dumps(desk.server.requests[-1])
-    assert ("The run was interrupted here" in told) == (number > 0)
+    assert desk.mended.read_text() == desk.wrong, "not applied"
+    conversation = json.dumps(desk.server.requests[-1])
+    assert ("The run was interrupted here" in conversation) == (number > 0)
 
 
-def test_ctrl_c_while_a_tool_works_undoes_the_call_and_resuming_makes_it_again(
+def test_ctrl_c_during_a_call_undoes_it_and_resume_repeats_it(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = uninterrupted(desk, *SHORT)
@@ -138,20 +138,20 @@ def test_ctrl_c_while_a_tool_works_undoes_the_call_and_resuming_makes_it_again(
     desk.serve(*SHORT[:2], write, DONE)
     monkeypatch.setattr(DiskFilesystem, "write_bytes", half)
     desk.run(fails=130)
-    assert desk.tree(desk.workspaces[0]) == expected, "nothing of the call is left"
+    assert desk.tree(desk.workspaces[0]) == expected, "the call left no trace"
     desk("run", "--repo", desk.source, "--resume")
     assert len(desk.server.requests) == 4, "the model was not asked for the call again"
     assert "+all of it" in desk("diff", desk.workspaces[0])
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_killed_run_is_resumed_to_the_same_end(desk: Desk, number: int) -> None:
+def test_killed_run_is_resumed_to_the_same_tree(desk: Desk, number: int) -> None:
     expected = uninterrupted(desk, *SHORT)
     steps: list[Step] = list(SHORT)
     asked = Hangs(SHORT[number], 3, lambda: process.kill())
     desk.serve(*steps[:number], asked, *steps[number:])
     process = subprocess.Popen(
-        [sys.executable, "-c", RUNNER, "run", "Mend.", "--repo", str(desk.source), "--model", ANTHROPIC],
+        [sys.executable, "-c", RUNNER, "run", "Fix.", "--repo", str(desk.source), "--model", ANTHROPIC],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert process.wait(120) == -signal.SIGKILL
@@ -159,7 +159,7 @@ def test_a_killed_run_is_resumed_to_the_same_end(desk: Desk, number: int) -> Non
     assert desk.tree(desk.workspaces[0]) == expected
 
 
-def test_a_call_that_a_kill_interrupted_is_made_again_and_a_half_written_turn_is_not(
+def test_resume_repeats_an_interrupted_call_and_drops_a_partly_written_turn(
     desk: Desk,
 ) -> None:
     desk.serve(*SHORT)
@@ -172,10 +172,10 @@ def test_a_call_that_a_kill_interrupted_is_made_again_and_a_half_written_turn_is
     die = (
         "import os, sys\n"
         "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
-        "place = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
-        "place.undo()\n"
-        "place._writer.begin('again', 'edit_file', place._clock.now())\n"
-        "place.files.write_text('iniconfig/exceptions.py', 'half')\n"
+        "workspace = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
+        "workspace.undo()\n"
+        "workspace._writer.begin('again', 'edit_file', workspace._clock.now())\n"
+        "workspace.files.write_text('iniconfig/exceptions.py', 'half')\n"
         "os.kill(os.getpid(), 9)\n"
     )
     last = json.loads(lines[1])
@@ -190,10 +190,10 @@ def test_a_call_that_a_kill_interrupted_is_made_again_and_a_half_written_turn_is
     assert run.is_finished
 
 
-def test_signed_thoughts_go_back_to_their_model_when_a_run_is_resumed(desk: Desk) -> None:
+def test_resumed_run_sends_signed_thoughts_to_the_same_model_only(desk: Desk) -> None:
     thinking = (Says("", (READ,), thinking="Hm."), Says("", (MEND,), thinking=f"Is it {KEY}?"))
-    strike = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
-    desk.serve(*thinking, strike, strike, DONE)
+    interrupt = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    desk.serve(*thinking, interrupt, interrupt, DONE)
     desk.run(fails=130)
     desk("run", "--repo", desk.source, "--resume", "--model", "anthropic:another", fails=130)
     desk("run", "--repo", desk.source, "--resume")
@@ -205,9 +205,9 @@ def test_signed_thoughts_go_back_to_their_model_when_a_run_is_resumed(desk: Desk
     assert (
         resumed[0] == running[0] == {"type": "thinking", "thinking": "Hm.", "signature": "signed-1"}
     )
-    assert resumed[1]["type"] == "tool_use", "what holds a secret is not kept"
+    assert resumed[1]["type"] == "tool_use", "a thought with a secret is not stored"
     assert [part["type"] for part in by_another] == ["tool_use", "tool_use"], (
-        "the thoughts of others"
+        "the thoughts belong to another model"
     )
     (which,) = desk.workspaces
     kept = [path.read_text() for path in desk.storage.folder(which).path.rglob("natives.jsonl")]
@@ -215,9 +215,9 @@ def test_signed_thoughts_go_back_to_their_model_when_a_run_is_resumed(desk: Desk
     assert KEY not in kept[0]
 
 
-def test_a_form_of_a_turn_that_nobody_can_read_is_done_without(desk: Desk) -> None:
-    strike = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
-    desk.serve(*SHORT[:2], strike, DONE)
+def test_unreadable_native_turn_is_replaced_by_its_text(desk: Desk) -> None:
+    interrupt = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    desk.serve(*SHORT[:2], interrupt, DONE)
     desk.run(fails=130)
     (which,) = desk.workspaces
     (natives,) = desk.storage.folder(which).path.rglob("natives.jsonl")
@@ -226,44 +226,44 @@ def test_a_form_of_a_turn_that_nobody_can_read_is_done_without(desk: Desk) -> No
     assert "Mending." in json.dumps(desk.server.requests[-1])
 
 
-def test_a_run_that_spent_its_tokens_is_resumed_with_more_of_them(desk: Desk) -> None:
+def test_run_out_of_tokens_is_resumed_with_a_larger_budget(desk: Desk) -> None:
     desk.serve(*SHORT)
     desk.run("--max-tokens", 29, fails=1)
     assert "30 total tokens used, 29 allowed" in desk.err
     (which,) = desk.workspaces
     desk("run", "--workspace", which, "--resume", "--max-tokens", 29, fails=1)
-    assert len(desk.server.requests) == 2, "what was spent is spent"
+    assert len(desk.server.requests) == 2, "tokens of the first part count"
     desk("run", "--workspace", which, "--resume", "--max-tokens", 100)
     assert "tokens: 30 in, 15 out" in desk.err
 
 
-def test_a_run_is_left_at_its_deadline(desk: Desk) -> None:
+def test_run_ends_at_its_deadline(desk: Desk) -> None:
     desk.serve(SHORT[0], Hangs(SHORT[1]))
     desk.run("--deadline", "1s", fails=1)
     assert "deadline" in desk.err
 
 
 @pytest.mark.parametrize(
-    ("step", "says"),
+    ("step", "expected"),
     [
         (Fails(400, "invalid_request_error", "prompt is too long: 9 tokens"), "is too long"),
         (Says("I will not.", ending="refusal"), "refused to answer"),
         (Fails(401, "authentication_error", f"bad {KEY}"), "did not accept the key"),
     ],
 )
-def test_what_ends_a_run_is_said_in_one_line_and_what_was_done_is_kept(
-    desk: Desk, step: Step, says: str
+def test_fatal_error_is_one_line_and_earlier_changes_are_kept(
+    desk: Desk, step: Step, expected: str
 ) -> None:
     desk.serve(SHORT[0], SHORT[1], step)
     desk.run(fails=1)
     last = desk.err.splitlines()[-1]
     assert last.startswith("wink-workspace: ")
-    assert says in last
+    assert expected in last
     assert KEY not in desk.err
     assert "lineno + 1" in desk("diff", desk.workspaces[0])
 
 
-def test_only_an_interrupted_run_is_resumed(desk: Desk) -> None:
+def test_resume_is_refused_without_an_interrupted_run(desk: Desk) -> None:
     desk("run", "--repo", desk.source, "--resume", "--model", ANTHROPIC, fails=2)
     assert "was interrupted" in desk.err
     desk.serve(*SHORT)
@@ -273,15 +273,15 @@ def test_only_an_interrupted_run_is_resumed(desk: Desk) -> None:
     assert "finished" in desk.err
     other = desk("new", desk.source).split(":")[0]
     desk("run", "--workspace", other, "--resume", fails=2)
-    assert "has no run" in desk.err
+    assert "has no run to resume" in desk.err
     desk("script", other, fails=2)
     assert "has had no run" in desk.err
 
 
-# What becomes of the changes
+# Changes after a run
 
 
-def test_changes_stay_in_the_workspace_until_asked_for(desk: Desk) -> None:
+def test_changes_stay_in_the_workspace_until_they_are_applied(desk: Desk) -> None:
     desk.serve(*SHORT)
     desk.run()
     (which,) = desk.workspaces
@@ -292,7 +292,7 @@ def test_changes_stay_in_the_workspace_until_asked_for(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(("answer", "applied"), [("y\n", True), ("n\n", False)])
-def test_a_person_is_asked_before_anything_is_applied(
+def test_user_is_asked_before_changes_are_applied(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, answer: str, applied: bool
 ) -> None:
     class Keyboard(io.StringIO):
@@ -306,13 +306,13 @@ def test_a_person_is_asked_before_anything_is_applied(
     assert desk.mended.read_text() == (desk.right if applied else desk.wrong)
 
 
-def test_yes_applies_unasked(desk: Desk) -> None:
+def test_yes_option_applies_without_asking(desk: Desk) -> None:
     desk.serve(*SHORT)
     desk.run("--yes")
     assert desk.mended.read_text() == desk.right
 
 
-def test_a_run_that_changed_nothing_leaves_nothing_to_apply(desk: Desk) -> None:
+def test_run_without_changes_does_not_mention_apply(desk: Desk) -> None:
     desk.serve(DONE)
     assert "0 calls" in desk.run("--apply", "--yes")
     assert "apply" not in desk.err
@@ -326,9 +326,9 @@ def test_changes_become_a_patch_or_a_branch(desk: Desk) -> None:
     patch = desk.tmp_path / "out.patch"
     desk.run("--patch", patch)
     subprocess.run(["git", "apply", "--check", patch], cwd=desk.source, check=True)
-    desk.run("--branch", "mended", "--yes")
+    desk.run("--branch", "fixed", "--yes")
     shown = subprocess.run(
-        ["git", "show", f"mended:{FILE}"],
+        ["git", "show", f"fixed:{FILE}"],
         cwd=desk.source,
         check=True,
         capture_output=True,
@@ -338,33 +338,33 @@ def test_changes_become_a_patch_or_a_branch(desk: Desk) -> None:
     assert desk.mended.read_text() == desk.wrong
 
 
-def test_in_place_the_directory_itself_is_changed(desk: Desk) -> None:
+def test_run_in_place_changes_the_directory_itself(desk: Desk) -> None:
     desk.serve(*SHORT, DONE)
     out = desk.run("--in-place")
     assert desk.mended.read_text() == desk.right
     assert "1 path changed" in out
-    assert "0 paths changed" in desk.run("--in-place"), "what an earlier run did is not this one's"
+    assert "0 paths changed" in desk.run("--in-place"), "changes of an earlier run are not reported"
 
 
-def test_a_workspace_in_place_is_gone_on_with_by_its_name(desk: Desk) -> None:
+def test_run_in_a_named_workspace_in_place_refuses_apply_and_sandbox(desk: Desk) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *arguments], cwd=desk.source, check=True)
     which = desk("new", desk.source, "--in-place").split(":")[0]
-    given = ("run", "Mend.", "--workspace", which, "--model", ANTHROPIC, "--yes")
+    given = ("run", "Fix.", "--workspace", which, "--model", ANTHROPIC, "--yes")
     desk.serve(*SHORT)
     desk(*given, "--apply", fails=2)
     assert "nothing to apply" in desk.err
     desk(*given, "--sandbox", "asteval", fails=2)
-    assert "own copy" in desk.err
-    desk(*given, "--branch", "mended")
-    assert "on branch mended" in desk.err
+    assert "a workspace that is a copy" in desk.err
+    desk(*given, "--branch", "fixed")
+    assert "on branch fixed" in desk.err
     assert desk.mended.read_text() == desk.right
 
 
-def test_a_copy_in_memory_takes_a_task_too(desk: Desk) -> None:
+def test_run_in_memory_prints_the_diff_and_creates_no_workspace(desk: Desk) -> None:
     desk.serve(*SHORT)
-    out = desk("run", "Mend.", "--source", desk.source, "--model", ANTHROPIC)
+    out = desk("run", "Fix.", "--source", desk.source, "--model", ANTHROPIC)
     assert "lineno + 1" in out
     assert desk.workspaces == []
 
@@ -377,28 +377,26 @@ def test_json_is_one_object_with_tokens_and_workspace(desk: Desk) -> None:
     assert report["changed_paths"] == [FILE]
 
 
-def test_the_model_may_be_named_by_the_environment(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_is_read_from_the_environment(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.serve(DONE)
     monkeypatch.setenv("WINK_WORKSPACE_MODEL", "openai:gpt-5")
     desk("run", "Look around.", "--repo", desk.source)
-    assert "input" in desk.server.requests[0], "OpenAI's wire"
+    assert "input" in desk.server.requests[0], "the OpenAI protocol"
 
 
 # Secrets
 
 
 @pytest.mark.parametrize("sandbox", ["none", "asteval"])
-def test_a_key_is_in_no_record_script_or_output(desk: Desk, sandbox: str) -> None:
+def test_provider_key_is_in_no_record_script_or_output(desk: Desk, sandbox: str) -> None:
     (desk.source / "leak.txt").write_text(f"key = {KEY}\n")
     leak = Call("read_file", {"file_path": "leak.txt"})
     note = Call("planning_setup_plan", {"objective": f"Use {KEY}", "initial_steps": ["Go"]})
     server = desk.serve(Says(f"I saw {KEY}.", (leak, note)), Says(f"It is {KEY}."))
     out = desk.run("--sandbox", sandbox)
     (which,) = desk.workspaces
-    assert KEY in "".join(server.headers[0].values()), "the provider alone knows it"
-    assert f"key = {KEY}" not in json.dumps(server.requests), "what a tool read is not sent on"
+    assert KEY in "".join(server.headers[0].values()), "the provider gets it"
+    assert f"key = {KEY}" not in json.dumps(server.requests), "the content of a file is redacted"
     assert KEY not in desk.records(which)
     assert KEY not in desk("script", which)
     assert KEY not in out + desk.err
@@ -408,71 +406,76 @@ def test_a_key_is_in_no_record_script_or_output(desk: Desk, sandbox: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
-        (["Mend."], "one place"),
-        (["Mend.", "--repo", ".", "--source", "."], "one place"),
+        (["Fix."], "one place"),
+        (["Fix.", "--repo", ".", "--source", "."], "one place"),
         (["--repo", "."], "nothing to do"),
-        (["Mend.", "--repo", "."], "no model"),
-        (["Mend.", "--repo", ".", "--model", "m:m", "--script", "x"], "one model"),
-        (["Mend.", "--repo", ".", "--apply", "--patch", "x"], "one way"),
-        (["Mend.", "--source", ".", "--apply"], "in memory"),
-        (["Mend.", "--workspace", "w", "--in-place"], "--repo"),
-        (["Mend.", "--repo", ".", "--in-place", "--apply"], "nothing to apply"),
-        (["Mend.", "--repo", ".", "--resume"], "has its task"),
-        (["Mend.", "--repo", ".", "--sandbox", "beach"], "'beach'"),
-        (["Mend.", "--repo", ".", "--in-place", "--sandbox", "podman"], "own copy"),
-        (["Mend.", "--source", ".", "--sandbox", "asteval"], "own copy"),
-        (["Mend.", "--repo", ".", "--apply"], "--yes"),
-        (["Mend.", "--repo", ".", "--branch", "b", "--json"], "--yes"),
+        (["Fix.", "--repo", "."], "no model"),
+        (["Fix.", "--repo", ".", "--model", "m:m", "--script", "x"], "one model"),
+        (["Fix.", "--repo", ".", "--apply", "--patch", "x"], "one way"),
+        (["Fix.", "--source", ".", "--apply"], "in memory"),
+        (["Fix.", "--workspace", "w", "--in-place"], "--repo"),
+        (["Fix.", "--repo", ".", "--in-place", "--apply"], "nothing to apply"),
+        (["Fix.", "--repo", ".", "--resume"], "keeps its task"),
+        (["Fix.", "--repo", ".", "--sandbox", "beach"], "'beach'"),
         (
-            ["Mend.", "--repo", ".", "--deadline", "soon"],
-            "'soon' is no length of time. Write it as",
+            ["Fix.", "--repo", ".", "--in-place", "--sandbox", "podman"],
+            "a workspace that is a copy",
         ),
-        (["Mend.", "--repo", ".", "--deadline", "0m"], "'0m'"),
-        (["Mend.", "--repo", ".", "--model", "anthropic:claude-sonnet-5"], "ANTHROPIC_API_KEY"),
+        (["Fix.", "--source", ".", "--sandbox", "asteval"], "a workspace that is a copy"),
+        (["Fix.", "--repo", ".", "--apply"], "--yes"),
+        (["Fix.", "--repo", ".", "--branch", "b", "--json"], "--yes"),
+        (
+            ["Fix.", "--repo", ".", "--deadline", "soon"],
+            "'soon' is not a time. Write it as",
+        ),
+        (["Fix.", "--repo", ".", "--deadline", "0m"], "'0m'"),
+        (["Fix.", "--repo", ".", "--model", "anthropic:claude-sonnet-5"], "ANTHROPIC_API_KEY"),
     ],
 )
-def test_wrong_usage_is_one_line_and_makes_no_workspace(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+def test_wrong_usage_is_one_line_and_creates_no_workspace(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     desk("run", *arguments, fails=2)
     (line,) = desk.err.splitlines()
-    assert says in line
+    assert expected in line
     assert desk.workspaces == []
 
 
 # On a terminal
 
 
-def test_a_terminal_gets_the_models_words_as_they_come_and_no_control_characters() -> None:
+def test_terminal_shows_words_as_they_arrive_redacted_and_without_control_characters() -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, no_color=True, highlight=False)
     redact = Environment(variables={"KEY": KEY}).redactor()
-    follower = Follower(console, live=True, redact=redact)
-    with follower.following(Session()):
-        follower.tell(TextDelta("Half a "))
+    display = RunDisplay(console, live=True, redact=redact)
+    with display.showing(Session()):
+        display.on_model_event(TextDelta("Half a "))
         assert "Half a " in shown.getvalue()
-        follower.tell(TextDelta("sentence\x1b]0;title\x07"))
-        follower.tell(TextDelta(" with " + KEY[:9]))
-        follower.tell(TextDelta(KEY[9:] + " in it"))
+        display.on_model_event(TextDelta("sentence\x1b]0;title\x07"))
+        display.on_model_event(TextDelta(" with " + KEY[:9]))
+        display.on_model_event(TextDelta(KEY[9:] + " in it"))
         assert "with [KEY] in" in shown.getvalue()
-        follower.tell(Retrying(2, 3.0, "the connection broke"))
-        follower.tell(TextDelta("Again."))
+        display.on_model_event(Retrying(2, 3.0, "the connection broke"))
+        display.on_model_event(TextDelta("Again."))
     assert "in it\n… the connection broke; attempt 2 in 3 s" in shown.getvalue()
     assert "\x1b]0" not in shown.getvalue()
 
 
-@pytest.mark.parametrize(("n_lines", "said"), [(100, "… 46 more lines\n"), (55, "… 1 more line\n")])
-def test_a_long_diff_is_cut_and_says_so(desk: Desk, n_lines: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("n_lines", "expected"), [(100, "… 46 more lines\n"), (55, "… 1 more line\n")]
+)
+def test_long_diff_of_a_call_is_cut_with_a_count(desk: Desk, n_lines: int, expected: str) -> None:
     long = Call("write_file", {"file_path": "long.txt", "content": "line\n" * n_lines})
     desk.serve(Says("", (long,)), DONE)
     desk.run("--patch", desk.tmp_path / "out.patch")
-    assert said in desk.err
+    assert expected in desk.err
 
 
-def test_what_goes_into_a_pipe_holds_the_diff_and_what_is_told_meanwhile_does_not(
+def test_piped_output_has_the_diff_and_progress_does_not_repeat_it(
     desk: Desk,
 ) -> None:
     desk.serve(*SHORT)
@@ -482,35 +485,35 @@ def test_what_goes_into_a_pipe_holds_the_diff_and_what_is_told_meanwhile_does_no
     assert "edit_file" in desk.err
 
 
-@pytest.mark.parametrize("command", [["demo"], ["run", "Mend.", "--source", ".", "--model", "m:n"]])
-@pytest.mark.parametrize("place", ["missing/out.patch", "a-directory"])
-def test_a_patch_that_cannot_be_written_is_refused_before_anything_runs(
-    desk: Desk, command: list[str], place: str
+@pytest.mark.parametrize("command", [["demo"], ["run", "Fix.", "--source", ".", "--model", "m:n"]])
+@pytest.mark.parametrize("target", ["missing/out.patch", "a-directory"])
+def test_unwritable_patch_is_refused_before_the_run(
+    desk: Desk, command: list[str], target: str
 ) -> None:
     (desk.tmp_path / "a-directory").mkdir()
-    out = desk(*command, "--patch", desk.tmp_path / place, fails=2)
+    out = desk(*command, "--patch", desk.tmp_path / target, fails=2)
     assert out == ""
     assert desk.err.startswith("wink-workspace: the patch cannot be written to ")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         (("--record", "."), "the turns cannot be written to .: it is a directory"),
-        (("--branch", "mended", "--yes"), "is not the top of a git repository"),
+        (("--branch", "fixed", "--yes"), "is not the top of a git repository"),
     ],
 )
-def test_what_a_run_could_not_do_at_its_end_is_refused_before_anything_is_copied(
-    desk: Desk, options: tuple[str, ...], said: str
+def test_options_that_would_fail_at_the_end_are_refused_before_the_copy(
+    desk: Desk, options: tuple[str, ...], expected: str
 ) -> None:
     desk.serve()
     desk.run(*options, fails=2)
-    assert said in desk.err
+    assert expected in desk.err
     assert desk.workspaces == []
     assert not desk.server.requests
 
 
-def test_changes_that_cannot_be_applied_stay_and_it_is_said_how_to_apply_them(desk: Desk) -> None:
+def test_changes_with_a_conflict_stay_and_the_apply_command_is_printed(desk: Desk) -> None:
     class Meanwhile(ModelServer):
         def take(self, *asked: Any) -> tuple[int, Step]:
             desk.mended.write_text("another")
@@ -523,7 +526,7 @@ def test_changes_that_cannot_be_applied_stay_and_it_is_said_how_to_apply_them(de
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_patch_for_which_there_is_no_room_is_printed_and_what_was_there_stays(
+def test_patch_is_printed_and_the_old_file_stays_when_the_disk_is_full(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     patch = desk.tmp_path / "out.patch"
@@ -547,10 +550,10 @@ def test_a_patch_for_which_there_is_no_room_is_printed_and_what_was_there_stays(
     assert [path.name for path in desk.tmp_path.glob("*out.patch*")] == ["out.patch"]
 
 
-def test_spans_of_a_run_go_where_the_environment_says(desk: Desk) -> None:
+def test_spans_of_a_run_go_to_the_exporter_of_the_environment(desk: Desk) -> None:
     desk.serve(*SHORT)
     done = subprocess.run(
-        [sys.executable, "-c", RUNNER, "run", "Mend.", "--source", str(desk.source), "--model", ANTHROPIC],
+        [sys.executable, "-c", RUNNER, "run", "Fix.", "--source", str(desk.source), "--model", ANTHROPIC],
         env={**os.environ, "OTEL_TRACES_EXPORTER": "console"},
         check=True, capture_output=True, text=True,
     )  # fmt: skip

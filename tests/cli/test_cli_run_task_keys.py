@@ -1,4 +1,4 @@
-"""Where a provider's key is after a run: in the request's header, and in nothing that stays."""
+"""A provider's key is in the header of a request, and in nothing that a run leaves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from run_desk import ANTHROPIC, CHECK, MEND, READ, RUNNER, Desk
 
 
 def everything_in(state: Path) -> dict[str, bytes]:
-    """What lies in a state directory, by path; objects of histories by id, as they are unpacked."""
+    """Every file of a state directory by path, and every git object by id, decompressed."""
     found = {str(path): path.read_bytes() for path in state.rglob("*") if path.is_file()}
     for history in state.rglob("ledger.git"):
         git = ["git", f"--git-dir={history}", "cat-file", "--batch-all-objects"]
@@ -31,19 +31,19 @@ def everything_in(state: Path) -> dict[str, bytes]:
     return found
 
 
-def test_a_key_is_in_no_object_file_log_or_line_that_a_run_leaves(desk: Desk) -> None:
-    """Also where task, model and provider repeat it, at the most talkative level of logs."""
+def test_provider_key_is_in_no_object_file_log_or_output_of_a_run(desk: Desk) -> None:
+    """Even if task, model and provider repeat it, and logs have their lowest level."""
     plan = Call("planning_setup_plan", {"objective": f"Use {KEY}", "initial_steps": [KEY, "Go"]})
     server = desk.serve(
         Fails(429, "rate_limit_error", f"{KEY} is too fast", {"retry-after": "0"}),
-        Says(f"I was told {KEY}.", (plan, READ)),
+        Says(f"I saw {KEY}.", (plan, READ)),
         Says("", (Call(f"tool_{KEY}", {"a": KEY}), Call("read_file", f'{{"file_path": "{KEY}'))),
         Says("", (MEND, CHECK, Call("grep", {"pattern": KEY}))),
         Fails(401, "authentication_error", f"{KEY} is not welcome"),
     )
     done = subprocess.run(
         [
-            sys.executable, "-c", RUNNER, "run", f"Mend. The key is {KEY}.", "--model", ANTHROPIC,
+            sys.executable, "-c", RUNNER, "run", f"Fix. The key is {KEY}.", "--model", ANTHROPIC,
             "--repo", str(desk.source), "--sandbox", "asteval",
         ],
         env={**os.environ, "WINK_WORKSPACE_LOG": "debug", "OTEL_TRACES_EXPORTER": "console"},
@@ -52,11 +52,11 @@ def test_a_key_is_in_no_object_file_log_or_line_that_a_run_leaves(desk: Desk) ->
     assert done.returncode == 1, done.stderr
     assert len(server.requests) == 5
     assert all(KEY in "".join(headers.values()) for headers in server.headers)
-    for said in ('"level": "info"', "is not welcome", '"name": "execute_tool edit_file"'):
-        assert said in done.stderr, said
+    for expected in ('"level": "info"', "is not welcome", '"name": "execute_tool edit_file"'):
+        assert expected in done.stderr, expected
     assert KEY not in done.stdout + done.stderr
     left = everything_in(desk.tmp_path / "state")
-    assert any(b"lineno + 1" in content for content in left.values()), "the run left its work"
+    assert any(b"lineno + 1" in content for content in left.values()), "the run left its changes"
     assert any(b"_API_KEY]" in content for content in left.values())
     assert [path for path, content in left.items() if KEY.encode() in content] == []
     assert [path for path in left if KEY in path] == []

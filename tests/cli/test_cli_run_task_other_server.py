@@ -1,8 +1,8 @@
-"""``run TASK`` against a mock server that others wrote and hold to the real providers: aimock.
+"""``run TASK`` against aimock, an independent mock server that is checked against the providers.
 
-What our own server takes for OpenAI's and Anthropic's wire, and why both are here, is in
-``docs/design/030-a-second-witness-of-the-wire.md``. ``scripts/setup`` installs it, pinned, with the
-Node.js it needs. All traffic is on loopback.
+``docs/design/030-a-second-witness-of-the-wire.md`` says why there are two mock servers.
+``scripts/setup`` installs a pinned version with the Node.js that it needs. All traffic is on
+loopback.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOKENS = {
 
 
 def says(text: str, **calls: Any) -> dict[str, Any]:
-    """A turn; the names are the ids of its calls."""
+    """A turn; the keyword names are the ids of its calls."""
     made = [{"id": name, "name": call.name, "arguments": call.text} for name, call in calls.items()]
     return {"content": text, "usage": TOKENS, **({"toolCalls": made} if made else {})}
 
@@ -61,7 +61,7 @@ STEPS: list[dict[str, Any]] = [
     {
         "match": {"toolCallId": "search", "sequenceIndex": 1},
         "response": says(
-            "", read=READ, cut=Call("edit_file", '{"file_path": "ini'), none=Call("mend_it", {})
+            "", read=READ, cut=Call("edit_file", '{"file_path": "ini'), none=Call("fix_it", {})
         ),
     },
     {
@@ -82,12 +82,12 @@ STEPS: list[dict[str, Any]] = [
         ),
     },
 ]
-"""What is said after which answer; first match wins."""
+"""The answer to each request; the first match wins."""
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """Where aimock listens; without it tests are skipped, and fail in automatic builds."""
+    """The URL of aimock; without it tests are skipped, and fail in CI."""
     nodes = sorted(CHECKS.glob("node-linux-*/bin/node"))
     if not nodes or not AIMOCK.exists():
         reason = "aimock is not installed; run scripts/setup where there is npm"
@@ -103,36 +103,36 @@ def url(tmp_path: Path) -> Iterator[str]:
     )  # fmt: skip
     assert server.stdout
     try:
-        told: list[str] = []
+        lines: list[str] = []
         for line in server.stdout:
-            told.append(line)
+            lines.append(line)
             if found := re.search(r"listening on (http://127\.0\.0\.1:\d+)", line):
                 yield found.group(1)
                 return
-        pytest.fail("aimock did not begin to listen: " + "".join(told))
+        pytest.fail("aimock did not start to listen: " + "".join(lines))
     finally:
         server.kill()
         server.communicate()
 
 
 @pytest.mark.parametrize("model", WIRES)
-def test_a_server_of_others_leads_a_run_through_all_mishaps_and_a_resumption(
+def test_run_against_aimock_survives_errors_and_is_resumed(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, url: str, model: str
 ) -> None:
     for provider, path in (("OPENAI", "/v1"), ("ANTHROPIC", "")):
         monkeypatch.setenv(f"{provider}_API_KEY", KEY)
         monkeypatch.setenv(f"{provider}_BASE_URL", url + path)
-    desk("run", "Mend.", "--repo", desk.source, "--model", model, "--sandbox", "asteval", fails=1)
-    told = desk.err
-    assert "is too long" in told
-    for said in (
+    desk("run", "Fix.", "--repo", desk.source, "--model", model, "--sandbox", "asteval", fails=1)
+    printed = desk.err
+    assert "is too long" in printed
+    for expected in (
         "I search first.",
         "limits the rate",
         "broke",
-        "no tool named 'mend_it'",
+        "no tool named 'fix_it'",
     ):
-        assert said in told, said
-    marks = Counter(line[0] for line in told.splitlines() if line.startswith(("✓", "↩")))
+        assert expected in printed, expected
+    marks = Counter(line[0] for line in printed.splitlines() if line.startswith(("✓", "↩")))
     assert marks == {"✓": 6, "↩": 3}, "the cut arguments, the unknown tool, the failing check"
     out = desk("run", "--repo", desk.source, "--resume", "--apply", "--yes")
     assert "The line numbers count from 1 now." in out

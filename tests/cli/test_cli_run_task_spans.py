@@ -1,4 +1,4 @@
-"""The spans of a run on their way to a collector: what arrives there over OTLP, and what does not."""
+"""The spans of a run at an OTLP collector: what arrives there, and what does not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECRET = "correct horse battery staple"
 
 
 class Collector:
-    """A receiver of OTLP over HTTP on loopback that keeps what it is sent."""
+    """An OTLP receiver over HTTP on loopback that stores each request."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -30,7 +30,7 @@ class Collector:
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, *_: object) -> None:
-                """Nothing: the tests look at what came."""
+                """Log nothing; the tests read the stored requests."""
 
             def do_POST(self) -> None:
                 collector.paths.append(self.path)
@@ -73,7 +73,7 @@ def collector() -> Iterator[Collector]:
 
 
 def run(desk: Desk, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = ["run", "Mend.", "--repo", str(desk.source), "--model", ANTHROPIC]
+    command = ["run", "Fix the line numbers.", "--repo", str(desk.source), "--model", ANTHROPIC]
     return subprocess.run(
         [sys.executable, "-c", RUNNER, *command],
         env={**os.environ, "OTEL_TRACES_EXPORTER": "otlp", **variables},
@@ -81,9 +81,7 @@ def run(desk: Desk, **variables: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_spans_of_a_run_arrive_over_otlp_without_keys_or_contents(
-    desk: Desk, collector: Collector
-) -> None:
+def test_spans_arrive_over_otlp_without_keys_or_contents(desk: Desk, collector: Collector) -> None:
     (desk.source / "leak.txt").write_text(f"key = {KEY}\n{SECRET}\n")
     leak = Says(f"It says {KEY}.", (Call("read_file", {"file_path": "leak.txt"}),))
     desk.serve(leak, *SHORT)
@@ -102,15 +100,17 @@ def test_spans_of_a_run_arrive_over_otlp_without_keys_or_contents(
     (whole,) = [span for span in spans.values() if not span.parent_span_id]
     assert whole.name == "invoke_agent run"
     assert len({span.trace_id for span in spans.values()}) == 1
-    assert all(COLLECTOR_TOKEN in headers for headers in collector.headers), "the collector's own"
+    assert all(COLLECTOR_TOKEN in headers for headers in collector.headers), (
+        "the collector gets its own token"
+    )
     sent = b"".join(collector.bodies) + "".join(collector.headers).encode()
-    for kept in (KEY, SECRET, "lineno + 1", "Mend the line numbers"):
-        assert kept.encode() not in sent, kept
+    for private in (KEY, SECRET, "lineno + 1", "Fix the line numbers"):
+        assert private.encode() not in sent, private
     assert COLLECTOR_TOKEN.encode() not in b"".join(collector.bodies)
     assert COLLECTOR_TOKEN not in done.stdout + done.stderr
 
 
-def test_a_protocol_that_otlp_has_not_is_wrong_usage(desk: Desk) -> None:
+def test_unknown_otlp_protocol_is_wrong_usage(desk: Desk) -> None:
     desk.serve(*SHORT)
     done = run(desk, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="carrier/pigeon")
     assert done.returncode == 2

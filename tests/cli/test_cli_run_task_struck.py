@@ -1,4 +1,4 @@
-"""``run TASK`` struck by Ctrl-C or a kill at any moment: what is left, and where ``--resume`` ends."""
+"""``run TASK`` interrupted by Ctrl-C or a kill at any moment: what remains, and what resumes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TURNS = (
     Says("A plan first.", (PLAN, SEARCH)),
     Says("", (READ,)),
     Says("Two edits of one file.", (MEND, edit("(Exception)", "(ValueError)"))),
-    Says("", (Call("write_file", {"file_path": "new.txt", "content": "new\n"}), Call("mend_it"))),
+    Says("", (Call("write_file", {"file_path": "new.txt", "content": "new\n"}), Call("fix_it"))),
     Says("", (Call("planning_update_step", {"step_id": 1, "status": "done"}),)),
     Says("", (Call("rm", {"path": "iniconfig/py.typed"}),)),
     DONE,
@@ -37,7 +37,7 @@ def server() -> Iterator[Server]:
         yield process
 
 
-def test_a_run_struck_at_any_moment_is_between_two_calls_and_resumed_to_the_same_end(
+def test_run_interrupted_at_any_moment_is_between_two_calls_and_resumes_to_the_same_end(
     desk: Desk, server: Server
 ) -> None:
     ring = ring_around(desk, server, TURNS)
@@ -47,7 +47,7 @@ def test_a_run_struck_at_any_moment_is_between_two_calls_and_resumed_to_the_same
     ring.strikes(signal.SIGKILL, 6)
 
 
-def test_a_run_in_place_struck_at_any_moment_leaves_the_directory_between_two_calls(
+def test_run_in_place_interrupted_at_any_moment_leaves_the_directory_between_two_calls(
     desk: Desk, server: Server
 ) -> None:
     ring = ring_around(desk, server, TURNS, "--in-place")
@@ -56,7 +56,7 @@ def test_a_run_in_place_struck_at_any_moment_leaves_the_directory_between_two_ca
     ring.strikes(signal.SIGKILL, 2)
 
 
-def test_a_run_with_a_sandbox_struck_at_any_moment_leaves_no_process(
+def test_run_with_a_sandbox_interrupted_at_any_moment_leaves_no_process(
     desk: Desk, server: Server
 ) -> None:
     ring = ring_around(desk, server, CODE, "--sandbox", "asteval")
@@ -71,7 +71,7 @@ def test_a_run_with_a_sandbox_struck_at_any_moment_leaves_no_process(
     ("turns", "options"),
     [(TURNS, ()), (TURNS, ("--in-place",)), (CODE, ("--sandbox", "asteval"))],
 )
-def test_a_run_struck_at_150_moments_is_resumed_to_the_same_end(
+def test_run_interrupted_at_150_moments_resumes_to_the_same_end(
     desk: Desk, server: Server, turns: tuple[Says, ...], options: tuple[str, ...], number: int
 ) -> None:
     ring_around(desk, server, turns, *options).strikes(number, 150)

@@ -1,4 +1,4 @@
-"""Workspaces on disk from the command line: a whole story, and each command's answers."""
+"""Workspaces on disk from the command line: a whole session, and each command on its own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.progress import MofNCompleteColumn
 
-from wink_workspace.cli import display, main, workspaces
+from wink_workspace.cli import display, main
 from wink_workspace.environment import Environment
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
@@ -33,11 +34,11 @@ def call(name: str, **arguments: object) -> dict[str, object]:
 
 
 EDIT = call("edit_file", file_path="a.py", old_string="helo", new_string="hello")
-MENDING = [EDIT, call("read_file", file_path="a.py"), EDIT, {"text": "Mended."}]
+FIXING = [EDIT, call("read_file", file_path="a.py"), EDIT, {"text": "Fixed."}]
 
 
 class Shell:
-    """Runs commands with a state directory of their own."""
+    """Runs commands with a temporary state directory."""
 
     def __init__(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.tmp_path = tmp_path
@@ -48,7 +49,7 @@ class Shell:
         (self.source / "b.py").write_text("b\n")
 
     def __call__(self, *arguments: object, fails: int = 0) -> str:
-        """What a command prints on stdout, or on stderr if it is to fail with this code."""
+        """What a command prints: stdout, or stderr if it must fail with the code *fails*."""
         code = main([str(argument) for argument in arguments])
         captured = self._capsys.readouterr()
         self.err = captured.err
@@ -74,14 +75,14 @@ class Shell:
         ).stdout
 
     def kill_in_a_call(self, workspace: str, *paths: str) -> None:
-        """A process that begins a call in *workspace*, writes these files, and is killed."""
+        """Start a call in *workspace* in another process, write these files, and kill it."""
         die = (
             "import os, sys\n"
             "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
-            "place = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
-            "place._writer.begin('c1', 'write_file', place._clock.now())\n"
+            "workspace = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]))\n"
+            "workspace._writer.begin('c1', 'write_file', workspace._clock.now())\n"
             "for path in sys.argv[3:]:\n"
-            "    place.files.write_text(path, 'half')\n"
+            "    workspace.files.write_text(path, 'half')\n"
             "os.kill(os.getpid(), 9)\n"
         )
         state = self.tmp_path / "state" / "wink-workspace"
@@ -116,7 +117,7 @@ def test_a_story_from_new_to_apply_changes_the_source_and_never_its_git(shell: S
     git_before = contents(shell.source / ".git")
 
     workspace = shell.new()
-    assert "3 calls, 1 undone; 1 path changed" in shell.play(workspace, *MENDING)
+    assert "3 calls, 1 undone; 1 path changed" in shell.play(workspace, *FIXING)
     numbered = [(entry["kind"], entry["outcome"]) for entry in shell.entries(workspace)]
     assert numbered == [
         ("call", "committed"),
@@ -131,7 +132,7 @@ def test_a_story_from_new_to_apply_changes_the_source_and_never_its_git(shell: S
     assert "undo of entry 4" in shell("undo", workspace)
     assert shell("diff", workspace) == ""
     assert "redo of entry 4" in shell("redo", workspace)
-    assert (shell.source / "a.py").read_text() == "print('helo')\n", "nothing was applied yet"
+    assert (shell.source / "a.py").read_text() == "print('helo')\n", "not applied yet"
     assert "1 path applied" in shell("apply", workspace)
     assert (shell.source / "a.py").read_text() == "print('hello')\n"
     assert contents(shell.source / ".git") == git_before
@@ -139,14 +140,14 @@ def test_a_story_from_new_to_apply_changes_the_source_and_never_its_git(shell: S
 
 def test_diff_prints_exact_bytes_that_git_applies(shell: Shell) -> None:
     workspace = shell.new()
-    shell.play(workspace, *MENDING)
+    shell.play(workspace, *FIXING)
     patch = shell.tmp_path / "from-diff.patch"
     patch.write_text(shell("diff", workspace))
     shell.git("apply", str(patch))
     assert (shell.source / "a.py").read_text() == "print('hello')\n"
 
 
-def test_list_names_every_workspace_and_rm_takes_one_away(shell: Shell) -> None:
+def test_list_names_every_workspace_until_rm_removes_it(shell: Shell) -> None:
     assert shell("list") == ""
     first, second = shell.new(), shell.new()
     listed = shell("list")
@@ -158,11 +159,11 @@ def test_list_names_every_workspace_and_rm_takes_one_away(shell: Shell) -> None:
     assert "no workspace is called" in shell("log", first, fails=2)
 
 
-def test_fork_diff_and_rm_answer_programs_in_json(shell: Shell) -> None:
+def test_fork_diff_and_rm_print_json(shell: Shell) -> None:
     workspace = shell.new()
     forked = json.loads(shell("fork", workspace, "try", "--json"))
     assert forked == {"workspace": workspace, "fork": "try", "name": f"{workspace}/try"}
-    shell.play(forked["name"], *MENDING)
+    shell.play(forked["name"], *FIXING)
     differing = json.loads(shell("diff", forked["name"], "--json"))
     assert differing["paths"] == ["a.py"]
     assert "+print('hello')" in differing["diff"]
@@ -177,9 +178,9 @@ def test_fork_diff_and_rm_answer_programs_in_json(shell: Shell) -> None:
     assert json.loads(shell("rm", workspace[:8], "--json")) == {"removed": workspace}
 
 
-def test_log_gives_as_many_entries_as_asked_for(shell: Shell) -> None:
+def test_log_lists_at_most_the_given_number_of_entries(shell: Shell) -> None:
     workspace = shell.new()
-    shell.play(workspace, *MENDING)
+    shell.play(workspace, *FIXING)
     lines = shell("log", workspace, "-n", 2).splitlines()
     assert len(lines) == 2
     assert "edit_file" in lines[0]
@@ -187,37 +188,37 @@ def test_log_gives_as_many_entries_as_asked_for(shell: Shell) -> None:
 
 def test_show_with_json_has_record_and_diff(shell: Shell) -> None:
     workspace = shell.new()
-    shell.play(workspace, *MENDING)
+    shell.play(workspace, *FIXING)
     shown = json.loads(shell("show", workspace, 4, "--json"))
     assert shown["record"]["params"]["file_path"] == "a.py"
     assert "+print('hello')" in shown["diff"]
 
 
-def test_restore_of_one_path_leaves_the_others(shell: Shell) -> None:
+def test_restore_of_one_path_leaves_other_paths(shell: Shell) -> None:
     workspace = shell.new()
     more = call("write_file", file_path="c.py", content="c\n")
-    shell.play(workspace, *MENDING[:-1], more, {"text": "Done."})
+    shell.play(workspace, *FIXING[:-1], more, {"text": "Done."})
     assert "restore of entry 1" in shell("restore", workspace, 1, "a.py")
     changed = shell("diff", workspace)
     assert "c.py" in changed
     assert "a.py" not in changed
 
 
-def test_restore_of_an_entry_that_is_not_there_changes_nothing(shell: Shell) -> None:
+def test_restore_of_an_unknown_entry_changes_nothing(shell: Shell) -> None:
     workspace = shell.new()
     assert "no entry" in shell("restore", workspace, 7, fails=1)
     assert len(shell.entries(workspace)) == 1
 
 
-def test_undo_of_nothing_says_so(shell: Shell) -> None:
+def test_undo_without_a_call_reports_that_there_is_nothing_to_undo(shell: Shell) -> None:
     assert "nothing to undo" in shell("undo", shell.new(), fails=1)
 
 
-def test_a_fork_has_its_own_files_and_goes_with_rm(shell: Shell) -> None:
+def test_fork_has_its_own_files_until_rm_removes_it(shell: Shell) -> None:
     workspace = shell.new()
     fork = shell("fork", workspace, "try").strip()
     assert fork == f"{workspace}/try"
-    shell.play(fork, *MENDING)
+    shell.play(fork, *FIXING)
     assert "+print('hello')" in shell("diff", fork)
     assert shell("diff", workspace) == ""
     shell("rm", fork)
@@ -225,7 +226,7 @@ def test_a_fork_has_its_own_files_and_goes_with_rm(shell: Shell) -> None:
     assert len(shell.entries(workspace)) == 1
 
 
-def test_what_only_reads_works_while_another_has_the_workspace_open(shell: Shell) -> None:
+def test_reading_commands_work_while_another_process_has_the_workspace_open(shell: Shell) -> None:
     workspace = shell.new()
     with Workspace.open(workspace, storage=shell.storage):
         assert len(shell.entries(workspace)) == 1
@@ -236,45 +237,45 @@ def test_what_only_reads_works_while_another_has_the_workspace_open(shell: Shell
         assert "in use by process" in shell("recover", workspace, fails=1)
 
 
-def test_apply_to_a_changed_source_names_the_paths_and_writes_nothing(shell: Shell) -> None:
+def test_apply_with_a_conflict_names_the_path_and_writes_nothing(shell: Shell) -> None:
     workspace = shell.new()
-    shell.play(workspace, *MENDING)
+    shell.play(workspace, *FIXING)
     (shell.source / "a.py").write_text("mine\n")
     assert "a.py" in shell("apply", workspace, fails=1)
     assert (shell.source / "a.py").read_text() == "mine\n"
 
 
-def test_apply_writes_a_patch_or_makes_a_branch(shell: Shell) -> None:
+def test_apply_writes_a_patch_or_creates_a_branch(shell: Shell) -> None:
     shell.git("init", "-q", "-b", "main")
     shell.git("add", "-A")
     shell.git("commit", "-qm", "one")
     workspace = shell.new()
-    shell.play(workspace, *MENDING)
+    shell.play(workspace, *FIXING)
     patch = shell.tmp_path / "out.patch"
     assert "1 path written to" in shell("apply", workspace, "--patch", patch)
     shell.git("apply", "--check", str(patch))
-    applied = json.loads(shell("apply", workspace, "--branch", "mended", "--json"))
+    applied = json.loads(shell("apply", workspace, "--branch", "fixed", "--json"))
     assert applied["paths"] == ["a.py"]
-    assert shell.git("show", "mended:a.py") == "print('hello')\n"
-    assert "there is a branch" in shell("apply", workspace, "--branch", "mended", fails=2)
+    assert shell.git("show", "fixed:a.py") == "print('hello')\n"
+    assert "there is a branch" in shell("apply", workspace, "--branch", "fixed", fails=2)
     assert shell.git("status", "--short") == ""
 
 
-def test_apply_one_way_at_a_time(shell: Shell) -> None:
+def test_apply_refuses_two_targets(shell: Shell) -> None:
     workspace = shell.new()
     both = shell("apply", workspace, "--patch", "x", "--branch", "y", fails=2)
     assert "one way at a time" in both
 
 
-def test_gc_says_what_it_forgot(shell: Shell) -> None:
+def test_gc_reports_what_it_forgot(shell: Shell) -> None:
     workspace = shell.new()
-    said = shell("gc", workspace)
-    assert "0 entries and 0 thrown-away states forgotten; " in said
-    assert "bytes freed" in said
+    printed = shell("gc", workspace)
+    assert "0 entries and 0 discards forgotten; " in printed
+    assert "bytes freed" in printed
     assert json.loads(shell("gc", workspace, "--json"))["ran"] is True
 
 
-def test_gc_removes_what_a_killed_making_left(shell: Shell) -> None:
+def test_gc_removes_the_unfinished_workspace_of_a_killed_process(shell: Shell) -> None:
     workspace = shell.new()
     make = (
         "import os, sys\n"
@@ -287,45 +288,43 @@ def test_gc_removes_what_a_killed_making_left(shell: Shell) -> None:
     assert json.loads(shell("gc", workspace, "--json"))["unfinished_workspaces_removed"] == 0
 
 
-def test_a_terminal_is_shown_how_far_gc_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_bar_is_shown_on_a_terminal_only() -> None:
     for is_shown in (True, False):
         text = StringIO()
         terminal = Console(file=text, force_terminal=True, width=120)
-        monkeypatch.setattr(workspaces, "consoles", lambda _, to=terminal: (to, to))
-        monkeypatch.setattr(Environment, "shows_progress", is_shown)
-        with workspaces.measuring(Environment.from_os()) as steps:
-            steps("deleting files", 17, 1_200)
+        column = MofNCompleteColumn()
+        with display.progress_bar(terminal, "reading", column, is_shown=is_shown) as update:
+            update(description="deleting files", completed=17, total=1_200)
         assert ("deleting files" in text.getvalue()) is is_shown
         assert ("17/1200" in text.getvalue()) is is_shown
 
 
-def test_a_terminal_is_told_how_many_files_and_bytes_are_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_new_and_gc_show_their_progress_on_a_terminal(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for is_shown in (True, False):
-        text = StringIO()
-        terminal = Console(file=text, force_terminal=True, width=120)
-        monkeypatch.setattr(display, "consoles", lambda _, to=terminal: (to, to))
-        monkeypatch.setattr(Environment, "shows_progress", is_shown)
-        with display.counting(Environment.from_os(), "copying x") as tell:
-            tell(1_200, 34_567)
-        assert ("1,200 files, 34,567 bytes" in text.getvalue()) is is_shown
-
-
-def test_recover_reports_a_call_that_a_kill_interrupted(shell: Shell) -> None:
+    monkeypatch.setattr(Environment, "shows_progress", True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "300")
     workspace = shell.new()
-    assert "nothing was left behind" in shell("recover", workspace)
+    assert "2 files, 16 bytes" in shell.err
+    shell("gc", workspace)
+    assert "2/2" in shell.err
+
+
+def test_recover_reports_a_call_interrupted_by_a_kill(shell: Shell) -> None:
+    workspace = shell.new()
+    assert "nothing to recover" in shell("recover", workspace)
     shell.kill_in_a_call(workspace, "half.txt")
     assert "write_file: interrupted" in shell("recover", workspace)
     assert shell("diff", workspace) == ""
-    assert "nothing was left behind" in shell("recover", workspace)
+    assert "nothing to recover" in shell("recover", workspace)
 
 
-def test_recover_says_that_an_apply_was_cut_short_until_another_finishes_it(
+def test_recover_reports_an_interrupted_apply_until_another_apply_finishes_it(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = shell.new()
-    shell.play(workspace, *MENDING)
+    shell.play(workspace, *FIXING)
     with monkeypatch.context() as patched:
         for step in ("make", "take_back"):
             patched.setattr(
@@ -335,23 +334,23 @@ def test_recover_says_that_an_apply_was_cut_short_until_another_finishes_it(
             main(["apply", workspace])
     assert "apply again to finish it" in shell("recover", workspace)
     assert "1 path applied" in shell("apply", workspace)
-    assert "nothing was left behind" in shell("recover", workspace)
+    assert "nothing to recover" in shell("recover", workspace)
 
 
-def test_new_counts_one_file_as_one(shell: Shell) -> None:
+def test_new_uses_the_singular_for_one_file(shell: Shell) -> None:
     (shell.tmp_path / "small").mkdir()
     (shell.tmp_path / "small" / "a.py").touch()
     assert shell("new", shell.tmp_path / "small").endswith(", 1 file\n")
 
 
-def test_workspace_in_place_from_its_beginning_to_its_end(shell: Shell) -> None:
-    said = shell("new", shell.source, "--in-place")
-    workspace = said.split(":")[0]
-    assert f": in {shell.source}, 2 files" in said
+def test_workspace_in_place_is_created_changed_undone_and_removed(shell: Shell) -> None:
+    printed = shell("new", shell.source, "--in-place")
+    workspace = printed.split(":")[0]
+    assert f": in {shell.source}, 2 files" in printed
     assert json.loads(shell("list", "--json"))[0]["mode"] == "in_place"
     assert "in place" in shell("list")
     assert workspace in shell("new", shell.source, "--in-place", fails=2)
-    shell.play(workspace, *MENDING)
+    shell.play(workspace, *FIXING)
     assert (shell.source / "a.py").read_text() == "print('hello')\n"
     assert "patch" in shell("apply", workspace, fails=2)
     shell("undo", workspace)
@@ -361,16 +360,16 @@ def test_workspace_in_place_from_its_beginning_to_its_end(shell: Shell) -> None:
     assert (shell.source / "b.py").exists()
 
 
-def test_a_command_in_place_is_refused_and_leaves_no_entry(shell: Shell) -> None:
+def test_exec_in_place_is_refused_and_leaves_no_entry(shell: Shell) -> None:
     workspace = shell("new", "--in-place", shell.source).partition(":")[0]
-    assert f"Fork {workspace}" in shell("exec", workspace, "--", "ls", fails=2)
+    assert "Fork it" in shell("exec", workspace, "--", "ls", fails=2)
     assert len(shell("log", workspace).splitlines()) == 1
 
 
-def test_run_in_place_makes_one_workspace_and_finds_it_again(shell: Shell) -> None:
+def test_run_in_place_creates_one_workspace_and_reuses_it(shell: Shell) -> None:
     script = shell.tmp_path / "s.jsonl"
-    script.write_text("".join(json.dumps(turn) + "\n" for turn in MENDING))
-    assert "Mended." in shell("run", "--script", script, "--repo", shell.source, "--in-place")
+    script.write_text("".join(json.dumps(turn) + "\n" for turn in FIXING))
+    assert "Fixed." in shell("run", "--script", script, "--repo", shell.source, "--in-place")
     assert (shell.source / "a.py").read_text() == "print('hello')\n"
     script.write_text('{"text": "x"}\n')
     shell("run", "--script", script, "--repo", shell.source, "--in-place")
@@ -378,18 +377,18 @@ def test_run_in_place_makes_one_workspace_and_finds_it_again(shell: Shell) -> No
     assert workspace["source"] == str(shell.source)
 
 
-def test_recover_in_place_says_what_was_undone_and_what_was_left(shell: Shell) -> None:
+def test_recover_in_place_reports_what_was_undone_and_what_was_left(shell: Shell) -> None:
     workspace = shell("new", shell.source, "--in-place").split(":")[0]
     shell.kill_in_a_call(workspace, "half.txt", "a.py", "b.py")
     (shell.source / "b.py").write_text("by hand\n")
-    said = " ".join(shell("recover", workspace).split())
-    assert "undone (2 paths); left as somebody else changed them: b.py" in said
+    printed = " ".join(shell("recover", workspace).split())
+    assert "undone (2 paths); left as somebody else changed them: b.py" in printed
     assert sorted(path.name for path in shell.source.iterdir()) == ["a.py", "b.py"]
     assert (shell.source / "a.py").read_text() == "print('helo')\n"
     assert (shell.source / "b.py").read_text() == "by hand\n"
 
 
-def test_rm_of_a_workspace_whose_history_is_gone_needs_force(shell: Shell) -> None:
+def test_rm_of_a_workspace_without_a_readable_history_needs_force(shell: Shell) -> None:
     workspace = shell.new()
     folder = shell.storage.folder(workspace)
     folder.ledger.rename(folder.path / "lost.git")
@@ -398,23 +397,23 @@ def test_rm_of_a_workspace_whose_history_is_gone_needs_force(shell: Shell) -> No
     assert shell("list") == ""
 
 
-def test_new_of_a_directory_that_is_not_there_is_wrong_usage(shell: Shell) -> None:
+def test_new_of_a_missing_directory_is_wrong_usage(shell: Shell) -> None:
     assert "none" in shell("new", shell.tmp_path / "none", fails=2)
     assert shell("list") == ""
 
 
-def test_new_names_what_could_not_be_copied(shell: Shell) -> None:
+def test_new_names_files_that_cannot_be_copied(shell: Shell) -> None:
     os.mkfifo(shell.source / "pipe")
     assert "; could not be copied: pipe\n" in shell("new", shell.source)
 
 
-def test_a_run_is_over_one_place(shell: Shell) -> None:
+def test_run_without_a_place_is_wrong_usage(shell: Shell) -> None:
     script = shell.tmp_path / "s.jsonl"
     script.write_text('{"text": "x"}\n')
     assert "one place" in shell("run", "--script", script, fails=2)
 
 
-def test_a_diff_in_pieces_is_printed_in_whole_lines_and_in_colour() -> None:
+def test_diff_written_in_pieces_is_printed_in_whole_coloured_lines() -> None:
     text = StringIO()
     terminal = Console(file=text, force_terminal=True, color_system="standard", highlight=False)
 
@@ -430,7 +429,7 @@ def test_a_diff_in_pieces_is_printed_in_whole_lines_and_in_colour() -> None:
 
 
 @pytest.mark.parametrize(("json_option", "n_mib"), [((), 65), (("--json",), 5)])
-def test_one_file_that_is_too_large_hides_no_other_in_any_command(
+def test_one_large_file_hides_no_other_file_in_any_command(
     shell: Shell, json_option: tuple[str, ...], n_mib: int
 ) -> None:
     workspace = shell.new()
@@ -460,7 +459,7 @@ def test_one_file_that_is_too_large_hides_no_other_in_any_command(
     assert b"literal 68157440" in patch.read_bytes()
 
 
-def test_a_file_that_would_steer_the_terminal_does_not(shell: Shell) -> None:
+def test_control_characters_of_files_are_replaced_on_a_terminal() -> None:
     text = StringIO()
     terminal = Console(file=text, force_terminal=True, no_color=True, highlight=False)
     display.print_diff(terminal, lambda write: write(b"+\x1b]0;title\x07\n"))
@@ -469,13 +468,13 @@ def test_a_file_that_would_steer_the_terminal_does_not(shell: Shell) -> None:
     assert "\x1b[2J" not in text.getvalue()
 
 
-def test_conflict_of_an_apply_is_shown_by_hunk_and_merge_writes_markers(shell: Shell) -> None:
+def test_apply_shows_conflicts_by_hunk_and_merge_option_writes_markers(shell: Shell) -> None:
     workspace = shell.new()
-    shell.play(workspace, *MENDING)
+    shell.play(workspace, *FIXING)
     (shell.source / "a.py").write_text("print('mine')\n")
-    said = shell("apply", workspace, fails=1)
-    assert "<<<<<<< source\nprint('mine')\n" in said
-    assert "=======\nprint('hello')\n>>>>>>> workspace\n" in said
+    printed = shell("apply", workspace, fails=1)
+    assert "<<<<<<< source\nprint('mine')\n" in printed
+    assert "=======\nprint('hello')\n>>>>>>> workspace\n" in printed
     assert "1 path applied" in shell("apply", workspace, "--merge")
     assert (shell.source / "a.py").read_text() == (
         "<<<<<<< source\nprint('mine')\n=======\nprint('hello')\n>>>>>>> workspace\n"
@@ -483,12 +482,12 @@ def test_conflict_of_an_apply_is_shown_by_hunk_and_merge_writes_markers(shell: S
     assert "one way" in shell("apply", workspace, "--merge", "--branch", "b", fails=2)
 
 
-def test_branches_are_merged_and_the_source_is_synced_as_one_entry_each(shell: Shell) -> None:
+def test_merge_and_sync_are_one_entry_each(shell: Shell) -> None:
     workspace = shell.new()
     shell("fork", workspace, "bold")
-    shell.play(f"{workspace}/bold", *MENDING)
-    said = shell("merge", f"{workspace}/bold", "--into", workspace)
-    assert "merge of bold, entry 4, 1 path changed" in said
+    shell.play(f"{workspace}/bold", *FIXING)
+    printed = shell("merge", f"{workspace}/bold", "--into", workspace)
+    assert "merge of bold, entry 4, 1 path changed" in printed
     assert "+print('hello')" in shell("diff", workspace)
     (shell.source / "b.py").write_text("later\n")
     assert json.loads(shell("sync", workspace, "--json"))["kind"] == "sync"
@@ -500,4 +499,4 @@ def test_branches_are_merged_and_the_source_is_synced_as_one_entry_each(shell: S
     assert "not branches of one workspace" in shell(
         "merge", f"{workspace}/bold", "--into", other, fails=2
     )
-    assert shell("sync", other) == "nothing is new\n"
+    assert shell("sync", other) == "already up to date\n"

@@ -13,7 +13,7 @@ import pytest
 import typer
 from mcp_rig import Rig, run
 
-from wink_workspace.cli.serving import mcp
+from wink_workspace.cli.app import application
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "mcp.md"]
@@ -21,9 +21,8 @@ BLOCK = re.compile(r"^```(json|toml|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def options() -> set[str]:
-    application = typer.Typer()
-    application.command()(mcp)
-    return {name for param in typer.main.get_command(application).params for name in param.opts}
+    commands = typer.main.get_command(application()).commands
+    return {name for param in commands["mcp"].params for name in param.opts}
 
 
 def blocks(kind: str) -> Iterator[str]:

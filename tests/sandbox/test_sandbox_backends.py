@@ -205,7 +205,7 @@ def test_doctor_and_gc_report_a_package_that_cannot_be_loaded_and_go_on(
         ]
         which = desk("new", desk.source).partition(":")[0]
         assert json.loads(desk("gc", which, "--json"))["containers_removed"] == ["fake-container"]
-    assert "what the sandbox wrong left cannot be removed" in desk.err
+    assert "leftovers of the sandbox wrong cannot be removed" in desk.err
 
 
 def test_a_package_cannot_take_the_name_of_one_of_ours(
@@ -338,10 +338,9 @@ def test_a_run_with_an_unknown_sandbox_is_wrong_usage(desk: Desk) -> None:
 
 
 def test_a_server_offers_the_tools_of_another_sandbox(fake: FakeMachine) -> None:
-    # Public calls start a server; what it would offer is all that matters here.
-    from wink_workspace.cli.serving import _sections
+    from wink_workspace.cli.serving import served_sections
 
-    offer = Offer(_sections("fake", in_place=False))
+    offer = Offer(served_sections("fake", in_place=False))
     names = {tool.name for tool in offer.tools}
     assert {"read_file", "shell_execute"} <= names
     assert "evaluate_python" not in names

@@ -1,15 +1,22 @@
-"""All commands in one application, and how a command ends."""
+"""All commands in one application, and how a command ends.
+
+A command is a function of a ``CommandContext`` and its own options: either single parameters, or
+one frozen dataclass ``options`` whose fields are the options. ``typer`` parses both from their
+annotations.
+"""
 
 from __future__ import annotations
 
 import errno
+import inspect
 import io
 import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.exceptions import TyperException
@@ -17,22 +24,12 @@ from typer.exceptions import TyperException
 from wink_workspace.environment import Environment
 from wink_workspace.errors import ConflictError, MountError, ScriptError, UsageError, WinkError
 
-from . import (
-    branches,
-    discarded,
-    evaluating,
-    history,
-    images,
-    runs,
-    sandboxes,
-    serving,
-    workspaces,
-)
-from .display import consoles, printable
+from . import history, run, sandboxes, serving, workspaces
+from .context import CommandContext
+from .display import printable
 from .logs import logged
-from .run import run
 
-__all__ = ["run_command"]
+__all__ = ["application", "run_command"]
 
 EXIT_RUN_FAILED = 1
 EXIT_USAGE = 2
@@ -40,44 +37,50 @@ EXIT_INTERRUPTED = 130
 
 _INTERRUPTED = "interrupted; nothing is half done"
 
-_PLACE_REFUSES = (
+_USER_ERRNOS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR),
     *(errno.ENOSPC, errno.EDQUOT),
 )
-"""What only the user can mend: a place that is full, not there, or not theirs to write to."""
+"""Errors that only the user can fix: a full disk, a missing directory, a missing permission."""
 
-_EPILOG = "Exit codes: 0 done, 1 it could not be done, 2 wrong usage, 130 interrupted."
+_EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
 
-_COMMANDS = {
-    "Runs": (runs.demo, run, runs.script, runs.tools, evaluating.eval_code, serving.mcp),
-    "Workspaces": (
-        workspaces.new,
-        workspaces.list_all,
-        workspaces.fork,
-        workspaces.apply,
-        branches.merge,
-        branches.sync,
-        workspaces.recover,
-        workspaces.gc,
-        workspaces.rm,
-    ),
-    "History": (
-        history.log,
-        history.show,
-        history.diff,
-        history.undo,
-        history.redo,
-        history.restore,
-        discarded.discarded,
-    ),
-    "Sandboxes": (sandboxes.doctor, sandboxes.exec_command),
+_COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
+    "Runs": {
+        "demo": run.demo,
+        "run": run.run,
+        "script": run.script,
+        "tools": run.tools,
+        "eval": sandboxes.evaluate,
+        "mcp": serving.mcp,
+    },
+    "Workspaces": {
+        "new": workspaces.create,
+        "list": workspaces.list_all,
+        "fork": workspaces.fork,
+        "apply": workspaces.apply,
+        "merge": workspaces.merge,
+        "sync": workspaces.sync,
+        "recover": workspaces.recover,
+        "gc": workspaces.gc,
+        "rm": workspaces.remove,
+    },
+    "History": {
+        "log": history.log,
+        "show": history.show,
+        "diff": history.diff,
+        "undo": history.undo,
+        "redo": history.redo,
+        "restore": history.restore,
+        "discarded": history.discarded,
+    },
+    "Sandboxes": {"doctor": sandboxes.doctor, "exec": sandboxes.execute},
 }
-_GROUPS = {
-    "image": ("Build and list the images of sandboxes.", (images.build, images.list_all)),
-}
+_IMAGE_COMMANDS = {"build": sandboxes.build_images, "list": sandboxes.list_images}
 
 
-def _application() -> typer.Typer:
+def application() -> typer.Typer:
+    """Every command with its options."""
     app = typer.Typer(
         help="A workspace for coding agents in which every tool call is a transaction.",
         epilog=_EPILOG,
@@ -85,18 +88,50 @@ def _application() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    app.callback()(_own_options)
+    app.callback()(_global_options)
     for panel, commands in _COMMANDS.items():
-        for command in commands:
-            app.command(
-                _name_of(command), help=_help_of(command), epilog=_EPILOG, rich_help_panel=panel
-            )(command)
-    for name, (help_text, commands) in _GROUPS.items():
-        group = typer.Typer(help=help_text, epilog=_EPILOG, no_args_is_help=True)
-        for command in commands:
-            group.command(_name_of(command), epilog=_EPILOG)(command)
-        app.add_typer(group, name=name, rich_help_panel="Sandboxes")
+        for name, command in commands.items():
+            _add(app, name, command, panel=panel)
+    images = typer.Typer(
+        help="Build and list the images of sandboxes.", epilog=_EPILOG, no_args_is_help=True
+    )
+    for name, command in _IMAGE_COMMANDS.items():
+        _add(images, name, command)
+    app.add_typer(images, name="image", rich_help_panel="Sandboxes")
     return app
+
+
+def _add(
+    app: typer.Typer, name: str, command: Callable[..., object], *, panel: str | None = None
+) -> None:
+    """Add *command*, with its docstring as its help."""
+    # Each paragraph on one line, for the terminal to wrap.
+    paragraphs = (command.__doc__ or "").split("\n\n")
+    help_text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    app.command(name, help=help_text, epilog=_EPILOG, rich_help_panel=panel)(_for_typer(command))
+
+
+def _for_typer(command: Callable[..., object]) -> Callable[..., object]:
+    """*command* as a function with one parameter for each option, which typer inspects."""
+    options: Callable[..., object] | None = get_type_hints(command).get("options")
+    parsed = command if options is None else options
+    hints = get_type_hints(parsed, include_extras=True)
+    parameters = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name])
+        for name, parameter in inspect.signature(parsed).parameters.items()
+        if name != "context"
+    ]
+
+    def call(context: typer.Context, **given: Any) -> object:  # Any: what typer has parsed
+        if options is None:
+            return command(context.obj, **given)
+        return command(context.obj, options(**given))
+
+    first = Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    signature = inspect.Signature([first, *parameters])
+    call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess] - for inspect
+    call.__annotations__ = {each.name: each.annotation for each in (first, *parameters)}
+    return call
 
 
 def _print_version(is_asked: bool) -> None:
@@ -105,7 +140,7 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-def _own_options(
+def _global_options(
     _: Annotated[
         bool,
         typer.Option(
@@ -116,84 +151,70 @@ def _own_options(
     pass
 
 
-def _name_of(command: Callable[..., object]) -> str:
-    return command.__name__.partition("_")[0]
-
-
-def _help_of(command: Callable[..., object]) -> str:
-    """Its docstring with each paragraph in one line, for the terminal to wrap."""
-    paragraphs = (command.__doc__ or "").split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-
-
 def run_command(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code; whatever goes wrong is one line on stderr."""
-    _stand_in_for_closed_streams()
-    environment = Environment.from_os()
-    _print_whatever_the_encoding()
+    """Run one command and return its exit code; an error is one line on standard error."""
+    _replace_closed_streams()
+    context = CommandContext(Environment.from_os())
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal's encoding lacks is replaced; it must not end the command.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
     try:
-        with logged(environment):
-            code = _application()(
-                arguments, standalone_mode=False, obj=environment, prog_name="wink-workspace"
+        with logged(context.log_level, context.redact):
+            code = application()(
+                arguments, standalone_mode=False, obj=context, prog_name="wink-workspace"
             )
     except TyperException as error:
-        if message := error.format_message():  # none where help was shown instead
+        if message := error.format_message():  # empty where help was shown instead
+            command = getattr(getattr(error, "ctx", None), "command_path", None)
+            command = command if isinstance(command, str) else "wink-workspace"
             sentence = message if message.endswith((".", "?")) else f"{message}."
-            _end(environment, f"{sentence} See {_command_of(error)} --help.", EXIT_USAGE)
+            _print_error(context, f"{sentence} See {command} --help.")
         return EXIT_USAGE
-    except (MountError, ScriptError, UsageError) as error:
-        return _end(environment, str(error), EXIT_USAGE)
     except ConflictError as error:
-        _, err = consoles(environment)
         if error.details:
-            err.print(printable(error.details), markup=False)
-        return _end(environment, str(error), EXIT_RUN_FAILED)
+            context.err.print(printable(error.details), markup=False)
+        _print_error(context, str(error))
+        return EXIT_RUN_FAILED
     except WinkError as error:
-        return _end(environment, str(error), EXIT_RUN_FAILED)
+        _print_error(context, str(error))
+        is_usage = isinstance(error, (MountError, ScriptError, UsageError))
+        return EXIT_USAGE if is_usage else EXIT_RUN_FAILED
     except OSError as error:
-        if error.errno not in _PLACE_REFUSES:
+        if error.errno not in _USER_ERRNOS:
             raise
-        return _end(environment, _of_the_place(error), EXIT_RUN_FAILED)
-    except (KeyboardInterrupt, typer.Abort):  # the second is typer's for one at a question
-        return _end(environment, _INTERRUPTED, EXIT_INTERRUPTED)
-    if code == EXIT_INTERRUPTED:  # typer's answer to Ctrl-C, which it does not let through
-        return _end(environment, _INTERRUPTED, EXIT_INTERRUPTED)
+        _print_error(context, _explain(error))
+        return EXIT_RUN_FAILED
+    except (KeyboardInterrupt, typer.Abort):  # typer raises Abort for Ctrl-C at a question
+        code = EXIT_INTERRUPTED
+    if code == EXIT_INTERRUPTED:  # typer returns this code for any other Ctrl-C
+        _print_error(context, _INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 
-def _stand_in_for_closed_streams() -> None:
-    """Let nobody else's file come to be standard output: a closed one is as if nobody read it."""
+def _replace_closed_streams() -> None:
+    """Open the null device for each closed standard stream.
+
+    Otherwise the next opened file would get the descriptor, and output would be written to it.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The least descriptor that is free, so that it is theirs unless it was taken already.
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - stays
+            # Gets the lowest free descriptor, which is the stream's own.
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - stays open
 
 
-def _print_whatever_the_encoding() -> None:
-    """Let a terminal that does not know a character show another, instead of ending the command."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-            stream.reconfigure(errors="replace")
-
-
-def _command_of(error: TyperException) -> str:
-    command = getattr(getattr(error, "ctx", None), "command_path", None)
-    return command if isinstance(command, str) else "wink-workspace"
-
-
-def _of_the_place(error: OSError) -> str:
-    if not error.filename:  # what was open already: the output, mostly
+def _explain(error: OSError) -> str:
+    if not error.filename:  # an open file: mostly standard output
         return (
-            f"{error.strerror}: the output, or what is noted of a workspace, cannot be written. "
-            "Make room where they go."
+            f"{error.strerror}: the output or the records of a workspace cannot be written. "
+            "Free some space where they are written."
         )
     return (
-        f"{error.filename}: {error.strerror}. Make room there, or get the right to write there; "
-        "XDG_STATE_HOME names another place for workspaces."
+        f"{error.filename}: {error.strerror}. Free some space there, or get permission to write; "
+        "XDG_STATE_HOME moves workspaces to another directory."
     )
 
 
-def _end(environment: Environment, message: str, code: int) -> int:
-    _, err = consoles(environment)
-    err.print(f"wink-workspace: {' '.join(message.split())}", markup=False, style="red")
-    return code
+def _print_error(context: CommandContext, message: str) -> None:
+    one_line = " ".join(message.split())
+    context.err.print(f"wink-workspace: {one_line}", markup=False, style="red")

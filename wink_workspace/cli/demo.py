@@ -1,10 +1,13 @@
-"""The demonstration: a scripted agent renames a function in the source of an installed package.
+"""The demonstration: a scripted agent works on real packages, fails, and recovers.
 
-The agent is a program that plays a model: it sees what a model sees, and each of its turns
-follows from what the calls before it returned. It makes the mistakes that models make. It
-edits a file it has not read, hands in a patch whose last hunk is from memory, and calls a tool
-that fails halfway through its work. The content hash printed before and after each of them
-shows that nothing is left.
+In the first part it renames a function of an installed package. The agent plays a model: it sees
+what a model sees, and decides each turn from the results of the calls before. It makes mistakes
+that models make. It edits a file that it has not read, sends a patch whose last hunk is from
+memory, and calls a tool that fails halfway. The content hash before and after each mistake shows
+that no change remains.
+
+In the second part a package's own tests run in a sandbox. A change that looks harmless makes them
+fail. The call is undone, and they pass again.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ import difflib
 import hashlib
 import re
 import shlex
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,51 +28,92 @@ from pathlib import Path
 
 from rich.console import Console
 
-from wink_workspace.adapters import ModelRequest, ModelTurn, ProviderAdapter
-from wink_workspace.errors import UsageError
+from wink_workspace.adapters import ModelRequest, ModelTurn, ProviderAdapter, ScriptedAdapter
+from wink_workspace.errors import SandboxError, SandboxUnavailableError, UsageError
 from wink_workspace.filesystem import FileKind, Filesystem, HostMount, MemoryFilesystem
 from wink_workspace.prompt import MarkdownSection, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import ToolCall
+from wink_workspace.sandbox import DEFAULT_SANDBOX, SandboxImages
 from wink_workspace.sections import AstevalSection, FileWindow, FoundLines, Plan
+from wink_workspace.sections.commands import CommandOutput
 from wink_workspace.session import Session, ToolInvoked
+from wink_workspace.workspace import Workspace
 
-from .display import print_call
-from .running import Run, RunReport, check_place, write_patch
+from .display import print_call, printable
+from .output_file import check_output_file, write_patch
+from .run import Run, RunReport
 
-__all__ = ["play_demo"]
+__all__ = ["play_renaming", "play_tests"]
 
-PACKAGE = "fsspec"  # a dependency of ours, so it is always installed
+RENAMED_PACKAGE = "fsspec"  # a dependency of ours, so it is always installed
 OLD_NAME = "infer_compression"
 NEW_NAME = "compression_from_name"
 
-
-def play_demo(console: Console, patch: Path) -> None:
-    """Play the demonstration on *console* and write the agent's patch to *patch*.
-
-    Raises:
-        UsageError: If the package cannot be found, or *patch* cannot be written.
-    """
-    check_place(patch)
-    source = _package_source()
-    demo = Run.over_copy(source, more_sections=(_formatting_section(), AstevalSection()))
-    console.print(f"[bold]The package[/] {PACKAGE} {version(PACKAGE)}, a copy held in memory")
-    console.print(f"[bold]The task[/]    rename {OLD_NAME} to {NEW_NAME} wherever it is used\n")
-    agent = _Agent(demo.session)
-    report = demo.evaluate(agent, display=lambda: _narrated(demo, console))
-    write_patch(patch, partial(report.diff.write_to, full=True))
-    _print_end(console, demo, report, source, patch)
+TESTED_PACKAGE = "pyflakes"  # small, pure Python, and installed with its own tests
+_FILE = f"{TESTED_PACKAGE}/checker.py"
+_BEFORE = "isinstance(node, ast.Constant) or _is_tuple_constant(node)"
+_AFTER = "isinstance(node, ast.Constant)"
+_TESTS = (  # without the tests of its command, which match messages of one Python version
+    f"python3 -m pytest -q -p no:cacheprovider {TESTED_PACKAGE}/test"
+    f" --ignore={TESTED_PACKAGE}/test/test_api.py"
+)
+_IMAGE = "python"
 
 
-def _package_source() -> Path:
-    spec = find_spec(PACKAGE)
+def _package_directory(name: str) -> Path:
+    spec = find_spec(name)
     if spec is None or spec.origin is None:
         raise UsageError(
-            f"the package {PACKAGE} is not installed", hint=f"Install it: pip install {PACKAGE}"
+            f"the package {name} is not installed", hint=f"Install it: pip install {name}"
         )
     return Path(spec.origin).parent
 
 
-# The tool that fails halfway
+@contextmanager
+def _showing(
+    console: Console, session: Session, after_call: Callable[[ToolInvoked], None]
+) -> Generator[None]:
+    """Print each call of *session*, and then do *after_call*."""
+
+    def show(event: ToolInvoked) -> None:
+        print_call(console, event)
+        after_call(event)
+
+    stop = session.dispatcher.subscribe(ToolInvoked, show)
+    try:
+        yield
+    finally:
+        stop()
+
+
+# The first part
+
+
+def play_renaming(console: Console, patch: Path) -> None:
+    """Play the first part on *console*, and write the agent's patch to *patch*.
+
+    Raises:
+        UsageError: If the package is not installed, or *patch* cannot be written.
+    """
+    check_output_file(patch)
+    source, package = _package_directory(RENAMED_PACKAGE), RENAMED_PACKAGE
+    run = Run.in_memory(source, more_sections=(_formatting_section(), AstevalSection()))
+    console.print(f"[bold]The package[/] {package} {version(package)}, a copy held in memory")
+    console.print(f"[bold]The task[/]    rename {OLD_NAME} to {NEW_NAME} wherever it is used\n")
+    before = _content_hash(run.files)
+
+    def compare_content(event: ToolInvoked) -> None:
+        nonlocal before
+        after = _content_hash(run.files)
+        if not event.success:
+            verdict = "the same" if after == before else "NOT the same"
+            console.print(f"    content before {before}, after {after}: {verdict}", style="dim")
+        before = after
+
+    with _showing(console, run.session, compare_content):
+        report = run.evaluate(_RenamingAgent(run.session))
+    write_patch(patch, partial(report.changes.review().write_to, full=True))
+    _print_result(console, run, report, source, patch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +124,7 @@ class FormatAll:
 
 
 def _format_all(params: FormatAll, *, context: ToolContext) -> ToolResult[None]:
-    """Rewrite files one after the other, and come to grief at the third."""
+    """Rewrite one file after the other, and fail at the third."""
     files = context.resources.get(Filesystem)
     for number, path in enumerate(files.glob(params.pattern).paths, start=1):
         if number > 2:
@@ -98,13 +144,13 @@ def _formatting_section() -> MarkdownSection[None]:
     )
 
 
-# The agent
-
 _Call = tuple[str, Mapping[str, object]]
 
+_SEARCH: _Call = ("grep", {"pattern": rf"\b{OLD_NAME}\b", "glob": "**/*.py"})
 
-class _Agent(ProviderAdapter[None]):
-    """Plays a model that renames a function, clumsily at first."""
+
+class _RenamingAgent(ProviderAdapter[None]):
+    """Plays a model that renames a function, with mistakes at first."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -112,7 +158,7 @@ class _Agent(ProviderAdapter[None]):
         self._turns = enumerate(self._play(), start=1)
 
     def complete(self, request: ModelRequest) -> ModelTurn:  # noqa: ARG002 - it reads the records
-        """The next turn, in view of what the calls of the last one gave."""
+        """The next turn, decided from the results of the last calls."""
         number, calls = next(self._turns)
         if isinstance(calls, str):
             return ModelTurn(calls)
@@ -132,11 +178,11 @@ class _Agent(ProviderAdapter[None]):
         edit = {"file_path": paths[0], "old_string": OLD_NAME, "new_string": NEW_NAME}
         yield [("edit_file", edit)]
         yield [("read_file", {"file_path": path}) for path in paths]
-        patch = _renaming(self._texts_read(len(paths)))
-        yield [_done(1), ("apply_patch", {"patch": _misremembered(patch)})]
+        patch = _renaming_patch(self._texts_read(len(paths)))
+        yield [_done(1), ("apply_patch", {"patch": _with_wrong_line(patch)})]
         yield [("format_all", {"pattern": "**/*.py"})]
         yield [("apply_patch", {"patch": patch}), _done(2)]
-        yield [_counting(paths)]
+        yield [_count_uses(paths)]
         yield [_SEARCH]
         if not self._paths_found():
             yield [_done(3)]
@@ -151,15 +197,11 @@ class _Agent(ProviderAdapter[None]):
         return {value.path: value.lines for value in values if isinstance(value, FileWindow)}
 
 
-_SEARCH: _Call = ("grep", {"pattern": rf"\b{OLD_NAME}\b", "glob": "**/*.py"})
-
-
-def _counting(paths: Sequence[str]) -> _Call:
-    """Python that counts, behind its wall, what was renamed."""
+def _count_uses(paths: list[str]) -> _Call:
+    """Isolated Python that counts the uses of the new name."""
     code = rf"""import re
 uses = {{path: len(re.findall(r"\b{NEW_NAME}\b", read_text(path))) for path in paths}}
 print(sum(uses.values()), "uses in", len(uses), "files")"""
-    paths = list(paths)
     return ("evaluate_python", {"code": code, "globals": {"paths": paths}, "reads": paths})
 
 
@@ -167,8 +209,8 @@ def _done(step_id: int) -> _Call:
     return ("planning_update_step", {"step_id": step_id, "status": "done"})
 
 
-def _renaming(texts: dict[str, tuple[str, ...]]) -> str:
-    """One patch for all files, made from what was read."""
+def _renaming_patch(texts: dict[str, tuple[str, ...]]) -> str:
+    """One patch for all files, from their text as it was read."""
     lines: list[str] = []
     for path, before in texts.items():
         after = [re.sub(rf"\b{OLD_NAME}\b", NEW_NAME, line) for line in before]
@@ -176,34 +218,10 @@ def _renaming(texts: dict[str, tuple[str, ...]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _misremembered(patch: str) -> str:
-    """The patch with one line of its last hunk as nobody ever wrote it."""
+def _with_wrong_line(patch: str) -> str:
+    """The patch with one line of its last hunk that is not in the file."""
     head, removed, tail = patch.rpartition("\n-")
     return f"{head}{removed}    # as I remember it: {tail}"
-
-
-# What is shown
-
-
-@contextmanager
-def _narrated(demo: Run, console: Console) -> Generator[None]:
-    """A line for each call; around one that failed, the content before and after."""
-    before = _content_hash(demo.files)
-
-    def show(event: ToolInvoked) -> None:
-        nonlocal before
-        print_call(console, event)
-        after = _content_hash(demo.files)
-        if not event.success:
-            verdict = "the same" if after == before else "NOT the same"
-            console.print(f"    content before {before}, after {after}: {verdict}", style="dim")
-        before = after
-
-    stop = demo.session.dispatcher.subscribe(ToolInvoked, show)
-    try:
-        yield
-    finally:
-        stop()
 
 
 def _content_hash(files: Filesystem) -> str:
@@ -216,24 +234,107 @@ def _content_hash(files: Filesystem) -> str:
     return digest.hexdigest()[:16]
 
 
-def _print_end(console: Console, demo: Run, report: RunReport, source: Path, patch: Path) -> None:
-    plan = demo.session[Plan].latest()
-    undone = sum(not call.success for call in report.calls)
+def _print_result(console: Console, run: Run, report: RunReport, source: Path, patch: Path) -> None:
+    plan = run.session[Plan].latest()
+    n_undone = sum(not call.success for call in report.calls)
+    fresh = MemoryFilesystem(mounts=[HostMount(source)])
+    fresh.apply_patch(report.changes.review().text(full=True))
     console.print(f"\n[bold]The answer[/]  {report.answer}")
     console.print(f"[bold]The plan[/]    {'none' if plan is None else plan.status}")
-    console.print(f"[bold]The calls[/]   {len(report.calls)}, of which {undone} were undone")
-    console.print(f"[bold]The patch[/]   {patch}: {len(report.changed_paths)} files; ", end="")
+    console.print(f"[bold]The calls[/]   {len(report.calls)}, of which {n_undone} were undone")
+    console.print(f"[bold]The patch[/]   {patch}: {len(report.changes.paths)} files; ", end="")
     console.print(
         "it applies to a fresh copy and gives the same content"
-        if _applies(report.diff.text(full=True), source, _content_hash(demo.files))
+        if _content_hash(fresh) == _content_hash(run.files)
         else "[red]it does not give the same content on a fresh copy[/]"
     )
-    # Not git apply: below a repository, such as one around .venv, it skips every file in silence.
+    # `git apply` silently skips every file below a repository, such as one around .venv.
     dry_run = ["patch", "--dry-run", "-p1", "-d", str(source), "-i", str(patch.resolve())]
     console.print(f"\nTry it: {shlex.join(dry_run)}", markup=False)
 
 
-def _applies(patch: str, source: Path, expected: str) -> bool:
-    fresh = MemoryFilesystem(mounts=[HostMount(source)])
-    fresh.apply_patch(patch)
-    return _content_hash(fresh) == expected
+# The second part
+
+
+def play_tests(console: Console, images: SandboxImages, *, build: bool) -> bool:
+    """Play the second part on *console*; if it cannot be played, print why and return ``False``.
+
+    Args:
+        console: Where it is shown.
+        images: The images of the default sandbox.
+        build: Whether to build a missing image, which takes a minute or two.
+    """
+    console.print("\n[bold]In a sandbox[/]")
+    try:
+        package = _package_directory(TESTED_PACKAGE)
+        if build:
+            with console.status("building the image"):
+                images.build(_IMAGE)
+        if images.find(_IMAGE) is None:
+            raise SandboxUnavailableError(
+                f"there is no image {images.reference(_IMAGE)}",
+                hint="Run `wink-workspace image build`.",
+            )
+        _play_tests(console, package)
+    except (SandboxError, UsageError) as error:
+        console.print(f"[yellow]The sandbox {DEFAULT_SANDBOX} is not used here:[/]", end=" ")
+        console.print(printable(str(error)), markup=False)
+        return False
+    return True
+
+
+def _play_tests(console: Console, package: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="wink-demo-") as folder:
+        skip = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(package, Path(folder) / TESTED_PACKAGE, ignore=skip)
+        with Workspace.temporary(folder) as workspace:
+            n_probes = len(workspace.sandbox().report.probes)  # raises if no sandbox can start
+            about = f"{TESTED_PACKAGE} {version(TESTED_PACKAGE)}"
+            console.print(f"[bold]The package[/] {about}, a copy with its tests")
+            console.print(f"[bold]Isolation[/]   {n_probes} attempts to get out, all blocked")
+            console.print("[bold]The task[/]    run them, simplify a line, and run them again\n")
+            passed = _evaluate(workspace, console, _run_tests(1))
+            breaking = [
+                _turn("read", "read_file", file_path=_FILE, limit=120),
+                _turn(
+                    "simplify", "edit_file", file_path=_FILE, old_string=_BEFORE, new_string=_AFTER
+                ),
+            ]
+            _evaluate(workspace, console, [*breaking, *_run_tests(0)])
+            entry = workspace.undo()
+            console.print(f"↩ {entry.subject}", style="yellow", markup=False)
+            passed_again = _evaluate(workspace, console, _run_tests(2))
+            is_same = not workspace.diff()
+    console.print(
+        "\n[bold]The end[/]     the tests pass again, and every file is as it was"
+        if is_same and passed == passed_again == 0
+        else "[red]the tests do not pass as before[/]"
+    )
+
+
+def _evaluate(workspace: Workspace, console: Console, turns: Sequence[ModelTurn]) -> int | None:
+    """Play turns and show them; the exit code of the last command."""
+
+    def print_last_line(event: ToolInvoked) -> None:
+        if isinstance(event.value, CommandOutput):
+            output = event.value.stdout.text or event.value.stdout.tail
+            last = output.strip().rpartition("\n")[2]
+            console.print(f"    {printable(last)}", style="dim", markup=False)
+
+    run = Run.in_workspace(workspace, sandbox=DEFAULT_SANDBOX)
+    with (
+        console.status("in the sandbox"),
+        _showing(console, workspace.session, print_last_line),
+    ):
+        report = run.evaluate(ScriptedAdapter[None](turns))
+    output = report.calls[-1].value
+    return output.exit_code if isinstance(output, CommandOutput) else None
+
+
+def _run_tests(number: int) -> list[ModelTurn]:
+    run = _turn(f"tests-{number}", "shell_execute", command=_TESTS, timeout_s=300)
+    return [run, ModelTurn("Done.")]
+
+
+def _turn(call_id: str, tool: str, **arguments: object) -> ModelTurn:
+    return ModelTurn(tool_calls=(ToolCall.of(tool, arguments, id=call_id),))

@@ -1,7 +1,7 @@
-"""What people see: calls as they happen, histories as tables, diffs in colours.
+"""Output for people: calls as they happen, histories as tables, coloured diffs, progress.
 
-A terminal gets tables that fit, colours, a spinner, and no control character of a file or a
-model; anything else gets the plain text, of diffs every byte.
+A terminal gets tables that fit, colours, progress bars, and no control character of a file or a
+model. Anything else gets plain text, and every byte of a diff.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import codecs
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rich.cells import cell_len
 from rich.color import ColorSystem
@@ -20,27 +20,32 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from wink_workspace.environment import Environment
 from wink_workspace.session import Outcome, ToolInvoked
 from wink_workspace.wording import counted
 
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
+    from wink_workspace.filesystem import Diff
+
 __all__ = [
-    "consoles",
-    "counting",
+    "MARKS",
+    "SafeConsole",
     "diff_line",
+    "diff_text",
     "print_call",
     "print_diff",
     "print_table",
     "printable",
-    "waiting",
+    "progress_bar",
     "warn_of_left_out",
 ]
 
-_LEAST_LAST_CELLS = 8
-"""What the last column of a table must have; with less, the rows are lines."""
-_MOST_CHARS = 400
-_MOST_LINES = 8
-_MOST_PATHS = 5
+_MIN_LAST_COLUMN_CELLS = 8
+"""The least width of a table's last column; a narrower terminal gets lines instead of a table."""
+_MAX_LINE_CHARS = 400
+_MAX_LINES = 8
+_MAX_PATHS = 5
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
 _COLOUR_SYSTEMS = {
     "standard": ColorSystem.STANDARD,
@@ -48,20 +53,17 @@ _COLOUR_SYSTEMS = {
     "truecolor": ColorSystem.TRUECOLOR,
     "windows": ColorSystem.WINDOWS,
 }
-_STYLES = {
-    Outcome.COMMITTED: ("✓", "green"),
-    Outcome.ROLLED_BACK: ("↩", "yellow"),
-    Outcome.UNKNOWN: ("✗", "red"),
-}
+MARKS = {Outcome.COMMITTED: "✓", Outcome.ROLLED_BACK: "↩", Outcome.UNKNOWN: "✗"}
+_STYLES = {Outcome.COMMITTED: "green", Outcome.ROLLED_BACK: "yellow", Outcome.UNKNOWN: "red"}
 
 _T = TypeVar("_T")
 
 
-class _SafeConsole(Console):
-    """Prints no control character but those of its own styles, whatever it is given.
+class SafeConsole(Console):
+    """Prints no control characters except those of its own styles.
 
-    Names of tools, paths and models' words may hold escape sequences. ``render`` is where all
-    that is printed passes, so no call of ``print`` can forget to filter.
+    Names of tools, paths and the words of a model may hold escape sequences. All printed text
+    passes ``render``, so no call of ``print`` can forget to filter it.
     """
 
     def render(
@@ -73,66 +75,60 @@ class _SafeConsole(Console):
             yield segment if control else Segment(printable(text), style)
 
 
-def consoles(environment: Environment) -> tuple[Console, Console]:
-    """A console for results and one for progress and errors."""
-    return (
-        _SafeConsole(no_color=not environment.stdout_color, highlight=False, soft_wrap=True),
-        _SafeConsole(
-            stderr=True, no_color=not environment.stderr_color, highlight=False, soft_wrap=True
-        ),
-    )
+class ProgressUpdate(Protocol):
+    """Changes the fields of a progress bar, such as ``completed`` and ``description``."""
+
+    def __call__(self, **fields: Any) -> None:  # Any: rich's own fields and ours
+        ...
 
 
 @contextmanager
-def waiting(environment: Environment, what: str) -> Generator[None]:
-    """Show on a terminal that something takes its time."""
-    _, err = consoles(environment)
-    if not environment.shows_progress:
-        yield
-        return
-    with err.status(what):
-        yield
+def progress_bar(
+    console: Console, what: str, column: ProgressColumn, *, is_shown: bool, **fields: Any
+) -> Generator[ProgressUpdate]:
+    """Show the progress of some work, and remove it at the end of the block.
 
-
-@contextmanager
-def counting(environment: Environment, what: str) -> Generator[Callable[[int, int], None]]:
-    """Show on a terminal how many files and bytes are done, as the function given is told."""
+    Args:
+        console: Where to show it.
+        what: What is done.
+        column: What is shown beside the bar and the time.
+        is_shown: Whether to show anything; no for an output that cannot redraw.
+        fields: What *column* shows at first.
+    """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    _, err = consoles(environment)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[n_files]:,} files, {task.fields[n_bytes]:,} bytes"),
+        column,
         TimeElapsedColumn(),
     )
-    shown = environment.shows_progress
-    with Progress(*columns, console=err, transient=True, disable=not shown) as progress:
-        task = progress.add_task(what, total=None, n_files=0, n_bytes=0)
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as progress:
+        task = progress.add_task(what, total=None, **fields)
 
-        def tell(n_files: int, n_bytes: int) -> None:
-            progress.update(task, n_files=n_files, n_bytes=n_bytes)
+        def update(**changed: Any) -> None:
+            progress.update(task, **changed)
 
-        yield tell
+        yield update
 
 
 def printable(text: str) -> str:
-    """*text* without what would steer a terminal; lines and tabs stay."""
+    """*text* with every control character replaced, except line breaks and tabs."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
 def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Rows of text: a table for a terminal, its last column cut to fit; else lines of tabs.
+    """Print a table on a terminal, its last column cut to fit; else lines with tabs.
 
-    A terminal that is too narrow for the other columns gets lines without tabs, to wrap.
+    A terminal that is too narrow for the other columns gets lines without tabs, which wrap.
     """
     shown = [[" ".join(printable(cell).splitlines()) for cell in row] for row in rows]
     if not console.is_terminal:
-        for row in shown:  # the console would make spaces of tabs
+        for row in shown:  # the console would replace tabs by spaces
             console.file.write("\t".join(cell.replace("\t", " ") for cell in row) + "\n")
         return
     widths = [max(cell_len(row[n]) for row in [heads, *shown]) for n in range(len(heads))]
-    if sum(widths[:-1]) + len(widths) + _LEAST_LAST_CELLS > console.width:
+    if sum(widths[:-1]) + len(widths) + _MIN_LAST_COLUMN_CELLS > console.width:
         for row in shown:
             console.print(" ".join(row), markup=False)
         return
@@ -148,23 +144,30 @@ def print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[
 
 
 def print_diff(console: Console, write_to: Callable[[Callable[[bytes], object]], _T]) -> _T:
-    """A diff as it comes from *write_to*: in colours for a terminal, else byte for byte."""
+    """Print the diff that *write_to* writes: coloured on a terminal, else byte for byte."""
     if console.is_terminal:
         lines = _DiffLines(console)
-        done = write_to(lines.write)
+        result = write_to(lines.write)
         lines.end()
-        return done
+        return result
     sys.stdout.flush()
-    done = write_to(sys.stdout.buffer.write)
+    result = write_to(sys.stdout.buffer.write)
     sys.stdout.buffer.flush()
-    return done
+    return result
+
+
+def diff_text(diff: Diff, *, full: bool = False) -> tuple[str, tuple[str, ...]]:
+    """*diff* in memory, and the paths that it does not show."""
+    pieces: list[bytes] = []
+    not_shown = diff.write_to(pieces.append, full=full)
+    return b"".join(pieces).decode("utf-8", "surrogateescape"), not_shown
 
 
 def warn_of_left_out(console: Console, paths: Sequence[str], *, hint: str = "--full") -> None:
-    """Name the paths that a diff does not show, and with which option it does."""
+    """Name the paths that a diff does not show, and the option that shows them."""
     if not paths:
         return
-    named = ", ".join(paths[:_MOST_PATHS]) + (", …" if len(paths) > _MOST_PATHS else "")
+    named = ", ".join(paths[:_MAX_PATHS]) + (", …" if len(paths) > _MAX_PATHS else "")
     console.print(
         f"{counted(len(paths), 'path')} too large to be shown: {printable(named)}; use {hint}",
         markup=False,
@@ -172,10 +175,10 @@ def warn_of_left_out(console: Console, paths: Sequence[str], *, hint: str = "--f
 
 
 class _DiffLines:
-    """Prints a diff that comes in pieces.
+    """Prints a diff that is written in pieces.
 
-    A console takes 0.1 ms for each line that it prints, which is a minute for 50 MB, so what
-    it would write is written here.
+    A console needs 0.1 ms for each line that it prints, which is a minute for 50 MB. So this
+    class writes to the console's file directly.
     """
 
     def __init__(self, console: Console) -> None:
@@ -184,20 +187,20 @@ class _DiffLines:
         self._colours = None if name is None else _COLOUR_SYSTEMS[name]
         self._styles = {mark: Style.parse(style) for mark, style in _DIFF_STYLES.items()}
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        self._begun: list[str] = []
+        self._partial: list[str] = []
 
     def write(self, piece: bytes) -> None:
-        """Print the lines that *piece* ends, and keep the beginning of the next."""
+        """Print the lines that *piece* completes, and keep the partial line after them."""
         first, *others = self._decoder.decode(piece).split("\n")
-        self._begun.append(first)
+        self._partial.append(first)
         if others:
-            lines = ["".join(self._begun), *others[:-1]]
-            self._begun = [others[-1]]
+            lines = ["".join(self._partial), *others[:-1]]
+            self._partial = [others[-1]]
             self._console.file.write("".join(map(self._styled, lines)))
 
     def end(self) -> None:
-        """Print the last line, if it has no end of its own."""
-        if last := "".join(self._begun) + self._decoder.decode(b"", final=True):
+        """Print the last line if it has no line break."""
+        if last := "".join(self._partial) + self._decoder.decode(b"", final=True):
             self._console.file.write(self._styled(last))
         self._console.file.flush()
 
@@ -216,14 +219,14 @@ def diff_line(line: str) -> Text:
 
 
 def print_call(console: Console, event: ToolInvoked) -> None:
-    """A call: what it was, what became of it, the command that it ran, and why it failed.
+    """Print a call: its tool, outcome and duration, the command that it ran, and why it failed.
 
-    A terminal gets on lines of their own, wrapped and indented, what does not fit on the first.
+    On a terminal, text that does not fit on the first line follows on lines of its own.
     """
-    mark, style = _STYLES[event.outcome]
+    style = _STYLES[event.outcome]
     indent = "  " * event.depth
     head = Text(indent)
-    head.append(f"{mark} ", style=style)
+    head.append(f"{MARKS[event.outcome]} ", style=style)
     head.append(f"{event.tool:<21}", style="bold")
     head.append(f"{event.outcome.replace('_', ' '):<12}", style=style)
     head.append(f"{event.duration_s * 1e3:7.1f} ms", style="dim")
@@ -234,7 +237,7 @@ def print_call(console: Console, event: ToolInvoked) -> None:
     else:
         console.print(head)
         _print_below(console, Text("\n".join(_lines(text))), len(indent))
-    command = getattr(event.params, "command", None)  # whose result does not repeat it
+    command = getattr(event.params, "command", None)  # the result does not repeat it
     if isinstance(command, str):
         _print_below(console, Text(f"$ {_one_line(command)}", style="dim"), len(indent))
 
@@ -251,6 +254,6 @@ def _one_line(text: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a long text that matter: the first ones, and the last, which is the hint."""
-    lines = [line[:_MOST_CHARS] for line in printable(text).strip().splitlines()]
-    return lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES - 2], "…", lines[-1]]
+    """The first lines of a text, and the last one, which is the hint."""
+    lines = [line[:_MAX_LINE_CHARS] for line in printable(text).strip().splitlines()]
+    return lines if len(lines) <= _MAX_LINES else [*lines[: _MAX_LINES - 2], "…", lines[-1]]

@@ -1,20 +1,31 @@
-"""The commands for what happened in a workspace: look at it, and move in time."""
+"""The commands for the history of a workspace: look at it, undo it, and restore from it.
+
+Commands that only look work while another process has the workspace open.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from wink_workspace.errors import FilesystemError, LedgerBusyError, LedgerError, UsageError
+from wink_workspace.errors import (
+    FilesystemError,
+    LedgerBusyError,
+    LedgerError,
+    UsageError,
+    WinkError,
+)
+from wink_workspace.wording import counted
 
-from .display import consoles, print_diff, print_table, printable, warn_of_left_out
-from .places import (
+from .context import (
+    CommandContext,
     EntryArgument,
     FullOption,
     IncludeIgnoredOption,
@@ -22,34 +33,41 @@ from .places import (
     WorkspaceArgument,
     as_json,
     entry_fields,
-    open_workspace,
     print_json,
-    read_workspace,
 )
+from .display import MARKS, diff_text, print_diff, print_table, printable, warn_of_left_out
 from .preview import preview_fields, print_left_out, print_preview
 
 if TYPE_CHECKING:
-    from wink_workspace.filesystem import Diff
-    from wink_workspace.ledger import LogEntry, Record
-    from wink_workspace.workspace import ChangeSet
+    from wink_workspace.ledger import Discarded, LogEntry, Record
+    from wink_workspace.workspace import ChangeSet, Workspace, WorkspaceReader
 
-__all__ = ["diff", "log", "redo", "restore", "show", "undo"]
+__all__ = [
+    "DiffOptions",
+    "DiscardedOptions",
+    "diff",
+    "discarded",
+    "log",
+    "redo",
+    "restore",
+    "show",
+    "undo",
+]
 
-_MARKS = {"committed": "✓", "rolled_back": "↩", "unknown": "✗"}
+_MAX_NAMES = 3
 
 
 def log(
-    context: typer.Context,
+    context: CommandContext,
     workspace: WorkspaceArgument,
     limit: Annotated[int | None, typer.Option("-n", min=1, help="Most entries to list.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """List what happened, newest first; others may be at work meanwhile."""
-    out, _ = consoles(context.obj)
-    with read_workspace(context.obj, workspace) as reader:
+    """List the entries, newest first; another process may have the workspace open."""
+    with context.read(workspace) as reader:
         entries = list(reader.log(limit=limit))
-        is_whole = limit is None or len(entries) < limit
-        forgotten = reader.forgotten() if is_whole else None
+        is_complete = limit is None or len(entries) < limit
+        forgotten = reader.forgotten() if is_complete else None
     if json:
         note = [] if forgotten is None else [{"kind": "forgotten", **asdict(forgotten)}]
         print_json([*(entry_fields(entry) for entry in entries), *note])
@@ -59,7 +77,7 @@ def log(
             str(entry.number),
             f"{entry.at:%Y-%m-%d %H:%M:%S}",
             entry.kind.value,
-            _MARKS.get(entry.outcome or "", " "),
+            " " if entry.outcome is None else MARKS.get(entry.outcome, " "),
             entry.subject,
         )
         for entry in entries
@@ -71,40 +89,31 @@ def log(
         )
         when = f"{forgotten.at:%Y-%m-%d %H:%M:%S}"
         rows.append(("", when, "forgotten", " ", what))
-    print_table(out, ("ENTRY", "WHEN (UTC)", "KIND", "", "WHAT"), rows)
+    print_table(context.out, ("ENTRY", "WHEN (UTC)", "KIND", "", "WHAT"), rows)
 
 
 def show(
-    context: typer.Context,
+    context: CommandContext,
     workspace: WorkspaceArgument,
     entry: EntryArgument,
     full: FullOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Show one entry: the call, what the model was told, and what it did to files."""
-    out, err = consoles(context.obj)
-    with read_workspace(context.obj, workspace) as reader:
+    """Show one entry: the call, its answer to the model, and its changes to files."""
+    with context.read(workspace) as reader:
         found = reader.entry(entry)
         record = reader.record(found)
-        # An import changes every file there is; the files themselves say it better.
+        # An import adds every file, so its diff would repeat the files themselves.
         changed = None if found.parent is None else reader.review_of(found)
         if json:
-            pieces, not_shown = ([], ()) if changed is None else _in_memory(changed, full=full)
-            shown = {"diff": _text(pieces), "not_shown": not_shown}
+            text, not_shown = ("", ()) if changed is None else diff_text(changed, full=full)
+            shown = {"diff": text, "not_shown": not_shown}
             print_json({**entry_fields(found), "record": record.data, **shown})
             return
-        _print_entry(out, found, record)
+        _print_entry(context.out, found, record)
         if changed is not None:
-            warn_of_left_out(err, print_diff(out, partial(changed.write_to, full=full)))
-
-
-def _in_memory(changed: Diff, *, full: bool) -> tuple[list[bytes], tuple[str, ...]]:
-    pieces: list[bytes] = []
-    return pieces, changed.write_to(pieces.append, full=full)
-
-
-def _text(pieces: Sequence[bytes]) -> str:
-    return b"".join(pieces).decode("utf-8", "surrogateescape")
+            not_shown = print_diff(context.out, partial(changed.write_to, full=full))
+            warn_of_left_out(context.err, not_shown)
 
 
 def _print_entry(out: Console, entry: LogEntry, record: Record) -> None:
@@ -124,97 +133,258 @@ def _print_entry(out: Console, entry: LogEntry, record: Record) -> None:
     out.print(printable("\n".join(lines)), markup=False)
 
 
-def diff(
-    context: typer.Context,
-    workspace: WorkspaceArgument,
-    stat: Annotated[
-        bool, typer.Option("--stat", help="Print paths and numbers of lines only.")
-    ] = False,
-    include_ignored: IncludeIgnoredOption = False,
-    full: FullOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Print what differs from the source, as it was copied, in a form that git applies.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffOptions:
+    """The options of ``diff``."""
 
-    A path that is too large has one line. With --full the workspace is in use until all is read.
+    workspace: WorkspaceArgument
+    stat: Annotated[bool, typer.Option("--stat", help="Print paths and line counts only.")] = False
+    include_ignored: IncludeIgnoredOption = False
+    full: FullOption = False
+    json: JsonOption = False
+
+
+def diff(context: CommandContext, options: DiffOptions) -> None:
+    """Print the differences from the source as it was copied, as a diff that git can apply.
+
+    A path that is too large gets one line. With --full the workspace stays open until the whole
+    diff has been read.
     """
+    stat, full, json = options.stat, options.full, options.json
     if stat and full:
         raise UsageError("--stat shows no contents", hint="Give either --stat or --full.")
-    out, err = consoles(context.obj)
     with ExitStack() as opened:
-        brought = _changeset(context, workspace, opened, include_ignored=include_ignored)
+        changes = _changeset(context, options, opened)
         if stat and not json:
-            print_preview(out, brought, most_paths=None)
+            print_preview(context.out, changes, max_paths=None)
             return
         if full and not json:
-            print_diff(out, partial(brought.review().write_to, full=True))
-            print_left_out(err, brought.left_out)
+            print_diff(context.out, partial(changes.review().write_to, full=True))
+            print_left_out(context.err, changes.left_out)
             return
-        pieces, not_shown = ([], ()) if stat else _in_memory(brought.review(), full=full)
-        preview: Mapping[str, object] = preview_fields(brought) if json else {}
-    # Whoever reads this page by page does not keep others from the workspace.
+        text, not_shown = ("", ()) if stat else diff_text(changes.review(), full=full)
+        preview: Mapping[str, object] = preview_fields(changes) if json else {}
+    # The workspace is closed by now, so a reader with a pager does not keep it locked.
     if json:
-        content = {} if stat else {"diff": _text(pieces), "not_shown": not_shown}
-        print_json({"paths": brought.paths, **content, **preview})
+        content = {} if stat else {"diff": text, "not_shown": not_shown}
+        print_json({"paths": changes.paths, **content, **preview})
         return
-    print_diff(out, lambda write: [write(piece) for piece in pieces])
-    warn_of_left_out(err, not_shown)
-    print_left_out(err, brought.left_out)
+    print_diff(context.out, lambda write: write(text.encode("utf-8", "surrogateescape")))
+    warn_of_left_out(context.err, not_shown)
+    print_left_out(context.err, changes.left_out)
 
 
-def _changeset(
-    context: typer.Context, workspace: str, opened: ExitStack, *, include_ignored: bool
-) -> ChangeSet:
-    """What differs now, or as of the newest entry if the workspace is in use or the disk full."""
+def _changeset(context: CommandContext, options: DiffOptions, opened: ExitStack) -> ChangeSet:
+    """The changes now, or at the newest entry if the workspace is in use or the disk is full."""
     from wink_workspace.ledger import is_disk_full
 
     try:
         with ExitStack() as opening:
-            place = opening.enter_context(open_workspace(context.obj, workspace))
-            brought = place.changeset(include_ignored=include_ignored)
+            workspace = opening.enter_context(context.open(options.workspace))
+            changes = workspace.changeset(include_ignored=options.include_ignored)
             opened.push(opening.pop_all())
-            return brought
+            return changes
     except (LedgerError, FilesystemError) as error:
         if not isinstance(error, LedgerBusyError) and not is_disk_full(error):
             raise
-        reader = opened.enter_context(read_workspace(context.obj, workspace))
+        reader = opened.enter_context(context.read(options.workspace))
         if is_disk_full(error):
-            _, err = consoles(context.obj)
-            number = reader.head.number
-            message = f"the disk is full, so edits made since entry {number} are not shown"
-            err.print(message, markup=False)
-        return reader.changeset(include_ignored=include_ignored)
+            context.err.print(
+                f"the disk is full, so edits made since entry {reader.head.number} are not shown",
+                markup=False,
+            )
+        return reader.changeset(include_ignored=options.include_ignored)
 
 
-def undo(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
-    """Take back the newest call that is in force; later edits stay."""
-    with open_workspace(context.obj, workspace) as place:
-        _report(context, place.undo(), json=json)
+# Undo and restore
 
 
-def redo(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
-    """Take back the newest undo."""
-    with open_workspace(context.obj, workspace) as place:
-        _report(context, place.redo(), json=json)
+def undo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
+    """Undo the newest call in force; later edits stay."""
+    with context.open(workspace) as opened:
+        _print_new_entry(context, opened.undo(), json=json)
+
+
+def redo(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
+    """Revert the newest undo."""
+    with context.open(workspace) as opened:
+        _print_new_entry(context, opened.redo(), json=json)
 
 
 def restore(
-    context: typer.Context,
+    context: CommandContext,
     workspace: WorkspaceArgument,
     entry: EntryArgument,
     paths: Annotated[
-        list[str] | None, typer.Argument(help="Only these paths; all of them when left out.")
+        list[str] | None, typer.Argument(help="Restore only these paths; all by default.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Bring files back as they were after an entry; that is another entry."""
-    with open_workspace(context.obj, workspace) as place:
-        _report(context, place.restore(entry, paths=paths or None), json=json)
+    """Restore files to their state after an entry, as a new entry."""
+    with context.open(workspace) as opened:
+        _print_new_entry(context, opened.restore(entry, paths=paths or None), json=json)
 
 
-def _report(context: typer.Context, entry: LogEntry, *, json: bool) -> None:
-    out, _ = consoles(context.obj)
+def _print_new_entry(context: CommandContext, entry: LogEntry, *, json: bool) -> None:
     if json:
         print_json(entry_fields(entry))
     else:
-        out.print(f"entry {entry.number}: {printable(entry.subject)}", markup=False)
+        context.out.print(f"entry {entry.number}: {printable(entry.subject)}", markup=False)
+
+
+# Discarded files
+
+
+class DiscardedAction(StrEnum):
+    """What ``discarded`` does."""
+
+    LIST = "list"
+    SHOW = "show"
+    RESTORE = "restore"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardedOptions:
+    """The options of ``discarded``."""
+
+    workspace: WorkspaceArgument
+    action: Annotated[DiscardedAction, typer.Argument(help="What to do.")] = DiscardedAction.LIST
+    discard: Annotated[
+        str | None, typer.Argument(help="The discard's number, or its id's beginning.")
+    ] = None
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="Restore only these paths; all by default.")
+    ] = None
+    json: JsonOption = False
+
+
+def discarded(context: CommandContext, options: DiscardedOptions) -> None:
+    """List, show or restore the files that failed calls, crashes and undos discarded.
+
+    A restore is an entry, which can be undone.
+    """
+    action, discard = options.action, options.discard
+    if (action is DiscardedAction.LIST) is not (discard is None):
+        raise UsageError(
+            f"{action} {'takes no' if discard else 'needs a'} discard",
+            hint="Write: discarded WORKSPACE, or discarded WORKSPACE show N, or"
+            " discarded WORKSPACE restore N [PATHS].",
+        )
+    if options.paths and action is not DiscardedAction.RESTORE:
+        raise UsageError(f"{action} takes no paths", hint="Give only the discard's number.")
+    if discard is not None and action is DiscardedAction.RESTORE:
+        _restore_discard(context, options, discard)
+        return
+    with _open_or_read(context, options.workspace) as history:
+        if discard is None:
+            _list_discards(context, history, json=options.json)
+        else:
+            _show_discard(context, history, discard, json=options.json)
+
+
+def _open_or_read(context: CommandContext, workspace: str) -> Workspace | WorkspaceReader:
+    """Open the workspace, so that every discard is listed; else read its history."""
+    try:
+        return context.open(workspace)
+    except LedgerBusyError:
+        return context.read(workspace)
+    except WinkError as error:
+        reader = context.read(workspace)
+        message = f"only discards in the history are listed: {printable(error.message)}"
+        context.err.print(message, markup=False)
+        return reader
+
+
+def _list_discards(
+    context: CommandContext, history: Workspace | WorkspaceReader, *, json: bool
+) -> None:
+    found = history.discarded()
+    if json:
+        print_json([_discard_fields(history, each) for each in found])
+        return
+    rows = [
+        (
+            str(each.discard or each.id[:12]),
+            f"{each.at:%Y-%m-%d %H:%M:%S}",
+            str(each.number),
+            f"{each.reason}: {each.call_id}",
+            _discard_summary(history, each),
+        )
+        for each in found
+    ]
+    print_table(context.out, ("DISCARD", "WHEN (UTC)", "AFTER ENTRY", "WHY", "PATHS"), rows)
+
+
+def _discard_summary(history: Workspace | WorkspaceReader, discard: Discarded) -> str:
+    paths = [str(path) for path in history.discarded_paths(discard)]
+    names = ", ".join(paths[:_MAX_NAMES]) + (", …" if len(paths) > _MAX_NAMES else "")
+    parts = [f"{counted(len(paths), 'path')}: {names}" if paths else "no path"]
+    if discard.removed:
+        parts.append(f"{len(discard.removed):,} deleted")
+    if discard.dropped:
+        parts.append(f"{discard.dropped.n_files:,} not kept")
+    return "; ".join(parts)
+
+
+def _show_discard(
+    context: CommandContext, history: Workspace | WorkspaceReader, which: str, *, json: bool
+) -> None:
+    found = history.find_discarded(which)
+    changed = history.review_of_discarded(found)
+    if json:
+        text, not_shown = diff_text(changed)
+        print_json({**_discard_fields(history, found), "diff": text, "not_shown": not_shown})
+        return
+    lines = [
+        f"discard {found.discard or found.id[:12]}, {found.at:%Y-%m-%d %H:%M:%S} UTC",
+        f"id {found.id}",
+        f"{found.reason}: call {found.call_id}, found after entry {found.number}",
+    ]
+    lines += [
+        f"not kept: {each.path}, {each.size_bytes:,} bytes, {each.reason}"
+        for each in found.dropped.named
+    ]
+    n_unnamed = found.dropped.n_files - len(found.dropped.named)
+    if n_unnamed:
+        lines.append(f"not kept: {counted(n_unnamed, 'other file')}")
+    context.out.print(printable("\n".join([*lines, ""])), markup=False)
+    not_shown = print_diff(context.out, changed.write_to)
+    warn_of_left_out(context.err, not_shown, hint="discarded restore")
+
+
+def _restore_discard(context: CommandContext, options: DiscardedOptions, which: str) -> None:
+    with context.open(options.workspace) as workspace:
+        entry = workspace.restore_discarded(which, paths=options.paths or None)
+        found = workspace.find_discarded(which)
+    _print_new_entry(context, entry, json=options.json)
+    if options.paths:
+        return
+    if found.removed:
+        named = ", ".join(map(str, found.removed[:_MAX_NAMES]))
+        more = ", …" if len(found.removed) > _MAX_NAMES else ""
+        message = f"the call had deleted {named}{more}; name a path to delete it again"
+        context.err.print(printable(message), markup=False)
+    if found.dropped:
+        context.err.print(printable(str(found.dropped)), markup=False)
+
+
+def _discard_fields(history: Workspace | WorkspaceReader, discard: Discarded) -> dict[str, object]:
+    """The JSON form of a discard."""
+    return {
+        "discard": discard.discard,
+        "id": discard.id,
+        "at": discard.at.isoformat(),
+        "reason": discard.reason,
+        "call_id": discard.call_id,
+        "after_entry": discard.number,
+        "paths": [str(path) for path in history.discarded_paths(discard)],
+        "deleted": [str(path) for path in discard.removed],
+        "not_kept": {
+            "n_files": discard.dropped.n_files,
+            "n_bytes": discard.dropped.n_bytes,
+            "files": [
+                {"path": file.path, "size_bytes": file.size_bytes, "reason": file.reason}
+                for file in discard.dropped.named
+            ],
+        },
+    }

@@ -1,8 +1,8 @@
-"""What the libraries log, for whoever asks: one JSON object a line, on standard error.
+"""Logs on standard error, one JSON object a line, if the user asks for them.
 
-``WINK_WORKSPACE_LOG`` names the least level to be told (``debug`` to ``error``); when it is not
-set, Python prints warnings as ever. No secret of the environment is in a line; each names the span
-that was open, so that logs and traces find one another.
+``WINK_WORKSPACE_LOG`` names the lowest level, ``debug`` to ``error``. If it is not set, Python
+prints warnings as usual. Secrets of the environment are redacted. Each line names the open span, so
+that logs and traces can be joined.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 from wink_workspace.telemetry import open_span
 
-__all__ = ["LOG_VARIABLE", "JsonLines", "logged"]
+from .context import LOG_VARIABLE
 
-LOG_VARIABLE: Final = "WINK_WORKSPACE_LOG"
+__all__ = ["JsonLines", "logged"]
 
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _ROOT: Final = "wink_workspace"
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON, without what *redact* takes out."""
+    """Formats a record as one line of JSON, with every value redacted."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         super().__init__()
         self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """The line, without a line break."""
         fields = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
@@ -49,13 +48,19 @@ class JsonLines(logging.Formatter):
 
 
 @contextmanager
-def logged(environment: Environment, stream: TextIO | None = None) -> Generator[None]:
-    """Write logs while the block runs, if the environment asks for it.
+def logged(
+    level: str, redact: Callable[[str], str], stream: TextIO | None = None
+) -> Generator[None]:
+    """Write logs while the block runs.
+
+    Args:
+        level: The lowest level to write; empty for no logs.
+        redact: Applied to every value.
+        stream: Where to write them; standard error when omitted.
 
     Raises:
-        UsageError: If it asks for a level that there is none of.
+        UsageError: If there is no such level.
     """
-    level = environment.variables.get(LOG_VARIABLE, "").lower()
     if not level:
         yield
         return
@@ -63,7 +68,7 @@ def logged(environment: Environment, stream: TextIO | None = None) -> Generator[
         raise UsageError(f"{LOG_VARIABLE} is {level!r}", hint=f"Use {', '.join(_LEVELS)}.")
     logger = logging.getLogger(_ROOT)
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines(environment.redactor()))
+    handler.setFormatter(JsonLines(redact))
     level_before, propagated = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(level.upper())

@@ -1,6 +1,6 @@
-"""Changes as they are shown before they are brought: paths, lines, what can run, what stays.
+"""Changes as they are shown before they are applied: paths, line counts, risks, what is left out.
 
-A name is printed as git quotes it, so that one with a line break cannot pass for two lines.
+A name is quoted as git does it, so that a name with a line break cannot look like two lines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.text import Text
 
-from wink_workspace.wording import counted
+from wink_workspace.wording import counted, sized
 
 from .display import printable
 
@@ -22,28 +22,30 @@ if TYPE_CHECKING:
 __all__ = ["preview_fields", "print_left_out", "print_not_kept", "print_preview"]
 
 _LETTERS: Final = {"added": ("A", "green"), "changed": ("M", "yellow"), "removed": ("D", "red")}
-_MOST_PATHS: Final = 200
-_MOST_LEFT_OUT: Final = 20
-_KIB: Final = 1024
+_MAX_PATHS: Final = 200
+_MAX_LEFT_OUT: Final = 20
 _INDENT: Final = 17
 
 
 def print_preview(
     console: Console,
-    brought: ChangeSet | FileChanges,
+    preview: ChangeSet | FileChanges,
     *,
-    most_paths: int | None = _MOST_PATHS,
+    max_paths: int | None = _MAX_PATHS,
 ) -> None:
     """Print one line for each path, a summary, and what is left out.
 
     Args:
-        console: Where to.
-        brought: The changes.
-        most_paths: Beyond so many paths, those that can run something come first, then those
-            that are removed, and the others are counted. No limit for ``None``.
+        console: Where to print.
+        preview: The changes.
+        max_paths: Of more paths, those that can run something are printed first, then those that
+            are removed; the others are counted. ``None`` for no limit.
     """
-    changes = brought.changes()
-    shown = _most_important(changes, most_paths)
+    changes = preview.changes()
+    shown = changes
+    if max_paths is not None and len(changes) > max_paths:
+        by_weight = sorted(changes, key=lambda each: (not each.risks, each.status != "removed"))
+        shown = sorted(by_weight[:max_paths], key=lambda each: each.path)
     for change in shown:
         console.print(_line(change))
         if change.risks:
@@ -58,12 +60,12 @@ def print_preview(
         console.print(
             Text(f"{n_marked:,} can run something on your machine (!)", style="bold yellow")
         )
-    print_left_out(console, brought.left_out)
+    print_left_out(console, preview.left_out)
 
 
 def print_left_out(console: Console, left_out: Sequence[LeftOut]) -> None:
-    """Print what stays behind and why."""
-    _print_lines(
+    """Print what is left out, and why."""
+    _print_limited(
         console,
         [
             f"left out: {_name(str(each.path))}"
@@ -75,24 +77,24 @@ def print_left_out(console: Console, left_out: Sequence[LeftOut]) -> None:
 
 
 def print_not_kept(
-    console: Console, paths: Sequence[str], brought: ChangeSet | FileChanges
+    console: Console, paths: Sequence[str], preview: ChangeSet | FileChanges
 ) -> None:
-    """Print which of the *paths* that were left out ``print_preview`` has not named."""
-    named = {str(each.path) for each in brought.left_out}
+    """Print those left-out *paths* that ``print_preview`` did not print."""
+    printed = {str(each.path) for each in preview.left_out}
     reason = "not kept by git, or ignored and in no commit"
-    lines = [f"left out: {_name(path)}: {reason}" for path in paths if path not in named]
-    _print_lines(console, lines)
+    lines = [f"left out: {_name(path)}: {reason}" for path in paths if path not in printed]
+    _print_limited(console, lines)
 
 
-def _print_lines(console: Console, lines: Sequence[str]) -> None:
-    for line in lines[:_MOST_LEFT_OUT]:
+def _print_limited(console: Console, lines: Sequence[str]) -> None:
+    for line in lines[:_MAX_LEFT_OUT]:
         console.print(Text(line))
-    if len(lines) > _MOST_LEFT_OUT:
-        console.print(Text(f"left out: {counted(len(lines) - _MOST_LEFT_OUT, 'more path')}"))
+    if len(lines) > _MAX_LEFT_OUT:
+        console.print(Text(f"left out: {counted(len(lines) - _MAX_LEFT_OUT, 'more path')}"))
 
 
-def preview_fields(brought: ChangeSet | FileChanges) -> Mapping[str, object]:
-    """The same for programs."""
+def preview_fields(preview: ChangeSet | FileChanges) -> Mapping[str, object]:
+    """The JSON form of the changes."""
     return {
         "changes": [
             {
@@ -105,20 +107,13 @@ def preview_fields(brought: ChangeSet | FileChanges) -> Mapping[str, object]:
                 "n_bytes": change.n_bytes,
                 "risks": list(change.risks),
             }
-            for change in brought.changes()
+            for change in preview.changes()
         ],
         "left_out": [
             {"path": str(each.path), "reason": each.reason.value, "n_files": each.n_files}
-            for each in brought.left_out
+            for each in preview.left_out
         ],
     }
-
-
-def _most_important(changes: Sequence[PathChange], most: int | None) -> Sequence[PathChange]:
-    if most is None or len(changes) <= most:
-        return changes
-    by_weight = sorted(changes, key=lambda each: (not each.risks, each.status != "removed"))
-    return sorted(by_weight[:most], key=lambda each: each.path)
 
 
 def _line(change: PathChange) -> Text:
@@ -127,7 +122,7 @@ def _line(change: PathChange) -> Text:
     lines, details = change.lines, [change.detail] if change.detail else []
     if lines is None or lines.is_binary:
         line.append(f"{'binary' if lines else 'large':>14}")
-        details.append(_size(change.n_bytes))
+        details.append("unknown size" if change.n_bytes is None else sized(change.n_bytes))
     else:
         line.append(f"{f'+{lines.n_added:,}' if lines.n_added else '':>7}", style="green")
         line.append(f"{f'-{lines.n_removed:,}' if lines.n_removed else '':>7}", style="red")
@@ -144,16 +139,6 @@ def _summary(changes: Sequence[PathChange]) -> str:
     lines = [change.lines for change in changes if change.lines is not None]
     n_added, n_removed = sum(each.n_added for each in lines), sum(each.n_removed for each in lines)
     return f"{counted(len(changes), 'path')}: {', '.join(parts)}; +{n_added:,} -{n_removed:,} lines"
-
-
-def _size(n_bytes: int | None) -> str:
-    if n_bytes is None:
-        return "unknown size"
-    for unit in ("bytes", "KiB", "MiB"):
-        if n_bytes < _KIB or unit == "MiB":
-            return f"{n_bytes:,} {unit}"
-        n_bytes //= _KIB
-    return ""
 
 
 def _name(path: str) -> str:

@@ -1,9 +1,15 @@
-"""The command ``run``: a task for a model, or a script of turns, over a place with files."""
+"""The commands ``run``, ``script``, ``tools`` and ``demo``: a model or a script uses the tools.
+
+A run works in a workspace, where every call is an entry of the history, or on a copy in memory.
+The model adapter is created before anything is copied, so that a missing key leaves nothing
+behind. What the run needs is imported inside the functions: it takes longer to load than most
+other commands take to run.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,324 +17,418 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, TokenUsage
-from wink_workspace.environment import Environment
-from wink_workspace.errors import PromptEvaluationError, UsageError
+from wink_workspace.errors import FilesystemError, PromptEvaluationError, UsageError, WinkError
 from wink_workspace.sandbox import NO_SANDBOX
 from wink_workspace.wording import counted
 
-from .display import consoles, print_diff, printable, waiting, warn_of_left_out
-from .places import (
+from .context import (
+    MODEL_VARIABLE,
+    CommandContext,
     IncludeIgnoredOption,
     JsonOption,
-    config_of,
-    line_of,
-    open_workspace,
-    storage_of,
-    workspace_in,
+    WorkspaceArgument,
+    split_name,
 )
-from .preview import preview_fields, print_left_out
-from .sandboxes import SANDBOX_HELP, check_sandbox
+from .display import diff_text, print_diff, printable, warn_of_left_out
+from .output_file import check_output_file, write_patch
+from .preview import preview_fields, print_left_out, print_not_kept, print_preview
+from .sandboxes import SANDBOX_HELP, check_sandbox, default_images, sandbox_sections
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
     from wink_workspace.adapters.model import ModelEvent
-    from wink_workspace.filesystem import Diff
-    from wink_workspace.workspace import RecordedRun, Workspace
+    from wink_workspace.filesystem import Diff, Filesystem
+    from wink_workspace.prompt import Prompt, Section
+    from wink_workspace.session import Session, ToolInvoked
+    from wink_workspace.workspace import (
+        ApplyTarget,
+        ChangeSet,
+        FileChanges,
+        RecordedRun,
+        Workspace,
+    )
 
-    from .running import Run, RunReport
+    from .run_display import RunDisplay
 
-__all__ = ["run", "shows_content"]
+__all__ = ["Run", "RunOptions", "RunReport", "demo", "run", "script", "tools"]
 
-# What runs need is imported inside the functions: it takes longer than most other commands do.
+_DEFAULT_TASK: Final = (
+    "Work on the files of this workspace. Each call can be undone; take your time."
+)
 
-MODEL_VARIABLE: Final = "WINK_WORKSPACE_MODEL"
-_CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_WAY_OF_WORKING: Final = """
+    You work alone and cannot ask. Find out what is there before you change it, make the change
+    that the task asks for and no other, and check it as far as your tools allow. A call that
+    fails has changed nothing. When you are done, answer without calling a tool: say in a few
+    sentences what you changed and what you could not check.
+"""
 
-_NOTHING_TO_APPLY: Final = ("in place there is nothing to apply", "Leave out --apply.")
-_CODE_NEEDS_A_COPY: Final = ("code runs over a workspace's own copy alone", "Leave out --sandbox.")
+_NOTHING_TO_APPLY: Final = ("a run in place leaves nothing to apply", "Leave out --apply.")
+_SANDBOX_NEEDS_COPY: Final = (
+    "a sandbox needs a workspace that is a copy",
+    "Leave out --sandbox.",
+)
+
+
+# Options
+
+
+def _seconds(text: str) -> float:
+    """A time such as ``1h30m``, in seconds."""
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    total = hours * 3600 + minutes * 60 + seconds
+    if not total:
+        raise typer.BadParameter(f"{text!r} is not a time. Write it as 90s, 30m or 1h30m")
+    return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
-    """What the command was given, checked against itself."""
+class RunOptions:
+    """The options of ``run``."""
 
-    task: str
-    repo: Path | None
-    workspace: str | None
-    source: Path | None
-    in_place: bool
-    model: str | None
-    script: Path | None
-    sandbox: str | None
-    apply: bool
-    patch: Path | None
-    branch: str | None
-    budget: Budget
-    deadline_s: float | None
-    yes: bool
-    resume: bool
-    record: Path | None
-    include_ignored: bool
-    json: bool
-
-    def check(self, environment: Environment) -> None:
-        """Raise ``UsageError`` for what cannot be meant."""
-        has_task = bool(self.task or self.script)
-        applies = bool(self.apply or self.branch)
-        in_memory = self.source is not None
-        check_sandbox(self.sandbox or NO_SANDBOX)
-        nobody_to_ask = self.json or not environment.stdin_is_terminal
-        n_places = _n_given(self.repo, self.workspace, self.source)
-        n_ways = _n_given(self.apply, self.patch, self.branch)
-        _refuse_first(
-            (
-                not has_task and not self.resume,
-                "there is nothing to do",
-                "Give a TASK, or a --script.",
-            ),
-            (
-                n_places != 1,
-                "a run is over one place",
-                "Give one of --repo, --workspace and --source.",
-            ),
-            (
-                self.in_place and not self.repo,
-                "--in-place needs a directory",
-                "Name it with --repo.",
-            ),
-            (
-                _n_given(self.model, self.script) > 1,
-                "a run has one model",
-                "Give either --model or --script.",
-            ),
-            (n_ways > 1, "one way at a time", "Give one of --apply, --patch and --branch."),
-            (
-                in_memory and (applies or self.resume or self.yes),
-                "a copy in memory is gone with its run",
-                "Use --repo, or take a --patch.",
-            ),
-            (self.in_place and self.apply, *_NOTHING_TO_APPLY),
-            (self.resume and has_task, "a resumed run has its task", "Give --resume without one."),
-            (self.has_sandbox and (self.in_place or in_memory), *_CODE_NEEDS_A_COPY),
-            (
-                applies and not self.yes and nobody_to_ask,
-                "nobody is there to be asked",
-                "Add --yes to apply unasked.",
-            ),
-        )
+    task: Annotated[str, typer.Argument(help="What to do, in your own words.")] = ""
+    repo: Annotated[
+        Path | None, typer.Option(help="The directory to copy into a new workspace.")
+    ] = None
+    workspace: Annotated[
+        str | None, typer.Option(help="An existing workspace; every call joins its history.")
+    ] = None
+    source: Annotated[Path | None, typer.Option(help="A directory to copy into memory.")] = None
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Work in the directory of --repo itself.")
+    ] = False
+    model: Annotated[
+        str | None, typer.Option(help=f"PROVIDER:NAME of the model; or set {MODEL_VARIABLE}.")
+    ] = None
+    script: Annotated[
+        Path | None, typer.Option(help="Play these turns, JSON lines, instead of asking a model.")
+    ] = None
+    sandbox: Annotated[str | None, typer.Option(help=SANDBOX_HELP)] = None
+    apply: Annotated[bool, typer.Option("--apply", help="Apply the changes to the directory.")] = (
+        False
+    )
+    patch: Annotated[Path | None, typer.Option(help="Write the changes here as a patch.")] = None
+    branch: Annotated[
+        str | None, typer.Option(help="Create this branch in the directory's repository.")
+    ] = None
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="End the run after this number of tokens.")
+    ] = None
+    deadline_s: Annotated[
+        float | None,
+        typer.Option(
+            "--deadline",
+            parser=_seconds,
+            metavar="TIME",
+            help="End the run after this time: 90s, 30m, 1h30m.",
+        ),
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the last run, which was interrupted.")
+    ] = False
+    record: Annotated[Path | None, typer.Option(help="Write the turns here, for --script.")] = None
+    include_ignored: IncludeIgnoredOption = False
+    json: JsonOption = False
 
     @property
     def has_sandbox(self) -> bool:
+        """Whether code runs in a sandbox."""
         return self.sandbox not in (None, NO_SANDBOX)
+
+    def check(self, *, can_ask: bool) -> None:
+        """Raise ``UsageError`` if these options contradict each other.
+
+        Args:
+            can_ask: Whether the user can answer a question.
+        """
+        has_task = bool(self.task or self.script)
+        applies = self.apply or self.branch is not None
+        in_memory = self.source is not None
+        check_sandbox(self.sandbox or NO_SANDBOX)
+        n_places = _n_given(self.repo, self.workspace, self.source)
+        n_ways = _n_given(self.apply, self.patch, self.branch)
+        _refuse(
+            not has_task and not self.resume, "there is nothing to do", "Give a TASK or a --script."
+        )
+        _refuse(
+            n_places != 1,
+            "a run needs one place to work in",
+            "Give one of --repo, --workspace and --source.",
+        )
+        _refuse(
+            self.in_place and not self.repo, "--in-place needs a directory", "Name it with --repo."
+        )
+        _refuse(
+            _n_given(self.model, self.script) > 1,
+            "a run has one model",
+            "Give either --model or --script.",
+        )
+        _refuse(n_ways > 1, "one way at a time", "Give one of --apply, --patch and --branch.")
+        _refuse(
+            in_memory and (applies or self.resume or self.yes),
+            "a copy in memory ends with its run",
+            "Use --repo, or write a --patch.",
+        )
+        _refuse(self.in_place and self.apply, *_NOTHING_TO_APPLY)
+        _refuse(
+            self.resume and has_task,
+            "a resumed run keeps its task",
+            "Give --resume without a task.",
+        )
+        _refuse(self.has_sandbox and (self.in_place or in_memory), *_SANDBOX_NEEDS_COPY)
+        _refuse(
+            applies and not self.yes and (self.json or not can_ask),
+            "nothing can be asked here",
+            "Add --yes to apply without asking.",
+        )
 
 
 def _n_given(*options: object) -> int:
     return sum(option not in (None, False) for option in options)
 
 
-def _refuse_first(*rules: tuple[bool, str, str]) -> None:
-    """Raise ``UsageError`` for the first broken rule: whether it is, what is wrong, the hint."""
-    for is_broken, problem, hint in rules:
-        if is_broken:
-            raise UsageError(problem, hint=hint)
+def _refuse(is_wrong: object, problem: str, hint: str) -> None:
+    if is_wrong:
+        raise UsageError(problem, hint=hint)
 
 
-def run(
-    context: typer.Context,
-    task: Annotated[str, typer.Argument(help="What is to be done, in your words.")] = "",
-    repo: Annotated[
-        Path | None, typer.Option(help="The directory to work on a copy of, as a new workspace.")
-    ] = None,
-    workspace: Annotated[
-        str | None, typer.Option(help="A workspace to work in; every call joins its history.")
-    ] = None,
-    source: Annotated[
-        Path | None, typer.Option(help="A directory to work on a copy of, in memory.")
-    ] = None,
-    in_place: Annotated[
-        bool, typer.Option("--in-place", help="Work in the directory of --repo itself.")
-    ] = False,
-    model: Annotated[
-        str | None, typer.Option(help=f"PROVIDER:NAME of the model; or set {MODEL_VARIABLE}.")
-    ] = None,
-    script: Annotated[
-        Path | None, typer.Option(help="Play these turns, JSON lines, instead of a model's.")
-    ] = None,
-    sandbox: Annotated[str | None, typer.Option(help=SANDBOX_HELP)] = None,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Bring the changes back to the directory.")
-    ] = False,
-    patch: Annotated[Path | None, typer.Option(help="Write the changes here as a patch.")] = None,
-    branch: Annotated[
-        str | None, typer.Option(help="Make this new branch in the directory's repository.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="End the run when it has taken so many tokens.")
-    ] = None,
-    deadline: Annotated[
-        str | None, typer.Option(help="End the run after this time: 90s, 30m, 1h30m.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the last run, which was interrupted.")
-    ] = False,
-    record: Annotated[Path | None, typer.Option(help="Write the turns here, for --script.")] = None,
-    include_ignored: IncludeIgnoredOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Let a model work on a task, or play a script; then look at what changed, and apply it.
+# Commands
 
-    Every call is a transaction and one entry of the workspace's history. Nothing leaves the
-    workspace before you say so.
+
+def run(context: CommandContext, options: RunOptions) -> None:
+    """Let a model work on a task, or play a script; then show the changes, and apply them.
+
+    Every call is a transaction and one entry of the workspace's history. No change leaves the
+    workspace until you say so.
     """
-    environment: Environment = context.obj
-    options = _Options(
-        task=task,
-        repo=repo,
-        workspace=workspace,
-        source=source,
-        in_place=in_place,
-        model=model,
-        script=script,
-        sandbox=sandbox,
-        apply=apply,
-        patch=patch,
-        branch=branch,
-        budget=Budget(max_total_tokens=max_tokens),
-        deadline_s=None if deadline is None else _seconds(deadline),
-        yes=yes,
-        resume=resume,
-        record=record,
-        include_ignored=include_ignored,
-        json=json,
-    )
-    options.check(environment)
-    from wink_workspace.telemetry import export_spans
+    options.check(can_ask=context.can_ask)
+    from .run_display import RunDisplay
 
     with ExitStack() as opened:
-        opened.callback(export_spans(environment.variables))
-        _work(environment, options, opened)
-
-
-def shows_content(environment: Environment) -> bool:
-    """Whether spans are to hold the arguments and results of calls."""
-    return environment.variables.get(_CONTENT_VARIABLE, "").lower() == "true"
-
-
-def _seconds(text: str) -> float:
-    """A time such as ``1h30m``, in seconds."""
-    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
-    seconds = 0
-    if match is not None:
-        hours, minutes, rest = (int(part or 0) for part in match.groups())
-        seconds = hours * 3600 + minutes * 60 + rest
-    if not seconds:
-        raise UsageError(f"{text!r} is no length of time", hint="Write it as 90s, 30m or 1h30m.")
-    return seconds
-
-
-def _work(environment: Environment, options: _Options, opened: ExitStack) -> None:
-    """The run from its beginning to what becomes of its changes."""
-    from .following import Follower
-    from .running import check_place
-
-    out, err = consoles(environment)
-    if options.patch is not None:
-        check_place(options.patch)
-    if options.record is not None:
-        check_place(options.record, "the turns")
-    follower = Follower(
-        err,
-        live=environment.shows_progress and not options.json,
-        redact=environment.redactor(),
-    )
-    begun, adapter = _begin(environment, options, opened, follower.tell)
-    tracker = BudgetTracker(options.budget)
-    tracker.record(begun.usage)
-    place = begun.place
-    if place is not None:
-        _introduce(err, place, begun.name)
-    # What prints the whole diff at its end, into a pipe, does not show it call by call, too.
-    shows_diffs = out.is_terminal or options.json or options.patch is not None
-    newest_changes = None
-    if place is not None and shows_diffs:
-        newest_changes = partial(_newest_changes, place)
-    try:
-        report = begun.run.evaluate(
-            adapter,
-            display=lambda: follower.following(begun.run.session, newest_changes),
-            deadline=None if options.deadline_s is None else Deadline.after(options.deadline_s),
-            budget_tracker=tracker,
-            conversation=begun.conversation,
-        )
-    except (PromptEvaluationError, KeyboardInterrupt):
-        if place is not None:
-            err.print(
-                f"go on with: wink-workspace run --workspace {begun.name} --resume", markup=False
-            )
-        raise
-    finally:
-        _tell_tokens(err, tracker.used)
-    _finish(environment, options, begun, report, tracker.used)
-
-
-def _finish(
-    environment: Environment,
-    options: _Options,
-    begun: _Begun,
-    report: RunReport,
-    used: TokenUsage,
-) -> None:
-    """Write the patch, print what came of the run, and bring its changes to where they are to go.
-
-    A patch that cannot be written is printed instead, and a reader that leaves before the end of
-    what is printed takes back nothing that was asked for; both are raised in the end.
-    """
-    from .handing_over import hand_over
-    from .running import write_patch
-
-    out, err = consoles(environment)
-    try:
+        opened.callback(context.export_spans())
         if options.patch is not None:
-            write_patch(options.patch, partial(report.diff.write_to, full=True))
-    except UsageError:
-        _tell_report(out, err, replace(options, patch=None), report, used, begun.name)
-        raise
-    unread: BaseException | None = None
-    try:
-        _tell_report(out, err, options, report, used, begun.name)
-    except (BrokenPipeError, SystemExit) as error:  # the latter is rich's word for the former
-        unread = error
-    place = begun.place
-    if place is None or not report.changed_paths or (begun.is_in_place and not options.branch):
-        print_left_out(consoles(environment)[1], report.changes.left_out)
-    else:
-        hand_over(
-            place,
-            environment,
-            begun.name,
-            to_source=options.apply or (options.yes and not (options.patch or options.branch)),
-            branch=options.branch,
-            asks=not options.yes and options.patch is None and not options.json,
-            include_ignored=options.include_ignored,
+            check_output_file(options.patch)
+        if options.record is not None:
+            check_output_file(options.record, "the turns")
+        display = RunDisplay(
+            context.err,
+            live=context.shows_progress and not options.json,
+            redact=context.redact,
         )
-    if unread is not None:
-        raise unread
+        prepared, adapter = _prepare(context, options, opened, display.on_model_event)
+        report = _evaluate(context, options, prepared, adapter, display)
+        _finish(context, options, prepared, report)
 
 
-def _newest_changes(place: Workspace) -> Diff:
-    return place.review_of(place.head)
+def demo(
+    context: CommandContext,
+    patch: Annotated[Path, typer.Option(help="Where to write the resulting patch.")] = Path(
+        "wink-demo.patch"
+    ),
+    build: Annotated[
+        bool, typer.Option("--build", help="Build the sandbox's image if it is missing.")
+    ] = False,
+) -> None:
+    """Watch a scripted agent edit a real package, fail, be rolled back, and recover."""
+    from .demo import play_renaming, play_tests
+
+    play_renaming(context.out, patch)
+    play_tests(context.out, default_images(context), build=build)
+
+
+def script(context: CommandContext, workspace: WorkspaceArgument) -> None:
+    """Print the turns of the last run; run --script plays them again."""
+    from wink_workspace.workspace import RecordedRun
+
+    name, branch = split_name(workspace)
+    newest = RecordedRun.newest(context.storage.folder(name).of_line(branch))
+    if newest is None:
+        raise UsageError(f"{workspace} has had no run", hint="Start one with a task.")
+    typer.echo(newest.script.read_text(encoding="utf-8"), nl=False)
+
+
+def tools(context: CommandContext) -> None:
+    """Print the tools that a run offers, with their schemas, as JSON."""
+    from wink_workspace import serde
+    from wink_workspace.filesystem import MemoryFilesystem
+    from wink_workspace.prompt import Prompt
+    from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
+
+    prompt = Prompt[None](
+        ns="wink-workspace",
+        key="run",
+        sections=[VfsToolsSection(MemoryFilesystem()), PlanningToolsSection()],
+    )
+    rendered = prompt.render()
+    listed = [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "schema": rendered.tool_schema(tool.name),
+            "examples": [serde.dump(example) for example in tool.examples],
+        }
+        for tool in rendered.tools
+    ]
+    context.out.print_json(serde.dump_json(listed))
+
+
+# A run, once it is known where and on what
+
+
+@dataclass(frozen=True, slots=True)
+class TaskText:
+    """The user's task."""
+
+    task: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Begun:
-    """A run that is ready; ``place`` is ``None`` for one in memory."""
+class RunReport:
+    """The result of a run; the diff of ``changes`` can be read while the files are open."""
+
+    answer: str
+    calls: tuple[ToolInvoked, ...]
+    changes: ChangeSet | FileChanges
+    usage: TokenUsage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One evaluation over *files*.
+
+    Attributes:
+        files: What the tools change.
+        session: Where the calls and the plan are recorded.
+        prompt: The task and the tools.
+        changes: The changes to report.
+    """
+
+    files: Filesystem
+    session: Session
+    prompt: Prompt[None]
+    changes: Callable[[], ChangeSet | FileChanges]
+
+    @classmethod
+    def in_memory(
+        cls,
+        source: Path,
+        *,
+        task: str = "",
+        include_ignored: bool = False,
+        more_sections: Sequence[Section[None]] = (),
+    ) -> Run:
+        """A run over a copy in memory of the directory *source*, which is only read.
+
+        New files that the ignore rules of *source* match are not reported, unless
+        *include_ignored* is set.
+
+        Raises:
+            MountError: If *source* cannot be copied.
+        """
+        from wink_workspace.filesystem import (
+            FileKind,
+            Filesystem,
+            HostMount,
+            MemoryFilesystem,
+            WorkspacePath,
+        )
+        from wink_workspace.filesystem.ignoring import RULES_NAME, Parts
+        from wink_workspace.session import Session
+        from wink_workspace.workspace import FileChanges
+        from wink_workspace.workspace.source_rules import outside_of
+
+        files = MemoryFilesystem(mounts=[HostMount(source)])
+        before = files.snapshot()
+
+        def read_rules(parts: Parts) -> bytes | None:
+            path = WorkspacePath((*parts, RULES_NAME))
+            try:
+                is_file = files.stat(path).kind is FileKind.FILE
+                return files.read_bytes(path) if is_file else None
+            except FilesystemError:
+                return None
+
+        def changes() -> FileChanges:
+            with outside_of(source, read_rules, include_ignored=include_ignored) as outside:
+                return FileChanges.of(files.changes(before), outside)
+
+        prompt = _prompt(task, NO_SANDBOX, more_sections).bind(resources={Filesystem: files})
+        return cls(files=files, session=Session(), prompt=prompt, changes=changes)
+
+    @classmethod
+    def in_workspace(
+        cls,
+        workspace: Workspace,
+        *,
+        task: str = "",
+        sandbox: str = NO_SANDBOX,
+        changes: Callable[[], ChangeSet] | None = None,
+    ) -> Run:
+        """A run in *workspace*, with the tools of *sandbox*; reports *changes*, or all of them."""
+        return cls(
+            files=workspace.files,
+            session=workspace.session,
+            prompt=_prompt(task, sandbox).bind(resources=workspace.resources),
+            changes=changes or workspace.changeset,
+        )
+
+    def evaluate(
+        self,
+        adapter: ProviderAdapter[None],
+        *,
+        deadline: Deadline | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        conversation: Sequence[Message] = (),
+    ) -> RunReport:
+        """Evaluate the prompt with *adapter*; see ``ProviderAdapter.evaluate``."""
+        from wink_workspace.session import ToolInvoked
+
+        n_earlier = len(self.session[ToolInvoked])
+        response = adapter.evaluate(
+            self.prompt,
+            session=self.session,
+            deadline=deadline,
+            budget_tracker=budget_tracker,
+            conversation=conversation,
+        )
+        return RunReport(
+            answer=response.text if adapter.redact is None else adapter.redact(response.text),
+            calls=self.session[ToolInvoked].all()[n_earlier:],
+            changes=self.changes(),
+            usage=TokenUsage() if budget_tracker is None else budget_tracker.used,
+        )
+
+
+def _prompt(task: str, sandbox: str, more_sections: Sequence[Section[None]] = ()) -> Prompt[None]:
+    """The prompt of a run; its resources are still to be bound."""
+    from wink_workspace.prompt import MarkdownSection, Prompt
+    from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
+
+    sections: list[Section[Any]] = [
+        MarkdownSection[TaskText](title="Task", template="${task}"),
+        *([MarkdownSection(title="Way of working", template=_WAY_OF_WORKING)] if task else []),
+        VfsToolsSection(),
+        *sandbox_sections(sandbox),
+        PlanningToolsSection(),
+        *more_sections,
+    ]
+    prompt = Prompt[None](ns="wink-workspace", key="run", name="run", sections=sections)
+    return prompt.bind(TaskText(task or _DEFAULT_TASK))
+
+
+# Before the run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """A run that can start; ``workspace`` and ``record`` are ``None`` for a run in memory."""
 
     run: Run
-    place: Workspace | None = None
+    workspace: Workspace | None = None
     name: str = ""
     record: RecordedRun | None = None
     conversation: tuple[Message, ...] = ()
@@ -336,65 +436,95 @@ class _Begun:
     is_in_place: bool = False
 
 
-def _begin(
-    environment: Environment,
-    options: _Options,
+def _prepare(
+    context: CommandContext,
+    options: RunOptions,
     opened: ExitStack,
-    tell: Callable[[ModelEvent], None],
-) -> tuple[_Begun, ProviderAdapter[None]]:
-    """The run, and what takes its turns; nothing is copied before it is known who does."""
-
-    def adapter(recorded_model: str = "") -> ProviderAdapter[None]:
-        return _adapter(environment, options, recorded_model, opened, tell)
-
+    on_event: Callable[[ModelEvent], None],
+) -> tuple[_Prepared, ProviderAdapter[None]]:
+    """The run, and the adapter that takes its turns."""
     if options.resume:
-        begun = _over_workspace(environment, options, opened)
-        record = begun.record
-        taking_turns = adapter("" if record is None else record.about.model)
-        if record is not None and taking_turns.model_name == record.about.model:
-            said = record.with_natives(begun.conversation, taking_turns.load_native)
-            begun = replace(begun, conversation=said)
-        return begun, _recorded_adapter(taking_turns, options, begun)
-    taking_turns = adapter()
-    if options.source is not None:
-        from .running import Run
-
-        begun = _Begun(
-            run=Run.over_copy(
+        prepared = _prepare_in_workspace(context, options, opened)
+        recorded_model = "" if prepared.record is None else prepared.record.about.model
+        adapter = _adapter(context, options, recorded_model, opened, on_event)
+        if prepared.record is not None and adapter.model_name == recorded_model:
+            with_natives = prepared.record.with_natives(prepared.conversation, adapter.load_native)
+            prepared = replace(prepared, conversation=with_natives)
+    else:
+        adapter = _adapter(context, options, "", opened, on_event)
+        if options.source is None:
+            prepared = _prepare_in_workspace(context, options, opened)
+        else:
+            in_memory = Run.in_memory(
                 options.source, task=options.task, include_ignored=options.include_ignored
             )
+            prepared = _Prepared(run=in_memory)
+    from wink_workspace.adapters import ScriptRecorder
+
+    if prepared.record is not None:
+        adapter = ScriptRecorder(
+            adapter, prepared.record.script, append=True, on_native=prepared.record.keep_native
         )
-    else:
-        begun = _over_workspace(environment, options, opened)
-    return begun, _recorded_adapter(taking_turns, options, begun)
+    if options.record is not None:
+        adapter = ScriptRecorder(adapter, options.record)
+    return prepared, adapter
 
 
-def _over_workspace(environment: Environment, options: _Options, opened: ExitStack) -> _Begun:
-    from .running import Run
+def _adapter(
+    context: CommandContext,
+    options: RunOptions,
+    recorded_model: str,
+    opened: ExitStack,
+    on_event: Callable[[ModelEvent], None],
+) -> ProviderAdapter[None]:
+    """The adapter for the script or the model."""
+    settings: dict[str, Any] = {
+        "redact": context.redact,
+        "traces_content": context.captures_content,
+    }
+    if options.script is not None:
+        from wink_workspace.adapters import ScriptedAdapter, load_script
 
-    place, name = _place(environment, options, opened)
-    is_in_place = place.info.mode == "in_place" and "/" not in name  # a fork is a copy
-    _refuse_first(
-        (options.has_sandbox and is_in_place, *_CODE_NEEDS_A_COPY),
-        (options.apply and is_in_place, *_NOTHING_TO_APPLY),
+        return ScriptedAdapter[None](load_script(options.script), **settings)
+    from wink_workspace.adapters.model import ModelAdapter
+
+    name = _model_name(context, options.model or recorded_model)
+    return opened.enter_context(
+        ModelAdapter[None](name, environment=context.environment, on_event=on_event, **settings)
     )
-    _check_branch(options, Path(place.info.source))
-    record, conversation = _recorded(environment, options, place, name)
-    began = place.entry(record.about.after_entry)
-    run = Run(
-        place.files,
-        session=place.session,
-        task=record.about.task,
-        sandbox=record.about.sandbox,
-        resources=place.resources,
-        # In place, what others changed before is not the run's to show.
-        changes=lambda: place.changeset(
-            since=began if is_in_place else None, include_ignored=options.include_ignored
+
+
+def _model_name(context: CommandContext, given: str | None) -> str:
+    name = given or context.model_name
+    if not name:
+        raise UsageError(
+            "no model is named",
+            hint=f"Give --model PROVIDER:NAME, such as anthropic:NAME, or set {MODEL_VARIABLE}.",
+        )
+    return name
+
+
+def _prepare_in_workspace(
+    context: CommandContext, options: RunOptions, opened: ExitStack
+) -> _Prepared:
+    workspace, name = _open_workspace(context, options, opened)
+    is_in_place = workspace.info.mode == "in_place" and "/" not in name  # a fork is a copy
+    _refuse(options.has_sandbox and is_in_place, *_SANDBOX_NEEDS_COPY)
+    _refuse(options.apply and is_in_place, *_NOTHING_TO_APPLY)
+    _check_branch(options, Path(workspace.info.source))
+    record, conversation = _record(context, options, workspace, name)
+    # In place, the changes of others before the run are not part of it.
+    since = workspace.entry(record.about.after_entry) if is_in_place else None
+    return _Prepared(
+        run=Run.in_workspace(
+            workspace,
+            task=record.about.task,
+            sandbox=record.about.sandbox,
+            changes=partial(
+                workspace.changeset, since=since, include_ignored=options.include_ignored
+            ),
         ),
-    )
-    return _Begun(
-        run=run,
-        place=place,
+        workspace=workspace,
         name=name,
         record=record,
         conversation=conversation,
@@ -403,45 +533,50 @@ def _over_workspace(environment: Environment, options: _Options, opened: ExitSta
     )
 
 
-def _place(environment: Environment, options: _Options, opened: ExitStack) -> tuple[Workspace, str]:
-    """The workspace to work in, and what to call it."""
+def _open_workspace(
+    context: CommandContext, options: RunOptions, opened: ExitStack
+) -> tuple[Workspace, str]:
+    """The workspace to work in, and its name."""
     from wink_workspace.workspace import Workspace
 
     if options.workspace is not None:
-        place = opened.enter_context(open_workspace(environment, options.workspace))
+        workspace = opened.enter_context(context.open(options.workspace))
         _, slash, fork = options.workspace.partition("/")
-        return place, place.info.id + slash + fork
+        return workspace, workspace.info.id + slash + fork
     repo = (options.repo or Path()).absolute()
     _check_branch(options, repo)
     if options.in_place:
-        if options.resume and storage_of(environment).in_place(repo) is None:
-            raise UsageError(f"there was no run in {repo}", hint="Begin one with a task.")
-        name = workspace_in(environment, repo)
-        return opened.enter_context(open_workspace(environment, name)), name
+        _refuse(
+            options.resume and context.storage.in_place(repo) is None,
+            f"there was no run in {repo}",
+            "Start one with a task.",
+        )
+        name = context.in_place_workspace(repo)
+        return opened.enter_context(context.open(name)), name
     if options.resume:
-        name = _interrupted_in(environment, repo)
-        return opened.enter_context(open_workspace(environment, name)), name
-    with waiting(environment, f"copying {repo}"):
-        place = opened.enter_context(
-            Workspace.create(repo, storage=storage_of(environment), config=config_of(environment))
+        name = _interrupted_workspace(context, repo)
+        return opened.enter_context(context.open(name)), name
+    with context.spinner(f"copying {repo}"):
+        workspace = opened.enter_context(
+            Workspace.create(repo, storage=context.storage, config=context.config())
         )
-    return place, place.info.id
+    return workspace, workspace.info.id
 
 
-def _check_branch(options: _Options, source: Path) -> None:
-    """Refuse a branch that nothing of the run could be made into at its end."""
-    if options.branch is not None and not (source / ".git").exists():
-        raise UsageError(
-            f"{source} is not the top of a git repository, so there can be no branch",
-            hint="Use --apply or --patch.",
-        )
+def _check_branch(options: RunOptions, source: Path) -> None:
+    """Refuse --branch now if the source is not a repository; at the end the work would be done."""
+    _refuse(
+        options.branch is not None and not (source / ".git").exists(),
+        f"{source} is not the top of a git repository, so it cannot get a branch",
+        "Use --apply or --patch.",
+    )
 
 
-def _interrupted_in(environment: Environment, repo: Path) -> str:
-    """The newest workspace that is a copy of *repo* and whose last run did not end."""
+def _interrupted_workspace(context: CommandContext, repo: Path) -> str:
+    """The newest workspace that is a copy of *repo* and whose last run was interrupted."""
     from wink_workspace.workspace import RecordedRun
 
-    storage = storage_of(environment)
+    storage = context.storage
     for info in storage.all():
         if info.mode == "copy" and Path(info.source) == repo:
             newest = RecordedRun.newest(storage.folder(info.id))
@@ -452,107 +587,137 @@ def _interrupted_in(environment: Environment, repo: Path) -> str:
     )
 
 
-def _recorded(
-    environment: Environment, options: _Options, place: Workspace, name: str
+def _record(
+    context: CommandContext, options: RunOptions, workspace: Workspace, name: str
 ) -> tuple[RecordedRun, tuple[Message, ...]]:
-    """The record of the run, and what was said in it already."""
+    """The record of the run, and its conversation so far."""
     from wink_workspace.workspace import RecordedRun, RunAbout
 
-    which, line = line_of(name)
-    folder = storage_of(environment).folder(which).of_line(line)
+    workspace_id, branch = split_name(name)
+    folder = context.storage.folder(workspace_id).of_line(branch)
     if not options.resume:
         about = RunAbout(
-            task=environment.redactor()(options.task),
-            model=_model_name(environment, options.model) if options.script is None else "",
+            task=context.redact(options.task),
+            model=_model_name(context, options.model) if options.script is None else "",
             sandbox=options.sandbox or NO_SANDBOX,
-            after_entry=place.head.number,
+            after_entry=workspace.head.number,
         )
         return RecordedRun.begin(folder, about), ()
     record = RecordedRun.newest(folder)
     if record is None:
-        raise UsageError(f"{name} has no run to go on with", hint="Begin one with a task.")
+        raise UsageError(f"{name} has no run to resume", hint="Start one with a task.")
     record.drop_half_turn()
-    return record, record.conversation(place)
+    return record, record.conversation(workspace)
 
 
-def _model_name(environment: Environment, given: str | None) -> str:
-    name = given or environment.variables.get(MODEL_VARIABLE)
-    if not name:
-        raise UsageError(
-            "no model is named",
-            hint=f"Give --model PROVIDER:NAME, such as anthropic:NAME, or set {MODEL_VARIABLE}.",
-        )
-    return name
+# The run, and what follows it
 
 
-def _adapter(
-    environment: Environment,
-    options: _Options,
-    recorded_model: str,
-    opened: ExitStack,
-    tell: Callable[[ModelEvent], None],
-) -> ProviderAdapter[None]:
-    """What takes the turns."""
-    settings: dict[str, Any] = {
-        "redact": environment.redactor(),
-        "traces_content": shows_content(environment),
-    }
-    if options.script is not None:
-        from wink_workspace.adapters import ScriptedAdapter, load_script
+def _evaluate(
+    context: CommandContext,
+    options: RunOptions,
+    prepared: _Prepared,
+    adapter: ProviderAdapter[None],
+    display: RunDisplay,
+) -> RunReport:
+    """Run to the end, and show the run on standard error."""
+    err, workspace = context.err, prepared.workspace
+    tracker = BudgetTracker(Budget(max_total_tokens=options.max_tokens))
+    tracker.record(prepared.usage)
+    show_changes: Callable[[], Diff] | None = None
+    if workspace is not None:
+        mode, source = workspace.info.mode.replace("_", " "), printable(workspace.info.source)
+        err.print(f"workspace {prepared.name}: {mode} of {source}", markup=False)
+        # A pipe gets the whole diff at the end, so the diff of each call would be a repetition.
+        if context.out.is_terminal or options.json or options.patch is not None:
 
-        return ScriptedAdapter[None](load_script(options.script), **settings)
-    from wink_workspace.adapters.model import ModelAdapter
+            def newest_changes() -> Diff:
+                return workspace.review_of(workspace.head)
 
-    name = _model_name(environment, options.model or recorded_model)
-    return opened.enter_context(
-        ModelAdapter[None](name, environment=environment, on_event=tell, **settings)
-    )
-
-
-def _recorded_adapter(
-    adapter: ProviderAdapter[None], options: _Options, begun: _Begun
-) -> ProviderAdapter[None]:
-    """*adapter* with every turn written down."""
-    from wink_workspace.adapters import ScriptRecorder
-
-    if begun.record is not None:
-        adapter = ScriptRecorder(
-            adapter, begun.record.script, append=True, on_native=begun.record.keep_native
-        )
-    if options.record is not None:
-        adapter = ScriptRecorder(adapter, options.record)
-    return adapter
-
-
-def _introduce(err: Console, place: Workspace, name: str) -> None:
-    mode = place.info.mode.replace("_", " ")
-    err.print(f"workspace {name}: {mode} of {printable(place.info.source)}", markup=False)
-
-
-def _tell_tokens(err: Console, used: TokenUsage) -> None:
-    if used.total_tokens:
-        cached = f" ({used.cached_tokens:,} cached)" if used.cached_tokens else ""
-        err.print(f"tokens: {used.input_tokens:,} in{cached}, {used.output_tokens:,} out")
+            show_changes = newest_changes
+    try:
+        with display.showing(prepared.run.session, show_changes):
+            return prepared.run.evaluate(
+                adapter,
+                deadline=None if options.deadline_s is None else Deadline.after(options.deadline_s),
+                budget_tracker=tracker,
+                conversation=prepared.conversation,
+            )
+    except (PromptEvaluationError, KeyboardInterrupt):
+        if workspace is not None:
+            err.print(
+                f"resume with: wink-workspace run --workspace {prepared.name} --resume",
+                markup=False,
+            )
+        raise
+    finally:
+        used = tracker.used
+        if used.total_tokens:
+            cached = f" ({used.cached_tokens:,} cached)" if used.cached_tokens else ""
+            err.print(f"tokens: {used.input_tokens:,} in{cached}, {used.output_tokens:,} out")
 
 
-def _tell_report(
-    out: Console, err: Console, options: _Options, report: RunReport, used: TokenUsage, name: str
+def _finish(
+    context: CommandContext, options: RunOptions, prepared: _Prepared, report: RunReport
 ) -> None:
-    """Print what came of the run, with its patch unless that is in a file."""
+    """Write the patch, print the report, and apply the changes.
+
+    A patch that cannot be written is printed instead. A reader that closes standard output early
+    does not prevent the changes from being applied. Both errors are raised at the end.
+    """
+    try:
+        if options.patch is not None:
+            write_patch(options.patch, partial(report.changes.review().write_to, full=True))
+    except UsageError:
+        _print_report(context, replace(options, patch=None), report, prepared.name)
+        raise
+    broken_pipe: BaseException | None = None
+    try:
+        _print_report(context, options, report, prepared.name)
+    except (BrokenPipeError, SystemExit) as error:  # rich raises SystemExit for a broken pipe
+        broken_pipe = error
+    workspace, stays = prepared.workspace, prepared.is_in_place and options.branch is None
+    if workspace is None or not report.changes.paths or stays:
+        print_left_out(context.err, report.changes.left_out)
+    else:
+        _apply(context, options, workspace, prepared.name)
+    if broken_pipe is not None:
+        raise broken_pipe
+
+
+def _print_report(
+    context: CommandContext, options: RunOptions, report: RunReport, name: str
+) -> None:
+    """Print the report, with the diff unless it is in a patch file."""
+    diff = report.changes.review()
     if options.json:
         from wink_workspace import serde
 
-        summary = _summary(report, options.patch, used)
-        # Not by the console, which takes 20 s and 1.6 GiB to format 100 MB.
-        typer.echo(serde.dump_json({**summary, "workspace": name or None}, indent=2))
-    else:
-        _print_report(out, err, report, options.patch)
+        # Without the console, which needs 20 s and 1.6 GiB to format 100 MB.
+        patch, not_shown = diff_text(diff) if options.patch is None else (str(options.patch), ())
+        fields = {
+            **_report_fields(report),
+            "patch": patch,
+            "not_shown": not_shown,
+            "usage": report.usage,
+            "workspace": name or None,
+        }
+        typer.echo(serde.dump_json(fields, indent=2))
+        return
+    if options.patch is None:
+        not_shown = print_diff(context.out, diff.write_to)
+        warn_of_left_out(context.err, not_shown, hint="--patch FILE, or --full of the command diff")
+    n_failed = sum(not call.success for call in report.calls)
+    context.out.print(
+        f"{counted(len(report.calls), 'call')}, {n_failed} undone; "
+        f"{counted(len(report.changes.paths), 'path')} changed"
+        + ("" if options.patch is None else f"; patch written to {options.patch}"),
+        markup=False,
+    )
+    context.out.print(printable(report.answer), markup=False)
 
 
-def _summary(report: RunReport, patch: Path | None, used: TokenUsage) -> dict[str, object]:
-    pieces: list[bytes] = []
-    not_shown = () if patch is not None else report.diff.write_to(pieces.append)
-    text = b"".join(pieces).decode("utf-8", "surrogateescape")
+def _report_fields(report: RunReport) -> dict[str, object]:
     return {
         "answer": report.answer,
         "calls": [
@@ -566,23 +731,46 @@ def _summary(report: RunReport, patch: Path | None, used: TokenUsage) -> dict[st
             }
             for call in report.calls
         ],
-        "changed_paths": list(report.changed_paths),
+        "changed_paths": list(report.changes.paths),
         "preview": preview_fields(report.changes),
-        "patch": text if patch is None else str(patch),
-        "not_shown": not_shown,
-        "usage": used,
     }
 
 
-def _print_report(out: Console, err: Console, report: RunReport, patch: Path | None) -> None:
-    if patch is None:
-        left_out = print_diff(out, report.diff.write_to)
-        warn_of_left_out(err, left_out, hint="--patch FILE, or --full of the command diff")
-    n_failed = sum(not call.success for call in report.calls)
-    out.print(
-        f"{counted(len(report.calls), 'call')}, {n_failed} undone; "
-        f"{counted(len(report.changed_paths), 'path')} changed"
-        + ("" if patch is None else f"; patch written to {patch}"),
-        markup=False,
-    )
-    out.print(printable(report.answer), markup=False)
+def _apply(context: CommandContext, options: RunOptions, workspace: Workspace, name: str) -> None:
+    """Show the changes, ask if necessary, and apply them or print how to do so later.
+
+    Raises:
+        ConflictError: If the source was changed meanwhile; the changes stay in the workspace.
+    """
+    err, branch = context.err, options.branch
+    target: ApplyTarget = "worktree" if branch is None else "branch"
+    preview = workspace.preview(target, include_ignored=options.include_ignored)
+    print_preview(err, preview)
+    later = f"to apply: wink-workspace apply {name}"
+    is_wanted = options.apply or branch is not None or (options.yes and options.patch is None)
+    asks = not (options.yes or options.json or options.patch is not None)
+    if asks and context.can_ask:
+        where = f"to {workspace.info.source}" if branch is None else f"as branch {branch}"
+        try:
+            is_wanted = typer.confirm(f"Apply {printable(where)}?", err=True)
+        except typer.Abort:  # Ctrl-C, or the end of the input
+            err.print(f"\n{later}", markup=False)
+            raise
+    if not is_wanted:
+        err.print(later, markup=False)
+        return
+    try:
+        applied = workspace.apply(
+            target,
+            branch=branch or "",
+            include_ignored=options.include_ignored,
+            previewed=preview,
+        )
+    except WinkError:
+        err.print(later, markup=False)
+        raise
+    where = f"applied to {workspace.info.source}"
+    if branch is not None:
+        where = f"on branch {branch}, commit {applied.commit[:12]}"
+    err.print(printable(f"{counted(len(applied.paths), 'path')} {where}"), markup=False)
+    print_not_kept(err, applied.left_out, preview)

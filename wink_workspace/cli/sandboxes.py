@@ -1,116 +1,188 @@
-"""The commands for sandboxes: ``doctor`` examines the machine, ``exec`` runs one command."""
+"""The commands for sandboxes: ``doctor``, ``exec``, ``eval``, ``image build`` and ``image list``.
+
+Sandboxes are known by name: the registry ``SANDBOXES`` has the backends. ``exec`` and ``eval`` are
+one call of the workspace each, so a failure leaves no trace in the files.
+"""
 
 from __future__ import annotations
 
 import codecs
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
-from wink_workspace.environment import Environment
-from wink_workspace.errors import ProgramError, SandboxUnavailableError, UsageError
+from wink_workspace.errors import ProgramError, SandboxUnavailableError, UsageError, WinkError
 from wink_workspace.sandbox import (
     DEFAULT_SANDBOX,
     NO_SANDBOX,
     SANDBOXES,
+    ExecRequest,
+    ExecResult,
     Finding,
     SandboxBackend,
     SandboxConfig,
+    SandboxImages,
     StreamName,
 )
 
-from .display import consoles, printable
-from .places import JsonOption, WorkspaceArgument, open_workspace, print_json
+from .context import CommandContext, JsonOption, WorkspaceArgument, print_json
+from .display import print_table, printable
 
 if TYPE_CHECKING:
-    from wink_workspace.prompt import Section
+    from wink_workspace.prompt import Section, ToolResult
+    from wink_workspace.sections.commands import CommandOutput
 
 __all__ = [
     "SANDBOX_HELP",
+    "EvalOptions",
+    "ExecOptions",
+    "build_images",
     "check_sandbox",
+    "default_images",
     "doctor",
-    "exec_command",
+    "evaluate",
+    "execute",
+    "list_images",
     "sandbox_sections",
     "sweep_sandboxes",
 ]
-
-_MOST_INPUT_BYTES: Final = 256 * 1_048_576  # it is held in memory
-"""All of it is held in memory."""
 
 SANDBOX_HELP: Final = (
     f"Where code may run: {NO_SANDBOX}, {', '.join(SANDBOXES.own)}, or one that a package adds."
 )
 
-_MARKS = {"good": ("✓", "green"), "limited": ("!", "yellow"), "missing": ("✗", "red")}
+_MAX_INPUT_BYTES: Final = 256 * 1_048_576  # held in memory
+_TIMEOUT_S: Final = 30.0
+
+_EXIT_STOPPED: Final = 124  # as timeout(1)
+_EXIT_NOT_EXECUTABLE, _EXIT_NOT_FOUND = 126, 127  # as a shell
+_EXIT_SIGNAL: Final = 128  # as a shell: this plus the signal's number
+
+_STATE_MARKS = {"good": ("✓", "green"), "limited": ("!", "yellow"), "missing": ("✗", "red")}
 
 
-def doctor(context: typer.Context, json: JsonOption = False) -> int:
-    """Examine what sandboxes need, and say for each problem what to do about it."""
-    findings = _examined(context.obj)
-    if json:
-        print_json([asdict(finding) for finding in findings])
-    else:
-        out, _ = consoles(context.obj)
-        for finding in findings:
-            _print_finding(out, finding)
-    return int(any(finding.state == "missing" for finding in findings))
-
-
-def _examined(environment: Environment) -> list[Finding]:
-    findings: list[Finding] = []
-    for name in SANDBOXES.names():
-        try:
-            findings += SANDBOXES.get(name).examine(environment)
-        except SandboxUnavailableError as error:
-            findings.append(Finding(name, "package", "missing", error.message, error.hint))
-    return findings
-
-
-def _print_finding(out: Console, finding: Finding) -> None:
-    mark, style = _MARKS[finding.state]
-    line = Text(f"{mark} ", style=style)
-    line.append(f"{finding.part:<8}", style="dim")
-    line.append(f"{finding.name:<20}", style="bold")
-    line.append(printable(finding.detail))
-    out.print(line)
-    if finding.fix:
-        out.print(Text(f"{'':<30}{printable(finding.fix)}", style=style))
-
-
-def sweep_sandboxes(environment: Environment) -> tuple[str, ...]:
-    """Remove what sandboxes of dead processes left, such as containers; the names."""
-    swept: list[str] = []
-    for name in SANDBOXES.names():
-        try:
-            swept += SANDBOXES.get(name).sweep(environment)
-        except SandboxUnavailableError as error:
-            _, err = consoles(environment)
-            left = f"what the sandbox {name} left cannot be removed: {error}"
-            err.print(printable(left), markup=False, style="yellow")
-    return tuple(swept)
+# Sandboxes by name
 
 
 def check_sandbox(name: str) -> None:
-    """Raise ``UsageError`` if there is no such sandbox; ``none`` stands for none."""
+    """Raise ``UsageError`` if there is no such sandbox; ``none`` is allowed."""
     if name not in (NO_SANDBOX, *SANDBOXES.names()):
         SANDBOXES.get(name)
 
 
 def sandbox_sections(name: str) -> list[Section[None]]:
-    """The section of a sandbox with its default configuration; nothing for ``none``."""
+    """The section of a sandbox with its default configuration; no section for ``none``."""
     if name == NO_SANDBOX:
         return []
     backend = SANDBOXES.get(name)
     return [backend.section(backend.config())]
 
 
-def _configured(backend: SandboxBackend[Any], image: str | None) -> SandboxConfig:
-    """The configuration for one command: the default one, with *image* if one is named."""
-    backend.factory()  # refused before a workspace is opened, if it runs no commands
+def sweep_sandboxes(context: CommandContext) -> tuple[str, ...]:
+    """Remove what sandboxes of dead processes left, such as containers; their names."""
+    swept: list[str] = []
+    for name in SANDBOXES.names():
+        try:
+            swept += SANDBOXES.get(name).sweep(context.environment)
+        except SandboxUnavailableError as error:
+            message = f"leftovers of the sandbox {name} cannot be removed: {error}"
+            context.err.print(printable(message), markup=False, style="yellow")
+    return tuple(swept)
+
+
+def doctor(context: CommandContext, json: JsonOption = False) -> int:
+    """Check what sandboxes need on this machine, and say how to fix each problem."""
+    findings: list[Finding] = []
+    for name in SANDBOXES.names():
+        try:
+            findings += SANDBOXES.get(name).examine(context.environment)
+        except SandboxUnavailableError as error:
+            findings.append(Finding(name, "package", "missing", error.message, error.hint))
+    if json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            mark, style = _STATE_MARKS[finding.state]
+            line = Text(f"{mark} ", style=style)
+            line.append(f"{finding.part:<8}", style="dim")
+            line.append(f"{finding.name:<20}", style="bold")
+            line.append(printable(finding.detail))
+            context.out.print(line)
+            if finding.fix:
+                context.out.print(Text(f"{'':<30}{printable(finding.fix)}", style=style))
+    return int(any(finding.state == "missing" for finding in findings))
+
+
+# exec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecOptions:
+    """The options of ``exec``."""
+
+    workspace: WorkspaceArgument
+    command: Annotated[list[str], typer.Argument(help="After --, the program and its arguments.")]
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Pass standard input on to the program.")
+    ] = False
+    timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout", min=0.001, help="Seconds until the program is ended; 30 by default."
+        ),
+    ] = None
+    image: Annotated[
+        str | None, typer.Option(help="The image to run it in; our own python by default.")
+    ] = None
+    sandbox: Annotated[
+        str, typer.Option(help="The sandbox to run it in, one of those that `doctor` checks.")
+    ] = DEFAULT_SANDBOX
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Undo its changes if its exit code is not 0.")
+    ] = False
+
+
+def execute(context: CommandContext, options: ExecOptions) -> int:
+    """Run one command in a sandbox over the workspace, as one call of its history.
+
+    The exit code is the command's own. It is 124 if a limit ended the command, which is then
+    undone, and 128 plus the signal's number if a signal ended it. It is 127 if the program does
+    not exist, and 126 if it cannot be run.
+    """
+    config = _config(SANDBOXES.get(options.sandbox), options.image)
+    request = ExecRequest(
+        argv=tuple(options.command),
+        stdin=_standard_input() if options.stdin else b"",
+        timeout_s=options.timeout_s or _TIMEOUT_S,
+    )
+    result: ExecResult | None = None
+    error: WinkError | None = None
+    with context.open(options.workspace) as workspace:
+        sandbox = workspace.sandbox(config)
+        with workspace.call("exec", params={"argv": request.argv}) as call:
+            try:
+                result = sandbox.run(request, observer=_Output())
+                call.tool_result = _tool_result(result, request.timeout_s, options)
+            except WinkError as failure:  # recorded with its own message, and raised below
+                error = failure
+                call.fail(str(failure))
+    if error is not None and not isinstance(error, ProgramError):
+        raise error
+    if not call.tool_result.success:
+        message = printable(call.tool_result.message)
+        context.err.print(f"wink-workspace: {message}", markup=False, style="yellow")
+    if isinstance(error, ProgramError):
+        return _EXIT_NOT_FOUND if error.is_missing else _EXIT_NOT_EXECUTABLE
+    return 0 if result is None else _exit_code(result)
+
+
+def _config(backend: SandboxBackend[Any], image: str | None) -> SandboxConfig:
+    """The default configuration, with *image* if one is named."""
+    backend.factory()  # refuses a sandbox without commands before the workspace is opened
     if image is None:
         return backend.config()
     if "image" not in {field.name for field in fields(backend.config)}:
@@ -118,60 +190,42 @@ def _configured(backend: SandboxBackend[Any], image: str | None) -> SandboxConfi
     return backend.config(image=image)
 
 
-def exec_command(
-    context: typer.Context,
-    workspace: WorkspaceArgument,
-    command: Annotated[list[str], typer.Argument(help="After --, the program and its arguments.")],
-    stdin: Annotated[
-        bool, typer.Option("--stdin", help="Let it read what this command reads.")
-    ] = False,
-    timeout_s: Annotated[
-        float | None,
-        typer.Option("--timeout", min=0.001, help="Seconds until it is ended; 30 when left out."),
-    ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="The image to run it in; python of ours when left out.")
-    ] = None,
-    sandbox: Annotated[
-        str, typer.Option(help="The sandbox to run it in, one of those that `doctor` examines.")
-    ] = DEFAULT_SANDBOX,
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="Undo what it did if it ends with a code but 0.")
-    ] = False,
-) -> int:
-    """Run one command in a sandbox over the workspace, as one call of its history.
-
-    The exit code is the command's own; 124 if a limit ended it, and it was undone; 128 and the
-    signal's number if a signal did; 127 if there is no such program, 126 if it cannot be run.
-    """
-    from .executing import Execution, exit_code_of
-
-    given = sys.stdin.buffer.read(_MOST_INPUT_BYTES + 1) if stdin else b""
-    if len(given) > _MOST_INPUT_BYTES:
+def _standard_input() -> bytes:
+    data = sys.stdin.buffer.read(_MAX_INPUT_BYTES + 1)
+    if len(data) > _MAX_INPUT_BYTES:
         raise UsageError(
-            f"the input is longer than {_MOST_INPUT_BYTES:,} bytes",
-            hint="Put it into a file of the workspace, and let the command read that.",
+            f"the input is longer than {_MAX_INPUT_BYTES:,} bytes",
+            hint="Put it into a file of the workspace, and let the command read that file.",
         )
-    execution = Execution(
-        command,
-        config=_configured(SANDBOXES.get(sandbox), image),
-        stdin=given,
-        timeout_s=timeout_s,
-        rollback=rollback,
-    )
-    try:
-        with open_workspace(context.obj, workspace) as place:
-            code, undone = execution.run(place, _Output())
-    except ProgramError as error:
-        code, undone = exit_code_of(error), str(error)
-    if undone:
-        _, err = consoles(context.obj)
-        err.print(f"wink-workspace: {printable(undone)}", markup=False, style="yellow")
-    return code
+    return data
+
+
+def _tool_result(
+    result: ExecResult, timeout_s: float, options: ExecOptions
+) -> ToolResult[CommandOutput]:
+    """What the entry shows; a failure if the command is to be undone."""
+    from wink_workspace.prompt import ToolResult
+    from wink_workspace.sections.commands import CommandOutput, stopped_summary
+
+    output = CommandOutput.of(result)
+    stopped = stopped_summary(result, timeout_s)
+    if stopped is not None:
+        return ToolResult(stopped, output, success=False)
+    if options.rollback and not output.succeeded:
+        return ToolResult(f"{output.summary()}. Its changes were undone.", output, success=False)
+    return ToolResult.ok(output, output.summary())
+
+
+def _exit_code(result: ExecResult) -> int:
+    if result.timed_out or result.stopped:
+        return _EXIT_STOPPED
+    if result.signal is not None:
+        return _EXIT_SIGNAL + result.signal
+    return result.exit_code or 0
 
 
 class _Output:
-    """Passes on what a command writes: every byte, or to a terminal text that cannot steer it."""
+    """Prints what a command writes: every byte, but on a terminal no control characters."""
 
     def __init__(self) -> None:
         self._streams: dict[StreamName, TextIO] = {"stdout": sys.stdout, "stderr": sys.stderr}
@@ -186,3 +240,140 @@ class _Output:
         else:
             target.buffer.write(data)
         target.flush()
+
+
+# eval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalOptions:
+    """The options of ``eval``."""
+
+    workspace: WorkspaceArgument
+    file: Annotated[
+        Path | None, typer.Argument(help="A file with the code; - for standard input.")
+    ] = None
+    code: Annotated[str | None, typer.Option("-c", help="The code itself.")] = None
+    reads: Annotated[
+        list[str] | None, typer.Option(help="A path that the code may read; all by default.")
+    ] = None
+    writes: Annotated[
+        list[str] | None,
+        typer.Option(help="A file that the code may create or replace; repeat for more."),
+    ] = None
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.001, max=600, help="Seconds until it is killed.")
+    ] = 5.0
+    json: JsonOption = False
+
+
+def evaluate(context: CommandContext, options: EvalOptions) -> int:
+    """Evaluate isolated Python over a workspace's files; a failure leaves no trace in them.
+
+    The exit code is 1 if the code failed.
+    """
+    from wink_workspace import serde
+    from wink_workspace.prompt import Prompt
+    from wink_workspace.runtime import ToolCall
+    from wink_workspace.sections import AstevalSection
+
+    config = SANDBOXES.get("asteval").config(timeout_s=options.timeout_s)
+    # A person may replace a file without having read it, so there is no policy.
+    section = AstevalSection(config=config, policies=())
+    prompt = Prompt[None](ns="wink-workspace", key="eval", name="eval", sections=[section])
+    arguments = {
+        "code": _code(options),
+        "reads": ["."] if options.reads is None else options.reads,
+        "writes": options.writes or [],
+    }
+    with context.open(options.workspace) as workspace:
+        call = workspace.execute(prompt, ToolCall.of("evaluate_python", arguments, id="eval")).event
+    if options.json:
+        result: object = None if call.value is None else serde.dump(call.value)
+        print_json({"success": call.success, "message": call.message, "result": result})
+        return 0 if call.success else 1
+    context.out.print(printable(getattr(call.value, "stdout", "")), markup=False, end="")
+    if not call.success:
+        context.err.print(printable(call.message), markup=False, style="red")
+        return 1
+    value = getattr(call.value, "value", None)
+    if value is not None:
+        context.out.print(printable(value), markup=False)
+    return 0
+
+
+def _code(options: EvalOptions) -> str:
+    file, code = options.file, options.code
+    if (file is None) == (code is None):
+        raise UsageError("there is not exactly one source of code", hint="Give a file or -c CODE.")
+    if file is None:
+        return code or ""
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file} cannot be read: {why}", hint="Name a text file.") from error
+
+
+# image
+
+
+def default_images(context: CommandContext) -> SandboxImages:
+    """The images of the default sandbox.
+
+    Raises:
+        UsageError: If it has none.
+    """
+    backend = SANDBOXES.get(DEFAULT_SANDBOX)
+    if backend.images is None:
+        raise UsageError(f"the sandbox {backend.name!r} has no images", hint="None is needed.")
+    return backend.images(context.environment)
+
+
+def build_images(
+    context: CommandContext,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="python, minimal; both by default.")
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(help="A public image to start from, such as debian:bookworm-slim."),
+    ] = None,
+    anew: Annotated[bool, typer.Option("--anew", help="Build even if it is current.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Build the images of sandboxes; an image that matches its recipe is not built again."""
+    images = default_images(context)
+    wanted = {name: images.reference(name) for name in names or images.names}
+    if base is not None and len(wanted) > 1:
+        raise UsageError("a base is for one image", hint="Name the image that starts from it.")
+    built: list[Any] = []
+
+    def show(line: str) -> None:
+        context.err.print(line, markup=False, style="dim")
+
+    for name, reference in wanted.items():
+        with context.spinner(f"building {reference}"):
+            built.append(images.build(name, base=base, anew=anew, progress=show))
+    if json:
+        print_json([asdict(image) for image in built])
+        return
+    for image in built:
+        context.out.print(f"{image.reference}: {image.size_bytes:,} bytes", markup=False)
+
+
+def list_images(context: CommandContext, json: JsonOption = False) -> None:
+    """List our images, and whether each matches its recipe."""
+    listed = default_images(context).listed()
+    if json:
+        print_json([asdict(image) for image in listed])
+        return
+    rows = [
+        (
+            image.reference,
+            image.state,
+            "" if image.size_bytes is None else f"{image.size_bytes:,}",
+        )
+        for image in listed
+    ]
+    print_table(context.out, ("IMAGE", "STATE", "BYTES"), rows)

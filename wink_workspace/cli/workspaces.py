@@ -1,49 +1,57 @@
-"""The commands for workspaces as a whole: make, list, fork, apply, recover, clean, remove."""
+"""The commands for whole workspaces: create, fork, apply, merge, sync, recover, gc, remove."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wink_workspace.environment import Environment
-from wink_workspace.errors import Conflict, LedgerBusyError, UsageError
+from wink_workspace.errors import LedgerBusyError, UsageError
 from wink_workspace.wording import counted
 
-from .display import consoles, counting, print_table, printable
-from .places import (
+from .context import (
     KEEP_BYTES,
     KEEP_DAYS,
+    CommandContext,
     IncludeIgnoredOption,
     JsonOption,
     WorkspaceArgument,
-    config_of,
     entry_fields,
-    line_of,
-    open_workspace,
     print_json,
-    read_workspace,
-    storage_of,
+    split_name,
 )
+from .display import print_table, printable, progress_bar
+from .output_file import write_patch
 from .preview import preview_fields, print_not_kept, print_preview
+from .sandboxes import sweep_sandboxes
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from wink_workspace.ledger import LogEntry
+    from wink_workspace.workspace import Applied, ApplyTarget, ChangeSet, Workspace
 
-    from wink_workspace.workspace import ApplyTarget
+__all__ = [
+    "ApplyOptions",
+    "apply",
+    "create",
+    "fork",
+    "gc",
+    "list_all",
+    "merge",
+    "recover",
+    "remove",
+    "sync",
+]
 
-__all__ = ["apply", "fork", "gc", "list_all", "new", "recover", "rm"]
-
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 
 
-def new(
-    context: typer.Context,
+def create(
+    context: CommandContext,
     source: Annotated[Path, typer.Argument(help="The directory to copy; it is only read.")],
     in_place: Annotated[
         bool,
@@ -51,17 +59,22 @@ def new(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Make a workspace of a directory, uncommitted and ignored files included."""
+    """Create a workspace of a directory, uncommitted and ignored files included."""
+    from rich.progress import TextColumn
+
     from wink_workspace.workspace import Workspace
 
-    out, _ = consoles(context.obj)
+    column = TextColumn("{task.fields[n_files]:,} files, {task.fields[n_bytes]:,} bytes")
+    what = f"{'reading' if in_place else 'copying'} {source}"
     with (
-        counting(context.obj, f"{'reading' if in_place else 'copying'} {source}") as progress,
+        progress_bar(
+            context.err, what, column, is_shown=context.shows_progress, n_files=0, n_bytes=0
+        ) as update,
         Workspace.create(
             source,
-            storage=storage_of(context.obj),
+            storage=context.storage,
             mode="in_place" if in_place else "copy",
-            progress=progress,
+            progress=lambda n_files, n_bytes: update(n_files=n_files, n_bytes=n_bytes),
         ) as workspace,
     ):
         info, record = workspace.info, workspace.record(workspace.entry(1))
@@ -71,20 +84,18 @@ def new(
     imported = record.data if isinstance(record.data, dict) else {}
     n_files, skipped = imported.get("n_files"), imported.get("skipped")
     names = [str(name) for name in skipped] if isinstance(skipped, list) else []
-    left = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
-    what = "in" if in_place else "a copy of"
-    out.print(
-        f"{info.id}: {what} {printable(info.source)}, "
+    left = ", ".join(names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
+    context.out.print(
+        f"{info.id}: {'in' if in_place else 'a copy of'} {printable(info.source)}, "
         + counted(n_files if isinstance(n_files, int) else 0, "file")
         + (f"; could not be {'read' if in_place else 'copied'}: {printable(left)}" if left else ""),
         markup=False,
     )
 
 
-def list_all(context: typer.Context, json: JsonOption = False) -> None:
+def list_all(context: CommandContext, json: JsonOption = False) -> None:
     """List the workspaces, newest first."""
-    out, _ = consoles(context.obj)
-    found = list(storage_of(context.obj).all())
+    found = list(context.storage.all())
     if json:
         print_json([{**asdict(i), "created_at": i.created_at.isoformat()} for i in found])
     elif found:
@@ -92,136 +103,232 @@ def list_all(context: typer.Context, json: JsonOption = False) -> None:
             (i.id, f"{i.created_at:%Y-%m-%d %H:%M}", i.mode.replace("_", " "), i.source)
             for i in found
         ]
-        print_table(out, ("WORKSPACE", "MADE (UTC)", "MODE", "OF"), rows)
+        print_table(context.out, ("WORKSPACE", "CREATED (UTC)", "MODE", "SOURCE"), rows)
 
 
 def fork(
-    context: typer.Context,
+    context: CommandContext,
     workspace: WorkspaceArgument,
-    name: Annotated[str, typer.Argument(help="What to call the new line.")],
+    name: Annotated[str, typer.Argument(help="The name of the new branch.")],
     json: JsonOption = False,
 ) -> None:
-    """Begin another line of history, which then is WORKSPACE/NAME."""
-    out, _ = consoles(context.obj)
+    """Create a branch of a workspace, with files of its own; its name is WORKSPACE/NAME."""
     try:
-        with open_workspace(context.obj, workspace) as place:
-            place.fork(name)
-            which = place.info.id
-    except LedgerBusyError:  # then from the newest entry: forking is the way out of that error
-        with read_workspace(context.obj, workspace) as reader:
+        with context.open(workspace) as opened:
+            opened.fork(name)
+            forked = opened.info.id
+    except LedgerBusyError:  # the newest entry can be forked; this is the advice of that error
+        with context.read(workspace) as reader:
             reader.fork(name)
-            which = reader.info.id
+            forked = reader.info.id
     if json:
-        print_json({"workspace": which, "fork": name, "name": f"{which}/{name}"})
+        print_json({"workspace": forked, "fork": name, "name": f"{forked}/{name}"})
     else:
-        out.print(f"{which}/{name}", markup=False)
+        context.out.print(f"{forked}/{name}", markup=False)
 
 
-def apply(
-    context: typer.Context,
+def remove(
+    context: CommandContext,
     workspace: WorkspaceArgument,
-    patch: Annotated[
-        Path | None, typer.Option(help="Write a patch here; the source is left alone.")
-    ] = None,
-    branch: Annotated[
-        str | None, typer.Option(help="Make this new branch in the source's repository.")
-    ] = None,
-    include_ignored: IncludeIgnoredOption = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be brought; write nothing.")
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove it even if its history cannot be read.")
     ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete a workspace with its files and its history, or a fork.
+
+    For a workspace in place only the history is deleted; the files are yours, and stay.
+    """
+    from wink_workspace.ledger import MAIN_LINE
+    from wink_workspace.workspace import Workspace
+
+    name, branch = split_name(workspace)
+    storage = context.storage
+    removed = storage.folder(name).info().id
+    if branch != MAIN_LINE:
+        with closing(Workspace.open(name, storage=storage)) as opened:
+            opened.delete_fork(branch)
+        removed += f"/{branch}"
+    elif force:
+        storage.remove(storage.folder(name))
+    else:
+        Workspace.delete(name, storage=storage)
+    if json:
+        print_json({"removed": removed})
+
+
+# Changes from one branch, or the source, to another
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyOptions:
+    """The options of ``apply``."""
+
+    workspace: WorkspaceArgument
+    patch: Annotated[
+        Path | None, typer.Option(help="Write a patch here; the source is not changed.")
+    ] = None
+    branch: Annotated[
+        str | None, typer.Option(help="Create this branch in the source's repository.")
+    ] = None
+    include_ignored: IncludeIgnoredOption = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be applied; write nothing.")
+    ] = False
     merge: Annotated[
         bool,
         typer.Option("--merge", help="Write what can be merged, and conflict markers elsewhere."),
-    ] = False,
-    json: JsonOption = False,
-) -> None:
+    ] = False
+    json: JsonOption = False
+
+    @property
+    def target(self) -> ApplyTarget:
+        """Where the changes go."""
+        if self.patch is not None:
+            return "patch"
+        return "worktree" if self.branch is None else "branch"
+
+
+def apply(context: CommandContext, options: ApplyOptions) -> None:
     """Merge the changes into the source, line by line.
 
-    First the paths are shown, with what each adds and removes. Those marked with ! can run
+    The paths are shown first, with what each adds and removes. A path marked with ! can run
     something on your machine without being started by name. A conflict changes nothing and is
     shown, unless --merge is given.
     """
-    if (patch is not None) + (branch is not None) + merge > 1:
+    if (options.patch is not None) + (options.branch is not None) + options.merge > 1:
         raise UsageError("one way at a time", hint="Give one of --patch, --branch and --merge.")
-    out, err = consoles(context.obj)
-    to: ApplyTarget = "worktree" if branch is None else "branch"
-    to = to if patch is None else "patch"
-    with open_workspace(context.obj, workspace) as place:
-        brought = place.preview(to, include_ignored=include_ignored)
-        fields: Mapping[str, object] = preview_fields(brought) if json else {}
-        if not json:
-            print_preview(out if dry_run else err, brought)
-        if dry_run:
-            where, paths, left_out = None, brought.paths, ()
+    with context.open(options.workspace) as workspace:
+        preview = workspace.preview(options.target, include_ignored=options.include_ignored)
+        fields: Mapping[str, object] = preview_fields(preview) if options.json else {}
+        if not options.json:
+            print_preview(context.out if options.dry_run else context.err, preview)
+        if options.dry_run:
+            applied, where = None, None
         else:
-            if patch is not None:
-                from .running import write_patch
-
-                write_to = partial(
-                    place.write_patch, include_ignored=include_ignored, previewed=brought
-                )
-                applied, where = write_patch(patch, write_to), str(patch)
-            else:
-                applied = place.apply(
-                    to,
-                    branch=branch or "",
-                    merge=merge,
-                    include_ignored=include_ignored,
-                    previewed=brought,
-                )
-                _print_unmerged(err, applied.conflicts)
-                where = place.info.source
-                if branch is not None:
-                    where = f"branch {branch}, commit {applied.commit[:12]}"
-            paths, left_out = applied.paths, applied.left_out
-    if json:
-        names = left_out or tuple(str(each.path) for each in brought.left_out)
+            applied, where = _apply(context, options, workspace, preview)
+    paths = preview.paths if applied is None else applied.paths
+    left_out = () if applied is None else applied.left_out
+    if options.json:
+        names = left_out or tuple(str(each.path) for each in preview.left_out)
         print_json({"paths": paths, "left_out": names, "to": where, "preview": fields})
     elif where is not None:
-        print_not_kept(err, left_out, brought)
-        done = "applied" if patch is None else "written"
-        out.print(f"{counted(len(paths), 'path')} {done} to {printable(where)}", markup=False)
+        print_not_kept(context.err, left_out, preview)
+        done = "applied" if options.patch is None else "written"
+        context.out.print(
+            f"{counted(len(paths), 'path')} {done} to {printable(where)}", markup=False
+        )
 
 
-def _print_unmerged(console: Console, conflicts: Sequence[Conflict]) -> None:
-    for conflict in conflicts:
-        what = "has conflict markers" if conflict.hunks else f"is left as it was: {conflict.reason}"
-        console.print(printable(f"{conflict.path} {what}"), markup=False)
+def _apply(
+    context: CommandContext,
+    options: ApplyOptions,
+    workspace: Workspace,
+    preview: ChangeSet,
+) -> tuple[Applied, str]:
+    """Apply the changes; the result, and where they are now."""
+    if options.patch is not None:
+        write_to = partial(
+            workspace.write_patch, include_ignored=options.include_ignored, previewed=preview
+        )
+        return write_patch(options.patch, write_to), str(options.patch)
+    applied = workspace.apply(
+        options.target,
+        branch=options.branch or "",
+        merge=options.merge,
+        include_ignored=options.include_ignored,
+        previewed=preview,
+    )
+    for conflict in applied.conflicts:
+        what = "has conflict markers" if conflict.hunks else f"is unchanged: {conflict.reason}"
+        context.err.print(printable(f"{conflict.path} {what}"), markup=False)
+    if options.branch is not None:
+        return applied, f"branch {options.branch}, commit {applied.commit[:12]}"
+    return applied, workspace.info.source
 
 
-def recover(context: typer.Context, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
-    """Put right what a crash left behind, and say what that was; every opening does so too."""
-    out, _ = consoles(context.obj)
-    with read_workspace(context.obj, workspace) as reader:
+def merge(
+    context: CommandContext,
+    workspace: WorkspaceArgument,
+    into: Annotated[
+        str, typer.Option("--into", help="The branch that gets the changes: WORKSPACE/FORK.")
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Merge the changes of one branch of a workspace into another one, as one entry.
+
+    WORKSPACE without a fork is its main branch. The entry can be undone.
+    """
+    (source, branch), (target, _) = split_name(workspace), split_name(into)
+    if context.storage.folder(source).path != context.storage.folder(target).path:
+        raise UsageError(
+            f"{workspace} and {into} are not branches of one workspace",
+            hint="Merge branches of the same workspace.",
+        )
+    with context.open(into) as opened:
+        _print_merge(context, opened, opened.merge(branch), as_json=json)
+
+
+def sync(context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False) -> None:
+    """Merge later changes of the source into a workspace, as one entry.
+
+    Afterwards `diff` and `apply` are relative to the current source. The entry can be undone.
+    """
+    with context.open(workspace) as opened:
+        _print_merge(context, opened, opened.sync(), as_json=json)
+
+
+def _print_merge(
+    context: CommandContext, workspace: Workspace, entry: LogEntry | None, *, as_json: bool
+) -> None:
+    if as_json:
+        print_json(None if entry is None else entry_fields(entry))
+    elif entry is None:
+        context.out.print("already up to date")
+    else:
+        n_paths = len(workspace.changes_of(entry))
+        context.out.print(
+            f"entry {entry.number}: {printable(entry.subject)}, {counted(n_paths, 'path')} changed",
+            markup=False,
+        )
+
+
+# Maintenance
+
+
+def recover(
+    context: CommandContext, workspace: WorkspaceArgument, json: JsonOption = False
+) -> None:
+    """Undo what a crash interrupted, and report it; opening a workspace does the same."""
+    with context.read(workspace) as reader:
         last = reader.head.number
-    with open_workspace(context.obj, workspace) as place:
-        recovered = [entry for entry in place.log(limit=2) if entry.number > last]
-        said = [place.record(entry).data for entry in recovered]
-        is_unfinished = place.has_unfinished_apply
+    with context.open(workspace) as opened:
+        recovered = [entry for entry in opened.log(limit=2) if entry.number > last]
+        records = [opened.record(entry).data for entry in recovered]
+        is_unfinished = opened.has_unfinished_apply
     if json:
         print_json([entry_fields(entry) for entry in recovered])
         return
-    for entry, data in zip(recovered, said, strict=True):
-        # in full, unlike in the list of entries: it says what was undone, and what was not
+    for entry, data in zip(recovered, records, strict=True):
+        # The whole message, unlike in `log`: it names what was undone and what was not.
         message = data.get("message") if isinstance(data, dict) else None
         what = f"{entry.tool}: {message}" if message else entry.subject
-        out.print(f"entry {entry.number}: {printable(what)}", markup=False)
+        context.out.print(f"entry {entry.number}: {printable(what)}", markup=False)
     if is_unfinished:
-        out.print("an apply to the source was cut short; apply again to finish it")
+        context.out.print("an apply to the source was interrupted; apply again to finish it")
     elif not recovered:
-        out.print("nothing was left behind")
+        context.out.print("nothing to recover")
 
 
 def gc(
-    context: typer.Context,
+    context: CommandContext,
     workspace: WorkspaceArgument,
     keep_days: Annotated[
         float | None,
         typer.Option(
             min=0.001,
             show_default=False,
-            help=f"Forget what is older ({KEEP_DAYS}; 30 by default).",
+            help=f"Forget entries older than this ({KEEP_DAYS}; 30 by default).",
         ),
     ] = None,
     keep_bytes: Annotated[
@@ -229,97 +336,48 @@ def gc(
         typer.Option(
             min=1,
             show_default=False,
-            help=f"Forget the oldest above that size ({KEEP_BYTES}; 2 GiB by default).",
+            help=f"Forget the oldest entries above this size ({KEEP_BYTES}; 2 GiB by default).",
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Forget the history that is too old or too large, pack the rest, end what crashes left.
+    """Forget old or large history, pack the rest, and remove what crashed processes left.
 
-    Both limits hold for this command alone; the variables hold for every command.
+    The limits apply to this command only; the variables apply to every command.
     """
-    from .sandboxes import sweep_sandboxes
+    from rich.progress import MofNCompleteColumn
 
-    out, _ = consoles(context.obj)
     with (
-        open_workspace(
-            context.obj,
-            workspace,
-            config=config_of(context.obj, keep_days=keep_days, keep_bytes=keep_bytes),
-        ) as place,
-        measuring(context.obj) as steps,
+        context.open(
+            workspace, config=context.config(keep_days=keep_days, keep_bytes=keep_bytes)
+        ) as opened,
+        progress_bar(
+            context.err, "reading entries", MofNCompleteColumn(), is_shown=context.shows_progress
+        ) as update,
     ):
-        done = place.maintain(steps=steps)
-    n_unfinished = storage_of(context.obj).sweep()
-    swept = sweep_sandboxes(context.obj)
+        done = opened.maintain(
+            steps=lambda what, n_done, n_all: update(
+                description=what, completed=n_done, total=n_all
+            )
+        )
+    n_unfinished = context.storage.sweep()
+    swept = sweep_sandboxes(context)
     if json:
         unfinished = {"unfinished_workspaces_removed": n_unfinished}
         print_json({**asdict(done), **unfinished, "containers_removed": swept})
         return
+    out = context.out
     if n_unfinished:
         out.print(f"{counted(n_unfinished, 'unfinished workspace')} of dead processes removed")
     if swept:
         out.print(f"{counted(len(swept), 'container')} of dead processes removed")
     if not done.ran:
-        out.print("others are at work on it; nothing was done")
+        out.print("another process is using the workspace; nothing was collected")
     else:
         out.print(
             f"{counted(done.n_entries_forgotten, 'entry', 'entries')} and "
-            f"{counted(done.n_discards_forgotten, 'thrown-away state')} forgotten; "
+            f"{counted(done.n_discards_forgotten, 'discard')} forgotten; "
             f"{done.freed_bytes:,} bytes freed, {done.disk_bytes:,} in use"
         )
     if done.forgotten:
         out.print(done.forgotten)
-
-
-@contextmanager
-def measuring(environment: Environment) -> Generator[Callable[[str, int, int], None]]:
-    """Show on a terminal how much is done, and of how much, as the function given is told."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    _, err = consoles(environment)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    shown = environment.shows_progress
-    with Progress(*columns, console=err, transient=True, disable=not shown) as progress:
-        task = progress.add_task("reading entries", total=None)
-
-        def tell(what: str, n_done: int, n_all: int) -> None:
-            progress.update(task, description=what, completed=n_done, total=n_all)
-
-        yield tell
-
-
-def rm(
-    context: typer.Context,
-    workspace: WorkspaceArgument,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also when its history cannot be read.")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """Delete a workspace with its files and its history, or a fork.
-
-    Of one in place the history goes; the files are yours, and stay.
-    """
-    environment: Environment = context.obj
-    from wink_workspace.ledger import MAIN_LINE
-    from wink_workspace.workspace import Workspace
-
-    which, line = line_of(workspace)
-    storage = storage_of(environment)
-    removed = storage.folder(which).info().id
-    if line != MAIN_LINE:
-        with closing(Workspace.open(which, storage=storage)) as place:
-            place.delete_fork(line)
-        removed += f"/{line}"
-    elif force:
-        storage.remove(storage.folder(which))
-    else:
-        Workspace.delete(which, storage=storage)
-    if json:
-        print_json({"removed": removed})

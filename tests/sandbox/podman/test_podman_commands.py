@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from support import terminal
 
-from wink_workspace.cli import demo_sandbox, main
+from wink_workspace.cli import demo, main
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
 from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanConfig, PodmanService, images
@@ -232,32 +232,24 @@ def test_gc_without_an_engine_cleans_the_history_alone(
     assert json.loads(shell("gc", workspace, "--json"))["containers_removed"] == []
 
 
-class NoStore:
-    """A store whose builds come to nothing."""
+class FailingImages(images.PodmanImages):
+    """Images whose builds produce nothing."""
 
     n_builds = 0
 
-    def __init__(self, environment: Environment) -> None:
-        pass
+    def build(self, name: str, **options: object) -> None:
+        self.n_builds += 1
 
-    def is_current(self, wanted: object) -> bool:
-        return False
-
-    def build(self, wanted: object) -> None:
-        NoStore.n_builds += 1
-
-    def find(self, reference: str) -> None:
+    def find(self, name: str) -> None:
         return None
 
 
-def test_the_demonstration_says_which_image_it_lacks_and_builds_it_only_when_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(demo_sandbox, "ImageStore", NoStore)
+def test_demo_names_the_missing_image_and_builds_it_only_with_the_option() -> None:
     console = Console(file=io.StringIO(), width=300)
+    missing = FailingImages(Environment())
     for build in (False, True):
-        assert not demo_sandbox.play_sandbox_demo(console, Environment(), build=build)
-        assert NoStore.n_builds == build
+        assert not demo.play_tests(console, missing, build=build)
+        assert missing.n_builds == build
     assert "Run `wink-workspace image build`" in console.file.getvalue()
 
 
@@ -270,16 +262,16 @@ def test_the_demonstration_says_before_its_first_command_that_no_container_start
     # An engine that is well and starts nothing cannot be had on demand.
     monkeypatch.setattr(PodmanSandbox, "_started", cannot_start)
     console = Console(file=io.StringIO(), width=300)
-    assert not demo_sandbox.play_sandbox_demo(console, environment, build=False)
+    assert not demo.play_tests(console, images.PodmanImages(environment), build=False)
     said = console.file.getvalue()
-    assert "Podman is not used here: the container does not start: no room" in said
+    assert "The sandbox podman is not used here: the container does not start: no room" in said
     assert "shell_execute" not in said
 
 
 def test_the_demonstration_says_which_package_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_sandbox, "find_spec", lambda _: None)
+    monkeypatch.setattr(demo, "find_spec", lambda _: None)
     console = Console(file=io.StringIO(), width=300)
-    assert not demo_sandbox.play_sandbox_demo(console, Environment(), build=False)
+    assert not demo.play_tests(console, images.PodmanImages(Environment()), build=False)
     assert "pip install pyflakes" in console.file.getvalue()
 
 

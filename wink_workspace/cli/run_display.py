@@ -1,8 +1,7 @@
-"""A run as it happens: what the model says, each call in a line, the diff it made, the plan.
+"""A run as it happens: the model's words, one line for each call, its diff, and the plan.
 
-Everything goes to standard error, so that results have the other stream to themselves. A
-terminal gets the model's words as they come; anything else gets them when the next call, or the
-end, shows that they are all there.
+Everything goes to standard error, so that standard output holds results only. A terminal gets the
+model's words as they arrive. Any other output gets them whole, before the next call or at the end.
 """
 
 from __future__ import annotations
@@ -24,59 +23,61 @@ from .display import diff_line, print_call, printable
 if TYPE_CHECKING:
     from rich.status import Status
 
-__all__ = ["Follower"]
+__all__ = ["RunDisplay"]
 
-_MOST_DIFF_LINES = 60
-_MOST_DIFF_BYTES = 65_536
-_LONGEST_WORD_CHARS = 500
+_MAX_DIFF_LINES = 60
+_MAX_DIFF_BYTES = 65_536
+_MAX_WORD_CHARS = 500
 _STEP_MARKS = {StepStatus.PENDING: "·", StepStatus.IN_PROGRESS: "▸", StepStatus.DONE: "✓"}
 
 
-class Follower:
-    """Shows one run on *console*; with *live*, as it comes and with a spinner.
+class RunDisplay:
+    """Shows one run on *console*.
 
-    What the model says goes through *redact*, word by word if it is shown as it comes: a secret
-    may come in several pieces.
+    Args:
+        console: Where to show it.
+        live: Whether to show words as they arrive, and a spinner.
+        redact: Applied to the model's words. Live words are redacted one by one, because a secret
+            may arrive in several pieces.
     """
 
     def __init__(self, console: Console, *, live: bool, redact: Callable[[str], str] = str) -> None:
         self._console = console
         self._live = live
         self._redact = redact
-        self._said: list[str] = []
-        self._held = ""
+        self._received: list[str] = []
+        self._unprinted = ""
         self._status: Status | None = None
         self._plan: Plan | None = None
 
-    def tell(self, event: ModelEvent) -> None:
-        """What the adapter tells."""
+    def on_model_event(self, event: ModelEvent) -> None:
+        """Show what the model adapter reports."""
         if isinstance(event, Retrying):
             if not self._live:
-                self._said = []  # it will be said again, and nobody has seen it
+                self._received = []  # not printed yet, and the next attempt repeats it
             self._end_line()
             self._console.print(
                 f"… {event.reason}; attempt {event.attempt} in {event.wait_s:.0f} s",
                 style="yellow",
                 markup=False,
             )
-            self._wait()
-        elif self._live:
-            self._stop_waiting()
-            self._said.append(event.text)
-            self._held += event.text
-            self._show_words()
-        else:
-            self._said.append(event.text)
+            self._start_spinner()
+            return
+        self._received.append(event.text)
+        if self._live:
+            self._stop_spinner()
+            self._unprinted += event.text
+            self._print_words()
 
     @contextmanager
-    def following(
+    def showing(
         self, session: Session, changes: Callable[[], Diff] | None = None
     ) -> Generator[None]:
         """Show the calls of *session* inside the block.
 
         Args:
             session: Where the calls are recorded.
-            changes: What the newest call did to files; nothing of that is shown when omitted.
+            changes: The diff of the newest call; no diff is shown when omitted.
         """
         self._plan = session[Plan].latest()
 
@@ -84,37 +85,36 @@ class Follower:
             self._end_line()
             print_call(self._console, event)
             if changes is not None and event.outcome is Outcome.COMMITTED and not event.depth:
-                self._show_diff(changes())
-            self._show_plan(session[Plan].latest())
-            self._wait()
+                self._print_diff(changes())
+            self._print_plan(session[Plan].latest())
+            self._start_spinner()
 
         stop = session.dispatcher.subscribe(ToolInvoked, show)
-        self._wait()
+        self._start_spinner()
         try:
             yield
         finally:
             stop()
             self._end_line()
-            self._stop_waiting()
 
-    def _show_diff(self, diff: Diff) -> None:
-        """Show its first lines, and count the others without keeping them."""
+    def _print_diff(self, diff: Diff) -> None:
+        """Print the first lines, and count the others without keeping them in memory."""
         kept, n_lines = b"", 0
 
         def take(piece: bytes) -> None:
             nonlocal kept, n_lines
-            kept += piece[: _MOST_DIFF_BYTES - len(kept)]
+            kept += piece[: _MAX_DIFF_BYTES - len(kept)]
             n_lines += piece.count(b"\n")
 
         diff.write_to(take)
         lines = kept.decode("utf-8", "surrogateescape").splitlines()
-        for line in lines[:_MOST_DIFF_LINES]:
+        for line in lines[:_MAX_DIFF_LINES]:
             self._console.print(diff_line(line))
-        if n_lines > _MOST_DIFF_LINES:
-            n_more = n_lines - _MOST_DIFF_LINES
+        if n_lines > _MAX_DIFF_LINES:
+            n_more = n_lines - _MAX_DIFF_LINES
             self._console.print(f"… {counted(n_more, 'more line')}", style="dim")
 
-    def _show_plan(self, plan: Plan | None) -> None:
+    def _print_plan(self, plan: Plan | None) -> None:
         if plan is None or plan == self._plan:
             return
         self._plan = plan
@@ -126,30 +126,30 @@ class Follower:
                 markup=False,
             )
 
-    def _show_words(self, *, all_of_them: bool = False) -> None:
-        """Show what is held, but for a word that may go on; a very long one is no word."""
-        end = max(self._held.rfind(" "), self._held.rfind("\n")) + 1
-        if all_of_them or len(self._held) - end > _LONGEST_WORD_CHARS:
-            end = len(self._held)
-        shown, self._held = self._held[:end], self._held[end:]
-        if shown:
-            self._console.print(printable(self._redact(shown)), end="", markup=False)
+    def _print_words(self, *, complete: bool = False) -> None:
+        """Print the received words; the last one may continue, unless *complete* or very long."""
+        end = max(self._unprinted.rfind(" "), self._unprinted.rfind("\n")) + 1
+        if complete or len(self._unprinted) - end > _MAX_WORD_CHARS:
+            end = len(self._unprinted)
+        words, self._unprinted = self._unprinted[:end], self._unprinted[end:]
+        if words:
+            self._console.print(printable(self._redact(words)), end="", markup=False)
 
     def _end_line(self) -> None:
-        """Bring what the model has said to its end."""
-        self._stop_waiting()
-        self._show_words(all_of_them=True)
-        said, self._said = "".join(self._said), []
-        if said.strip():
-            whole = "" if self._live else printable(self._redact(said.rstrip()))
+        """Stop the spinner, print the rest of the model's words, and end their line."""
+        self._stop_spinner()
+        self._print_words(complete=True)
+        text, self._received = "".join(self._received), []
+        if text.strip():
+            whole = "" if self._live else printable(self._redact(text.rstrip()))
             self._console.print(whole, markup=False)
 
-    def _wait(self) -> None:
+    def _start_spinner(self) -> None:
         if self._live and self._status is None:
             self._status = self._console.status("asking the model")
             self._status.start()
 
-    def _stop_waiting(self) -> None:
+    def _stop_spinner(self) -> None:
         if self._status is not None:
             self._status.stop()
             self._status = None

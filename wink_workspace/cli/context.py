@@ -1,0 +1,254 @@
+"""What every command works with: the environment, two consoles, and the user's workspaces.
+
+Only this module and ``app`` read the environment; everything below takes what it needs. A command
+names a workspace by its id or the beginning of it, and a fork by ``WORKSPACE/FORK``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+from rich.console import Console
+
+from wink_workspace.environment import Environment
+from wink_workspace.errors import UsageError
+
+from .display import SafeConsole
+
+if TYPE_CHECKING:
+    from wink_workspace.ledger import LogEntry
+    from wink_workspace.workspace import (
+        Workspace,
+        WorkspaceConfig,
+        WorkspaceReader,
+        WorkspaceStorage,
+    )
+
+__all__ = [
+    "KEEP_BYTES",
+    "KEEP_DAYS",
+    "LOG_VARIABLE",
+    "MODEL_VARIABLE",
+    "TOKEN_VARIABLE",
+    "CommandContext",
+    "EntryArgument",
+    "FullOption",
+    "IncludeIgnoredOption",
+    "JsonOption",
+    "WorkspaceArgument",
+    "as_json",
+    "entry_fields",
+    "print_json",
+    "split_name",
+]
+
+KEEP_DAYS: Final = "WINK_WORKSPACE_KEEP_DAYS"
+"""The variable for the maximum age of entries and discards."""
+KEEP_BYTES: Final = "WINK_WORKSPACE_KEEP_BYTES"
+"""The variable for the disk space that the history of a workspace may use."""
+MODEL_VARIABLE: Final = "WINK_WORKSPACE_MODEL"
+TOKEN_VARIABLE: Final = "WINK_WORKSPACE_TOKEN"  # noqa: S105 - the name of a variable
+LOG_VARIABLE: Final = "WINK_WORKSPACE_LOG"
+_CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+_NumberT = TypeVar("_NumberT", int, float)
+
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Show every path in the diff, however large it is.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+IncludeIgnoredOption = Annotated[
+    bool,
+    typer.Option("--include-ignored", help="Include new files that the source's rules ignore."),
+]
+WorkspaceArgument = Annotated[
+    str, typer.Argument(help="The workspace's id or its beginning; WORKSPACE/FORK for a fork.")
+]
+EntryArgument = Annotated[str, typer.Argument(help="The entry's number, or its id's beginning.")]
+
+
+@dataclass(frozen=True)
+class CommandContext:
+    """What a command gets besides its own options.
+
+    Attributes:
+        environment: The environment of the process, for the parts that look up programs and keys.
+    """
+
+    environment: Environment
+
+    @cached_property
+    def out(self) -> Console:
+        """The console for results."""
+        return SafeConsole(
+            no_color=not self.environment.stdout_color, highlight=False, soft_wrap=True
+        )
+
+    @cached_property
+    def err(self) -> Console:
+        """The console for progress and errors."""
+        return SafeConsole(
+            stderr=True,
+            no_color=not self.environment.stderr_color,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    # What the environment sets
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether the user can answer a question."""
+        return self.environment.stdin_is_terminal
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether standard error can show a progress bar."""
+        return self.environment.shows_progress
+
+    def spinner(self, what: str) -> AbstractContextManager[object]:
+        """Shows *what* on a terminal while the block runs."""
+        return self.err.status(what) if self.shows_progress else nullcontext()
+
+    @cached_property
+    def redact(self) -> Callable[[str], str]:
+        """Redacts the secrets of the environment."""
+        return self.environment.redactor()
+
+    @property
+    def log_level(self) -> str:
+        """The lowest level to log; empty for none."""
+        return self.environment.variables.get(LOG_VARIABLE, "").lower()
+
+    @property
+    def captures_content(self) -> bool:
+        """Whether spans hold the arguments and results of calls."""
+        return self.environment.variables.get(_CONTENT_VARIABLE, "").lower() == "true"
+
+    @property
+    def token(self) -> str | None:
+        """The token that HTTP clients need."""
+        return self.environment.variables.get(TOKEN_VARIABLE) or None
+
+    @property
+    def model_name(self) -> str | None:
+        """The default model."""
+        return self.environment.variables.get(MODEL_VARIABLE) or None
+
+    def export_spans(self) -> Callable[[], None]:
+        """Export spans as the environment asks, until the returned function is called."""
+        from wink_workspace.telemetry import export_spans
+
+        return export_spans(self.environment.variables)
+
+    # Workspaces
+
+    @property
+    def storage(self) -> WorkspaceStorage:
+        """Where the user's workspaces are."""
+        from wink_workspace.workspace import WorkspaceStorage
+
+        return WorkspaceStorage(self.environment.state_dir)
+
+    def config(
+        self, *, keep_days: float | None = None, keep_bytes: int | None = None
+    ) -> WorkspaceConfig:
+        """The configuration of a workspace: the arguments, else the variables, else the defaults.
+
+        Raises:
+            UsageError: If a limit is not a positive number.
+        """
+        from wink_workspace.ledger import Retention
+        from wink_workspace.workspace import WorkspaceConfig
+
+        default = Retention()
+        retention = Retention(
+            max_age_days=keep_days or self._number(KEEP_DAYS, float, default.max_age_days),
+            budget_bytes=keep_bytes or self._number(KEEP_BYTES, int, default.budget_bytes),
+        )
+        return WorkspaceConfig(retention=retention)
+
+    def _number(
+        self, variable: str, parse: Callable[[str], _NumberT], default: _NumberT
+    ) -> _NumberT:
+        text = self.environment.variables.get(variable, "")
+        try:
+            return parse(text) if text else default
+        except ValueError as error:
+            raise UsageError(
+                f"{variable} is {text!r}, which is not a number",
+                hint=f"Use a number such as {default!r}.",
+            ) from error
+
+    def open(self, name: str, *, config: WorkspaceConfig | None = None) -> Workspace:
+        """Open the workspace or fork *name*, and recover it from a crash.
+
+        Raises:
+            UsageError: If there is no such workspace.
+            LedgerBusyError: If another process has it open.
+        """
+        from wink_workspace.workspace import Workspace
+
+        workspace, branch = split_name(name)
+        return Workspace.open(
+            workspace, storage=self.storage, line=branch, config=config or self.config()
+        )
+
+    def read(self, name: str) -> WorkspaceReader:
+        """The history of the workspace or fork *name*; another process may have it open."""
+        from wink_workspace.workspace import WorkspaceReader
+
+        workspace, branch = split_name(name)
+        return WorkspaceReader(self.storage.folder(workspace), line=branch)
+
+    def in_place_workspace(self, directory: Path) -> str:
+        """The id of the workspace in place in *directory*, created if there is none."""
+        from wink_workspace.workspace import Workspace
+
+        storage = self.storage
+        info = storage.in_place(directory)
+        if info is None:
+            with Workspace.create(directory, storage=storage, mode="in_place") as created:
+                info = created.info
+        return info.id
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The workspace and the branch in *name*."""
+    from wink_workspace.ledger import MAIN_LINE
+
+    workspace, _, fork = name.partition("/")
+    return workspace, fork or MAIN_LINE
+
+
+def entry_fields(entry: LogEntry) -> dict[str, object]:
+    """The JSON form of an entry."""
+    return {
+        "number": entry.number,
+        "id": entry.id,
+        "kind": entry.kind.value,
+        "subject": entry.subject,
+        "at": entry.at.isoformat(),
+        "tool": entry.tool,
+        "call_id": entry.call_id,
+        "outcome": None if entry.outcome is None else entry.outcome.value,
+        "target": entry.target,
+    }
+
+
+def as_json(value: object) -> str:
+    """*value* as JSON; in names that are not UTF-8, the bytes are escaped."""
+    plain: Callable[[Any], object] = str
+    return json.dumps(value, indent=2, default=plain)
+
+
+def print_json(value: object) -> None:
+    """Print *value* as JSON, and nothing else."""
+    typer.echo(as_json(value))
