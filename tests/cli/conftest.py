@@ -8,9 +8,9 @@ from run_desk import Desk
 
 
 @pytest.fixture
-def desk(
+def user(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Desk]:
-    desk = Desk(tmp_path, capsys, monkeypatch)
-    yield desk
-    desk.close()
+    user = Desk(tmp_path, capsys, monkeypatch)
+    yield user
+    user.close()

@@ -41,12 +41,12 @@ from wink_workspace.workspace import RecordedRun
 
 @pytest.mark.parametrize("model", WIRES)
 def test_run_fixes_a_package_and_applies_it_despite_provider_and_model_errors(
-    desk: Desk, model: str
+    user: Desk, model: str
 ) -> None:
     wrong = edit("{self.lineno}:", "{self.lineno + 2}:")
     again = edit("{self.lineno + 2}:", "{self.lineno + 1}:")
     other = edit("class ParseError(Exception):", "class ParseError(ValueError):")
-    server = desk.serve(
+    server = user.serve(
         Says("A plan first.", (PLAN, SEARCH)),
         Fails(503, "overloaded_error", "busy"),
         Says("", (Call("edit_file", '{"file_path": "ini'), Call("fix_it", {}), READ)),
@@ -57,75 +57,75 @@ def test_run_fixes_a_package_and_applies_it_despite_provider_and_model_errors(
         Says("Off by one still.", (again, CHECK)),
         DONE,
     )
-    out = desk(
-        "run", "Fix the line numbers.", "--repo", desk.source, "--model", model,
+    out = user(
+        "run", "Fix the line numbers.", "--repo", user.source, "--model", model,
         "--sandbox", "asteval", "--apply", "--yes",
     )  # fmt: skip
     assert len(server.requests) == 9
-    assert desk.mended.read_text() == desk.right.replace("(Exception)", "(ValueError)")
+    assert user.mended.read_text() == user.right.replace("(Exception)", "(ValueError)")
     assert "10 calls, 3 undone; 1 path changed" in out
     assert "+class ParseError(ValueError):" in out
     assert "The line numbers count from 1 now." in out
     for expected in ("A plan first.", "· 1. Find", "fix_it", "attempt 2", "1 path applied"):
-        assert expected in desk.err, expected
-    assert "tokens: 60 in, 30 out" in desk.err
+        assert expected in user.err, expected
+    assert "tokens: 60 in, 30 out" in user.err
 
 
-def test_replayed_script_of_a_run_gives_the_same_tree(desk: Desk) -> None:
-    fresh = desk.tmp_path / "fresh"
-    shutil.copytree(desk.source, fresh)
-    desk.serve(
+def test_replayed_script_of_a_run_gives_the_same_tree(user: Desk) -> None:
+    fresh = user.tmp_path / "fresh"
+    shutil.copytree(user.source, fresh)
+    user.serve(
         Says("", (PLAN, SEARCH, MEND)),
         Says("", (READ, Call("edit_file", "{"), Call("nothing", {"a": 1}))),
         Says("", (MEND, Call("write_file", {"file_path": "new.txt", "content": "é\n"}))),
         DONE,
     )
-    recorded = desk.tmp_path / "recorded.jsonl"
-    desk.run("--record", recorded)
-    (first,) = desk.workspaces
-    script = desk.tmp_path / "turns.jsonl"
-    script.write_text(desk("script", first))
+    recorded = user.tmp_path / "recorded.jsonl"
+    user.run("--record", recorded)
+    (first,) = user.workspaces
+    script = user.tmp_path / "turns.jsonl"
+    script.write_text(user("script", first))
     assert script.read_text() == recorded.read_text()
-    desk("run", "--script", script, "--repo", fresh)
-    (second,) = set(desk.workspaces) - {first}
-    assert desk.tree(second) == desk.tree(first)
-    assert len(desk.server.requests) == 4, "no model was asked"
+    user("run", "--script", script, "--repo", fresh)
+    (second,) = set(user.workspaces) - {first}
+    assert user.tree(second) == user.tree(first)
+    assert len(user.server.requests) == 4, "no model was asked"
 
 
 # Interrupted and resumed
 
 
-def uninterrupted(desk: Desk, *turns: Says) -> str:
+def uninterrupted(user: Desk, *turns: Says) -> str:
     """The tree after a run that is not interrupted."""
-    desk.serve(*turns)
-    desk.run()
-    return desk.tree(desk.workspaces[0])
+    user.serve(*turns)
+    user.run()
+    return user.tree(user.workspaces[0])
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("n_events", [0, 2, 6])
 def test_run_interrupted_during_a_turn_is_resumed_to_the_same_tree(
-    desk: Desk, number: int, n_events: int
+    user: Desk, number: int, n_events: int
 ) -> None:
-    expected = uninterrupted(desk, *SHORT)
+    expected = uninterrupted(user, *SHORT)
     steps: list[Step] = list(SHORT)
     interrupt = Hangs(SHORT[number], n_events, lambda: os.kill(os.getpid(), signal.SIGINT))
-    desk.serve(*steps[:number], interrupt, *steps[number:])
-    desk.run(fails=130)
-    assert "interrupted; nothing is half done" in desk.err
-    assert "--resume" in desk.err
-    out = desk("run", "--repo", desk.source, "--resume")
+    user.serve(*steps[:number], interrupt, *steps[number:])
+    user.run(fails=130)
+    assert "interrupted; nothing is half done" in user.err
+    assert "--resume" in user.err
+    out = user("run", "--repo", user.source, "--resume")
     assert "count from 1" in out
-    assert desk.tree(desk.workspaces[0]) == expected
-    assert desk.mended.read_text() == desk.wrong, "not applied"
-    conversation = json.dumps(desk.server.requests[-1])
+    assert user.tree(user.workspaces[0]) == expected
+    assert user.mended.read_text() == user.wrong, "not applied"
+    conversation = json.dumps(user.server.requests[-1])
     assert ("The run was interrupted here" in conversation) == (number > 0)
 
 
 def test_ctrl_c_during_a_call_undoes_it_and_resume_repeats_it(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    user: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = uninterrupted(desk, *SHORT)
+    expected = uninterrupted(user, *SHORT)
     whole = DiskFilesystem.write_bytes
 
     def half(self: DiskFilesystem, path: str, data: bytes, **options: object) -> object:
@@ -135,38 +135,38 @@ def test_ctrl_c_during_a_call_undoes_it_and_resume_repeats_it(
         return self.write_bytes(path, data)
 
     write = Says("", (Call("write_file", {"file_path": "new.txt", "content": "all of it"}),))
-    desk.serve(*SHORT[:2], write, DONE)
+    user.serve(*SHORT[:2], write, DONE)
     monkeypatch.setattr(DiskFilesystem, "write_bytes", half)
-    desk.run(fails=130)
-    assert desk.tree(desk.workspaces[0]) == expected, "the call left no trace"
-    desk("run", "--repo", desk.source, "--resume")
-    assert len(desk.server.requests) == 4, "the model was not asked for the call again"
-    assert "+all of it" in desk("diff", desk.workspaces[0])
+    user.run(fails=130)
+    assert user.tree(user.workspaces[0]) == expected, "the call left no trace"
+    user("run", "--repo", user.source, "--resume")
+    assert len(user.server.requests) == 4, "the model was not asked for the call again"
+    assert "+all of it" in user("diff", user.workspaces[0])
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_killed_run_is_resumed_to_the_same_tree(desk: Desk, number: int) -> None:
-    expected = uninterrupted(desk, *SHORT)
+def test_killed_run_is_resumed_to_the_same_tree(user: Desk, number: int) -> None:
+    expected = uninterrupted(user, *SHORT)
     steps: list[Step] = list(SHORT)
     asked = Hangs(SHORT[number], 3, lambda: process.kill())
-    desk.serve(*steps[:number], asked, *steps[number:])
+    user.serve(*steps[:number], asked, *steps[number:])
     process = subprocess.Popen(
-        [sys.executable, "-c", RUNNER, "run", "Fix.", "--repo", str(desk.source), "--model", ANTHROPIC],
+        [sys.executable, "-c", RUNNER, "run", "Fix.", "--repo", str(user.source), "--model", ANTHROPIC],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert process.wait(120) == -signal.SIGKILL
-    desk("run", "--repo", desk.source, "--resume")
-    assert desk.tree(desk.workspaces[0]) == expected
+    user("run", "--repo", user.source, "--resume")
+    assert user.tree(user.workspaces[0]) == expected
 
 
 def test_resume_repeats_an_interrupted_call_and_drops_a_partly_written_turn(
-    desk: Desk,
+    user: Desk,
 ) -> None:
-    desk.serve(*SHORT)
-    desk.run()
-    (which,) = desk.workspaces
-    expected = desk.tree(which)
-    run = RecordedRun.newest(desk.storage.folder(which))
+    user.serve(*SHORT)
+    user.run()
+    (which,) = user.workspaces
+    expected = user.tree(which)
+    run = RecordedRun.newest(user.storage.folder(which))
     assert run is not None
     lines = run.script.read_text().splitlines(keepends=True)
     die = (
@@ -181,25 +181,25 @@ def test_resume_repeats_an_interrupted_call_and_drops_a_partly_written_turn(
     last = json.loads(lines[1])
     last["tool_calls"][0]["id"] = "again"
     run.script.write_text(lines[0] + json.dumps(last) + "\n" + lines[2][:20])
-    state = desk.tmp_path / "state" / "wink-workspace"
+    state = user.tmp_path / "state" / "wink-workspace"
     subprocess.run([sys.executable, "-c", die, str(state), which], check=False)
-    desk.serve(DONE)
-    desk("run", "--workspace", which, "--resume")
-    assert desk.tree(which) == expected
-    assert len(desk.server.requests) == 1, "the call was made before the model was asked"
+    user.serve(DONE)
+    user("run", "--workspace", which, "--resume")
+    assert user.tree(which) == expected
+    assert len(user.server.requests) == 1, "the call was made before the model was asked"
     assert run.is_finished
 
 
-def test_resumed_run_sends_signed_thoughts_to_the_same_model_only(desk: Desk) -> None:
+def test_resumed_run_sends_signed_thoughts_to_the_same_model_only(user: Desk) -> None:
     thinking = (Says("", (READ,), thinking="Hm."), Says("", (MEND,), thinking=f"Is it {KEY}?"))
     interrupt = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
-    desk.serve(*thinking, interrupt, interrupt, DONE)
-    desk.run(fails=130)
-    desk("run", "--repo", desk.source, "--resume", "--model", "anthropic:another", fails=130)
-    desk("run", "--repo", desk.source, "--resume")
+    user.serve(*thinking, interrupt, interrupt, DONE)
+    user.run(fails=130)
+    user("run", "--repo", user.source, "--resume", "--model", "anthropic:another", fails=130)
+    user("run", "--repo", user.source, "--resume")
     running, by_another, resumed = (
         [message["content"][0] for message in request["messages"] if message["role"] == "assistant"]
-        for request in desk.server.requests[2:]
+        for request in user.server.requests[2:]
     )
     assert [part["type"] for part in running] == ["thinking", "thinking"]
     assert (
@@ -209,38 +209,38 @@ def test_resumed_run_sends_signed_thoughts_to_the_same_model_only(desk: Desk) ->
     assert [part["type"] for part in by_another] == ["tool_use", "tool_use"], (
         "the thoughts belong to another model"
     )
-    (which,) = desk.workspaces
-    kept = [path.read_text() for path in desk.storage.folder(which).path.rglob("natives.jsonl")]
+    (which,) = user.workspaces
+    kept = [path.read_text() for path in user.storage.folder(which).path.rglob("natives.jsonl")]
     assert "signed-1" in kept[0]
     assert KEY not in kept[0]
 
 
-def test_unreadable_native_turn_is_replaced_by_its_text(desk: Desk) -> None:
+def test_unreadable_native_turn_is_replaced_by_its_text(user: Desk) -> None:
     interrupt = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
-    desk.serve(*SHORT[:2], interrupt, DONE)
-    desk.run(fails=130)
-    (which,) = desk.workspaces
-    (natives,) = desk.storage.folder(which).path.rglob("natives.jsonl")
+    user.serve(*SHORT[:2], interrupt, DONE)
+    user.run(fails=130)
+    (which,) = user.workspaces
+    (natives,) = user.storage.folder(which).path.rglob("natives.jsonl")
     natives.write_text('\n[1, "[{}]"]\n' + natives.read_text().splitlines()[2][:40])
-    desk("run", "--repo", desk.source, "--resume")
-    assert "Mending." in json.dumps(desk.server.requests[-1])
+    user("run", "--repo", user.source, "--resume")
+    assert "Mending." in json.dumps(user.server.requests[-1])
 
 
-def test_run_out_of_tokens_is_resumed_with_a_larger_budget(desk: Desk) -> None:
-    desk.serve(*SHORT)
-    desk.run("--max-tokens", 29, fails=1)
-    assert "30 total tokens used, 29 allowed" in desk.err
-    (which,) = desk.workspaces
-    desk("run", "--workspace", which, "--resume", "--max-tokens", 29, fails=1)
-    assert len(desk.server.requests) == 2, "tokens of the first part count"
-    desk("run", "--workspace", which, "--resume", "--max-tokens", 100)
-    assert "tokens: 30 in, 15 out" in desk.err
+def test_run_out_of_tokens_is_resumed_with_a_larger_budget(user: Desk) -> None:
+    user.serve(*SHORT)
+    user.run("--max-tokens", 29, fails=1)
+    assert "30 total tokens used, 29 allowed" in user.err
+    (which,) = user.workspaces
+    user("run", "--workspace", which, "--resume", "--max-tokens", 29, fails=1)
+    assert len(user.server.requests) == 2, "tokens of the first part count"
+    user("run", "--workspace", which, "--resume", "--max-tokens", 100)
+    assert "tokens: 30 in, 15 out" in user.err
 
 
-def test_run_ends_at_its_deadline(desk: Desk) -> None:
-    desk.serve(SHORT[0], Hangs(SHORT[1]))
-    desk.run("--deadline", "1s", fails=1)
-    assert "deadline" in desk.err
+def test_run_ends_at_its_deadline(user: Desk) -> None:
+    user.serve(SHORT[0], Hangs(SHORT[1]))
+    user.run("--deadline", "1s", fails=1)
+    assert "deadline" in user.err
 
 
 @pytest.mark.parametrize(
@@ -252,154 +252,154 @@ def test_run_ends_at_its_deadline(desk: Desk) -> None:
     ],
 )
 def test_fatal_error_is_one_line_and_earlier_changes_are_kept(
-    desk: Desk, step: Step, expected: str
+    user: Desk, step: Step, expected: str
 ) -> None:
-    desk.serve(SHORT[0], SHORT[1], step)
-    desk.run(fails=1)
-    last = desk.err.splitlines()[-1]
+    user.serve(SHORT[0], SHORT[1], step)
+    user.run(fails=1)
+    last = user.err.splitlines()[-1]
     assert last.startswith("wink-workspace: ")
     assert expected in last
-    assert KEY not in desk.err
-    assert "lineno + 1" in desk("diff", desk.workspaces[0])
+    assert KEY not in user.err
+    assert "lineno + 1" in user("diff", user.workspaces[0])
 
 
-def test_resume_is_refused_without_an_interrupted_run(desk: Desk) -> None:
-    desk("run", "--repo", desk.source, "--resume", "--model", ANTHROPIC, fails=2)
-    assert "was interrupted" in desk.err
-    desk.serve(*SHORT)
-    desk.run()
-    (which,) = desk.workspaces
-    desk("run", "--workspace", which, "--resume", fails=2)
-    assert "finished" in desk.err
-    other = desk("new", desk.source).split(":")[0]
-    desk("run", "--workspace", other, "--resume", fails=2)
-    assert "has no run to resume" in desk.err
-    desk("script", other, fails=2)
-    assert "has had no run" in desk.err
+def test_resume_is_refused_without_an_interrupted_run(user: Desk) -> None:
+    user("run", "--repo", user.source, "--resume", "--model", ANTHROPIC, fails=2)
+    assert "was interrupted" in user.err
+    user.serve(*SHORT)
+    user.run()
+    (which,) = user.workspaces
+    user("run", "--workspace", which, "--resume", fails=2)
+    assert "finished" in user.err
+    other = user("new", user.source).split(":")[0]
+    user("run", "--workspace", other, "--resume", fails=2)
+    assert "has no run to resume" in user.err
+    user("script", other, fails=2)
+    assert "has had no run" in user.err
 
 
 # Changes after a run
 
 
-def test_changes_stay_in_the_workspace_until_they_are_applied(desk: Desk) -> None:
-    desk.serve(*SHORT)
-    desk.run()
-    (which,) = desk.workspaces
-    assert f"wink-workspace apply {which}" in desk.err
-    assert desk.mended.read_text() == desk.wrong
-    desk("apply", which)
-    assert desk.mended.read_text() == desk.right
+def test_changes_stay_in_the_workspace_until_they_are_applied(user: Desk) -> None:
+    user.serve(*SHORT)
+    user.run()
+    (which,) = user.workspaces
+    assert f"wink-workspace apply {which}" in user.err
+    assert user.mended.read_text() == user.wrong
+    user("apply", which)
+    assert user.mended.read_text() == user.right
 
 
 @pytest.mark.parametrize(("answer", "applied"), [("y\n", True), ("n\n", False)])
 def test_user_is_asked_before_changes_are_applied(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, answer: str, applied: bool
+    user: Desk, monkeypatch: pytest.MonkeyPatch, answer: str, applied: bool
 ) -> None:
     class Keyboard(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    desk.serve(*SHORT)
+    user.serve(*SHORT)
     monkeypatch.setattr(sys, "stdin", Keyboard(answer))
-    desk.run()
-    assert f"Apply to {desk.source}?" in desk.err
-    assert desk.mended.read_text() == (desk.right if applied else desk.wrong)
+    user.run()
+    assert f"Apply to {user.source}?" in user.err
+    assert user.mended.read_text() == (user.right if applied else user.wrong)
 
 
-def test_yes_option_applies_without_asking(desk: Desk) -> None:
-    desk.serve(*SHORT)
-    desk.run("--yes")
-    assert desk.mended.read_text() == desk.right
+def test_yes_option_applies_without_asking(user: Desk) -> None:
+    user.serve(*SHORT)
+    user.run("--yes")
+    assert user.mended.read_text() == user.right
 
 
-def test_run_without_changes_does_not_mention_apply(desk: Desk) -> None:
-    desk.serve(DONE)
-    assert "0 calls" in desk.run("--apply", "--yes")
-    assert "apply" not in desk.err
+def test_run_without_changes_does_not_mention_apply(user: Desk) -> None:
+    user.serve(DONE)
+    assert "0 calls" in user.run("--apply", "--yes")
+    assert "apply" not in user.err
 
 
-def test_changes_become_a_patch_or_a_branch(desk: Desk) -> None:
+def test_changes_become_a_patch_or_a_branch(user: Desk) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
-        subprocess.run([*git, *arguments], cwd=desk.source, check=True)
-    desk.serve(*SHORT, *SHORT)
-    patch = desk.tmp_path / "out.patch"
-    desk.run("--patch", patch)
-    subprocess.run(["git", "apply", "--check", patch], cwd=desk.source, check=True)
-    desk.run("--branch", "fixed", "--yes")
+        subprocess.run([*git, *arguments], cwd=user.source, check=True)
+    user.serve(*SHORT, *SHORT)
+    patch = user.tmp_path / "out.patch"
+    user.run("--patch", patch)
+    subprocess.run(["git", "apply", "--check", patch], cwd=user.source, check=True)
+    user.run("--branch", "fixed", "--yes")
     shown = subprocess.run(
         ["git", "show", f"fixed:{FILE}"],
-        cwd=desk.source,
+        cwd=user.source,
         check=True,
         capture_output=True,
         text=True,
     )
-    assert shown.stdout == desk.right
-    assert desk.mended.read_text() == desk.wrong
+    assert shown.stdout == user.right
+    assert user.mended.read_text() == user.wrong
 
 
-def test_run_in_place_changes_the_directory_itself(desk: Desk) -> None:
-    desk.serve(*SHORT, DONE)
-    out = desk.run("--in-place")
-    assert desk.mended.read_text() == desk.right
+def test_run_in_place_changes_the_directory_itself(user: Desk) -> None:
+    user.serve(*SHORT, DONE)
+    out = user.run("--in-place")
+    assert user.mended.read_text() == user.right
     assert "1 path changed" in out
-    assert "0 paths changed" in desk.run("--in-place"), "changes of an earlier run are not reported"
+    assert "0 paths changed" in user.run("--in-place"), "changes of an earlier run are not reported"
 
 
-def test_run_in_a_named_workspace_in_place_refuses_apply_and_sandbox(desk: Desk) -> None:
+def test_run_in_a_named_workspace_in_place_refuses_apply_and_sandbox(user: Desk) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
-        subprocess.run([*git, *arguments], cwd=desk.source, check=True)
-    which = desk("new", desk.source, "--in-place").split(":")[0]
+        subprocess.run([*git, *arguments], cwd=user.source, check=True)
+    which = user("new", user.source, "--in-place").split(":")[0]
     given = ("run", "Fix.", "--workspace", which, "--model", ANTHROPIC, "--yes")
-    desk.serve(*SHORT)
-    desk(*given, "--apply", fails=2)
-    assert "nothing to apply" in desk.err
-    desk(*given, "--sandbox", "asteval", fails=2)
-    assert "a workspace that is a copy" in desk.err
-    desk(*given, "--branch", "fixed")
-    assert "on branch fixed" in desk.err
-    assert desk.mended.read_text() == desk.right
+    user.serve(*SHORT)
+    user(*given, "--apply", fails=2)
+    assert "nothing to apply" in user.err
+    user(*given, "--sandbox", "asteval", fails=2)
+    assert "a workspace that is a copy" in user.err
+    user(*given, "--branch", "fixed")
+    assert "on branch fixed" in user.err
+    assert user.mended.read_text() == user.right
 
 
-def test_run_in_memory_prints_the_diff_and_creates_no_workspace(desk: Desk) -> None:
-    desk.serve(*SHORT)
-    out = desk("run", "Fix.", "--source", desk.source, "--model", ANTHROPIC)
+def test_run_in_memory_prints_the_diff_and_creates_no_workspace(user: Desk) -> None:
+    user.serve(*SHORT)
+    out = user("run", "Fix.", "--source", user.source, "--model", ANTHROPIC)
     assert "lineno + 1" in out
-    assert desk.workspaces == []
+    assert user.workspaces == []
 
 
-def test_json_is_one_object_with_tokens_and_workspace(desk: Desk) -> None:
-    desk.serve(*SHORT)
-    report = json.loads(desk.run("--json"))
+def test_json_is_one_object_with_tokens_and_workspace(user: Desk) -> None:
+    user.serve(*SHORT)
+    report = json.loads(user.run("--json"))
     assert report["usage"]["input_tokens"] == 30
-    assert [report["workspace"]] == desk.workspaces
+    assert [report["workspace"]] == user.workspaces
     assert report["changed_paths"] == [FILE]
 
 
-def test_model_is_read_from_the_environment(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.serve(DONE)
+def test_model_is_read_from_the_environment(user: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    user.serve(DONE)
     monkeypatch.setenv("WINK_WORKSPACE_MODEL", "openai:gpt-5")
-    desk("run", "Look around.", "--repo", desk.source)
-    assert "input" in desk.server.requests[0], "the OpenAI protocol"
+    user("run", "Look around.", "--repo", user.source)
+    assert "input" in user.server.requests[0], "the OpenAI protocol"
 
 
 # Secrets
 
 
 @pytest.mark.parametrize("sandbox", ["none", "asteval"])
-def test_provider_key_is_in_no_record_script_or_output(desk: Desk, sandbox: str) -> None:
-    (desk.source / "leak.txt").write_text(f"key = {KEY}\n")
+def test_provider_key_is_in_no_record_script_or_output(user: Desk, sandbox: str) -> None:
+    (user.source / "leak.txt").write_text(f"key = {KEY}\n")
     leak = Call("read_file", {"file_path": "leak.txt"})
     note = Call("planning_setup_plan", {"objective": f"Use {KEY}", "initial_steps": ["Go"]})
-    server = desk.serve(Says(f"I saw {KEY}.", (leak, note)), Says(f"It is {KEY}."))
-    out = desk.run("--sandbox", sandbox)
-    (which,) = desk.workspaces
+    server = user.serve(Says(f"I saw {KEY}.", (leak, note)), Says(f"It is {KEY}."))
+    out = user.run("--sandbox", sandbox)
+    (which,) = user.workspaces
     assert KEY in "".join(server.headers[0].values()), "the provider gets it"
     assert f"key = {KEY}" not in json.dumps(server.requests), "the content of a file is redacted"
-    assert KEY not in desk.records(which)
-    assert KEY not in desk("script", which)
-    assert KEY not in out + desk.err
+    assert KEY not in user.records(which)
+    assert KEY not in user("script", which)
+    assert KEY not in out + user.err
 
 
 # Wrong usage
@@ -435,13 +435,13 @@ def test_provider_key_is_in_no_record_script_or_output(desk: Desk, sandbox: str)
     ],
 )
 def test_wrong_usage_is_one_line_and_creates_no_workspace(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
+    user: Desk, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    desk("run", *arguments, fails=2)
-    (line,) = desk.err.splitlines()
+    user("run", *arguments, fails=2)
+    (line,) = user.err.splitlines()
     assert expected in line
-    assert desk.workspaces == []
+    assert user.workspaces == []
 
 
 # On a terminal
@@ -468,32 +468,32 @@ def test_terminal_shows_words_as_they_arrive_redacted_and_without_control_charac
 @pytest.mark.parametrize(
     ("n_lines", "expected"), [(100, "… 46 more lines\n"), (55, "… 1 more line\n")]
 )
-def test_long_diff_of_a_call_is_cut_with_a_count(desk: Desk, n_lines: int, expected: str) -> None:
+def test_long_diff_of_a_call_is_cut_with_a_count(user: Desk, n_lines: int, expected: str) -> None:
     long = Call("write_file", {"file_path": "long.txt", "content": "line\n" * n_lines})
-    desk.serve(Says("", (long,)), DONE)
-    desk.run("--patch", desk.tmp_path / "out.patch")
-    assert expected in desk.err
+    user.serve(Says("", (long,)), DONE)
+    user.run("--patch", user.tmp_path / "out.patch")
+    assert expected in user.err
 
 
 def test_piped_output_has_the_diff_and_progress_does_not_repeat_it(
-    desk: Desk,
+    user: Desk,
 ) -> None:
-    desk.serve(*SHORT)
-    out = desk.run()
+    user.serve(*SHORT)
+    out = user.run()
     assert out.count("lineno + 1}:") == 1
-    assert "lineno + 1}:" not in desk.err
-    assert "edit_file" in desk.err
+    assert "lineno + 1}:" not in user.err
+    assert "edit_file" in user.err
 
 
 @pytest.mark.parametrize("command", [["demo"], ["run", "Fix.", "--source", ".", "--model", "m:n"]])
 @pytest.mark.parametrize("target", ["missing/out.patch", "a-directory"])
 def test_unwritable_patch_is_refused_before_the_run(
-    desk: Desk, command: list[str], target: str
+    user: Desk, command: list[str], target: str
 ) -> None:
-    (desk.tmp_path / "a-directory").mkdir()
-    out = desk(*command, "--patch", desk.tmp_path / target, fails=2)
+    (user.tmp_path / "a-directory").mkdir()
+    out = user(*command, "--patch", user.tmp_path / target, fails=2)
     assert out == ""
-    assert desk.err.startswith("wink-workspace: the patch cannot be written to ")
+    assert user.err.startswith("wink-workspace: the patch cannot be written to ")
 
 
 @pytest.mark.parametrize(
@@ -504,32 +504,32 @@ def test_unwritable_patch_is_refused_before_the_run(
     ],
 )
 def test_options_that_would_fail_at_the_end_are_refused_before_the_copy(
-    desk: Desk, options: tuple[str, ...], expected: str
+    user: Desk, options: tuple[str, ...], expected: str
 ) -> None:
-    desk.serve()
-    desk.run(*options, fails=2)
-    assert expected in desk.err
-    assert desk.workspaces == []
-    assert not desk.server.requests
+    user.serve()
+    user.run(*options, fails=2)
+    assert expected in user.err
+    assert user.workspaces == []
+    assert not user.server.requests
 
 
-def test_changes_with_a_conflict_stay_and_the_apply_command_is_printed(desk: Desk) -> None:
+def test_changes_with_a_conflict_stay_and_the_apply_command_is_printed(user: Desk) -> None:
     class Meanwhile(ModelServer):
         def take(self, *asked: Any) -> tuple[int, Step]:
-            desk.mended.write_text("another")
+            user.mended.write_text("another")
             return super().take(*asked)
 
-    desk.serve_by(Meanwhile(*SHORT))
-    desk.run("--apply", "--yes", fails=1)
-    assert f"to apply: wink-workspace apply {desk.workspaces[0]}" in desk.err
-    assert desk.mended.read_text() == "another"
+    user.serve_by(Meanwhile(*SHORT))
+    user.run("--apply", "--yes", fails=1)
+    assert f"to apply: wink-workspace apply {user.workspaces[0]}" in user.err
+    assert user.mended.read_text() == "another"
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_patch_is_printed_and_the_old_file_stays_when_the_disk_is_full(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+    user: Desk, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
-    patch = desk.tmp_path / "out.patch"
+    patch = user.tmp_path / "out.patch"
     patch.write_text("an earlier one\n")
 
     open_path = Path.open
@@ -542,18 +542,18 @@ def test_patch_is_printed_and_the_old_file_stays_when_the_disk_is_full(
         return open_path(Path("/dev/full"), mode)
 
     monkeypatch.setattr(Path, "open", no_room)
-    desk.serve(*SHORT)
-    out = desk.run("--patch", patch, *options, fails=2)
+    user.serve(*SHORT)
+    out = user.run("--patch", patch, *options, fails=2)
     assert "lineno + 1" in out
-    assert "No space left on device" in desk.err.splitlines()[-1]
+    assert "No space left on device" in user.err.splitlines()[-1]
     assert patch.read_text() == "an earlier one\n"
-    assert [path.name for path in desk.tmp_path.glob("*out.patch*")] == ["out.patch"]
+    assert [path.name for path in user.tmp_path.glob("*out.patch*")] == ["out.patch"]
 
 
-def test_spans_of_a_run_go_to_the_exporter_of_the_environment(desk: Desk) -> None:
-    desk.serve(*SHORT)
+def test_spans_of_a_run_go_to_the_exporter_of_the_environment(user: Desk) -> None:
+    user.serve(*SHORT)
     done = subprocess.run(
-        [sys.executable, "-c", RUNNER, "run", "Fix.", "--source", str(desk.source), "--model", ANTHROPIC],
+        [sys.executable, "-c", RUNNER, "run", "Fix.", "--source", str(user.source), "--model", ANTHROPIC],
         env={**os.environ, "OTEL_TRACES_EXPORTER": "console"},
         check=True, capture_output=True, text=True,
     )  # fmt: skip

@@ -31,10 +31,10 @@ def everything_in(state: Path) -> dict[str, bytes]:
     return found
 
 
-def test_provider_key_is_in_no_object_file_log_or_output_of_a_run(desk: Desk) -> None:
+def test_provider_key_is_in_no_object_file_log_or_output_of_a_run(user: Desk) -> None:
     """Even if task, model and provider repeat it, and logs have their lowest level."""
     plan = Call("planning_setup_plan", {"objective": f"Use {KEY}", "initial_steps": [KEY, "Go"]})
-    server = desk.serve(
+    server = user.serve(
         Fails(429, "rate_limit_error", f"{KEY} is too fast", {"retry-after": "0"}),
         Says(f"I saw {KEY}.", (plan, READ)),
         Says("", (Call(f"tool_{KEY}", {"a": KEY}), Call("read_file", f'{{"file_path": "{KEY}'))),
@@ -44,7 +44,7 @@ def test_provider_key_is_in_no_object_file_log_or_output_of_a_run(desk: Desk) ->
     done = subprocess.run(
         [
             sys.executable, "-c", RUNNER, "run", f"Fix. The key is {KEY}.", "--model", ANTHROPIC,
-            "--repo", str(desk.source), "--sandbox", "asteval",
+            "--repo", str(user.source), "--sandbox", "asteval",
         ],
         env={**os.environ, "WINK_WORKSPACE_LOG": "debug", "OTEL_TRACES_EXPORTER": "console"},
         capture_output=True, text=True,
@@ -55,7 +55,7 @@ def test_provider_key_is_in_no_object_file_log_or_output_of_a_run(desk: Desk) ->
     for expected in ('"level": "info"', "is not welcome", '"name": "execute_tool edit_file"'):
         assert expected in done.stderr, expected
     assert KEY not in done.stdout + done.stderr
-    left = everything_in(desk.tmp_path / "state")
+    left = everything_in(user.tmp_path / "state")
     assert any(b"lineno + 1" in content for content in left.values()), "the run left its changes"
     assert any(b"_API_KEY]" in content for content in left.values())
     assert [path for path, content in left.items() if KEY.encode() in content] == []

@@ -117,13 +117,13 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("model", WIRES)
 def test_run_against_aimock_survives_errors_and_is_resumed(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, url: str, model: str
+    user: Desk, monkeypatch: pytest.MonkeyPatch, url: str, model: str
 ) -> None:
     for provider, path in (("OPENAI", "/v1"), ("ANTHROPIC", "")):
         monkeypatch.setenv(f"{provider}_API_KEY", KEY)
         monkeypatch.setenv(f"{provider}_BASE_URL", url + path)
-    desk("run", "Fix.", "--repo", desk.source, "--model", model, "--sandbox", "asteval", fails=1)
-    printed = desk.err
+    user("run", "Fix.", "--repo", user.source, "--model", model, "--sandbox", "asteval", fails=1)
+    printed = user.err
     assert "is too long" in printed
     for expected in (
         "I search first.",
@@ -134,10 +134,10 @@ def test_run_against_aimock_survives_errors_and_is_resumed(
         assert expected in printed, expected
     marks = Counter(line[0] for line in printed.splitlines() if line.startswith(("✓", "↩")))
     assert marks == {"✓": 6, "↩": 3}, "the cut arguments, the unknown tool, the failing check"
-    out = desk("run", "--repo", desk.source, "--resume", "--apply", "--yes")
+    out = user("run", "--repo", user.source, "--resume", "--apply", "--yes")
     assert "The line numbers count from 1 now." in out
-    assert "tokens: 60 in, 30 out" in desk.err
-    assert desk.mended.read_text() == desk.right.replace("(Exception)", "(ValueError)")
+    assert "tokens: 60 in, 30 out" in user.err
+    assert user.mended.read_text() == user.right.replace("(Exception)", "(ValueError)")
     asked = json.loads(urllib.request.urlopen(f"{url}/__aimock/journal").read())
     statuses = [request["response"]["status"] for request in asked]
     assert statuses == [200, 429, 200, 200, 200, 200, 200, 400, 200]

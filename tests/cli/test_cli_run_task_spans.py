@@ -72,8 +72,8 @@ def collector() -> Iterator[Collector]:
     collector.close()
 
 
-def run(desk: Desk, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = ["run", "Fix the line numbers.", "--repo", str(desk.source), "--model", ANTHROPIC]
+def run(user: Desk, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = ["run", "Fix the line numbers.", "--repo", str(user.source), "--model", ANTHROPIC]
     return subprocess.run(
         [sys.executable, "-c", RUNNER, *command],
         env={**os.environ, "OTEL_TRACES_EXPORTER": "otlp", **variables},
@@ -81,12 +81,12 @@ def run(desk: Desk, **variables: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_spans_arrive_over_otlp_without_keys_or_contents(desk: Desk, collector: Collector) -> None:
-    (desk.source / "leak.txt").write_text(f"key = {KEY}\n{SECRET}\n")
+def test_spans_arrive_over_otlp_without_keys_or_contents(user: Desk, collector: Collector) -> None:
+    (user.source / "leak.txt").write_text(f"key = {KEY}\n{SECRET}\n")
     leak = Says(f"It says {KEY}.", (Call("read_file", {"file_path": "leak.txt"}),))
-    desk.serve(leak, *SHORT)
+    user.serve(leak, *SHORT)
     done = run(
-        desk,
+        user,
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
         OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
         OTEL_EXPORTER_OTLP_HEADERS=f"x-token={COLLECTOR_TOKEN}",
@@ -110,9 +110,9 @@ def test_spans_arrive_over_otlp_without_keys_or_contents(desk: Desk, collector: 
     assert COLLECTOR_TOKEN not in done.stdout + done.stderr
 
 
-def test_unknown_otlp_protocol_is_wrong_usage(desk: Desk) -> None:
-    desk.serve(*SHORT)
-    done = run(desk, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="carrier/pigeon")
+def test_unknown_otlp_protocol_is_wrong_usage(user: Desk) -> None:
+    user.serve(*SHORT)
+    done = run(user, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="carrier/pigeon")
     assert done.returncode == 2
     assert "'carrier/pigeon'" in done.stderr
-    assert desk.workspaces == []
+    assert user.workspaces == []

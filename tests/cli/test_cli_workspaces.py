@@ -110,7 +110,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.behaviour(31)
-def test_a_story_from_new_to_apply_changes_the_source_and_never_its_git(shell: Shell) -> None:
+def test_new_run_undo_redo_and_apply_change_the_source_and_never_its_git(shell: Shell) -> None:
     shell.git("init", "-q", "-b", "main")
     shell.git("add", "-A")
     shell.git("commit", "-qm", "one")

@@ -8,7 +8,7 @@ import pytest
 from workspace_support import make_tree
 
 from wink_workspace import Workspace
-from wink_workspace.cli.places import storage_of
+from wink_workspace.cli.context import CommandContext
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 from wink_workspace.workspace import WorkspaceStorage
@@ -24,7 +24,7 @@ def test_a_directory_alone_makes_a_workspace_that_the_command_finds(
     with Workspace.create("project" if as_text else source) as workspace:
         which = workspace.info.id
         workspace.run(workspace.files.delete, "a.py")
-    assert [info.id for info in storage_of(Environment.from_os()).all()] == [which]
+    assert [info.id for info in CommandContext(Environment.from_os()).storage.all()] == [which]
     with Workspace.open(which) as workspace:
         assert workspace.info.source == str(source)
         assert not workspace.files.exists("a.py")

@@ -45,9 +45,26 @@ _USER_ERRNOS = (
 
 _EPILOG = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
 
+
+def demo(
+    context: CommandContext,
+    patch: Annotated[Path, typer.Option(help="Where to write the resulting patch.")] = Path(
+        "wink-demo.patch"
+    ),
+    build: Annotated[
+        bool, typer.Option("--build", help="Build the sandbox's image if it is missing.")
+    ] = False,
+) -> None:
+    """Watch a scripted agent edit a real package, fail, be rolled back, and recover."""
+    from .demo import play_renaming, play_tests
+
+    play_renaming(context.out, patch)
+    play_tests(context.out, sandboxes.default_images(context), build=build)
+
+
 _COMMANDS: dict[str, dict[str, Callable[..., object]]] = {
     "Runs": {
-        "demo": run.demo,
+        "demo": demo,
         "run": run.run,
         "script": run.script,
         "tools": run.tools,

@@ -1,4 +1,4 @@
-"""The commands ``run``, ``script``, ``tools`` and ``demo``: a model or a script uses the tools.
+"""The commands ``run``, ``script`` and ``tools``: a model or a script works on a directory.
 
 A run works in a workspace, where every call is an entry of the history, or on a copy in memory.
 The model adapter is created before anything is copied, so that a missing key leaves nothing
@@ -34,7 +34,7 @@ from .context import (
 from .display import diff_text, print_diff, printable, warn_of_left_out
 from .output_file import check_output_file, write_patch
 from .preview import preview_fields, print_left_out, print_not_kept, print_preview
-from .sandboxes import SANDBOX_HELP, check_sandbox, default_images, sandbox_sections
+from .sandboxes import SANDBOX_HELP, check_sandbox, sandbox_sections
 
 if TYPE_CHECKING:
     from wink_workspace.adapters import Message, ProviderAdapter
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from .run_display import RunDisplay
 
-__all__ = ["Run", "RunOptions", "RunReport", "demo", "run", "script", "tools"]
+__all__ = ["Run", "RunOptions", "RunReport", "run", "script", "tools"]
 
 _DEFAULT_TASK: Final = (
     "Work on the files of this workspace. Each call can be undone; take your time."
@@ -222,22 +222,6 @@ def run(context: CommandContext, options: RunOptions) -> None:
         prepared, adapter = _prepare(context, options, opened, display.on_model_event)
         report = _evaluate(context, options, prepared, adapter, display)
         _finish(context, options, prepared, report)
-
-
-def demo(
-    context: CommandContext,
-    patch: Annotated[Path, typer.Option(help="Where to write the resulting patch.")] = Path(
-        "wink-demo.patch"
-    ),
-    build: Annotated[
-        bool, typer.Option("--build", help="Build the sandbox's image if it is missing.")
-    ] = False,
-) -> None:
-    """Watch a scripted agent edit a real package, fail, be rolled back, and recover."""
-    from .demo import play_renaming, play_tests
-
-    play_renaming(context.out, patch)
-    play_tests(context.out, default_images(context), build=build)
 
 
 def script(context: CommandContext, workspace: WorkspaceArgument) -> None:

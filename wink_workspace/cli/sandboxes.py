@@ -339,7 +339,9 @@ def build_images(
         str | None,
         typer.Option(help="A public image to start from, such as debian:bookworm-slim."),
     ] = None,
-    anew: Annotated[bool, typer.Option("--anew", help="Build even if it is current.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--anew", help="Build again even if it is current.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Build the images of sandboxes; an image that matches its recipe is not built again."""
@@ -354,7 +356,7 @@ def build_images(
 
     for name, reference in wanted.items():
         with context.spinner(f"building {reference}"):
-            built.append(images.build(name, base=base, anew=anew, progress=show))
+            built.append(images.build(name, base=base, rebuild=rebuild, progress=show))
     if json:
         print_json([asdict(image) for image in built])
         return

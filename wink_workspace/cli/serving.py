@@ -86,7 +86,7 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
         redact=context.redact,
     )
     in_place = _is_in_place(context, options)
-    offer = Offer(
+    tools = Offer(
         served_sections(options.sandbox, in_place=in_place),
         operations=options.workspace_tools,
         in_place=in_place,
@@ -94,11 +94,11 @@ def mcp(context: CommandContext, options: McpOptions) -> None:
     with ExitStack() as opened:
         opened.callback(context.export_spans())
         if options.http is None:
-            serve_stdio(host, offer)
+            serve_stdio(host, tools)
         else:
             serve_http(
                 host,
-                offer,
+                tools,
                 _http_options(context, options, options.http),
                 on_ready=lambda url: context.err.print(f"serving on {url}", markup=False),
             )

@@ -155,7 +155,7 @@ class SandboxImages(Protocol):
         name: str,
         *,
         base: str | None = None,
-        anew: bool = False,
+        rebuild: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> SandboxImage:
         """The image *name*, built unless it matches its recipe.
@@ -163,7 +163,7 @@ class SandboxImages(Protocol):
         Args:
             name: One of ``names``.
             base: A public image to start from.
-            anew: Whether to build it even if it matches.
+            rebuild: Whether to build it even if it matches.
             progress: Gets each line of the build's output.
 
         Raises:

@@ -364,11 +364,11 @@ class PodmanImages:
         name: str,
         *,
         base: str | None = None,
-        anew: bool = False,
+        rebuild: bool = False,
         progress: Progress | None = None,
     ) -> SandboxImage:
         """See ``SandboxImages``."""
-        return self._store.build(recipe(name), base=base, anew=anew, progress=progress)
+        return self._store.build(recipe(name), base=base, anew=rebuild, progress=progress)
 
 
 def _state(current: Mapping[str, str], image: SandboxImage) -> str:

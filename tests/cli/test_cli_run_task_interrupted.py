@@ -38,9 +38,9 @@ def server() -> Iterator[Server]:
 
 
 def test_run_interrupted_at_any_moment_is_between_two_calls_and_resumes_to_the_same_end(
-    desk: Desk, server: Server
+    user: Desk, server: Server
 ) -> None:
-    ring = ring_around(desk, server, TURNS)
+    ring = ring_around(user, server, TURNS)
     assert len({files for files, *_ in ring.states}) == 5
     assert len(set(map(str, ring.states))) == 7
     ring.strikes(signal.SIGINT, 7)
@@ -48,18 +48,18 @@ def test_run_interrupted_at_any_moment_is_between_two_calls_and_resumes_to_the_s
 
 
 def test_run_in_place_interrupted_at_any_moment_leaves_the_directory_between_two_calls(
-    desk: Desk, server: Server
+    user: Desk, server: Server
 ) -> None:
-    ring = ring_around(desk, server, TURNS, "--in-place")
+    ring = ring_around(user, server, TURNS, "--in-place")
     assert len({str(contents) for *_, contents in ring.states}) == 5
     ring.strikes(signal.SIGINT, 3)
     ring.strikes(signal.SIGKILL, 2)
 
 
 def test_run_with_a_sandbox_interrupted_at_any_moment_leaves_no_process(
-    desk: Desk, server: Server
+    user: Desk, server: Server
 ) -> None:
-    ring = ring_around(desk, server, CODE, "--sandbox", "asteval")
+    ring = ring_around(user, server, CODE, "--sandbox", "asteval")
     assert len({files for files, *_ in ring.states}) == 3
     ring.strikes(signal.SIGINT, 2)
     ring.strikes(signal.SIGKILL, 1)
@@ -72,6 +72,6 @@ def test_run_with_a_sandbox_interrupted_at_any_moment_leaves_no_process(
     [(TURNS, ()), (TURNS, ("--in-place",)), (CODE, ("--sandbox", "asteval"))],
 )
 def test_run_interrupted_at_150_moments_resumes_to_the_same_end(
-    desk: Desk, server: Server, turns: tuple[Says, ...], options: tuple[str, ...], number: int
+    user: Desk, server: Server, turns: tuple[Says, ...], options: tuple[str, ...], number: int
 ) -> None:
-    ring_around(desk, server, turns, *options).strikes(number, 150)
+    ring_around(user, server, turns, *options).strikes(number, 150)
