@@ -334,7 +334,7 @@ def bench_disk_open_fork(benchmark, bench: Bench) -> None:
         return (name,), {}
 
     benchmark.pedantic(
-        lambda name: Workspace(folder, line=name).close(), setup=fork, rounds=2, warmup_rounds=0
+        lambda name: Workspace(folder, branch=name).close(), setup=fork, rounds=2, warmup_rounds=0
     )
 
 

@@ -16,12 +16,12 @@ from wink_workspace.sandbox import (
     ExecRequest,
     ExecResult,
     Finding,
+    IsolationReport,
     OutputObserver,
     Sandbox,
     SandboxBackend,
     SandboxConfig,
     SandboxPlace,
-    WallReport,
 )
 from wink_workspace.sections import SandboxSection, command_tools
 
@@ -44,8 +44,8 @@ class FakeSandbox(Sandbox):
     is_closed: bool = False
 
     @property
-    def report(self) -> WallReport:
-        return WallReport()
+    def report(self) -> IsolationReport:
+        return IsolationReport()
 
     @property
     def shell(self) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- EntryMissingError             no such entry, or it is no longer kept
      +-- SandboxError                      foreign code cannot be run, or its place failed
      |    +-- SandboxUnavailableError       the engine, an image or a kernel feature is missing
-     |    +-- WallError                     a wall is not up: nothing was run
+     |    +-- IsolationError                     a wall is not up: nothing was run
      |    +-- SandboxBrokenError            the inside broke the protocol or died; it was ended
      +-- ConflictError                     later edits are in the way; nothing was changed
      |    +-- FileChangedError             ... to a file, since it was last read or written
@@ -96,6 +96,7 @@ __all__ = [
     "ForkedProcessError",
     "GitRepositoryError",
     "InvalidPathError",
+    "IsolationError",
     "LedgerBusyError",
     "LedgerDamagedError",
     "LedgerError",
@@ -135,7 +136,6 @@ __all__ = [
     "UnboundResourceError",
     "UsageError",
     "VisibilityExpansionRequired",
-    "WallError",
     "WinkError",
 ]
 
@@ -504,7 +504,7 @@ class SandboxUnavailableError(SandboxError):
     default_hint = "Run `wink-workspace doctor` to see what is missing and how to get it."
 
 
-class WallError(SandboxError):
+class IsolationError(SandboxError):
     """A wall of the sandbox is not up; nothing was run."""
 
     code = "sandbox-wall"

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from run_desk import Desk
+from run_rig import RunRig
 
 
 @pytest.fixture
 def user(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Desk]:
-    user = Desk(tmp_path, capsys, monkeypatch)
+) -> Iterator[RunRig]:
+    user = RunRig(tmp_path, capsys, monkeypatch)
     yield user
     user.close()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from run_desk import RUNNER
+from run_rig import RUNNER
 from support import terminal
 
 import wink_workspace.cli

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from model_server import KEY, Call, Drops, Fails, Hangs, ModelServer, Says, Step
 from rich.console import Console
-from run_desk import (
+from run_rig import (
     ANTHROPIC,
     CHECK,
     DONE,
@@ -27,7 +27,7 @@ from run_desk import (
     SEARCH,
     SHORT,
     WIRES,
-    Desk,
+    RunRig,
     edit,
 )
 
@@ -41,7 +41,7 @@ from wink_workspace.workspace import RecordedRun
 
 @pytest.mark.parametrize("model", WIRES)
 def test_run_fixes_a_package_and_applies_it_despite_provider_and_model_errors(
-    user: Desk, model: str
+    user: RunRig, model: str
 ) -> None:
     wrong = edit("{self.lineno}:", "{self.lineno + 2}:")
     again = edit("{self.lineno + 2}:", "{self.lineno + 1}:")
@@ -71,7 +71,7 @@ def test_run_fixes_a_package_and_applies_it_despite_provider_and_model_errors(
     assert "tokens: 60 in, 30 out" in user.err
 
 
-def test_replayed_script_of_a_run_gives_the_same_tree(user: Desk) -> None:
+def test_replayed_script_of_a_run_gives_the_same_tree(user: RunRig) -> None:
     fresh = user.tmp_path / "fresh"
     shutil.copytree(user.source, fresh)
     user.serve(
@@ -95,7 +95,7 @@ def test_replayed_script_of_a_run_gives_the_same_tree(user: Desk) -> None:
 # Interrupted and resumed
 
 
-def uninterrupted(user: Desk, *turns: Says) -> str:
+def uninterrupted(user: RunRig, *turns: Says) -> str:
     """The tree after a run that is not interrupted."""
     user.serve(*turns)
     user.run()
@@ -105,7 +105,7 @@ def uninterrupted(user: Desk, *turns: Says) -> str:
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("n_events", [0, 2, 6])
 def test_run_interrupted_during_a_turn_is_resumed_to_the_same_tree(
-    user: Desk, number: int, n_events: int
+    user: RunRig, number: int, n_events: int
 ) -> None:
     expected = uninterrupted(user, *SHORT)
     steps: list[Step] = list(SHORT)
@@ -123,7 +123,7 @@ def test_run_interrupted_during_a_turn_is_resumed_to_the_same_tree(
 
 
 def test_ctrl_c_during_a_call_undoes_it_and_resume_repeats_it(
-    user: Desk, monkeypatch: pytest.MonkeyPatch
+    user: RunRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = uninterrupted(user, *SHORT)
     whole = DiskFilesystem.write_bytes
@@ -145,7 +145,7 @@ def test_ctrl_c_during_a_call_undoes_it_and_resume_repeats_it(
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_killed_run_is_resumed_to_the_same_tree(user: Desk, number: int) -> None:
+def test_killed_run_is_resumed_to_the_same_tree(user: RunRig, number: int) -> None:
     expected = uninterrupted(user, *SHORT)
     steps: list[Step] = list(SHORT)
     asked = Hangs(SHORT[number], 3, lambda: process.kill())
@@ -160,7 +160,7 @@ def test_killed_run_is_resumed_to_the_same_tree(user: Desk, number: int) -> None
 
 
 def test_resume_repeats_an_interrupted_call_and_drops_a_partly_written_turn(
-    user: Desk,
+    user: RunRig,
 ) -> None:
     user.serve(*SHORT)
     user.run()
@@ -190,7 +190,7 @@ def test_resume_repeats_an_interrupted_call_and_drops_a_partly_written_turn(
     assert run.is_finished
 
 
-def test_resumed_run_sends_signed_thoughts_to_the_same_model_only(user: Desk) -> None:
+def test_resumed_run_sends_signed_thoughts_to_the_same_model_only(user: RunRig) -> None:
     thinking = (Says("", (READ,), thinking="Hm."), Says("", (MEND,), thinking=f"Is it {KEY}?"))
     interrupt = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
     user.serve(*thinking, interrupt, interrupt, DONE)
@@ -215,7 +215,7 @@ def test_resumed_run_sends_signed_thoughts_to_the_same_model_only(user: Desk) ->
     assert KEY not in kept[0]
 
 
-def test_unreadable_native_turn_is_replaced_by_its_text(user: Desk) -> None:
+def test_unreadable_native_turn_is_replaced_by_its_text(user: RunRig) -> None:
     interrupt = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
     user.serve(*SHORT[:2], interrupt, DONE)
     user.run(fails=130)
@@ -226,7 +226,7 @@ def test_unreadable_native_turn_is_replaced_by_its_text(user: Desk) -> None:
     assert "Mending." in json.dumps(user.server.requests[-1])
 
 
-def test_run_out_of_tokens_is_resumed_with_a_larger_budget(user: Desk) -> None:
+def test_run_out_of_tokens_is_resumed_with_a_larger_budget(user: RunRig) -> None:
     user.serve(*SHORT)
     user.run("--max-tokens", 29, fails=1)
     assert "30 total tokens used, 29 allowed" in user.err
@@ -237,7 +237,7 @@ def test_run_out_of_tokens_is_resumed_with_a_larger_budget(user: Desk) -> None:
     assert "tokens: 30 in, 15 out" in user.err
 
 
-def test_run_ends_at_its_deadline(user: Desk) -> None:
+def test_run_ends_at_its_deadline(user: RunRig) -> None:
     user.serve(SHORT[0], Hangs(SHORT[1]))
     user.run("--deadline", "1s", fails=1)
     assert "deadline" in user.err
@@ -252,7 +252,7 @@ def test_run_ends_at_its_deadline(user: Desk) -> None:
     ],
 )
 def test_fatal_error_is_one_line_and_earlier_changes_are_kept(
-    user: Desk, step: Step, expected: str
+    user: RunRig, step: Step, expected: str
 ) -> None:
     user.serve(SHORT[0], SHORT[1], step)
     user.run(fails=1)
@@ -263,7 +263,7 @@ def test_fatal_error_is_one_line_and_earlier_changes_are_kept(
     assert "lineno + 1" in user("diff", user.workspaces[0])
 
 
-def test_resume_is_refused_without_an_interrupted_run(user: Desk) -> None:
+def test_resume_is_refused_without_an_interrupted_run(user: RunRig) -> None:
     user("run", "--repo", user.source, "--resume", "--model", ANTHROPIC, fails=2)
     assert "was interrupted" in user.err
     user.serve(*SHORT)
@@ -281,7 +281,7 @@ def test_resume_is_refused_without_an_interrupted_run(user: Desk) -> None:
 # Changes after a run
 
 
-def test_changes_stay_in_the_workspace_until_they_are_applied(user: Desk) -> None:
+def test_changes_stay_in_the_workspace_until_they_are_applied(user: RunRig) -> None:
     user.serve(*SHORT)
     user.run()
     (which,) = user.workspaces
@@ -293,7 +293,7 @@ def test_changes_stay_in_the_workspace_until_they_are_applied(user: Desk) -> Non
 
 @pytest.mark.parametrize(("answer", "applied"), [("y\n", True), ("n\n", False)])
 def test_user_is_asked_before_changes_are_applied(
-    user: Desk, monkeypatch: pytest.MonkeyPatch, answer: str, applied: bool
+    user: RunRig, monkeypatch: pytest.MonkeyPatch, answer: str, applied: bool
 ) -> None:
     class Keyboard(io.StringIO):
         def isatty(self) -> bool:
@@ -306,19 +306,19 @@ def test_user_is_asked_before_changes_are_applied(
     assert user.mended.read_text() == (user.right if applied else user.wrong)
 
 
-def test_yes_option_applies_without_asking(user: Desk) -> None:
+def test_yes_option_applies_without_asking(user: RunRig) -> None:
     user.serve(*SHORT)
     user.run("--yes")
     assert user.mended.read_text() == user.right
 
 
-def test_run_without_changes_does_not_mention_apply(user: Desk) -> None:
+def test_run_without_changes_does_not_mention_apply(user: RunRig) -> None:
     user.serve(DONE)
     assert "0 calls" in user.run("--apply", "--yes")
     assert "apply" not in user.err
 
 
-def test_changes_become_a_patch_or_a_branch(user: Desk) -> None:
+def test_changes_become_a_patch_or_a_branch(user: RunRig) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *arguments], cwd=user.source, check=True)
@@ -338,7 +338,7 @@ def test_changes_become_a_patch_or_a_branch(user: Desk) -> None:
     assert user.mended.read_text() == user.wrong
 
 
-def test_run_in_place_changes_the_directory_itself(user: Desk) -> None:
+def test_run_in_place_changes_the_directory_itself(user: RunRig) -> None:
     user.serve(*SHORT, DONE)
     out = user.run("--in-place")
     assert user.mended.read_text() == user.right
@@ -346,7 +346,7 @@ def test_run_in_place_changes_the_directory_itself(user: Desk) -> None:
     assert "0 paths changed" in user.run("--in-place"), "changes of an earlier run are not reported"
 
 
-def test_run_in_a_named_workspace_in_place_refuses_apply_and_sandbox(user: Desk) -> None:
+def test_run_in_a_named_workspace_in_place_refuses_apply_and_sandbox(user: RunRig) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *arguments], cwd=user.source, check=True)
@@ -362,14 +362,14 @@ def test_run_in_a_named_workspace_in_place_refuses_apply_and_sandbox(user: Desk)
     assert user.mended.read_text() == user.right
 
 
-def test_run_in_memory_prints_the_diff_and_creates_no_workspace(user: Desk) -> None:
+def test_run_in_memory_prints_the_diff_and_creates_no_workspace(user: RunRig) -> None:
     user.serve(*SHORT)
     out = user("run", "Fix.", "--source", user.source, "--model", ANTHROPIC)
     assert "lineno + 1" in out
     assert user.workspaces == []
 
 
-def test_json_is_one_object_with_tokens_and_workspace(user: Desk) -> None:
+def test_json_is_one_object_with_tokens_and_workspace(user: RunRig) -> None:
     user.serve(*SHORT)
     report = json.loads(user.run("--json"))
     assert report["usage"]["input_tokens"] == 30
@@ -377,7 +377,7 @@ def test_json_is_one_object_with_tokens_and_workspace(user: Desk) -> None:
     assert report["changed_paths"] == [FILE]
 
 
-def test_model_is_read_from_the_environment(user: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_is_read_from_the_environment(user: RunRig, monkeypatch: pytest.MonkeyPatch) -> None:
     user.serve(DONE)
     monkeypatch.setenv("WINK_WORKSPACE_MODEL", "openai:gpt-5")
     user("run", "Look around.", "--repo", user.source)
@@ -388,7 +388,7 @@ def test_model_is_read_from_the_environment(user: Desk, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("sandbox", ["none", "asteval"])
-def test_provider_key_is_in_no_record_script_or_output(user: Desk, sandbox: str) -> None:
+def test_provider_key_is_in_no_record_script_or_output(user: RunRig, sandbox: str) -> None:
     (user.source / "leak.txt").write_text(f"key = {KEY}\n")
     leak = Call("read_file", {"file_path": "leak.txt"})
     note = Call("planning_setup_plan", {"objective": f"Use {KEY}", "initial_steps": ["Go"]})
@@ -435,7 +435,7 @@ def test_provider_key_is_in_no_record_script_or_output(user: Desk, sandbox: str)
     ],
 )
 def test_wrong_usage_is_one_line_and_creates_no_workspace(
-    user: Desk, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
+    user: RunRig, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     user("run", *arguments, fails=2)
@@ -468,7 +468,7 @@ def test_terminal_shows_words_as_they_arrive_redacted_and_without_control_charac
 @pytest.mark.parametrize(
     ("n_lines", "expected"), [(100, "… 46 more lines\n"), (55, "… 1 more line\n")]
 )
-def test_long_diff_of_a_call_is_cut_with_a_count(user: Desk, n_lines: int, expected: str) -> None:
+def test_long_diff_of_a_call_is_cut_with_a_count(user: RunRig, n_lines: int, expected: str) -> None:
     long = Call("write_file", {"file_path": "long.txt", "content": "line\n" * n_lines})
     user.serve(Says("", (long,)), DONE)
     user.run("--patch", user.tmp_path / "out.patch")
@@ -476,7 +476,7 @@ def test_long_diff_of_a_call_is_cut_with_a_count(user: Desk, n_lines: int, expec
 
 
 def test_piped_output_has_the_diff_and_progress_does_not_repeat_it(
-    user: Desk,
+    user: RunRig,
 ) -> None:
     user.serve(*SHORT)
     out = user.run()
@@ -488,7 +488,7 @@ def test_piped_output_has_the_diff_and_progress_does_not_repeat_it(
 @pytest.mark.parametrize("command", [["demo"], ["run", "Fix.", "--source", ".", "--model", "m:n"]])
 @pytest.mark.parametrize("target", ["missing/out.patch", "a-directory"])
 def test_unwritable_patch_is_refused_before_the_run(
-    user: Desk, command: list[str], target: str
+    user: RunRig, command: list[str], target: str
 ) -> None:
     (user.tmp_path / "a-directory").mkdir()
     out = user(*command, "--patch", user.tmp_path / target, fails=2)
@@ -504,7 +504,7 @@ def test_unwritable_patch_is_refused_before_the_run(
     ],
 )
 def test_options_that_would_fail_at_the_end_are_refused_before_the_copy(
-    user: Desk, options: tuple[str, ...], expected: str
+    user: RunRig, options: tuple[str, ...], expected: str
 ) -> None:
     user.serve()
     user.run(*options, fails=2)
@@ -513,7 +513,7 @@ def test_options_that_would_fail_at_the_end_are_refused_before_the_copy(
     assert not user.server.requests
 
 
-def test_changes_with_a_conflict_stay_and_the_apply_command_is_printed(user: Desk) -> None:
+def test_changes_with_a_conflict_stay_and_the_apply_command_is_printed(user: RunRig) -> None:
     class Meanwhile(ModelServer):
         def take(self, *asked: Any) -> tuple[int, Step]:
             user.mended.write_text("another")
@@ -527,7 +527,7 @@ def test_changes_with_a_conflict_stay_and_the_apply_command_is_printed(user: Des
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_patch_is_printed_and_the_old_file_stays_when_the_disk_is_full(
-    user: Desk, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+    user: RunRig, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     patch = user.tmp_path / "out.patch"
     patch.write_text("an earlier one\n")
@@ -550,7 +550,7 @@ def test_patch_is_printed_and_the_old_file_stays_when_the_disk_is_full(
     assert [path.name for path in user.tmp_path.glob("*out.patch*")] == ["out.patch"]
 
 
-def test_spans_of_a_run_go_to_the_exporter_of_the_environment(user: Desk) -> None:
+def test_spans_of_a_run_go_to_the_exporter_of_the_environment(user: RunRig) -> None:
     user.serve(*SHORT)
     done = subprocess.run(
         [sys.executable, "-c", RUNNER, "run", "Fix.", "--source", str(user.source), "--model", ANTHROPIC],

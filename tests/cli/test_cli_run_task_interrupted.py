@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from model_server import Call, Says
-from run_desk import CHECK, DONE, MEND, PLAN, READ, SEARCH, Desk, edit
-from run_strikes import ring_around, striking_server
+from run_rig import CHECK, DONE, MEND, PLAN, READ, SEARCH, RunRig, edit
+from run_signals import ring_around, striking_server
 
 TURNS = (
     Says("A plan first.", (PLAN, SEARCH)),
@@ -38,7 +38,7 @@ def server() -> Iterator[Server]:
 
 
 def test_run_interrupted_at_any_moment_is_between_two_calls_and_resumes_to_the_same_end(
-    user: Desk, server: Server
+    user: RunRig, server: Server
 ) -> None:
     ring = ring_around(user, server, TURNS)
     assert len({files for files, *_ in ring.states}) == 5
@@ -48,7 +48,7 @@ def test_run_interrupted_at_any_moment_is_between_two_calls_and_resumes_to_the_s
 
 
 def test_run_in_place_interrupted_at_any_moment_leaves_the_directory_between_two_calls(
-    user: Desk, server: Server
+    user: RunRig, server: Server
 ) -> None:
     ring = ring_around(user, server, TURNS, "--in-place")
     assert len({str(contents) for *_, contents in ring.states}) == 5
@@ -57,7 +57,7 @@ def test_run_in_place_interrupted_at_any_moment_leaves_the_directory_between_two
 
 
 def test_run_with_a_sandbox_interrupted_at_any_moment_leaves_no_process(
-    user: Desk, server: Server
+    user: RunRig, server: Server
 ) -> None:
     ring = ring_around(user, server, CODE, "--sandbox", "asteval")
     assert len({files for files, *_ in ring.states}) == 3
@@ -72,6 +72,6 @@ def test_run_with_a_sandbox_interrupted_at_any_moment_leaves_no_process(
     [(TURNS, ()), (TURNS, ("--in-place",)), (CODE, ("--sandbox", "asteval"))],
 )
 def test_run_interrupted_at_150_moments_resumes_to_the_same_end(
-    user: Desk, server: Server, turns: tuple[Says, ...], options: tuple[str, ...], number: int
+    user: RunRig, server: Server, turns: tuple[Says, ...], options: tuple[str, ...], number: int
 ) -> None:
     ring_around(user, server, turns, *options).strikes(number, 150)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from model_server import KEY, Call, Fails, Says
-from run_desk import ANTHROPIC, CHECK, MEND, READ, RUNNER, Desk
+from run_rig import ANTHROPIC, CHECK, MEND, READ, RUNNER, RunRig
 
 
 def everything_in(state: Path) -> dict[str, bytes]:
@@ -31,7 +31,7 @@ def everything_in(state: Path) -> dict[str, bytes]:
     return found
 
 
-def test_provider_key_is_in_no_object_file_log_or_output_of_a_run(user: Desk) -> None:
+def test_provider_key_is_in_no_object_file_log_or_output_of_a_run(user: RunRig) -> None:
     """Even if task, model and provider repeat it, and logs have their lowest level."""
     plan = Call("planning_setup_plan", {"objective": f"Use {KEY}", "initial_steps": [KEY, "Go"]})
     server = user.serve(

@@ -1,6 +1,6 @@
 """``run TASK`` against aimock, an independent mock server that is checked against the providers.
 
-``docs/design/030-a-second-witness-of-the-wire.md`` says why there are two mock servers.
+``docs/design/030-an-independent-mock-server.md`` says why there are two mock servers.
 ``scripts/setup`` installs a pinned version with the Node.js that it needs. All traffic is on
 loopback.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from model_server import KEY, Call
-from run_desk import CHECK, READ, SEARCH, WIRES, Desk, edit
+from run_rig import CHECK, READ, SEARCH, WIRES, RunRig, edit
 
 from wink_workspace.environment import Environment
 
@@ -117,7 +117,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("model", WIRES)
 def test_run_against_aimock_survives_errors_and_is_resumed(
-    user: Desk, monkeypatch: pytest.MonkeyPatch, url: str, model: str
+    user: RunRig, monkeypatch: pytest.MonkeyPatch, url: str, model: str
 ) -> None:
     for provider, path in (("OPENAI", "/v1"), ("ANTHROPIC", "")):
         monkeypatch.setenv(f"{provider}_API_KEY", KEY)

@@ -13,7 +13,7 @@ import pytest
 from model_server import KEY, Call, Says
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from run_desk import ANTHROPIC, RUNNER, SHORT, Desk
+from run_rig import ANTHROPIC, RUNNER, SHORT, RunRig
 
 COLLECTOR_TOKEN = "collector-token-0123456789"
 SECRET = "correct horse battery staple"
@@ -72,7 +72,7 @@ def collector() -> Iterator[Collector]:
     collector.close()
 
 
-def run(user: Desk, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(user: RunRig, **variables: str) -> subprocess.CompletedProcess[str]:
     command = ["run", "Fix the line numbers.", "--repo", str(user.source), "--model", ANTHROPIC]
     return subprocess.run(
         [sys.executable, "-c", RUNNER, *command],
@@ -81,7 +81,9 @@ def run(user: Desk, **variables: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_spans_arrive_over_otlp_without_keys_or_contents(user: Desk, collector: Collector) -> None:
+def test_spans_arrive_over_otlp_without_keys_or_contents(
+    user: RunRig, collector: Collector
+) -> None:
     (user.source / "leak.txt").write_text(f"key = {KEY}\n{SECRET}\n")
     leak = Says(f"It says {KEY}.", (Call("read_file", {"file_path": "leak.txt"}),))
     user.serve(leak, *SHORT)
@@ -110,7 +112,7 @@ def test_spans_arrive_over_otlp_without_keys_or_contents(user: Desk, collector: 
     assert COLLECTOR_TOKEN not in done.stdout + done.stderr
 
 
-def test_unknown_otlp_protocol_is_wrong_usage(user: Desk) -> None:
+def test_unknown_otlp_protocol_is_wrong_usage(user: RunRig) -> None:
     user.serve(*SHORT)
     done = run(user, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="carrier/pigeon")
     assert done.returncode == 2

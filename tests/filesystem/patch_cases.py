@@ -54,7 +54,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Line:
+class Branch:
     """A line of the drifted file.
 
     Args:
@@ -302,7 +302,7 @@ def edited_lines(lines: Lines, changes: Sequence[Change]) -> Lines:
 
 # -------------------------------------------------------------------------------------- drift
 
-File = list[Line]
+File = list[Branch]
 Drift = Callable[[random.Random, File, Sequence[Change]], str]
 
 
@@ -322,7 +322,7 @@ def _near_edit(rng: random.Random, file: File, changes: Sequence[Change], reach:
 
 def _fresh(rng: random.Random, file: File, near: int, n: int) -> File:
     texts = tuple(line.text for line in file)
-    return [Line(new_line(rng, texts, near)) for _ in range(n)]
+    return [Branch(new_line(rng, texts, near)) for _ in range(n)]
 
 
 def drift_above(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
@@ -370,7 +370,7 @@ def drift_blank(rng: random.Random, file: File, changes: Sequence[Change]) -> st
     if blank and rng.random() < 0.5:
         del file[rng.choice(blank)]
     else:
-        file.insert(at, Line(b"\n"))
+        file.insert(at, Branch(b"\n"))
     return "blank lines"
 
 
@@ -400,7 +400,7 @@ def drift_twin(rng: random.Random, file: File, changes: Sequence[Change]) -> str
     if at is None:
         return "twin"
     first, end = _block(file, at)
-    copies = [Line(line.text) for line in file[first:end]]
+    copies = [Branch(line.text) for line in file[first:end]]
     how = rng.choice(("exact", "renamed", "changed", "edited"))
     if how == "renamed":
         copies[0].text = _WORD.sub(lambda found: found[0] + b"_2", copies[0].text)
@@ -409,7 +409,7 @@ def drift_twin(rng: random.Random, file: File, changes: Sequence[Change]) -> str
             line.text = new_line(rng, (line.text,), 0)
     elif how == "edited":  # as if the edit had been made there
         removed = slice(at - first, at - first + change.end - change.start)
-        copies[removed] = [Line(line) for line in change.new]
+        copies[removed] = [Branch(line) for line in change.new]
     places = [first, end, rng.randrange(len(file) + 1), *_borders(file)[:6]]
     place = rng.choice([at for at in places if not first < at < end])
     if how == "exact" and place in (first, end):
@@ -458,7 +458,7 @@ def drift_indentation(rng: random.Random, file: File, changes: Sequence[Change])
         else:
             text = b"    " + file[n].text if file[n].text.strip() else file[n].text
         if text != file[n].text:
-            file[n] = Line(text)
+            file[n] = Branch(text)
     return "indented"
 
 
@@ -561,7 +561,7 @@ def _relabelled(file: File, base: Lines) -> Iterator[File]:
             yield from _slid_removal(file, base, at, (before + 1, after))
 
 
-def _other_origin(line: Line, twins: set[int]) -> int | None:
+def _other_origin(line: Branch, twins: set[int]) -> int | None:
     if line.twin_of is not None:
         return line.twin_of
     return None if line.origin in twins else line.origin
@@ -592,7 +592,7 @@ def _slid_removal(file: File, base: Lines, at: int, gone: tuple[int, int]) -> It
             line = slid[place]
             if line.rewritten or line.origin != kept or base[kept] != base[other]:
                 break
-            slid[place] = Line(line.text, other)
+            slid[place] = Branch(line.text, other)
             place, first, end = place + step, first + step, end + step
             yield list(slid)
 
@@ -1023,9 +1023,9 @@ def _content(
         base = make[source](rng)
         edit = random_changes(rng, base)
     base, edit, drift = _window(rng, base, edit, drift)
-    file = [Line(text, origin) for origin, text in enumerate(base)]
+    file = [Branch(text, origin) for origin, text in enumerate(base)]
     for change in reversed(drift):
-        file[change.start : change.end] = [Line(text) for text in change.new]
+        file[change.start : change.end] = [Branch(text) for text in change.new]
     return base, edit, file, [source, *(["real drift"] if drift else [])]
 
 

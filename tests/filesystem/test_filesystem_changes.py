@@ -149,7 +149,7 @@ def test_directory_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None
     (tmp_path / "closed" / "inner").mkdir(parents=True)
     (tmp_path / "open").mkdir()
     strict = ScanTracker(tmp_path, clock=later())
-    lifting = ScanTracker(tmp_path, clock=later(), lift_modes=True)
+    lifting = ScanTracker(tmp_path, clock=later(), make_accessible=True)
     for tracker in (strict, lifting):
         tracker.drain()
     (tmp_path / "closed").chmod(0o000)
@@ -234,7 +234,7 @@ def test_what_is_doubtful_in_an_index_stays_so_when_it_is_stored(
     loaded = FileIndex.load(stored)
     assert loaded == tracker.index
     assert loaded is not None
-    assert (loaded.unsettled, loaded.unreadable) == ({((), "young")}, {("closed",)})
+    assert (loaded.racily_clean, loaded.unreadable) == ({((), "young")}, {("closed",)})
     tracker.close()
 
 

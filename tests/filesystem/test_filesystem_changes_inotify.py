@@ -64,17 +64,17 @@ def test_file_that_has_just_changed_is_settled_when_time_has_passed_and_nothing_
     for tracker in (told, deaf):
         tracker.drain()
         assert tracker.index is not None
-        assert len(tracker.index.unsettled) == 4
+        assert len(tracker.index.racily_clean) == 4
     clock.advance(1)
     told.drain()
     assert told.index is not None
-    assert len(told.index.unsettled) == 4
+    assert len(told.index.racily_clean) == 4
     clock.advance(60)
     (root / "g").write_text("changed")
     assert told.drain() == dirty("g")
-    assert told.index.unsettled == set()
+    assert told.index.racily_clean == set()
     assert deaf.drain().reason is not None
-    assert len(deaf.index.unsettled) == 0  # it was looked at again, a minute later
+    assert len(deaf.index.racily_clean) == 0  # it was looked at again, a minute later
     for tracker in (told, deaf):
         tracker.close()
 
@@ -485,7 +485,7 @@ def test_directory_that_cannot_be_read_makes_every_drain_a_scan(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     strict = InotifyTracker(root, clock=later())
-    lifting = InotifyTracker(root, clock=later(), lift_modes=True)
+    lifting = InotifyTracker(root, clock=later(), make_accessible=True)
     for tracker in (strict, lifting):
         tracker.drain()
     (root / "d" / "sub").rename(root / "sub")

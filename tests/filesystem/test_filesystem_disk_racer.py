@@ -274,7 +274,7 @@ def race(top: Path, n_swaps_each: int) -> int:
     n_done = 0
     with (
         DiskFilesystem(around.root) as files,
-        DiskTree(around.root, lift_modes=True) as tree,
+        DiskTree(around.root, make_accessible=True) as tree,
         around.running(),
     ):
         for name, call in operations(files, tree).items():

@@ -167,7 +167,7 @@ def test_directories_are_entered_the_same_way_with_and_without_the_systems_help(
 
 
 def test_mode_on_the_way_that_keeps_the_owner_out_is_lifted(tmp_path: Path) -> None:
-    with DiskTree(tmp_path, lift_modes=True) as tree:
+    with DiskTree(tmp_path, make_accessible=True) as tree:
         tree.put_file(path_of("a/b/c/f"), [b"x"])
         (tmp_path / "a" / "b").chmod(0o400)
         (tmp_path / "a").chmod(0o500)
@@ -498,7 +498,7 @@ def test_modes_are_put_without_touching_content(tree: DiskTree, tmp_path: Path) 
 
 
 def test_modes_are_respected_unless_they_may_be_lifted(tmp_path: Path) -> None:
-    with DiskTree(tmp_path) as tree, DiskTree(tmp_path, lift_modes=True) as lifting:
+    with DiskTree(tmp_path) as tree, DiskTree(tmp_path, make_accessible=True) as lifting:
         for name in ("closed/inner/f", "d/f"):
             tree.put_file(path_of(name), [b"x"])
         (tmp_path / "closed" / "inner").chmod(0o000)
@@ -525,7 +525,7 @@ def test_modes_are_respected_unless_they_may_be_lifted(tmp_path: Path) -> None:
 def test_root_that_keeps_its_owner_out_is_lifted(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    with DiskTree(root, lift_modes=True) as tree:
+    with DiskTree(root, make_accessible=True) as tree:
         tree.put_file(F, [b"x"])
         root.chmod(0o000)
         with as_ordinary_user(root):

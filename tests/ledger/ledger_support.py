@@ -17,10 +17,10 @@ from wink_workspace.filesystem.model import FileKind, FileState
 from wink_workspace.filesystem.paths import WorkspacePath, parse_path
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
+    BranchWriter,
     Draft,
     EntryKind,
     Ledger,
-    LineWriter,
     LogEntry,
     ObjectStore,
     TreeEntry,
@@ -88,7 +88,7 @@ def contents(store: ObjectStore, root: str) -> dict[str, bytes | FileState]:
 
 
 def call(
-    writer: LineWriter,
+    writer: BranchWriter,
     files: str,
     *,
     call_id: str = "call-1",
@@ -113,7 +113,7 @@ def call(
     )
 
 
-def imported(writer: LineWriter, files: Files) -> LogEntry:
+def imported(writer: BranchWriter, files: Files) -> LogEntry:
     """Append the first entry."""
     return writer.append(
         Draft(

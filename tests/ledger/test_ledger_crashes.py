@@ -38,7 +38,7 @@ def run_calls(directory: Path, n_calls: int, **options: object) -> None:
             writer.begin(f"call-{n}", "write_file", NOW)
             files = {"f": b"%d" % n, f"made/{n}": b"%d" % n}
             call(writer, tree(ledger.store, files, writer.head.files), call_id=f"call-{n}")
-            writer.settle()
+            writer.finish_pending()
 
 
 def expected(number: int) -> dict[str, bytes]:
@@ -48,7 +48,7 @@ def expected(number: int) -> dict[str, bytes]:
 
 
 def files_only(ledger: Ledger) -> dict[str, bytes]:
-    found = contents(ledger.store, ledger.line().head.files)
+    found = contents(ledger.store, ledger.branch().head.files)
     return {name: data for name, data in found.items() if isinstance(data, bytes)}
 
 
@@ -59,10 +59,10 @@ def test_killed_at_any_step_of_a_commit_the_history_ends_at_a_whole_call(tmp_pat
         imported(writer, {"f": b"0"})
     outcomes = set()
     for n in count(1):
-        before = reopened(tmp_path).line().head.number
+        before = reopened(tmp_path).branch().head.number
         killed = dies(lambda: run_calls(tmp_path, 2, durable=durable), at_step=n)
         with reopened(tmp_path) as ledger:
-            after = ledger.line().head.number
+            after = ledger.branch().head.number
             assert before <= after <= before + 2
             assert files_only(ledger) == expected(after)
             with ledger.write() as writer:
@@ -72,8 +72,8 @@ def test_killed_at_any_step_of_a_commit_the_history_ends_at_a_whole_call(tmp_pat
                     assert writer.is_recorded(mark) == is_committed
                     assert mark.call_id == f"call-{after - is_committed}"
                     outcomes.add(is_committed)
-                writer.settle()
-                writer.settle()
+                writer.finish_pending()
+                writer.finish_pending()
                 assert writer.pending() is None
         assert_clean(tmp_path)
         assert not list((tmp_path / "ledger.git").rglob("*.lock"))
@@ -94,7 +94,7 @@ def test_killed_while_files_are_thrown_away_the_same_can_be_done_again(tmp_path)
                 writer.discard(found, reason="crash", call_id=mark.call_id, at=mark.started_at)
                 same = writer.head.files
                 call(writer, same, call_id=mark.call_id, outcome=Outcome.UNKNOWN)
-            writer.settle()
+            writer.finish_pending()
 
     with made(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"f": b"0"})
@@ -105,10 +105,10 @@ def test_killed_while_files_are_thrown_away_the_same_can_be_done_again(tmp_path)
         killed = dies(lambda copy=copy: recover(copy), at_step=n)
         recover(copy)
         with reopened(copy) as ledger:
-            assert [entry.outcome for entry in ledger.line().log()] == [Outcome.UNKNOWN, None]
+            assert [entry.outcome for entry in ledger.branch().log()] == [Outcome.UNKNOWN, None]
             assert [found.call_id for found in ledger.discarded()] == ["call-1"]
             assert contents(ledger.store, ledger.discarded()[0].files)["half"] == b"done"
-            assert contents(ledger.store, ledger.line().head.files) == {"f": b"0"}
+            assert contents(ledger.store, ledger.branch().head.files) == {"f": b"0"}
         assert_clean(copy)
         if not killed:
             break
@@ -123,7 +123,7 @@ def test_killed_at_any_step_of_maintenance_nothing_that_is_kept_is_lost(tmp_path
             lost = tree(ledger.store, {"lost": b"%d" % n * 100})
             writer.discard(lost, reason="old", call_id=str(n), at=NOW)
     run_calls(tmp_path, 12)
-    head = reopened(tmp_path).line().head
+    head = reopened(tmp_path).branch().head
     small = Retention(budget_bytes=4_000)
 
     def maintain() -> None:
@@ -133,7 +133,7 @@ def test_killed_at_any_step_of_maintenance_nothing_that_is_kept_is_lost(tmp_path
     for n in count(1, 3):
         killed = dies(maintain, at_step=n)
         with reopened(tmp_path) as ledger:
-            entries = list(ledger.line().log())
+            entries = list(ledger.branch().log())
             assert entries[0] == head
             for entry in entries:
                 assert contents(ledger.store, entry.files)["f"] == b"%d" % (entry.number - 1)
@@ -197,7 +197,7 @@ def test_maintenance_waits_for_a_call_that_is_under_way(ledger) -> None:
         writer.begin("call-1", "shell", NOW)
         with pytest.raises(LedgerError, match="a call is under way"):
             ledger.maintain(Retention())
-        writer.settle()
+        writer.finish_pending()
         assert ledger.maintain(Retention()).ran
 
 
@@ -254,7 +254,7 @@ def test_every_kill_point_has_a_place(tmp_path) -> None:
         for n in range(60):
             call(writer, tree(ledger.store, {"f": os.urandom(100), "g": b"%d" % n * 9_999}))
         writer.discard(EMPTY_TREE_ID, reason="r", call_id="c", at=NOW)
-        writer.settle()
+        writer.finish_pending()
         ledger.maintain(Retention())
         ledger.maintain(Retention(budget_bytes=1))
     of_workspaces = ("effect-", "held-", "source-")

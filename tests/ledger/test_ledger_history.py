@@ -104,11 +104,11 @@ def test_an_entry_has_all_that_its_draft_had(ledger) -> None:
     assert (entry.subject, entry.at) == ("write_file a second line", NOW + timedelta(seconds=1))
     assert contents(ledger.store, entry.files) == {"a": b"1"}
     assert contents(ledger.store, entry.session) == {"s": b"2"}
-    assert list(ledger.line().log()) == [entry, first]
+    assert list(ledger.branch().log()) == [entry, first]
 
 
 def test_a_new_line_is_empty(ledger) -> None:
-    line = ledger.line()
+    line = ledger.branch()
     assert (line.head, line.refresh(), list(line.log())) == (None, None, [])
 
 
@@ -164,7 +164,7 @@ def test_a_tool_name_or_call_id_cannot_forge_a_trailer(ledger, tmp_path) -> None
     assert (entry.number, entry.outcome) == (2, Outcome.ROLLED_BACK)
     assert entry.tool == "x Wink-Outcome: committed Wink-Number: 99"
     assert (len(entry.call_id), len(entry.subject)) == (200, 72)
-    assert ledger.line().head == entry
+    assert ledger.branch().head == entry
     assert_clean(tmp_path)
 
 
@@ -187,7 +187,7 @@ def test_a_line_that_grew_elsewhere_refuses_the_entry_and_stays_as_it_is(ledger)
     refs.move(writer.ref, expected=writer.head.id, target=first.id)
     with pytest.raises(LedgerMovedError, match=f"at {first.id}"):
         call(writer, EMPTY_TREE_ID)
-    assert (ledger.line().head, writer.refresh()) == (first, first)
+    assert (ledger.branch().head, writer.refresh()) == (first, first)
     call(writer, EMPTY_TREE_ID)
 
 
@@ -196,7 +196,7 @@ def test_a_ref_that_another_program_has_locked_cannot_be_moved(ledger, tmp_path)
     (tmp_path / "ledger.git/refs/heads/main.lock").touch()
     with pytest.raises(LedgerError, match=r"main\.lock is there"):
         call(writer, EMPTY_TREE_ID)
-    assert ledger.line().head == head
+    assert ledger.branch().head == head
 
 
 def test_a_filesystem_without_hard_links_is_slower_and_as_good(
@@ -207,7 +207,7 @@ def test_a_filesystem_without_hard_links_is_slower_and_as_good(
 
     monkeypatch.setattr(os, "link", refuse)
     writer, *_, head = grown(ledger, b"one", b"two")
-    assert ledger.line().head == head == writer.head
+    assert ledger.branch().head == head == writer.head
     assert_clean(tmp_path)
 
 
@@ -230,7 +230,7 @@ def test_packed_refs_are_refs(ledger, tmp_path) -> None:
     writer, *_, head = grown(ledger, b"one")
     git(tmp_path, "pack-refs", "--all")
     assert not (tmp_path / "ledger.git/refs/heads/main").exists()
-    assert ledger.line().head == head
+    assert ledger.branch().head == head
     assert call(writer, EMPTY_TREE_ID).parent == head.id
 
 
@@ -343,16 +343,16 @@ def test_a_commit_that_is_no_entry_is_damage(ledger) -> None:
     refs = RefMover(store.repository)
     refs.move("refs/heads/main", expected=None, target=other)
     with pytest.raises(LedgerDamagedError, match="is no entry"):
-        ledger.line()
+        ledger.branch()
     without_files = commit_without_files(ledger, Kind="call", Number="1")
     refs.move("refs/heads/main", expected=other, target=without_files)
     with pytest.raises(LedgerDamagedError, match="is no entry"):
-        ledger.line()
+        ledger.branch()
     for content in (b"", b"x" * 50):
         wrong = store.write("commit", content)
         refs.move("refs/heads/main", expected=store.repository.ref("refs/heads/main"), target=wrong)
         with pytest.raises(LedgerDamagedError, match="is no commit"):
-            ledger.line()
+            ledger.branch()
 
 
 # Undo and redo
@@ -370,7 +370,7 @@ def test_undoing_an_entry_takes_back_what_it_did_and_keeps_what_came_after(ledge
         reverted = writer.reverted(target)
     assert contents(ledger.store, reverted.files.tree) == {"a": b"1\n2\n3\n4\nFIVE\n", "b": b"B"}
     assert reverted.files.conflicts == ()
-    assert ledger.line().head.number == 3  # nothing was changed
+    assert ledger.branch().head.number == 3  # nothing was changed
 
 
 def test_an_undo_that_is_undone_gives_the_same_files_again(ledger) -> None:
@@ -449,7 +449,7 @@ def test_a_fork_that_is_there_cannot_be_made_and_one_that_is_not_cannot_be_opene
     with pytest.raises(UsageError, match="there is a line 'a' already"):
         ledger.fork("a", first)
     with pytest.raises(EntryMissingError, match="There are: a"):
-        ledger.line("b")
+        ledger.branch("b")
     with pytest.raises(UsageError, match="main line is no fork"):
         ledger.delete_fork("main")
     with ledger.write("a") as writer:
@@ -512,13 +512,13 @@ def test_a_ledger_is_made_once_and_opened_where_it_is(tmp_path) -> None:
     with pytest.raises(LedgerError, match="cannot be made"):
         Ledger.create(tmp_path / "missing" / "ledger.git")
     with reopened(tmp_path) as ledger:
-        assert contents(ledger.store, ledger.line().head.files) == {"a": b"1"}
+        assert contents(ledger.store, ledger.branch().head.files) == {"a": b"1"}
 
 
 def test_what_a_dying_process_left_of_a_new_ledger_is_in_nobodys_way(tmp_path) -> None:
     (tmp_path / "ledger.git.new" / "objects").mkdir(parents=True)
     with made(tmp_path) as ledger:
-        assert ledger.line().head is None
+        assert ledger.branch().head is None
     assert [path.name for path in tmp_path.iterdir()] == ["ledger.git"]
     assert (tmp_path / "ledger.git").stat().st_mode & 0o077 == 0
 
@@ -603,4 +603,4 @@ def test_a_sync_that_fails_after_the_ref_moved_is_no_failure_of_the_commit(tmp_p
 
         monkeypatch.setattr(os, "fsync", fsync)
         entry = imported(writer, {"a": b"1"})
-        assert ledger.line().head == entry == writer.head
+        assert ledger.branch().head == entry == writer.head

@@ -58,7 +58,7 @@ def test_a_second_process_gets_an_error_that_names_the_first(ledger, tmp_path) -
         with pytest.raises(LedgerBusyError, match=f"in use by process {process.pid} on ") as caught:
             ledger.write()
         assert "fork the workspace" in str(caught.value)
-        assert ledger.line().head is None  # reading goes on
+        assert ledger.branch().head is None  # reading goes on
     ledger.write().close()
 
 
@@ -155,7 +155,7 @@ def test_a_forked_child_may_open_a_line_of_its_own(ledger) -> None:
                 call(own, EMPTY_TREE_ID, call_id="of the child")
 
         assert not dies(work)
-        assert ledger.line("child").head.call_id == "of the child"
+        assert ledger.branch("child").head.call_id == "of the child"
 
 
 def test_a_closed_writer_writes_no_more(ledger) -> None:

@@ -21,7 +21,7 @@ from ledger_support import (
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, UsageError
-from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, LineWriter, LogEntry, Retention
+from wink_workspace.ledger import EMPTY_TREE_ID, BranchWriter, Ledger, LogEntry, Retention
 from wink_workspace.ledger.packs import _index, _room_by_id
 
 MIB = 1_048_576
@@ -33,7 +33,7 @@ def ledger(tmp_path: Path) -> Ledger:
         yield ledger
 
 
-def rewrite(writer: LineWriter, content: bytes, days: float = 0) -> None:
+def rewrite(writer: BranchWriter, content: bytes, days: float = 0) -> None:
     files = tree(writer.store, {"f": content}, writer.head.files)
     call(writer, files, call_id=str(writer.head.number), when=NOW + timedelta(days=days))
 
@@ -209,7 +209,7 @@ def test_lines_that_share_a_past_keep_as_much_of_it_as_one_of_them_needs(ledger,
         ledger._clock.moment = NOW + timedelta(days=7)
         ledger.maintain(Retention(max_age_days=4))
         numbers = {
-            name: [entry.number for entry in ledger.line(name).log()]
+            name: [entry.number for entry in ledger.branch(name).log()]
             for name in ("main", "old", "new")
         }
         assert numbers == {"main": [6, 5, 4], "old": [2], "new": [6, 5, 4]}

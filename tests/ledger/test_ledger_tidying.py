@@ -23,7 +23,7 @@ from ledger_support import (
 
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import LedgerError
-from wink_workspace.ledger import Ledger, LineWriter, Retention
+from wink_workspace.ledger import BranchWriter, Ledger, Retention
 from wink_workspace.ledger.repository import GitRepository
 
 DUE = 30
@@ -41,7 +41,7 @@ def ledger(tmp_path: Path) -> Ledger:
         yield ledger
 
 
-def write(writer: LineWriter, n: int, *, days: float = 0) -> None:
+def write(writer: BranchWriter, n: int, *, days: float = 0) -> None:
     """Four objects: a file, the tree of the files, the tree of the entry, and the entry."""
     files = tree(writer.store, {"f": b"%d" % n}, writer.head.files)
     call(writer, files, call_id=str(n), when=NOW + timedelta(days=days))
@@ -57,7 +57,7 @@ def n_packs(ledger: Ledger) -> int:
 
 def assert_has(ledger: Ledger, numbers: range) -> None:
     """The history is these entries, each but the oldest with the file that it wrote."""
-    entries = list(ledger.line().log())
+    entries = list(ledger.branch().log())
     assert [entry.number for entry in entries] == list(reversed(numbers))
     for entry in entries[: len(numbers) - 1]:
         assert contents(ledger.store, entry.files) == {"f": b"%d" % entry.number}

@@ -6,8 +6,8 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from wink_workspace.mcp_server import HttpOptions, Offer, serve_http
-from wink_workspace.mcp_server.hosting import WorkspaceHome
+from wink_workspace.mcp_server import Catalog, HttpOptions, serve_http
+from wink_workspace.mcp_server.hosting import WorkspaceProvider
 from wink_workspace.prompt import MarkdownSection, Tool, ToolContext, ToolResult
 from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 from wink_workspace.workspace import Workspace, WorkspaceStorage
@@ -50,10 +50,10 @@ SECTION = MarkdownSection[None](
 def main() -> None:
     source, state = sys.argv[1:]
     storage = WorkspaceStorage(state)
-    home = WorkspaceHome(lambda: Workspace.create(source, storage=storage))
+    home = WorkspaceProvider(lambda: Workspace.create(source, storage=storage))
     serve_http(
         home,
-        Offer([VfsToolsSection(), PlanningToolsSection(), SECTION], operations=True),
+        Catalog([VfsToolsSection(), PlanningToolsSection(), SECTION], operations=True),
         HttpOptions(),
         on_ready=lambda url: print("serving on", url, file=sys.stderr, flush=True),
     )

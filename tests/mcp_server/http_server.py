@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from wink_workspace.mcp_server import HttpOptions, Offer, serve_http
-from wink_workspace.mcp_server.hosting import WorkspaceHome
+from wink_workspace.mcp_server import Catalog, HttpOptions, serve_http
+from wink_workspace.mcp_server.hosting import WorkspaceProvider
 from wink_workspace.sandbox.asteval import AstevalConfig
 from wink_workspace.sections import AstevalSection, VfsToolsSection
 from wink_workspace.workspace import Workspace, WorkspaceStorage
@@ -15,11 +15,11 @@ from wink_workspace.workspace import Workspace, WorkspaceStorage
 def main() -> None:
     source, state, options = sys.argv[1:]
     storage = WorkspaceStorage(state)
-    home = WorkspaceHome(lambda: Workspace.create(source, storage=storage))
+    home = WorkspaceProvider(lambda: Workspace.create(source, storage=storage))
     python = AstevalSection(config=AstevalConfig(timeout_s=1_200))
     serve_http(
         home,
-        Offer([VfsToolsSection(), python], operations=True),
+        Catalog([VfsToolsSection(), python], operations=True),
         HttpOptions(**json.loads(options)),
         on_ready=lambda url: print("serving on", url, file=sys.stderr, flush=True),
     )

@@ -18,8 +18,8 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from wink_workspace.mcp_server import HostedWorkspace, Offer
-from wink_workspace.mcp_server.hosting import WorkspaceHome
+from wink_workspace.mcp_server import Catalog, HostedWorkspace
+from wink_workspace.mcp_server.hosting import WorkspaceProvider
 from wink_workspace.mcp_server.server import RequestIds, make_server
 from wink_workspace.prompt import Section
 from wink_workspace.workspace import Workspace, WorkspaceStorage
@@ -94,9 +94,9 @@ class Rig:
             self.workspace = Workspace.create(self.source, storage=self.storage)
             return self.workspace
 
-        offer = Offer(sections, operations=True)
-        home = WorkspaceHome(open_workspace, leave, traces_content, redact)
-        hosted = HostedWorkspace(home, offer)
+        catalog = Catalog(sections, operations=True)
+        home = WorkspaceProvider(open_workspace, leave, traces_content, redact)
+        hosted = HostedWorkspace(home, catalog)
 
         class One:
             def of(self, context: object) -> HostedWorkspace:
@@ -107,7 +107,7 @@ class Rig:
             yield One()
 
         server = make_server(
-            offer,
+            catalog,
             lifespan,
             ids=RequestIds(),
             redact=redact,

@@ -17,8 +17,8 @@ from mcp_rig import WATCHDOG_S, Rig, run, text_of
 from wink_workspace.clock import Cancellation
 from wink_workspace.errors import UsageError
 from wink_workspace.filesystem import Filesystem
-from wink_workspace.mcp_server.hosting import HostedWorkspace, WorkspaceHome
-from wink_workspace.mcp_server.offer import Offer
+from wink_workspace.mcp_server.catalog import Catalog
+from wink_workspace.mcp_server.hosting import HostedWorkspace, WorkspaceProvider
 from wink_workspace.prompt import MarkdownSection, Tool, ToolAnnotations, ToolContext, ToolResult
 from wink_workspace.session import Outcome, ToolInvoked
 
@@ -415,8 +415,8 @@ def test_client_hears_of_signs_of_life_and_of_silence(rig: Rig, mode: str) -> No
 
 
 def test_closed_workspace_refuses_and_closing_twice_is_one(rig: Rig) -> None:
-    offer = Offer()
-    hosted = HostedWorkspace(WorkspaceHome(lambda: pytest.fail("not needed")), offer)
+    catalog = Catalog()
+    hosted = HostedWorkspace(WorkspaceProvider(lambda: pytest.fail("not needed")), catalog)
     first = hosted.close()
     assert hosted.close() is first
     first.result(WATCHDOG_S)

@@ -13,8 +13,8 @@ from raw_http import INITIALIZE, RawClient
 from span_rig import Spans, attributes, recorded_spans
 
 from wink_workspace.clock import Cancellation
-from wink_workspace.mcp_server import HostedWorkspace, Offer
-from wink_workspace.mcp_server.hosting import WorkspaceHome
+from wink_workspace.mcp_server import Catalog, HostedWorkspace
+from wink_workspace.mcp_server.hosting import WorkspaceProvider
 from wink_workspace.runtime import RemoteClient
 from wink_workspace.sections import AstevalSection
 from wink_workspace.workspace import Workspace
@@ -138,8 +138,8 @@ def test_a_call_that_is_cancelled_has_a_span_that_says_so_even_if_its_turn_never
     rig: Rig, spans: Spans
 ) -> None:
     """The first occupies the workspace until it is cancelled; the second waits for its turn."""
-    home = WorkspaceHome(lambda: Workspace.create(rig.source, storage=rig.storage))
-    hosted = HostedWorkspace(home, Offer([AstevalSection()]))
+    home = WorkspaceProvider(lambda: Workspace.create(rig.source, storage=rig.storage))
+    hosted = HostedWorkspace(home, Catalog([AstevalSection()]))
     client = RemoteClient("tools/call", {}, {})
     runs, cancellation = threading.Event(), Cancellation()
     endless = {"code": "while True: pass"}

@@ -455,7 +455,7 @@ def test_a_redactor_sees_what_rendering_and_policies_say() -> None:
             return self.data.decode()
 
     class Telling(ToolPolicy):
-        name = "telling"
+        name = "translate_os_error"
 
         def check(
             self, tool: Tool[Any, Any], params: object, *, context: ToolContext

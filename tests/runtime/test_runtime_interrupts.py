@@ -15,7 +15,7 @@ from types import FrameType
 import pytest
 
 from wink_workspace.runtime import interrupts
-from wink_workspace.runtime.interrupts import GuardedBlock, InterruptGate
+from wink_workspace.runtime.interrupts import DeferSigint, GuardedBlock
 
 
 def press_ctrl_c() -> None:
@@ -23,7 +23,7 @@ def press_ctrl_c() -> None:
 
 
 def test_an_interrupt_is_held_back_until_the_closed_block_ends() -> None:
-    gate = InterruptGate()
+    gate = DeferSigint()
     steps: list[str] = []
     with pytest.raises(KeyboardInterrupt), gate.closed():
         press_ctrl_c()
@@ -32,7 +32,7 @@ def test_an_interrupt_is_held_back_until_the_closed_block_ends() -> None:
 
 
 def test_an_interrupt_strikes_at_once_where_the_gate_is_open() -> None:
-    gate = InterruptGate()
+    gate = DeferSigint()
     steps: list[str] = []
     with pytest.raises(KeyboardInterrupt), gate.closed(), gate.open():
         press_ctrl_c()
@@ -41,7 +41,7 @@ def test_an_interrupt_strikes_at_once_where_the_gate_is_open() -> None:
 
 
 def test_an_interrupt_held_back_strikes_when_the_gate_opens() -> None:
-    gate = InterruptGate()
+    gate = DeferSigint()
     steps: list[str] = []
     with pytest.raises(KeyboardInterrupt), gate.closed():
         press_ctrl_c()
@@ -51,7 +51,7 @@ def test_an_interrupt_held_back_strikes_when_the_gate_opens() -> None:
 
 
 def test_the_first_interrupt_shuts_the_gate_so_that_a_second_cannot_hit_the_rollback() -> None:
-    gate = InterruptGate()
+    gate = DeferSigint()
     steps: list[str] = []
     with pytest.raises(KeyboardInterrupt), gate.closed():
         try:
@@ -65,7 +65,7 @@ def test_the_first_interrupt_shuts_the_gate_so_that_a_second_cannot_hit_the_roll
 
 
 def test_an_inner_closed_block_delivers_to_the_open_one_around_it() -> None:
-    gate = InterruptGate()
+    gate = DeferSigint()
     steps: list[str] = []
     with pytest.raises(KeyboardInterrupt), gate.closed(), gate.open():
         with gate.closed():
@@ -77,7 +77,7 @@ def test_an_inner_closed_block_delivers_to_the_open_one_around_it() -> None:
 
 def test_the_handler_that_was_there_before_is_back_afterwards() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with InterruptGate().closed():
+    with DeferSigint().closed():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -88,7 +88,7 @@ def test_a_handler_that_does_not_raise_is_called_and_the_work_goes_on(
     heard: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
     try:
-        gate = InterruptGate()
+        gate = DeferSigint()
         with gate.closed(), gate.open():
             press_ctrl_c()
             press_ctrl_c()
@@ -100,7 +100,7 @@ def test_a_handler_that_does_not_raise_is_called_and_the_work_goes_on(
 def test_with_the_default_action_a_handler_is_unwound_rather_than_the_process_ended() -> None:
     previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        gate = InterruptGate()
+        gate = DeferSigint()
         with pytest.raises(KeyboardInterrupt), gate.closed(), gate.open():
             press_ctrl_c()
     finally:
@@ -110,7 +110,7 @@ def test_with_the_default_action_a_handler_is_unwound_rather_than_the_process_en
 def test_an_ignored_interrupt_stays_ignored() -> None:
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with InterruptGate().closed():
+        with DeferSigint().closed():
             press_ctrl_c()
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -119,7 +119,7 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
 
 
 def test_an_installed_gate_alone_lets_every_interrupt_strike() -> None:
-    gate, n_struck = InterruptGate(), 0
+    gate, n_struck = DeferSigint(), 0
     before = signal.getsignal(signal.SIGINT)
     with gate.installed():
         for _ in range(2):
@@ -131,7 +131,7 @@ def test_an_installed_gate_alone_lets_every_interrupt_strike() -> None:
 
 
 def test_a_call_inside_an_installed_gate_is_protected_and_leaves_it_installed() -> None:
-    gate, steps = InterruptGate(), []
+    gate, steps = DeferSigint(), []
     with gate.installed():
         installed = signal.getsignal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt), gate.closed():
@@ -146,7 +146,7 @@ def test_other_threads_leave_the_signal_alone() -> None:
     seen: list[object] = []
 
     def work() -> None:
-        with InterruptGate().closed():
+        with DeferSigint().closed():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
@@ -159,22 +159,22 @@ counts_opcodes = pytest.mark.skipif(
     sys.version_info >= (3, 12), reason="the sweep counts opcodes as CPython 3.11 traces them"
 )
 
-Entering = Callable[[InterruptGate], AbstractContextManager[None]]
+Entering = Callable[[DeferSigint], AbstractContextManager[None]]
 
 
 @counts_opcodes
 @pytest.mark.parametrize(
-    "entered", [InterruptGate.closed, InterruptGate.installed], ids=["closed", "installed"]
+    "entered", [DeferSigint.closed, DeferSigint.installed], ids=["closed", "installed"]
 )
 def test_an_interrupt_at_any_instant_leaves_the_gate_as_it_was(entered: Entering) -> None:
     """Strike after the n-th step of the gate's own code, until there is no such step."""
     for n in count(1):
-        gate, before = InterruptGate(), signal.getsignal(signal.SIGINT)
+        gate, before = DeferSigint(), signal.getsignal(signal.SIGINT)
         striker = Striker(n)
         with contextlib.suppress(KeyboardInterrupt), striker, entered(gate):
             pass
         assert signal.getsignal(signal.SIGINT) == before, striker.where
-        assert vars(gate) == vars(InterruptGate()) | {"_previous": gate._previous}, striker.where
+        assert vars(gate) == vars(DeferSigint()) | {"_previous": gate._previous}, striker.where
         if striker.where is None:
             assert n > 15
             return
@@ -183,7 +183,7 @@ def test_an_interrupt_at_any_instant_leaves_the_gate_as_it_was(entered: Entering
 @counts_opcodes
 def test_an_interrupt_at_any_instant_of_an_opening_leaves_the_gate_shut_around_it() -> None:
     for n in count(1):
-        gate, striker = InterruptGate(), Striker(n)
+        gate, striker = DeferSigint(), Striker(n)
         kept: list[BaseException] = []  # as a traceback that somebody holds on to
         with contextlib.suppress(KeyboardInterrupt), gate.closed():
             try:
@@ -215,7 +215,7 @@ class Block(GuardedBlock):
 @counts_opcodes
 def test_an_interrupt_at_any_instant_of_the_end_of_a_guarded_block_does_not_skip_it() -> None:
     for n in count(1):
-        gate, striker = InterruptGate(), Striker(n)
+        gate, striker = DeferSigint(), Striker(n)
         block = Block(gate)
         with contextlib.suppress(KeyboardInterrupt), gate.closed(), block, striker:
             pass
@@ -232,7 +232,7 @@ def test_an_interrupt_at_any_instant_of_the_end_of_a_guarded_block_does_not_skip
 
 
 def test_an_interrupt_as_an_asynchronous_block_begins_to_end_does_not_skip_its_end() -> None:
-    gate = InterruptGate()
+    gate = DeferSigint()
     block = Block(gate)
     with pytest.raises(KeyboardInterrupt), gate.closed():
         block.__enter__()

@@ -11,12 +11,12 @@ from typing import ClassVar
 
 import pytest
 from fake_sandbox import FakeConfig, FakeMachine, registered
-from run_desk import Desk
+from run_rig import RunRig
 
 from wink_workspace import ModelTurn, Prompt, ScriptedAdapter, ToolCall
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError, UsageError
-from wink_workspace.mcp_server import Offer
+from wink_workspace.mcp_server import Catalog
 from wink_workspace.prompt import MarkdownSection
 from wink_workspace.sandbox import SANDBOXES, SandboxBackend, SandboxConfig
 from wink_workspace.sandbox.asteval import AstevalConfig
@@ -33,8 +33,8 @@ def fake() -> Iterator[FakeMachine]:
 @pytest.fixture
 def desk(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Desk:
-    return Desk(tmp_path, capsys, monkeypatch)
+) -> RunRig:
+    return RunRig(tmp_path, capsys, monkeypatch)
 
 
 def state(tmp_path: Path) -> WorkspaceStorage:
@@ -191,7 +191,7 @@ def test_a_package_that_offers_no_backend_is_named(
 
 
 def test_doctor_and_gc_report_a_package_that_cannot_be_loaded_and_go_on(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk: RunRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SANDBOXES, "_own", {})  # to examine those takes seconds
     monkeypatch.delitem(sys.modules, "wrong_sandbox", raising=False)
@@ -296,7 +296,7 @@ def test_a_workspace_whose_backend_is_gone_is_not_opened_before_it_is_back(tmp_p
 
 
 def test_a_run_in_another_sandbox_plays_its_tools(
-    desk: Desk, tmp_path: Path, fake: FakeMachine
+    desk: RunRig, tmp_path: Path, fake: FakeMachine
 ) -> None:
     turns = tmp_path / "turns.jsonl"
     call = {"name": "shell_execute", "arguments": {"command": "put made by-fake"}}
@@ -308,7 +308,7 @@ def test_a_run_in_another_sandbox_plays_its_tools(
     assert (desk.source / "made").read_text() == "by-fake"
 
 
-def test_exec_runs_in_the_sandbox_that_is_named(desk: Desk, fake: FakeMachine) -> None:
+def test_exec_runs_in_the_sandbox_that_is_named(desk: RunRig, fake: FakeMachine) -> None:
     which = desk("new", str(desk.source)).partition(":")[0]
     desk("exec", which, "--sandbox", "fake", "--", "put", "made", "text")
     assert desk("exec", which, "--sandbox", "fake", "--", "cat", "made") == "fake: text"
@@ -325,14 +325,14 @@ def test_exec_runs_in_the_sandbox_that_is_named(desk: Desk, fake: FakeMachine) -
     ],
 )
 def test_exec_refuses_what_the_sandbox_cannot_do(
-    desk: Desk, fake: FakeMachine, options: list[str], said: str
+    desk: RunRig, fake: FakeMachine, options: list[str], said: str
 ) -> None:
     which = desk("new", str(desk.source)).partition(":")[0]
     desk("exec", which, *options, "--", "true", fails=2)
     assert said in desk.err
 
 
-def test_a_run_with_an_unknown_sandbox_is_wrong_usage(desk: Desk) -> None:
+def test_a_run_with_an_unknown_sandbox_is_wrong_usage(desk: RunRig) -> None:
     desk("run", "Task", "--repo", desk.source, "--sandbox", "docker", fails=2)
     assert "no sandbox 'docker'. Use one of podman, asteval, none." in desk.err
 
@@ -340,7 +340,7 @@ def test_a_run_with_an_unknown_sandbox_is_wrong_usage(desk: Desk) -> None:
 def test_a_server_offers_the_tools_of_another_sandbox(fake: FakeMachine) -> None:
     from wink_workspace.cli.serving import served_sections
 
-    offer = Offer(served_sections("fake", in_place=False))
+    offer = Catalog(served_sections("fake", in_place=False))
     names = {tool.name for tool in offer.tools}
     assert {"read_file", "shell_execute"} <= names
     assert "evaluate_python" not in names

@@ -7,9 +7,9 @@ from support import rig
 
 from wink_workspace.clock import Cancellation, Deadline, ManualClock
 from wink_workspace.errors import PromptEvaluationError, PromptRenderError
-from wink_workspace.mcp_server import Offer
+from wink_workspace.mcp_server import Catalog
 from wink_workspace.prompt import Prompt, ToolAnnotations
-from wink_workspace.sandbox import CapturedOutput, ExecRequest, ExecResult, Sandbox, WallReport
+from wink_workspace.sandbox import CapturedOutput, ExecRequest, ExecResult, IsolationReport, Sandbox
 from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections import PodmanSandboxSection
 
@@ -22,8 +22,8 @@ class SlowToStart(Sandbox):
         self.given_s: list[float] = []
 
     @property
-    def report(self) -> WallReport:
-        return WallReport()
+    def report(self) -> IsolationReport:
+        return IsolationReport()
 
     def start(self, cancellation: Cancellation | None = None) -> None:
         self._clock.advance(3)
@@ -49,7 +49,7 @@ def test_a_prompt_without_a_sandbox_is_refused_when_it_is_rendered() -> None:
 
 
 def test_a_server_lists_the_tools_of_a_sandbox_before_any_workspace_is_open() -> None:
-    offer = Offer([PodmanSandboxSection(files=False)])
+    offer = Catalog([PodmanSandboxSection(files=False)])
     assert [tool.name for tool in offer.tools] == ["shell_execute", "evaluate_python"]
 
 

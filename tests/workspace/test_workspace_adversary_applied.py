@@ -31,7 +31,7 @@ def test_source_keeps_what_a_deleted_fork_brought(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         workspace.fork("other")
         which = workspace.info.id
-        with Workspace.open(which, storage=state(tmp_path), line="other") as other:
+        with Workspace.open(which, storage=state(tmp_path), branch="other") as other:
             write(other, **{"b.txt": "b\n"})
             other.apply()
         workspace.delete_fork("other")
@@ -47,7 +47,7 @@ def test_fork_of_the_name_of_a_deleted_one_does_not_take_back_what_that_brought(
         for text in ("b.txt", "c.txt"):
             workspace.fork("other")
             which = workspace.info.id
-            with Workspace.open(which, storage=state(tmp_path), line="other") as other:
+            with Workspace.open(which, storage=state(tmp_path), branch="other") as other:
                 write(other, **{text: "new\n"})
                 other.apply()
             workspace.delete_fork("other")

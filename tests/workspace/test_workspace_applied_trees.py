@@ -36,7 +36,7 @@ def test_apply_that_is_under_way_is_not_taken_for_one_that_was_cut_short(
 ) -> None:
     def look() -> bool:
         caplog.clear()
-        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
             told = fork.has_unfinished_apply
         assert told is ("apply again" in caplog.text)
         return told

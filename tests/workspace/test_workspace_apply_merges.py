@@ -33,7 +33,7 @@ def call_edit(workspace: Workspace, path: str, old: str, new: str) -> None:
 def fork(workspace: Workspace, tmp_path: Path, name: str) -> Workspace:
     if name not in workspace.forks():
         workspace.fork(name)
-    return Workspace.open(workspace.info.id, storage=state(tmp_path), line=name)
+    return Workspace.open(workspace.info.id, storage=state(tmp_path), branch=name)
 
 
 def committed(tmp_path: Path) -> Path:

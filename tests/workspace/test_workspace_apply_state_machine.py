@@ -69,7 +69,7 @@ class Run:
         self.left, self.act = 0, lambda: None
         stack.enter_context(calling(self.step))
         self.branches = {
-            name: stack.enter_context(Workspace(folder, line=line))
+            name: stack.enter_context(Workspace(folder, branch=line))
             for name, line in (("ONE", "one"), ("TWO", "two"))
         }
 

@@ -193,7 +193,7 @@ def test_fork_is_opened_for_the_first_time_without_reading_a_file(
     with workspace_of(tmp_path, 1_000) as workspace:
         workspace.fork("try")
         name, place = workspace.info.id, storage(tmp_path)
-        with Workspace.open(name, storage=place, line="try", clock=later()) as fork:
+        with Workspace.open(name, storage=place, branch="try", clock=later()) as fork:
             assert fork.changes() == ()
             assert fork._ledger.store.n_written == 0
     assert opened_files == []

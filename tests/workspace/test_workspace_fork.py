@@ -28,21 +28,21 @@ def test_a_fork_begins_with_the_same_files_and_history(tmp_path: Path) -> None:
         (state(tmp_path).folder(workspace.info.id).files / "outside").write_text("human")
         workspace.fork("try")
         folder = state(tmp_path).folder(workspace.info.id)
-        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
-            assert tree_of(folder.of_line("try").files) == tree_of(folder.files)
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
+            assert tree_of(folder.of_branch("try").files) == tree_of(folder.files)
             assert [e.id for e in fork.log()] == [e.id for e in workspace.log()]
 
 
 def test_neither_line_sees_what_the_other_does(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("try")
-        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
             write(fork, fork="f")
             write(workspace, main="m")
             assert {path.name for path in fork.files.glob("*").paths} >= {"fork"}
             assert "main" not in fork.diff()
             assert "fork" not in workspace.diff()
-        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
             assert fork.files.read_text("fork").text == "f"
             fork.undo()
             assert not fork.files.exists("fork")
@@ -54,7 +54,7 @@ def test_two_lines_are_open_in_two_processes_at_once_and_one_line_is_not(tmp_pat
         opening = (
             "import sys\n"
             "from wink_workspace.workspace import Workspace, WorkspaceStorage\n"
-            "w = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]), line=sys.argv[3])\n"
+            "w = Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1]), branch=sys.argv[3])\n"
             "print(w.files.read_text('a.txt').text)\n"
             "w.close()\n"
         )
@@ -74,25 +74,25 @@ def test_a_crash_while_the_files_are_copied_leaves_nothing_half(
         with monkeypatch.context() as patched:
             patched.setattr(NewTree, "make_symlink", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                Workspace.open(workspace.info.id, storage=state(tmp_path), line="try")
-        assert not folder.of_line("try").files.exists()
-        Workspace.open(workspace.info.id, storage=state(tmp_path), line="try").close()
-        assert tree_of(folder.of_line("try").files) == tree_of(folder.files)
+                Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try")
+        assert not folder.of_branch("try").files.exists()
+        Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try").close()
+        assert tree_of(folder.of_branch("try").files) == tree_of(folder.files)
 
 
 def test_a_deleted_fork_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("try")
-        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
             write(fork, old="old")
             with pytest.raises(LedgerBusyError):
                 workspace.delete_fork("try")
         workspace.delete_fork("try")
         assert workspace.forks() == ()
         with pytest.raises(EntryMissingError):
-            Workspace.open(workspace.info.id, storage=state(tmp_path), line="try")
+            Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try")
         workspace.fork("try")
-        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
             assert not fork.files.exists("old")
 
 
@@ -100,7 +100,7 @@ def test_the_main_line_is_not_deleted_as_a_fork(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("try")
     folder = state(tmp_path).folder(workspace.info.id)
-    with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+    with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
         with pytest.raises(UsageError, match="no fork"):
             fork.delete_fork("main")
         assert (folder.files / "a.txt").read_text() == "a\n"
@@ -112,7 +112,7 @@ def test_a_crash_while_a_fork_is_deleted_leaves_its_files_whole(
 ) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("try")
-        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
             write(fork, **{"new.txt": "new"})
             expected, entries = tree_of(fork._folder.files), [entry.id for entry in fork.log()]
         left = [n_deletions]
@@ -128,7 +128,7 @@ def test_a_crash_while_a_fork_is_deleted_leaves_its_files_whole(
             patched.setattr("wink_workspace.workspace.workspace.delete_tree", dies)
             with pytest.raises(KeyboardInterrupt):
                 workspace.delete_fork("try")
-        with Workspace.open(workspace.info.id, storage=state(tmp_path), line="try") as fork:
+        with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
             assert tree_of(fork._folder.files) == expected
             assert [entry.id for entry in fork.log()] == entries
         workspace.delete_fork("try")
@@ -148,7 +148,7 @@ def test_a_workspace_whose_fork_is_open_is_not_deleted(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("try")
         which = workspace.info.id
-    with Workspace.open(which, storage=state(tmp_path), line="try"):
+    with Workspace.open(which, storage=state(tmp_path), branch="try"):
         with pytest.raises(LedgerBusyError):
             Workspace.delete(which, storage=state(tmp_path))
     Workspace.delete(which, storage=state(tmp_path))

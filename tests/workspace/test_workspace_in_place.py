@@ -157,7 +157,7 @@ def test_fork_is_a_copy_and_brings_only_its_own_changes_back(tmp_path: Path) -> 
     with begun(tmp_path, FILES) as workspace, calls(workspace) as call:
         call("write_file", file_path="main.txt", content="main")
         workspace.fork("try")
-        with reopened(tmp_path, line="try") as fork, calls(fork) as in_fork:
+        with reopened(tmp_path, branch="try") as fork, calls(fork) as in_fork:
             in_fork("write_file", file_path="fork.txt", content="fork")
             in_fork("rm", path="main.txt")
             assert (source / "main.txt").exists()
@@ -177,7 +177,7 @@ def test_fork_does_not_bring_back_over_what_the_main_line_changed_since(tmp_path
         workspace.fork("try")
         call("read_file", file_path="a.txt")
         call("edit_file", file_path="a.txt", old_string="one", new_string="main")
-        with reopened(tmp_path, line="try") as fork, calls(fork) as in_fork:
+        with reopened(tmp_path, branch="try") as fork, calls(fork) as in_fork:
             in_fork("read_file", file_path="a.txt")
             in_fork("edit_file", file_path="a.txt", old_string="one", new_string="fork")
             with pytest.raises(Exception, match=r"a\.txt"):

@@ -36,7 +36,7 @@ SPELLINGS = (
 def kept_paths(workspace: Workspace) -> set[str]:
     """Every path in the newest entry's files."""
     with Ledger(folder_of(workspace)) as ledger:
-        head = next(ledger.line().log())
+        head = next(ledger.branch().log())
         return {str(path) for path, _ in walk(ledger.store, head.files)}
 
 

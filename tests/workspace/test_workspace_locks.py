@@ -90,7 +90,7 @@ sys.path[:0] = sys.argv[4:]
 from workspace_rig import calls
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 storage, which, line = WorkspaceStorage(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
-with Workspace.open(which, storage=storage, line=line) as workspace, calls(workspace) as call:
+with Workspace.open(which, storage=storage, branch=line) as workspace, calls(workspace) as call:
     print("open", flush=True)
     sys.stdin.readline()  # both are open now
     for n in range(30):
@@ -116,7 +116,7 @@ def held(mover, root):
     sys.stdin.readline()
 Mover.make = held
 storage = WorkspaceStorage(Path(sys.argv[1]))
-with Workspace.open(sys.argv[2], storage=storage, line="one") as fork:
+with Workspace.open(sys.argv[2], storage=storage, branch="one") as fork:
     fork.files.write_text("one.txt", "of one")
     fork.apply()
 """
@@ -134,7 +134,7 @@ def test_two_forks_are_applied_one_after_the_other(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             text=True,
         ) as process,
-        Workspace.open(which, storage=storage(tmp_path), line="two") as fork,
+        Workspace.open(which, storage=storage(tmp_path), branch="two") as fork,
     ):
         assert process.stdout
         assert process.stdout.readline() == "in the middle\n"
@@ -175,7 +175,7 @@ def test_two_forks_work_at_the_same_time_in_two_processes(tmp_path: Path) -> Non
         out, _ = worker.communicate()
         assert (worker.returncode, out) == (0, f"{1 + 30 + 10}\n")
     for line in ("one", "two"):
-        with Workspace.open(which, storage=storage(tmp_path), line=line) as fork:
+        with Workspace.open(which, storage=storage(tmp_path), branch=line) as fork:
             names = {str(found.path) for found in fork.files.list(line)}
             assert names == {f"{line}/{n}.txt" for n in range(30) if n % 3}
             assert len(list(fork.files.list("."))) == 2

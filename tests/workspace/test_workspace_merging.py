@@ -23,7 +23,7 @@ def with_line(n: int, text: str, lines: str = LINES) -> str:
 def fork(workspace: Workspace, tmp_path: Path, name: str = "bold") -> Workspace:
     if name not in workspace.forks():
         workspace.fork(name)
-    return Workspace.open(workspace.info.id, storage=state(tmp_path), line=name)
+    return Workspace.open(workspace.info.id, storage=state(tmp_path), branch=name)
 
 
 def put(workspace: Workspace, **contents: str) -> None:

@@ -63,7 +63,7 @@ def test_a_fork_has_runs_of_its_own(tmp_path: Path) -> None:
     with place:
         RecordedRun.begin(folder, RunAbout("main", "m", "none", 1))
         place.fork("side")
-        assert RecordedRun.newest(folder.of_line("side")) is None
+        assert RecordedRun.newest(folder.of_branch("side")) is None
 
 
 def test_a_conversation_has_the_turns_and_the_answers_of_the_ledger(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         with (
             _opened(prompt),
             _forwarded(session, bus),
-            transactions_of(session).gate.installed(),
+            transactions_of(session).sigint.installed(),
         ):
             limits = _RunLimits(deadline, budget_tracker, cancellation)
             evaluation = _Evaluation(self, prompt, session, limits)

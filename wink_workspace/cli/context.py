@@ -198,7 +198,7 @@ class CommandContext:
 
         workspace, branch = split_name(name)
         return Workspace.open(
-            workspace, storage=self.storage, line=branch, config=config or self.config()
+            workspace, storage=self.storage, branch=branch, config=config or self.config()
         )
 
     def read(self, name: str) -> WorkspaceReader:
@@ -206,7 +206,7 @@ class CommandContext:
         from wink_workspace.workspace import WorkspaceReader
 
         workspace, branch = split_name(name)
-        return WorkspaceReader(self.storage.folder(workspace), line=branch)
+        return WorkspaceReader(self.storage.folder(workspace), branch=branch)
 
     def in_place_workspace(self, directory: Path) -> str:
         """The id of the workspace in place in *directory*, created if there is none."""
@@ -222,10 +222,10 @@ class CommandContext:
 
 def split_name(name: str) -> tuple[str, str]:
     """The workspace and the branch in *name*."""
-    from wink_workspace.ledger import MAIN_LINE
+    from wink_workspace.ledger import MAIN_BRANCH
 
     workspace, _, fork = name.partition("/")
-    return workspace, fork or MAIN_LINE
+    return workspace, fork or MAIN_BRANCH
 
 
 def entry_fields(entry: LogEntry) -> dict[str, object]:

@@ -229,7 +229,7 @@ def script(context: CommandContext, workspace: WorkspaceArgument) -> None:
     from wink_workspace.workspace import RecordedRun
 
     name, branch = split_name(workspace)
-    newest = RecordedRun.newest(context.storage.folder(name).of_line(branch))
+    newest = RecordedRun.newest(context.storage.folder(name).of_branch(branch))
     if newest is None:
         raise UsageError(f"{workspace} has had no run", hint="Start one with a task.")
     typer.echo(newest.script.read_text(encoding="utf-8"), nl=False)
@@ -578,7 +578,7 @@ def _record(
     from wink_workspace.workspace import RecordedRun, RunAbout
 
     workspace_id, branch = split_name(name)
-    folder = context.storage.folder(workspace_id).of_line(branch)
+    folder = context.storage.folder(workspace_id).of_branch(branch)
     if not options.resume:
         about = RunAbout(
             task=context.redact(options.task),

@@ -72,21 +72,21 @@ class McpOptions:
 def mcp(context: CommandContext, options: McpOptions) -> None:
     """Serve the tools of a workspace to an MCP client, over stdio or HTTP."""
     try:
-        from wink_workspace.mcp_server import Offer, serve_http, serve_stdio
-        from wink_workspace.mcp_server.hosting import WorkspaceHome
+        from wink_workspace.mcp_server import Catalog, serve_http, serve_stdio
+        from wink_workspace.mcp_server.hosting import WorkspaceProvider
     except ImportError as error:
         raise UsageError(
             f"the MCP server needs a library that is missing: {error.name}",
             hint="Install it: pip install 'wink-workspace[mcp]'.",
         ) from error
-    host = WorkspaceHome(
+    host = WorkspaceProvider(
         _opener(context, options),
         _closer(context, options),
         traces_content=context.captures_content,
         redact=context.redact,
     )
     in_place = _is_in_place(context, options)
-    tools = Offer(
+    tools = Catalog(
         served_sections(options.sandbox, in_place=in_place),
         operations=options.workspace_tools,
         in_place=in_place,

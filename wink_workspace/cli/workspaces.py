@@ -139,13 +139,13 @@ def remove(
 
     For a workspace in place only the history is deleted; the files are yours, and stay.
     """
-    from wink_workspace.ledger import MAIN_LINE
+    from wink_workspace.ledger import MAIN_BRANCH
     from wink_workspace.workspace import Workspace
 
     name, branch = split_name(workspace)
     storage = context.storage
     removed = storage.folder(name).info().id
-    if branch != MAIN_LINE:
+    if branch != MAIN_BRANCH:
         with closing(Workspace.open(name, storage=storage)) as opened:
             opened.delete_fork(branch)
         removed += f"/{branch}"

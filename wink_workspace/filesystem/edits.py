@@ -83,7 +83,7 @@ def replace_text(
         raise _not_unique(view, places, path)
     core = _Core.of(old, new)
     changed = _encode(view.replace(places, core), encoding)
-    return Replacement(mark + changed, len(places), view.line_of(places[0] + core.start))
+    return Replacement(mark + changed, len(places), view.branch_of(places[0] + core.start))
 
 
 def _decode(data: bytes, path: str) -> tuple[bytes, str, str]:
@@ -166,7 +166,7 @@ class _View:
             at = text.find("\r\n", at + 2)
         return cls(text, text.replace("\r\n", "\n"), crlf, end_added)
 
-    def line_of(self, place: int) -> int:
+    def branch_of(self, place: int) -> int:
         return 1 + self.seen.count("\n", 0, place)
 
     def find(self, old: str, *, replace_all: bool) -> list[int]:
@@ -256,7 +256,7 @@ def _start_in(line: str, sent: str) -> int:
 
 
 def _not_unique(view: _View, places: list[int], path: str) -> EditError:
-    named = ", ".join(str(view.line_of(place)) for place in places[:_MAX_PLACES_NAMED])
+    named = ", ".join(str(view.branch_of(place)) for place in places[:_MAX_PLACES_NAMED])
     more = ", …" if len(places) > _MAX_PLACES_NAMED else ""
     return EditError(
         f"the text to replace occurs {len(places)} times in {path}, in lines {named}{more}",

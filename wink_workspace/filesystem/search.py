@@ -258,7 +258,7 @@ class Expression:
 
     def __init__(self, compiled: regex.Pattern[str]) -> None:
         self._compiled = compiled
-        self._fits_blocks = _SEES_ONLY_ITS_LINE.fullmatch(compiled.pattern) is not None
+        self._fits_blocks = _SEES_ONLY_ITS_BRANCH.fullmatch(compiled.pattern) is not None
 
     def matching_lines(self, block: str, timer: SearchTimer) -> Iterator[tuple[int, str]]:
         r"""Number (from 0) and text of each line that matches; lines are joined by ``\n``."""
@@ -278,7 +278,7 @@ class Expression:
 
 # Expressions that, matching a line alone, also match it among other lines: nothing in them
 # looks at what surrounds a match, except anchors that take each line's ends for the text's.
-_SEES_ONLY_ITS_LINE = re.compile(
+_SEES_ONLY_ITS_BRANCH = re.compile(
     r"(?: [^\\()*+?}] | \\[^AZzGKBRX0-9Q] | \((?!\?|\*) | \(\?: | \) | [*+?}](?!\+) )*",
     re.VERBOSE,
 )

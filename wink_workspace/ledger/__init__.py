@@ -1,6 +1,6 @@
 """A workspace's history: every call one commit of a private git repository.
 
-``Ledger`` opens it. ``Line`` reads a line of history, ``LineWriter`` adds to it; ``trees`` has
+``Ledger`` opens it. ``Branch`` reads a line of history, ``BranchWriter`` adds to it; ``trees`` has
 what files are as git trees, ``SessionStore`` what a session's STATE is.
 """
 
@@ -23,7 +23,7 @@ from .git_discovery import (
     paths_left_behind,
     repositories_in,
 )
-from .history import MAIN_LINE, EntryKind, Line, LogEntry, Reverted, lost_ref, merge_base
+from .history import MAIN_BRANCH, Branch, EntryKind, LogEntry, Reverted, lost_ref, merge_base
 from .ledger import Ledger
 from .lock import WriterLock, looking_at
 from .merge import (
@@ -50,25 +50,27 @@ from .trees import (
     TreeChange,
     TreeEntry,
     build,
+    build_directories,
     diff,
     entry_at,
     entry_of,
     file_changes,
     file_state,
     names_in,
-    plant,
     walk,
     with_paths_from,
 )
-from .writing import Draft, LineWriter
+from .writing import BranchWriter, Draft
 
 __all__ = [
     "EMPTY_DIRECTORY",
     "EMPTY_TREE_ID",
     "LARGE_BYTES",
-    "MAIN_LINE",
+    "MAIN_BRANCH",
     "MAX_TREE_DEPTH",
     "SOME_DIRECTORY",
+    "Branch",
+    "BranchWriter",
     "BroughtChange",
     "DirectoryView",
     "Discarded",
@@ -85,8 +87,6 @@ __all__ = [
     "GitComparer",
     "Ledger",
     "LedgerView",
-    "Line",
-    "LineWriter",
     "LogEntry",
     "LoggedEvent",
     "Maintenance",
@@ -106,6 +106,7 @@ __all__ = [
     "WriterLock",
     "brought_changes",
     "build",
+    "build_directories",
     "diff",
     "discard_changes",
     "enclosing_repository",
@@ -126,7 +127,6 @@ __all__ = [
     "names_in",
     "no_steps",
     "paths_left_behind",
-    "plant",
     "repositories_in",
     "tree_diff",
     "walk",

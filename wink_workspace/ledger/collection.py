@@ -192,7 +192,7 @@ def n_unpacked(store: ObjectStore, *, few: int) -> int:
     return sum(store.is_small(found) for found in store.loose.listed())
 
 
-def _kept(store: ObjectStore, tell: Callable[[int], None]) -> set[str]:
+def _kept(store: ObjectStore, on_progress: Callable[[int], None]) -> set[str]:
     ends = store.repository.boundary()
     seen = {EMPTY_TREE_ID}
     n_done = 0
@@ -203,7 +203,7 @@ def _kept(store: ObjectStore, tell: Callable[[int], None]) -> set[str]:
             for _ in objects_of(store, following, seen):
                 pass
             n_done += 1
-            tell(n_done)
+            on_progress(n_done)
             following = None if following in ends else commit.parent
     return seen
 
@@ -248,7 +248,7 @@ def _packed(store: ObjectStore, object_ids: set[str], steps: Steps) -> list[Pack
         return []
     n_all = len(object_ids)
     store.repository.pack(
-        sorted(object_ids), tell=lambda n_read: steps("packing objects", n_read, n_all)
+        sorted(object_ids), on_progress=lambda n_read: steps("packing objects", n_read, n_all)
     )
     steps("packing objects", n_all, n_all)
     new = [pack for pack in store.packs.listed() if pack.disk_bytes.keys() == object_ids]

@@ -6,7 +6,7 @@ record). After a sync it also has ``base/`` (the source as it was synced), and a
 line's ref is the commit point for all of them at once. Entries are only ever appended: undoing is
 another entry. They are numbered from 1, and keep their numbers when the oldest are forgotten.
 
-``Line`` reads; ``writing.py`` adds what only the holder of the line's lock may do.
+``Branch`` reads; ``writing.py`` adds what only the holder of the line's lock may do.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .objects import ObjectStore
 from .records import Record, parse_record
 
 __all__ = [
-    "MAIN_LINE",
+    "MAIN_BRANCH",
+    "Branch",
     "EntryKind",
-    "Line",
     "LogEntry",
     "Reverted",
     "entry_of",
@@ -39,7 +39,7 @@ __all__ = [
     "read_entry",
 ]
 
-MAIN_LINE: Final = "main"
+MAIN_BRANCH: Final = "main"
 _SHORTEST_PREFIX: Final = 4
 
 
@@ -69,12 +69,12 @@ def _is_undoable(entry: LogEntry) -> bool:
     return is_committed or entry.kind in (EntryKind.MERGE, EntryKind.SYNC)
 
 
-def lost_ref(line: str, consequence: str) -> LedgerDamagedError:
+def lost_ref(branch: str, consequence: str) -> LedgerDamagedError:
     """What to raise for a line that must have entries, and whose ref is not there."""
     return LedgerDamagedError(
-        f"the ref of the line {line} is missing, so {consequence}",
-        hint=f"Write the id that wink/lines/{line}/spare-1 or spare-2 in the ledger has, "
-        f"the one that `git log` knows as newer, into refs/heads/{line}.",
+        f"the ref of the line {branch} is missing, so {consequence}",
+        hint=f"Write the id that wink/lines/{branch}/spare-1 or spare-2 in the ledger has, "
+        f"the one that `git log` knows as newer, into refs/heads/{branch}.",
     )
 
 
@@ -199,7 +199,7 @@ def _ancestry(store: ObjectStore, head: LogEntry) -> dict[str, LogEntry]:
     return found
 
 
-class Line:
+class Branch:
     """The history that ends at one ref, as it was when it was last looked at.
 
     Args:

@@ -8,7 +8,7 @@
     wink/lines/<line>/              each line's writer lock and pending mark
     wink/at-work                    locked by every writer, see ``lock.SharedLock``
 
-``Ledger`` opens; ``Line`` reads one line, without any lock; ``LineWriter`` adds to it.
+``Ledger`` opens; ``Branch`` reads one line, without any lock; ``BranchWriter`` adds to it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .collection import (
 )
 from .discards import DISCARDED_REFS, Discarded, discarded_at
 from .disk import ledger_failures
-from .history import MAIN_LINE, Line, LogEntry
+from .history import MAIN_BRANCH, Branch, LogEntry
 from .lock import SharedLock, WriterLock
 from .objects import ObjectStore
 from .refs import RefMover, delete_stale_locks
@@ -45,7 +45,7 @@ from .retention import (
     has_too_old,
     maintain,
 )
-from .writing import LineWriter
+from .writing import BranchWriter
 
 __all__ = ["Ledger"]
 
@@ -92,7 +92,7 @@ class Ledger:
         self.store = ObjectStore(GitRepository(directory, durable=durable))
         self._refs = RefMover(self.store.repository, durable=durable)
         self._shared: SharedLock | None = None
-        self._writers: list[LineWriter] = []
+        self._writers: list[BranchWriter] = []
         self._room_bytes: int | None = None
         self._n_unpacked: int | None = None
         self._maintained_at = (0, 0)
@@ -130,28 +130,28 @@ class Ledger:
 
     # Lines
 
-    def line(self, name: str = MAIN_LINE) -> Line:
+    def branch(self, name: str = MAIN_BRANCH) -> Branch:
         """A line of history, to read: the main one or a fork.
 
         Raises:
             EntryMissingError: If there is no such fork.
         """
-        return Line(self.store, self._known_ref(name))
+        return Branch(self.store, self._known_ref(name))
 
     def _known_ref(self, name: str) -> str:
         ref = _ref_of(name)
-        if name != MAIN_LINE and self.store.repository.ref(ref) is None:
+        if name != MAIN_BRANCH and self.store.repository.ref(ref) is None:
             raise EntryMissingError(
                 f"there is no fork {name!r}",
                 hint=f"There are: {', '.join(self.forks()) or 'none'}.",
             )
         return ref
 
-    def write(self, name: str = MAIN_LINE) -> LineWriter:
+    def write(self, name: str = MAIN_BRANCH) -> BranchWriter:
         """A line of history, to add to; nobody else can until it is closed.
 
         Git's locks that a writer left when it died are deleted first. Its pending mark stays;
-        see ``LineWriter.pending``.
+        see ``BranchWriter.pending``.
 
         Raises:
             EntryMissingError: If there is no such fork.
@@ -160,12 +160,12 @@ class Ledger:
         ref = self._known_ref(name)
         self._at_work()
         place = self._directory / "wink" / "lines" / name
-        what = "the workspace" if name == MAIN_LINE else f"the fork {name!r}"
+        what = "the workspace" if name == MAIN_BRANCH else f"the fork {name!r}"
         lock = WriterLock(place / "lock", what=what, now=self._clock.now())
         try:
             if lock.owner_died:
                 self._delete_stale_locks(ref)
-            writer = LineWriter(
+            writer = BranchWriter(
                 self.store,
                 ref,
                 place=place,
@@ -196,7 +196,7 @@ class Ledger:
         refs = self.store.repository.refs(_FORK_REFS)
         return tuple(sorted(ref.removeprefix(_FORK_REFS) for ref in refs))
 
-    def fork(self, name: str, entry: LogEntry) -> Line:
+    def fork(self, name: str, entry: LogEntry) -> Branch:
         """A new line that has the history up to *entry*, and then its own.
 
         Raises:
@@ -204,11 +204,11 @@ class Ledger:
             LedgerError: If it cannot be written.
         """
         ref = _ref_of(name)
-        if name == MAIN_LINE or name in self.forks():
+        if name == MAIN_BRANCH or name in self.forks():
             raise UsageError(f"there is a line {name!r} already", hint="Choose another name.")
         self._at_work()
         self._refs.move(ref, expected=None, target=entry.id)
-        return Line(self.store, ref)
+        return Branch(self.store, ref)
 
     def delete_fork(self, name: str) -> None:
         """Forget a fork that nobody has open; what only it had goes with the next maintenance.
@@ -217,11 +217,11 @@ class Ledger:
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If somebody has it open.
         """
-        if name == MAIN_LINE:
+        if name == MAIN_BRANCH:
             raise UsageError("the main line is no fork", hint="Delete the workspace instead.")
         with self.write(name) as writer:
             self.store.repository.delete_ref(writer.ref)
-            writer.settle()
+            writer.finish_pending()
 
     def discarded(self) -> tuple[Discarded, ...]:
         """What was thrown away and is still kept, newest first."""
@@ -229,9 +229,9 @@ class Ledger:
         found = [discarded_at(self.store, ref, commit_id) for ref, commit_id in refs.items()]
         return tuple(sorted(found, key=lambda discarded: discarded.at, reverse=True))
 
-    def forgotten(self, line: Line) -> Forgotten | None:
+    def forgotten(self, branch: Branch) -> Forgotten | None:
         """What the retention made *line* forget last, ``None`` if nothing."""
-        return forgotten_in(self._directory).get(line.ref)
+        return forgotten_in(self._directory).get(branch.ref)
 
     # Room
 
@@ -336,8 +336,8 @@ class Ledger:
 
 
 def _ref_of(name: str) -> str:
-    if name == MAIN_LINE:
-        return f"refs/heads/{MAIN_LINE}"
+    if name == MAIN_BRANCH:
+        return f"refs/heads/{MAIN_BRANCH}"
     if len(name) > _MAX_FORK_NAME_CHARS or not _FORK_NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} cannot be the name of a fork",

@@ -120,7 +120,7 @@ def _lines_at(start: int, n_lines: int) -> range:
     return range(first, first + n_lines)
 
 
-def _tell_nobody(n_read: int) -> None:
+def _ignore_progress(n_read: int) -> None:
     del n_read
 
 
@@ -209,7 +209,7 @@ class GitRepository:
             return _KINDS[kind], size_bytes
 
     def pack(
-        self, object_ids: Iterable[str], *, tell: Callable[[int], None] = _tell_nobody
+        self, object_ids: Iterable[str], *, on_progress: Callable[[int], None] = _ignore_progress
     ) -> None:
         """Write the objects to one new pack, as differences to one another where that helps.
 
@@ -219,7 +219,7 @@ class GitRepository:
             builder = pygit2.PackBuilder(self._git)
             builder.set_threads(0)
             for n_read, object_id in enumerate(object_ids):
-                tell(n_read)
+                on_progress(n_read)
                 self.read(object_id)
                 builder.add(pygit2.Oid(hex=object_id))
             packs = self.directory / "objects" / "pack"

@@ -34,7 +34,7 @@ from wink_workspace.wording import counted
 from .collection import Steps, collect, disk_bytes, no_steps, objects_of, room_by_object
 from .discards import DISCARDED_REFS, discarded_at
 from .disk import write_whole
-from .history import MAIN_LINE, Line, lost_ref, read_entry
+from .history import MAIN_BRANCH, Branch, lost_ref, read_entry
 from .objects import ObjectStore
 
 __all__ = ["Forgotten", "Maintenance", "Retention", "forgotten_in", "has_too_old", "maintain"]
@@ -123,7 +123,7 @@ def maintain(
     Raises:
         LedgerError: If something cannot be read, written or deleted.
     """
-    _check_main_line(store)
+    _check_main_branch(store)
     before = candidates = _candidates(store)
     taken_bytes = disk_bytes(store)
     oldest = _too_old_before([each.noted for each in before.values()], now, retention)
@@ -234,11 +234,11 @@ def has_too_old(store: ObjectStore, retention: Retention, now: datetime) -> bool
     return any(entry.at < oldest for entry in entries if entry.parent is None)
 
 
-def _check_main_line(store: ObjectStore) -> None:
+def _check_main_branch(store: ObjectStore) -> None:
     """Raise ``LedgerDamagedError`` if its ref is lost: all that it led to would be deleted."""
     refs = store.repository.refs()
-    if refs and f"refs/heads/{MAIN_LINE}" not in refs:
-        raise lost_ref(MAIN_LINE, "nothing of the history is deleted")
+    if refs and f"refs/heads/{MAIN_BRANCH}" not in refs:
+        raise lost_ref(MAIN_BRANCH, "nothing of the history is deleted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +274,8 @@ def _candidates(store: ObjectStore) -> dict[str, _Candidate]:
                 is_discarded=True,
             )
             continue
-        line = takewhile(lambda entry: entry.id not in found, Line(store, ref).log())
-        for entry in reversed([*line]):
+        branch = takewhile(lambda entry: entry.id not in found, Branch(store, ref).log())
+        for entry in reversed([*branch]):
             older = found.get(entry.parent or "")
             at = entry.at if older is None else max(entry.at, older.at)
             found[entry.id] = _Candidate(entry.id, at, entry.at, entry.number, entry.parent)

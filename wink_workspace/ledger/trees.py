@@ -29,13 +29,13 @@ __all__ = [
     "TreeChange",
     "TreeEntry",
     "build",
+    "build_directories",
     "diff",
     "entry_at",
     "entry_of",
     "file_changes",
     "file_state",
     "names_in",
-    "plant",
     "walk",
     "with_paths_from",
 ]
@@ -209,7 +209,7 @@ def _own_change(before: GitEntry | None, change: _Change) -> GitEntry | None:
     return GitEntry(_mode(change.entry), change.entry.id)
 
 
-def plant(
+def build_directories(
     store: ObjectStore, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
 ) -> str:
     """The root of a tree of whole directories, by their names from the root on.

@@ -22,14 +22,14 @@ from .commits import MAX_SUBJECT_CHARS, NO_SUBJECT, Commit, format_commit, one_l
 from .discards import Discard, Discarded, Dropped, keep_discarded, last_discard_number
 from .effects import EffectJournal
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
-from .history import EntryKind, Line, LogEntry
+from .history import Branch, EntryKind, LogEntry
 from .lock import WriterLock
 from .objects import ObjectStore
 from .pending import PendingMark, PendingMarks
 from .records import dump_record
 from .refs import RefMover
 
-__all__ = ["Draft", "LineWriter"]
+__all__ = ["BranchWriter", "Draft"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Draft:
     merged: LogEntry | None = None
 
 
-class LineWriter(Line):
+class BranchWriter(Branch):
     """A line of history and the right to add to it; made by ``Ledger.write``.
 
     Args:
@@ -87,7 +87,7 @@ class LineWriter(Line):
         self._n_discards: int | None = None
         self.effects = EffectJournal(place / "effects", durable=store.durable)
 
-    def __enter__(self) -> LineWriter:
+    def __enter__(self) -> BranchWriter:
         return self
 
     def __exit__(
@@ -264,7 +264,7 @@ class LineWriter(Line):
             return False
         return (head.parent, head.call_id) == (mark.parent, mark.call_id)
 
-    def settle(self) -> None:
+    def finish_pending(self) -> None:
         """Remove the pending mark; that there is none is no error."""
         self._process.check()
         self._marks.remove()

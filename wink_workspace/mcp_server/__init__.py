@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from wink_workspace._lazy import lazy
 
 if TYPE_CHECKING:
+    from .catalog import Catalog
     from .hosting import HostedWorkspace
     from .http import HttpOptions, serve_http
-    from .offer import Offer
     from .stdio import serve_stdio
 
-__all__ = ["HostedWorkspace", "HttpOptions", "Offer", "serve_http", "serve_stdio"]
+__all__ = ["Catalog", "HostedWorkspace", "HttpOptions", "serve_http", "serve_stdio"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy(__name__)

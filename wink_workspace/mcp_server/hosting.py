@@ -30,9 +30,9 @@ from wink_workspace.runtime import (
 )
 from wink_workspace.workspace import Workspace
 
-from .offer import Offer
+from .catalog import Catalog
 
-__all__ = ["Answer", "HostedWorkspace", "WorkspaceHome"]
+__all__ = ["Answer", "HostedWorkspace", "WorkspaceProvider"]
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ _CANCELLED: Final = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
-class WorkspaceHome:
+class WorkspaceProvider:
     """How workspaces of a server come and go.
 
     Attributes:
@@ -70,16 +70,16 @@ class HostedWorkspace:
     """The workspace of one client.
 
     Args:
-        home: Where it comes from.
-        offer: What can be done in it.
+        provider: Where it comes from.
+        catalog: What can be done in it.
     """
 
-    def __init__(self, home: WorkspaceHome, offer: Offer) -> None:
-        self._home = home
-        self._offer = offer
-        self._redaction = Redaction(home.redact)
+    def __init__(self, provider: WorkspaceProvider, catalog: Catalog) -> None:
+        self._provider = provider
+        self._catalog = catalog
+        self._redaction = Redaction(provider.redact)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="wink-workspace")
-        self._desk: _Desk | None = None
+        self._open_workspace: _OpenWorkspace | None = None
         self._closing: Future[None] | None = None
         self._under_way: set[Cancellation] = set()
 
@@ -101,7 +101,7 @@ class HostedWorkspace:
             on_beat: Called on the workspace's thread at each sign of life.
             client: Who asks, for telemetry.
         """
-        tool = self._offer.tool(name)
+        tool = self._catalog.tool(name)
         given = arguments if tool is None else _without_nulls(tool.params_type, arguments)
         call = ToolCall.of(name, given, id=f"mcp-{uuid.uuid4().hex}")
         asking = _Asking(call, cancellation, on_beat, client)
@@ -161,16 +161,16 @@ class HostedWorkspace:
     def _span_of(self, asking: _Asking) -> AbstractContextManager[CallSpan]:
         return call_span(
             asking.call,
-            tool=self._offer.tool(asking.call.name),
+            tool=self._catalog.tool(asking.call.name),
             clock=SYSTEM_CLOCK,
-            with_content=self._home.traces_content,
-            redact=self._home.redact,
+            with_content=self._provider.traces_content,
+            redact=self._provider.redact,
             client=asking.client,
         )
 
     def _answered(self, asking: _Asking, span: CallSpan) -> Answer:
         desk = self._opened()
-        operation = self._offer.operations.get(asking.call.name)
+        operation = self._catalog.operations.get(asking.call.name)
         if operation is None:
             outcome = desk.call(asking)
             span.note(outcome)
@@ -181,13 +181,13 @@ class HostedWorkspace:
             span.fail()
         return _answer(self._redaction.result(result, failed=True))
 
-    def _opened(self) -> _Desk:
-        if self._desk is None:
-            self._desk = _Desk(self._home, self._offer)
-        return self._desk
+    def _opened(self) -> _OpenWorkspace:
+        if self._open_workspace is None:
+            self._open_workspace = _OpenWorkspace(self._provider, self._catalog)
+        return self._open_workspace
 
     def _leave(self) -> None:
-        desk, self._desk = self._desk, None
+        desk, self._open_workspace = self._open_workspace, None
         if desk is not None:
             desk.close()
 
@@ -202,17 +202,17 @@ class _Asking:
     client: RemoteClient | None
 
 
-class _Desk:
+class _OpenWorkspace:
     """An open workspace with an executor for its calls; all on one thread."""
 
-    def __init__(self, home: WorkspaceHome, offer: Offer) -> None:
+    def __init__(self, provider: WorkspaceProvider, catalog: Catalog) -> None:
         with ExitStack() as opened:
-            self.workspace: Final = home.open()
-            opened.callback(home.leave, self.workspace)
+            self.workspace: Final = provider.open()
+            opened.callback(provider.leave, self.workspace)
             self._heartbeat = Heartbeat(self.workspace.session.clock)
             self._executor = opened.enter_context(
                 self.workspace.executor(
-                    offer.prompt(), heartbeat=self._heartbeat, redact=home.redact
+                    catalog.prompt(), heartbeat=self._heartbeat, redact=provider.redact
                 )
             )
             self.close: Final = opened.pop_all().close

@@ -29,9 +29,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wink_workspace.errors import UsageError, WinkError
 
-from .gate import PATH, Gate, GateRules
-from .hosting import HostedWorkspace, WorkspaceHome
-from .offer import Offer
+from .catalog import Catalog
+from .hosting import HostedWorkspace, WorkspaceProvider
+from .request_guard import PATH, RequestGuard, RequestRules
 from .server import RequestIds, Workspaces, make_server
 
 __all__ = ["HttpOptions", "serve_http"]
@@ -103,10 +103,10 @@ class HttpOptions:
             return self.host == "localhost"
 
     @property
-    def rules(self) -> GateRules:
+    def rules(self) -> RequestRules:
         """What the gate goes by."""
         own = _LOOPBACK_NAMES if self.is_loopback else ()
-        return GateRules(
+        return RequestRules(
             token=self.token,
             hosts=frozenset(map(_as_in_a_header, (self.host, *own, *self.allowed_hosts))),
             origins=frozenset(self.allowed_origins),
@@ -133,8 +133,8 @@ def _as_in_a_header(host: str) -> str:
 
 
 def serve_http(
-    home: WorkspaceHome,
-    offer: Offer,
+    provider: WorkspaceProvider,
+    catalog: Catalog,
     options: HttpOptions,
     *,
     on_ready: Callable[[str], None],
@@ -142,24 +142,27 @@ def serve_http(
     """Serve until somebody asks us to stop.
 
     Args:
-        home: Where each session's workspace comes from.
-        offer: What can be done in them.
+        provider: Where each session's workspace comes from.
+        catalog: What can be done in them.
         options: Where and for whom.
         on_ready: Told the URL once clients can come.
 
     Raises:
         UsageError: If the address cannot be listened on.
     """
-    anyio.run(_serve, home, offer, options, on_ready)
+    anyio.run(_serve, provider, catalog, options, on_ready)
 
 
 async def _serve(
-    home: WorkspaceHome, offer: Offer, options: HttpOptions, on_ready: Callable[[str], None]
+    provider: WorkspaceProvider,
+    catalog: Catalog,
+    options: HttpOptions,
+    on_ready: Callable[[str], None],
 ) -> None:
     listening = _listening(options)
     with contextlib.closing(listening):
-        workspaces = _OnePerSession(home, offer)
-        web = _web_server(workspaces, offer, options, home.redact)
+        workspaces = _OnePerSession(provider, catalog)
+        web = _web_server(workspaces, catalog, options, provider.redact)
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         async with anyio.create_task_group() as tasks:
@@ -201,7 +204,7 @@ def _listening(options: HttpOptions) -> socket.socket:
 
 
 def _web_server(
-    workspaces: _OnePerSession, offer: Offer, options: HttpOptions, redact: Callable[[str], str]
+    workspaces: _OnePerSession, catalog: Catalog, options: HttpOptions, redact: Callable[[str], str]
 ) -> _Web:
     @asynccontextmanager
     async def lifespan(server: Server[Workspaces]) -> AsyncGenerator[Workspaces]:
@@ -213,7 +216,7 @@ def _web_server(
                 await workspaces.close()
 
     ids = RequestIds()
-    protocol = make_server(offer, lifespan, ids=ids, redact=redact).streamable_http_app(
+    protocol = make_server(catalog, lifespan, ids=ids, redact=redact).streamable_http_app(
         streamable_http_path=PATH,
         max_request_body_size=options.body_bytes,
         session_idle_timeout=options.session_idle_s,
@@ -221,10 +224,10 @@ def _web_server(
         # the gate has checked hosts and origins; see there for the difference
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    gate = Gate(protocol, options.rules, ids)
+    guard = RequestGuard(protocol, options.rules, ids)
     return _Web(
         uvicorn.Config(
-            gate,
+            guard,
             http=_connection_class(options.body_timeout_s),
             ws="none",
             lifespan="on",
@@ -234,22 +237,22 @@ def _web_server(
             proxy_headers=False,
             timeout_graceful_shutdown=options.closing_s + _LAST_ANSWERS_S,
         ),
-        gate,
+        guard,
     )
 
 
 class _Web(uvicorn.Server):
     """The web server, which leaves signals to us."""
 
-    def __init__(self, config: uvicorn.Config, gate: Gate) -> None:
+    def __init__(self, config: uvicorn.Config, guard: RequestGuard) -> None:
         super().__init__(config)
-        self._gate = gate
+        self._guard = guard
         self.when_ready: Callable[[], None] = lambda: None
 
     def end(self) -> None:
         """Take no more requests, and end when those under way are answered."""
         self.should_exit = True
-        self._gate.close_streams()
+        self._guard.close_streams()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
@@ -301,9 +304,9 @@ def _connection_class(headers_timeout_s: float) -> type[H11Protocol]:
 class _OnePerSession:
     """A workspace for each session, for as long as it lasts."""
 
-    def __init__(self, home: WorkspaceHome, offer: Offer) -> None:
-        self._home = home
-        self._offer = offer
+    def __init__(self, provider: WorkspaceProvider, catalog: Catalog) -> None:
+        self._provider = provider
+        self._catalog = catalog
         self._hosted: dict[object, HostedWorkspace] = {}
 
     def of(self, context: Any) -> HostedWorkspace:
@@ -312,7 +315,7 @@ class _OnePerSession:
         connection = context.session._connection  # noqa: SLF001 - see above
         hosted = self._hosted.get(connection)
         if hosted is None:
-            hosted = self._hosted[connection] = HostedWorkspace(self._home, self._offer)
+            hosted = self._hosted[connection] = HostedWorkspace(self._provider, self._catalog)
             connection.exit_stack.push_async_callback(self._end, connection)
         return hosted
 

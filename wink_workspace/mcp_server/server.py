@@ -42,10 +42,10 @@ from wink_workspace.clock import Cancellation
 from wink_workspace.errors import WinkError
 from wink_workspace.runtime import Redaction, RemoteClient
 
+from .catalog import Catalog
 from .hosting import Answer, HostedWorkspace
-from .offer import Offer
 from .reading import TEMPLATES, list_resources, read_resource
-from .wire import STRATEGIES, call_result, offered_tool, sayable, strategy_prompt
+from .wire import STRATEGIES, call_result, offered_tool, printable, strategy_prompt
 
 __all__ = ["RequestIds", "Workspaces", "make_server"]
 
@@ -93,7 +93,7 @@ class RequestIds:
 
 
 def make_server(
-    offer: Offer,
+    catalog: Catalog,
     lifespan: Lifespan,
     *,
     ids: RequestIds,
@@ -103,7 +103,7 @@ def make_server(
     """A server of *offer*.
 
     Args:
-        offer: What can be done.
+        catalog: What can be done.
         lifespan: Gives the workspaces while the server runs.
         ids: The ids of requests that are not answered yet; each is freed when its handler ends.
         redact: Applied to resources and errors; a workspace's home has that of calls.
@@ -111,12 +111,12 @@ def make_server(
             handler is silent.
     """
     redact = Redaction(redact).text
-    requests = _Requests(offer, progress_interval_s, redact)
+    requests = _Requests(catalog, progress_interval_s, redact)
     server = Server(
         "wink",
         version=version("wink-workspace"),
         title="wink workspace",
-        instructions=offer.instructions,
+        instructions=catalog.instructions,
         lifespan=lifespan,
         on_list_tools=requests.list_tools,
         on_call_tool=requests.call_tool,
@@ -145,7 +145,7 @@ class _Boundary:
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
     ) -> HandlerResult:
         try:
-            return sayable(await call_next(ctx))
+            return printable(await call_next(ctx))
         except Exception as error:
             raise MCPError.from_error_data(self._answer_to(error, ctx.method)) from error
         finally:
@@ -160,7 +160,7 @@ class _Boundary:
             known = ErrorData(code=INTERNAL_ERROR, message=str(error))
         data = serde.map_strings(known.data, self._redact)
         return ErrorData(
-            code=known.code, message=sayable(self._redact(known.message)), data=sayable(data)
+            code=known.code, message=printable(self._redact(known.message)), data=printable(data)
         )
 
 
@@ -168,12 +168,12 @@ class _Requests:
     """One method for each request."""
 
     def __init__(
-        self, offer: Offer, progress_interval_s: float, redact: Callable[[str], str]
+        self, catalog: Catalog, progress_interval_s: float, redact: Callable[[str], str]
     ) -> None:
-        self._offer = offer
+        self._catalog = catalog
         self._redact = redact
         self._progress_interval_s = progress_interval_s
-        self._tools = [offered_tool(tool) for tool in offer.tools]
+        self._tools = [offered_tool(tool) for tool in catalog.tools]
 
     async def list_tools(
         self, context: _Context, params: PaginatedRequestParams | None
@@ -199,7 +199,7 @@ class _Requests:
             except asyncio.CancelledError:
                 cancellation.cancel()
                 raise
-        return call_result(self._offer.tool(params.name), answer)
+        return call_result(self._catalog.tool(params.name), answer)
 
     async def list_resources(
         self, context: _Context, params: PaginatedRequestParams | None

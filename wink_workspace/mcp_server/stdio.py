@@ -22,8 +22,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
-from .hosting import HostedWorkspace, WorkspaceHome
-from .offer import Offer
+from .catalog import Catalog
+from .hosting import HostedWorkspace, WorkspaceProvider
 from .server import RequestIds, Workspaces, make_server
 
 __all__ = ["serve_stdio"]
@@ -32,21 +32,21 @@ _Received = SessionMessage | Exception
 _CHUNK_BYTES: Final = 65_536
 
 
-def serve_stdio(home: WorkspaceHome, offer: Offer) -> None:
+def serve_stdio(provider: WorkspaceProvider, catalog: Catalog) -> None:
     """Serve until the client has gone or somebody asks us to stop.
 
     Raises:
         WinkError: If the workspace cannot be opened; nothing was served then.
     """
-    anyio.run(_serve, home, offer)
+    anyio.run(_serve, provider, catalog)
 
 
-async def _serve(home: WorkspaceHome, offer: Offer) -> None:
-    hosted = HostedWorkspace(home, offer)
+async def _serve(provider: WorkspaceProvider, catalog: Catalog) -> None:
+    hosted = HostedWorkspace(provider, catalog)
     async with _closed_at_the_end(hosted):
         await asyncio.wrap_future(hosted.open())
         ids = RequestIds()
-        server = make_server(offer, _lifespan_of(hosted), ids=ids, redact=home.redact)
+        server = make_server(catalog, _lifespan_of(hosted), ids=ids, redact=provider.redact)
         # A signal while it is closed must not end us, so it is closed in here already.
         async with _until_told_to_stop(), _closed_at_the_end(hosted):
             await _serve_streams(server, ids)

@@ -30,7 +30,7 @@ from wink_workspace.sections import PlanningStrategy, PlanningToolsSection
 
 from .hosting import Answer
 
-__all__ = ["STRATEGIES", "call_result", "offered_tool", "sayable", "strategy_prompt"]
+__all__ = ["STRATEGIES", "call_result", "offered_tool", "printable", "strategy_prompt"]
 
 
 def offered_tool(tool: Tool[Any, Any]) -> OfferedTool:
@@ -58,7 +58,7 @@ def call_result(tool: Tool[Any, Any] | None, answer: Answer) -> CallToolResult:
         wrapped, schema = _output(tool.result_type)
         if schema is not None:
             # Here, too: the library cannot serialize a key that UTF-8 cannot encode
-            value = sayable(serde.dump(answer.value))
+            value = printable(serde.dump(answer.value))
             structured = {"result": value} if wrapped else value
     return CallToolResult(
         content=[TextContent(text=answer.text)],
@@ -67,16 +67,16 @@ def call_result(tool: Tool[Any, Any] | None, answer: Answer) -> CallToolResult:
     )
 
 
-def sayable(value: Any) -> Any:
+def printable(value: Any) -> Any:
     """*value*, JSON, with escapes for what UTF-8 cannot encode: the bytes of odd file names."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()
         case dict():
             items = cast("dict[str, Any]", value).items()
-            return {sayable(key): sayable(item) for key, item in items}
+            return {printable(key): printable(item) for key, item in items}
         case list():
-            return [sayable(item) for item in cast("list[Any]", value)]
+            return [printable(item) for item in cast("list[Any]", value)]
         case _:
             return value
 

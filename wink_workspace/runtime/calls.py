@@ -145,7 +145,7 @@ class CallBoundary(GuardedBlock):
         redaction: Redaction | None = None,
     ) -> None:
         self._transactions = transactions_of(session)
-        super().__init__(self._transactions.gate)
+        super().__init__(self._transactions.sigint)
         self.call_id = call_id
         self.tool = tool
         self.params: object = None
@@ -219,7 +219,7 @@ class CallBoundary(GuardedBlock):
     def _finish(self, error: BaseException | None) -> None:
         if error is None:
             try:
-                with self._transactions.gate.open():
+                with self._transactions.sigint.open():
                     result = self._redaction.result(self.tool_result)
                     event = self._record(result)
                     if result.success:

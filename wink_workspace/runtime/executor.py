@@ -212,9 +212,9 @@ class ToolExecutor:
         except ParseError as error:
             return ToolResult.error(str(error))
         prepared = self._scope.prepare(offer.resource_types)
-        gate = self._transactions.gate
+        sigint = self._transactions.sigint
         # Shut at both ends of the scope: a close that Ctrl-C put off would write after the rollback
-        with gate.closed(), prepared.tool_scope() as resources, gate.open():
+        with sigint.closed(), prepared.tool_scope() as resources, sigint.open():
             context = ToolContext(
                 prompt=self._prompt,
                 rendered_prompt=self._rendered,

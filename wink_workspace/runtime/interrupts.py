@@ -22,10 +22,10 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["GuardedBlock", "InterruptGate"]
+__all__ = ["DeferSigint", "GuardedBlock"]
 
 
-class InterruptGate:
+class DeferSigint:
     """Holds SIGINT back; nests, so that a call inside a call gets a gate of its own."""
 
     def __init__(self) -> None:
@@ -105,30 +105,30 @@ class _Closed(AbstractContextManager[None]):
 
     __slots__ = ("_gate", "_n_closed", "_was_installed", "_was_open")
 
-    def __init__(self, gate: InterruptGate) -> None:
-        self._gate = gate
-        self._was_installed = gate._installed
-        self._was_open = gate._open
-        self._n_closed = gate._n_closed
+    def __init__(self, sigint: DeferSigint) -> None:
+        self._sigint = sigint
+        self._was_installed = sigint._installed
+        self._was_open = sigint._open
+        self._n_closed = sigint._n_closed
 
     def __enter__(self) -> None:
-        gate = self._gate
+        sigint = self._sigint
         try:
-            gate._open = False
-            if not gate._installed:
-                gate._install()
-            gate._n_closed = self._n_closed + 1
+            sigint._open = False
+            if not sigint._installed:
+                sigint._install()
+            sigint._n_closed = self._n_closed + 1
         except BaseException:
-            self._put_back(gate)
+            self._put_back(sigint)
             raise
 
     def __exit__(self, *_: object) -> None:
-        self._put_back(self._gate)
+        self._put_back(self._sigint)
 
-    def _put_back(self, gate: InterruptGate) -> None:
-        gate._leaving = True
-        gate._n_closed, gate._open = self._n_closed, self._was_open
-        gate._leave(was_installed=self._was_installed)
+    def _put_back(self, sigint: DeferSigint) -> None:
+        sigint._leaving = True
+        sigint._n_closed, sigint._open = self._n_closed, self._was_open
+        sigint._leave(was_installed=self._was_installed)
 
 
 class _Opened(AbstractContextManager[None]):
@@ -136,19 +136,19 @@ class _Opened(AbstractContextManager[None]):
 
     __slots__ = ("_gate", "_was_open")
 
-    def __init__(self, gate: InterruptGate) -> None:
-        self._gate = gate
-        self._was_open = gate._open
+    def __init__(self, sigint: DeferSigint) -> None:
+        self._sigint = sigint
+        self._was_open = sigint._open
 
     def __enter__(self) -> None:
-        gate = self._gate
-        gate._open = True
-        if gate._pending:
-            gate._pending = False
+        sigint = self._sigint
+        sigint._open = True
+        if sigint._pending:
+            sigint._pending = False
             signal.raise_signal(signal.SIGINT)
 
     def __exit__(self, *_: object) -> None:
-        self._gate._open = self._was_open
+        self._sigint._open = self._was_open
 
 
 class GuardedBlock(AbstractContextManager[Any]):
@@ -158,15 +158,15 @@ class GuardedBlock(AbstractContextManager[Any]):
     block is entered yet. The gate knows these two functions and defers the signal.
     """
 
-    def __init__(self, gate: InterruptGate) -> None:
-        self.__gate = gate
+    def __init__(self, sigint: DeferSigint) -> None:
+        self.__sigint = sigint
 
     def open_gate(self) -> None:
         """Deliver SIGINT from now on, and what was deferred at once; the end closes the gate."""
-        gate = self.__gate
-        gate._open = True
-        if gate._pending:
-            gate._pending = False
+        sigint = self.__sigint
+        sigint._open = True
+        if sigint._pending:
+            sigint._pending = False
             signal.raise_signal(signal.SIGINT)
 
     def __exit__(
@@ -175,7 +175,7 @@ class GuardedBlock(AbstractContextManager[Any]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        self.__gate._open = False
+        self.__sigint._open = False
         return self._end(error)
 
     async def __aexit__(

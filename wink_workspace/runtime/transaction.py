@@ -30,7 +30,7 @@ from wink_workspace.processes import OwnProcess
 from wink_workspace.resources import Snapshotable
 from wink_workspace.session import Session
 
-from .interrupts import InterruptGate
+from .interrupts import DeferSigint
 from .journal import Journal, MemoryJournal
 
 __all__ = ["SessionTransactions", "Transaction", "current_task", "takes_part", "transactions_of"]
@@ -143,7 +143,7 @@ class SessionTransactions:
 
     def __init__(self, session_lock: threading.RLock) -> None:
         self.journal: Journal = MemoryJournal()
-        self.gate = InterruptGate()
+        self.sigint = DeferSigint()
         self.process: OwnProcess | None = None
         self.task: object = None  # inside whose call an event loop's other tasks must not call
         self.lock = session_lock
@@ -322,7 +322,7 @@ class Turn:
         if transactions.process is not None:
             transactions.process.check()  # first: another thread of the parent may hold the lock
         with self._lock:  # a SIGINT after a plain ``acquire`` would leave it locked
-            self._closed = transactions.gate.closed()
+            self._closed = transactions.sigint.closed()
             self._closed.__enter__()
             try:
                 transactions.take()

@@ -18,6 +18,7 @@ from .backends import (
     SandboxRegistry,
 )
 from .findings import Finding
+from .isolation import IsolationReport, Layer, Probe
 from .protocol import (
     CapturedOutput,
     ExecRequest,
@@ -27,7 +28,6 @@ from .protocol import (
     Sandbox,
     StreamName,
 )
-from .walls import Layer, Probe, WallReport
 
 __all__ = [
     "DEFAULT_SANDBOX",
@@ -37,6 +37,7 @@ __all__ = [
     "ExecRequest",
     "ExecResult",
     "Finding",
+    "IsolationReport",
     "Layer",
     "OutputObserver",
     "Probe",
@@ -51,5 +52,4 @@ __all__ = [
     "SandboxPlace",
     "SandboxRegistry",
     "StreamName",
-    "WallReport",
 ]

@@ -16,7 +16,7 @@ from typing import Literal
 from wink_workspace.clock import Cancellation
 from wink_workspace.errors import SandboxUnavailableError
 
-from .walls import WallReport
+from .isolation import IsolationReport
 
 __all__ = [
     "CapturedOutput",
@@ -125,7 +125,7 @@ class Sandbox(ABC):
 
     @property
     @abstractmethod
-    def report(self) -> WallReport:
+    def report(self) -> IsolationReport:
         """Which walls are up, and what was tried against them."""
 
     @abstractmethod

@@ -121,7 +121,7 @@ class AstevalResult:
     @classmethod
     def of(cls, evaluation: Evaluation) -> AstevalResult:
         """The result that a program, or the record of the call, keeps of *evaluation*."""
-        value, wall = evaluation.value, evaluation.wall
+        value, isolation = evaluation.value, evaluation.isolation
         return cls(
             value=None if value is None else str(value),
             value_json=None if value is None else value.json,
@@ -132,8 +132,8 @@ class AstevalResult:
             writes=tuple(map(str, evaluation.writes)),
             error=evaluation.detail if evaluation.error is None else str(evaluation.error),
             duration_s=evaluation.usage.duration_s,
-            layers=tuple(layer.name for layer in wall.layers if layer.is_up),
-            missing_layers=tuple(layer.name for layer in wall.missing),
+            layers=tuple(layer.name for layer in isolation.layers if layer.is_up),
+            missing_layers=tuple(layer.name for layer in isolation.missing),
         )
 
     def render(self) -> str:

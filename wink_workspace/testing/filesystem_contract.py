@@ -185,7 +185,7 @@ def _deletion(path: str) -> str:
     return f"*** Begin Patch\n*** Delete File: {path}\n*** End Patch\n"
 
 
-def _plant_link(filesystem: Filesystem, path: str, target: str) -> None:
+def _make_link(filesystem: Filesystem, path: str, target: str) -> None:
     """Make a link that ``symlink`` would refuse, as untrusted code can."""
     filesystem._symlink(parse_path(path), target)
 
@@ -687,7 +687,7 @@ class FilesystemContract(_Suite):
     ) -> None:
         with pytest.raises(LinkError, match="outside"):
             filesystem.symlink("link", target)
-        _plant_link(filesystem, "link", target)
+        _make_link(filesystem, "link", target)
         before = contents(filesystem)
         through = {**READERS, **MUTATORS}
         for name in ("exists", "glob pattern", "grep glob"):
@@ -705,7 +705,7 @@ class FilesystemContract(_Suite):
         self, filesystem: Filesystem
     ) -> None:
         filesystem.symlink("full/a", "../empty")
-        _plant_link(filesystem, "climb", "full/a/../../x")
+        _make_link(filesystem, "climb", "full/a/../../x")
         with pytest.raises(LinkError):
             filesystem.read_bytes("climb")
         filesystem.symlink("back", "full/a/../file.txt")
@@ -720,7 +720,7 @@ class FilesystemContract(_Suite):
         filesystem.symlink("one", "two")
         filesystem.symlink("two", "one")
         filesystem.symlink("full/up", "..")
-        _plant_link(filesystem, "outside", "/etc/passwd")
+        _make_link(filesystem, "outside", "/etc/passwd")
         assert len(filesystem.list()) == 8
         assert len(list(filesystem.walk())) == 10
         assert _found(filesystem, "**/*.txt") == ["file.txt", "full/inner.txt"]

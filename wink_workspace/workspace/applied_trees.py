@@ -132,8 +132,8 @@ class AppliedTrees:
         """Whether an apply was begun, did not come to its end, and no process is at it."""
         if not self._is_unfinished:
             return False
-        with looking_at(self.lock) as nobody_applies:
-            return nobody_applies and self._is_unfinished
+        with looking_at(self.lock) as applies_locked:
+            return applies_locked and self._is_unfinished
 
     @property
     def _is_unfinished(self) -> bool:

@@ -149,7 +149,7 @@ class SourceUpdate:
         self,
         note: Path,
         *,
-        line: str,
+        branch: str,
         at: datetime,
         markers: bool = False,
     ) -> Applied:
@@ -157,7 +157,7 @@ class SourceUpdate:
 
         Args:
             note: The file of ``AppliedTrees``; beside it are a lock, a journal and modes.
-            line: The branch, by whose name what it brought is remembered.
+            branch: The branch, by whose name what it brought is remembered.
             at: When.
             markers: Write what can be merged, and conflict markers where texts cannot.
 
@@ -175,8 +175,8 @@ class SourceUpdate:
             with writing:
                 trees.check(self._store)
                 writing.recover()
-                branch = self._changes(trees, line)
-                merged = writing.merged(branch, markers=markers)
+                changes = self._changes(trees, branch)
+                merged = writing.merged(changes, markers=markers)
                 if merged.after is None:
                     raise ConflictError(
                         f"the source has other changes in: {_shown(merged.conflicts)}",
@@ -185,21 +185,21 @@ class SourceUpdate:
                         conflicts=merged.conflicts,
                         sides=_SIDES,
                     )
-                brought = Brought(branch.base, merged.tree, merged.marked)
-                writing.write(merged.before, merged.after, line, brought)
+                brought = Brought(changes.base, merged.tree, merged.marked)
+                writing.write(merged.before, merged.after, branch, brought)
                 return _applied(self._store, merged)
 
-    def base_in_source(self, note: Path, *, line: str) -> str:
+    def base_in_source(self, note: Path, *, branch: str) -> str:
         """The base of a merge with the present source, as ``to_directory`` finds it."""
         trees = AppliedTrees(note)
         if trees.writing is not None:
             return self._base
         trees.check(self._store)
         with _SourceWriting(self._source, self._store, note) as writing:
-            branch = self._changes(trees, line)
-            return branch.base_in(writing.captured(branch).root)
+            changes = self._changes(trees, branch)
+            return changes.base_in(writing.captured(changes).root)
 
-    def read_source(self, note: Path, *, line: str, at: datetime) -> SourceState:
+    def read_source(self, note: Path, *, branch: str, at: datetime) -> SourceState:
         """The whole present source, as a branch that follows it needs it.
 
         What cannot be read counts as unchanged.
@@ -219,9 +219,9 @@ class SourceUpdate:
                 tree = DiskTree(self._source, hidden=_TopGit())
             with tree:
                 source = whole(tree, self._store, known=self._base)
-            base = self._changes(trees, line).base_in(source)
+            base = self._changes(trees, branch).base_in(source)
             foreign = self._without_ours(base, source)
-            trees.add(line, Brought(foreign, source))
+            trees.add(branch, Brought(foreign, source))
         return SourceState(base, source, foreign)
 
     def _without_ours(self, base: str, source: str) -> str:
@@ -238,8 +238,8 @@ class SourceUpdate:
             changes[path] = without_lines(self._store, before, brought, now)
         return build(self._store, merged.tree or source, changes)
 
-    def _changes(self, trees: AppliedTrees, line: str) -> BranchChanges:
-        brought = trees.brought(line, self._base)
+    def _changes(self, trees: AppliedTrees, branch: str) -> BranchChanges:
+        brought = trees.brought(branch, self._base)
         return BranchChanges(
             self._store, base=self._base, head=self._head, choose=self._choose, brought=brought
         )
@@ -278,7 +278,7 @@ class SourceUpdate:
         name: str,
         *,
         note: Path,
-        line: str,
+        branch: str,
         message: str,
         at: datetime,
         include_ignored: bool = False,
@@ -293,12 +293,12 @@ class SourceUpdate:
         head = ForeignHead(self._store, self._source, name)
         trees = AppliedTrees(note)
         trees.check(self._store)
-        branch = self._changes(trees, line)
+        changes = self._changes(trees, branch)
 
-        target = head.captured(self._base, branch.paths())
+        target = head.captured(self._base, changes.paths())
         rules = rules_in(self._store, self._base)
         with outside_of(self._source, rules, include_ignored=include_ignored) as outside:
-            merged = branch.merged_into(
+            merged = changes.merged_into(
                 target,
                 left_behind=lambda changes: head.left_behind(
                     changes, ignores=lambda path: outside.ignores(path, False)
@@ -393,10 +393,10 @@ class _SourceWriting:
                 hint="Take the changes as a patch, and look at this file.",
             )
 
-    def write(self, before: str, after: str, line: str, brought: Brought) -> None:
+    def write(self, before: str, after: str, branch: str, brought: Brought) -> None:
         """Move the source from *before* to *after*, which is what *line* brought."""
         if before == after:
-            self._trees.add(line, brought)
+            self._trees.add(branch, brought)
             return
         self._modes.save()
         self._store.sync()
@@ -406,7 +406,7 @@ class _SourceWriting:
             self._mover.make(after)
             self._check_written()
             passed(KillPoint.SOURCE_WRITTEN)
-            self._trees.add(line, brought)
+            self._trees.add(branch, brought)
         except BaseException as error:
             self._take_back(error)
             raise

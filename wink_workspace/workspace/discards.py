@@ -6,7 +6,7 @@ import logging
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, LedgerError
-from wink_workspace.ledger import EMPTY_TREE_ID, Dropped, LineWriter, PendingMark
+from wink_workspace.ledger import EMPTY_TREE_ID, BranchWriter, Dropped, PendingMark
 
 from .holding import Cause, Holding
 
@@ -31,7 +31,7 @@ class Discards:
         mark: The call, while one is recovered that a crash interrupted.
     """
 
-    def __init__(self, writer: LineWriter, clock: Clock, holding: Holding | None) -> None:
+    def __init__(self, writer: BranchWriter, clock: Clock, holding: Holding | None) -> None:
         self.mark: PendingMark | None = None
         self._writer = writer
         self._clock = clock

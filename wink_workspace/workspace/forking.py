@@ -12,26 +12,26 @@ from typing import Final
 
 from wink_workspace.errors import EntryMissingError, UsageError
 from wink_workspace.filesystem import FileKind
-from wink_workspace.filesystem.disk.descriptors import telling
+from wink_workspace.filesystem.disk.descriptors import translate_os_error
 from wink_workspace.filesystem.disk.filling import NewTree
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.ledger import MAIN_LINE, Ledger, LogEntry, ObjectStore, walk
+from wink_workspace.ledger import MAIN_BRANCH, Ledger, LogEntry, ObjectStore, walk
 from wink_workspace.sandbox.ownership import give_to_sandbox
 
 from .last_seen import SeenWhenMade
 from .storage import WorkspaceFolder, delete_tree
 
-__all__ = ["IMPORTED_LINE", "check_line", "check_out", "forks_of", "imported_entry"]
+__all__ = ["IMPORTED_BRANCH", "check_out", "forks_of", "imported_entry", "require_branch"]
 
 _log = logging.getLogger(__name__)
 
-IMPORTED_LINE: Final = "imported"
+IMPORTED_BRANCH: Final = "imported"
 """The line that keeps the first entry."""
 
 
 def imported_entry(ledger: Ledger) -> LogEntry:
     """The entry of the import; ``EntryMissingError`` if it was never finished."""
-    entry = ledger.line(IMPORTED_LINE).head
+    entry = ledger.branch(IMPORTED_BRANCH).head
     if entry is None:
         raise EntryMissingError("there is no import in this history")
     return entry
@@ -39,12 +39,12 @@ def imported_entry(ledger: Ledger) -> LogEntry:
 
 def forks_of(ledger: Ledger) -> tuple[str, ...]:
     """The names of all forks, sorted."""
-    return tuple(name for name in ledger.forks() if name != IMPORTED_LINE)
+    return tuple(name for name in ledger.forks() if name != IMPORTED_BRANCH)
 
 
-def check_line(ledger: Ledger, name: str) -> None:
+def require_branch(ledger: Ledger, name: str) -> None:
     """Raise ``EntryMissingError`` unless *name* is the main line or a fork."""
-    if name != MAIN_LINE and name not in (forks := forks_of(ledger)):
+    if name != MAIN_BRANCH and name not in (forks := forks_of(ledger)):
         raise EntryMissingError(
             f"there is no fork {name!r}", hint=f"There are: {', '.join(forks) or 'none'}."
         )
@@ -68,7 +68,7 @@ def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> N
         )
     if folder.files.is_dir():
         return
-    if folder.line == MAIN_LINE:
+    if folder.branch == MAIN_BRANCH:
         _log.warning("%s is gone; it is made again as the history has it", folder.files)
     unfinished = folder.files.with_name("files.new")
     delete_tree(unfinished)
@@ -85,7 +85,7 @@ def _filled(tree: NewTree, store: ObjectStore, root: str) -> SeenWhenMade:
     seen = SeenWhenMade()
     for path, entry in walk(store, root):
         above = path.parts[:-1]
-        with telling(path), tree.entered(above) as directory:
+        with translate_os_error(path), tree.entered(above) as directory:
             match entry.kind:
                 case FileKind.DIRECTORY:
                     status = tree.make_directory(path.name, directory)

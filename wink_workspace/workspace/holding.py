@@ -303,7 +303,7 @@ class Holding:
 
     def _shrink(self, held: Held, limit_bytes: float, reason: str) -> None:
         """Drop the largest files until the rest is within the limit."""
-        with DiskTree(held.directory, lift_modes=True) as tree:
+        with DiskTree(held.directory, make_accessible=True) as tree:
             files = [
                 _File(entry.path, path, entry.size_bytes)
                 for path, entry in held.entries(tree)
@@ -381,7 +381,7 @@ class Holding:
             entry = changes[path]
             if entry is not None:
                 changes[path] = TreeEntry(entry.kind, entry.id, not entry.executable)
-        with DiskTree(held.directory, lift_modes=True) as tree:
+        with DiskTree(held.directory, make_accessible=True) as tree:
             found = list(held.entries(tree))
             if len(found) < _WORTH_A_PACK:
                 changes.update(self._contents(held, tree, found))

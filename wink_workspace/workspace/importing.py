@@ -27,12 +27,12 @@ from wink_workspace.ledger import (
     PreparedBlob,
     SessionStore,
     TreeEntry,
-    plant,
+    build_directories,
 )
 from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.session import Session
 
-from .forking import IMPORTED_LINE
+from .forking import IMPORTED_BRANCH
 from .last_seen import SeenWhenMade
 from .storage import WorkspaceFolder
 
@@ -87,7 +87,7 @@ def import_copy(
                 at=clock.now(),
             )
         )
-        ledger.fork(IMPORTED_LINE, entry)
+        ledger.fork(IMPORTED_BRANCH, entry)
         imported.seen.save(folder.index, entry)
 
 
@@ -130,7 +130,7 @@ class _Import:
             for part in copying.run():
                 self._add(part)
                 self._progress(self._n_files, self._n_bytes)
-            return plant(self._store, self._entries)
+            return build_directories(self._store, self._entries)
 
     def report(self, source: str) -> Imported:
         """What was copied."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.ledger import Line, LogEntry
+from wink_workspace.ledger import Branch, LogEntry
 
 __all__ = ["SeenWhenMade", "load_last_seen", "save_last_seen"]
 
@@ -40,7 +40,7 @@ class SeenWhenMade:
         """As ``save_last_seen``, once everything is made.
 
         All that changes from now on gets another change time, unless the filesystem's clock
-        still shows that of the entry: such entries count as unsettled.
+        still shows that of the entry: such entries count as racily_clean.
         """
         index = FileIndex()
         with suppress(OSError):
@@ -84,12 +84,12 @@ def save_last_seen(place: Path, index: FileIndex, entry: LogEntry) -> None:
                 place.with_name(f"{place.name}-{other}").unlink(missing_ok=True)
 
 
-def load_last_seen(place: Path, line: Line) -> tuple[FileIndex, str] | None:
+def load_last_seen(place: Path, branch: Branch) -> tuple[FileIndex, str] | None:
     """The newest index of an entry that *line* keeps, and that entry's tree.
 
     What it costs does not follow the number of entries since.
     """
-    kept = [entry for stored in _stored(place) if (entry := line.kept(stored)) is not None]
+    kept = [entry for stored in _stored(place) if (entry := branch.kept(stored)) is not None]
     for entry in sorted(kept, key=lambda entry: entry.number, reverse=True):
         if index := FileIndex.load(place.with_name(f"{place.name}-{entry.id}")):
             return index, entry.files

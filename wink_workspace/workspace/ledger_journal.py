@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from wink_workspace.errors import LedgerError
-from wink_workspace.ledger import Draft, EntryKind, LineWriter, SessionStore, diff
+from wink_workspace.ledger import BranchWriter, Draft, EntryKind, SessionStore, diff
 from wink_workspace.resources import Snapshotable
 from wink_workspace.runtime import PendingCall, Saved
 from wink_workspace.session import ExternalChange, Session, ToolInvoked
@@ -42,7 +42,7 @@ class LedgerJournal:
 
     def __init__(
         self,
-        writer: LineWriter,
+        writer: BranchWriter,
         history: FilesHistory,
         sessions: SessionStore,
         session: Session,
@@ -57,7 +57,7 @@ class LedgerJournal:
         self._discards = discards
         self._tidy = tidy
         self._call_id = ""
-        self._settled = True
+        self._is_finished = True
         history.discarding = discards
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
@@ -65,8 +65,8 @@ class LedgerJournal:
         del participants  # the directory is the only one that others can change
         if self._sessions.unknown:  # give the session what is kept for slices it came to know
             self._sessions.adopt(self._session)
-        if not self._settled:
-            self.settle()
+        if not self._is_finished:
+            self.finish_pending()
         self._discards.index()
         paths = self._absorbed()
         self._tidy()
@@ -83,7 +83,7 @@ class LedgerJournal:
         """Append the call with its files and STATE."""
         del saved
         self._append(event)
-        self.settle()
+        self.finish_pending()
 
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the record of a call whose effects are gone."""
@@ -92,7 +92,7 @@ class LedgerJournal:
         try:
             self._append_on_any_disk(event)
         finally:
-            self.settle()
+            self.finish_pending()
         self._discards.index(only_small=True)
 
     def _append_on_any_disk(self, event: ToolInvoked) -> None:
@@ -105,15 +105,15 @@ class LedgerJournal:
             notes = (*event.notes, *self._discards.take_notes())
             self._append(replace(event, notes=notes))
 
-    def settle(self) -> None:
+    def finish_pending(self) -> None:
         """Remove the pending mark, now that nothing is in doubt; if that fails, later."""
         try:
-            self._writer.settle()
+            self._writer.finish_pending()
         except LedgerError as error:
-            self._settled = False
+            self._is_finished = False
             _log.warning("The mark of the finished call %s stays: %s", self._call_id, error)
         else:
-            self._settled = True
+            self._is_finished = True
 
     def _absorbed(self) -> tuple[str, ...]:
         root = self._history.snapshot().root

@@ -13,8 +13,8 @@ from wink_workspace.filesystem.changes import ChangeTracker
 from wink_workspace.filesystem.changes.scan import open_tracker
 from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import (
-    MAIN_LINE,
-    LineWriter,
+    MAIN_BRANCH,
+    BranchWriter,
     LogEntry,
     lost_ref,
 )
@@ -60,7 +60,7 @@ class OpenedFiles:
 
 def open_copy(
     folder: WorkspaceFolder,
-    writer: LineWriter,
+    writer: BranchWriter,
     *,
     config: WorkspaceConfig,
     clock: Clock,
@@ -68,13 +68,13 @@ def open_copy(
     """The files of a copy, which is ours alone."""
     index, root = load_last_seen(folder.index, writer) or (None, _head(writer).files)
     tracker = open_tracker(
-        folder.files, index=index, force_scan=config.force_scan, lift_modes=True, clock=clock
+        folder.files, index=index, force_scan=config.force_scan, make_accessible=True, clock=clock
     )
     try:
         tree = DiskTree(
             folder.files,
             tracker=tracker,
-            lift_modes=True,
+            make_accessible=True,
             durable=config.durable,
             process=OwnProcess(f"the workspace {folder.path.name}"),
         )
@@ -95,7 +95,7 @@ def open_copy(
 
 def open_in_place(
     folder: WorkspaceFolder,
-    writer: LineWriter,
+    writer: BranchWriter,
     *,
     config: WorkspaceConfig,
     clock: Clock,
@@ -174,7 +174,7 @@ def check_directory(info: WorkspaceInfo) -> None:
     refuse_repository(place)
 
 
-def _head(writer: LineWriter) -> LogEntry:
+def _head(writer: BranchWriter) -> LogEntry:
     if writer.head is None:
-        raise lost_ref(MAIN_LINE, "the history cannot be gone on with")
+        raise lost_ref(MAIN_BRANCH, "the history cannot be gone on with")
     return writer.head

@@ -17,11 +17,11 @@ from wink_workspace.errors import EntryMissingError
 from wink_workspace.filesystem import Diff, FileChange, WorkspacePath
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
-    MAIN_LINE,
+    MAIN_BRANCH,
+    Branch,
     Discarded,
     Forgotten,
     Ledger,
-    Line,
     LogEntry,
     Record,
     TreeChange,
@@ -50,27 +50,29 @@ class ReadableHistory:
     Args:
         info: What the workspace is.
         ledger: Where its history is.
-        line: The line.
+        branch: The line.
         applied: The file of ``AppliedTrees``.
     """
 
-    def __init__(self, info: WorkspaceInfo, ledger: Ledger, line: Line, *, applied: Path) -> None:
+    def __init__(
+        self, info: WorkspaceInfo, ledger: Ledger, branch: Branch, *, applied: Path
+    ) -> None:
         self.info = info
         self._applied = applied
         self._ledger = ledger
-        self._line = line
+        self._branch = branch
 
     def log(self, *, limit: int | None = None) -> Iterator[LogEntry]:
         """The entries, newest first, each read when asked for."""
-        return self._line.log(limit=limit)
+        return self._branch.log(limit=limit)
 
     def entry(self, which: int | str) -> LogEntry:
         """The entry with a number or the beginning of an id; ``EntryMissingError`` if none."""
-        return self._line.find(which)
+        return self._branch.find(which)
 
     def record(self, entry: LogEntry) -> Record:
         """What an entry says of itself in full."""
-        return self._line.record(entry)
+        return self._branch.record(entry)
 
     def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
         """What one entry did to files, with contents; everything, for the first.
@@ -110,14 +112,14 @@ class ReadableHistory:
     @property
     def head(self) -> LogEntry:
         """The newest entry; ``LedgerDamagedError`` if there is none."""
-        head = self._line.head
+        head = self._branch.head
         if head is None:
-            raise lost_ref(MAIN_LINE, f"the workspace {self.info.id} has no history")
+            raise lost_ref(MAIN_BRANCH, f"the workspace {self.info.id} has no history")
         return head
 
     def forgotten(self) -> Forgotten | None:
         """What the retention made this line forget last, ``None`` if nothing."""
-        note = self._ledger.forgotten(self._line)
+        note = self._ledger.forgotten(self._branch)
         if note is None or any(entry.number <= note.up_to_number for entry in self.log()):
             return None  # a process died between the note and the deletion
         return note
@@ -155,7 +157,7 @@ class ReadableHistory:
         store, base = self._ledger.store, discarded.base
         if base is None:  # what an older release wrote
             with suppress(EntryMissingError):
-                base = self._line.find(discarded.number).files
+                base = self._branch.find(discarded.number).files
         elif base != EMPTY_TREE_ID and base not in store.repository:
             base = None  # the retention has forgotten it
         return discard_changes(store, discarded, base=base)
@@ -191,14 +193,14 @@ class ReadableHistory:
         """
         if self.head.base:
             return self.head.base
-        main = self._ledger.line(MAIN_LINE)
-        if self.info.mode == "copy" or self._line.ref == main.ref:
+        main = self._ledger.branch(MAIN_BRANCH)
+        if self.info.mode == "copy" or self._branch.ref == main.ref:
             return self._imported().files
         known = {entry.id for entry in main.log()}
         return next((entry for entry in self.log() if entry.id in known), self._imported()).files
 
     def _root_before(self, entry: LogEntry) -> str:
-        return EMPTY_TREE_ID if entry.parent is None else self._line.before(entry).files
+        return EMPTY_TREE_ID if entry.parent is None else self._branch.before(entry).files
 
     def _with_contents(self, changes: Iterable[TreeChange]) -> tuple[FileChange, ...]:
         return tuple(file_changes(self._ledger.store, changes, limit_bytes=_LARGEST_READ_BYTES))
@@ -209,17 +211,17 @@ class WorkspaceReader(ReadableHistory):
 
     Args:
         folder: The workspace.
-        line: The main line, or the name of a fork.
+        branch: The main line, or the name of a fork.
 
     Raises:
         EntryMissingError: If there is no such fork.
         LedgerError: If it cannot be read, or its ref is missing.
     """
 
-    def __init__(self, folder: WorkspaceFolder, *, line: str = MAIN_LINE) -> None:
+    def __init__(self, folder: WorkspaceFolder, *, branch: str = MAIN_BRANCH) -> None:
         info, ledger = folder.info(), Ledger(folder.ledger)
         try:
-            super().__init__(info, ledger, ledger.line(line), applied=folder.applied)
+            super().__init__(info, ledger, ledger.branch(branch), applied=folder.applied)
             _ = self.head  # there always is one
         except BaseException:
             ledger.close()

@@ -9,10 +9,10 @@ from datetime import datetime
 
 from wink_workspace.clock import Clock
 from wink_workspace.ledger import (
-    MAIN_LINE,
+    MAIN_BRANCH,
+    BranchWriter,
     Draft,
     EntryKind,
-    LineWriter,
     LogEntry,
     PendingMark,
     lost_ref,
@@ -26,7 +26,7 @@ __all__ = ["recover"]
 
 
 def recover(
-    writer: LineWriter,
+    writer: BranchWriter,
     history: FilesHistory,
     clock: Clock,
     *,
@@ -48,7 +48,7 @@ def recover(
     """
     mark, head = writer.pending(), writer.head
     if head is None:
-        raise lost_ref(MAIN_LINE, "the history cannot be gone on with")
+        raise lost_ref(MAIN_BRANCH, "the history cannot be gone on with")
     if mark is not None and not writer.is_recorded(mark):
         discards.mark = mark
         undone = history.put_back(head.files)
@@ -56,7 +56,7 @@ def recover(
         writer.append(_draft(event, head, clock.now()))
     history.tidy(head.files if writer.head is None else writer.head.files)
     if mark is not None:
-        writer.settle()
+        writer.finish_pending()
 
 
 def _draft(event: ToolInvoked, head: LogEntry, at: datetime) -> Draft:

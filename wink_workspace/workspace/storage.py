@@ -43,7 +43,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import FilesystemError, LedgerBusyError, UsageError
 from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.filesystem.disk.tree import DiskTree
-from wink_workspace.ledger import MAIN_LINE, WriterLock
+from wink_workspace.ledger import MAIN_BRANCH, WriterLock
 
 __all__ = [
     "TemporaryStorage",
@@ -83,22 +83,22 @@ class WorkspaceFolder:
     """
 
     path: Path
-    line: str = MAIN_LINE
+    branch: str = MAIN_BRANCH
     in_place: Path | None = None
 
-    def of_line(self, line: str) -> WorkspaceFolder:
+    def of_branch(self, branch: str) -> WorkspaceFolder:
         """The places of another line of the same workspace."""
-        return replace(self, line=line)
+        return replace(self, branch=branch)
 
     @property
     def own(self) -> Path:
         """The directory of what belongs to this line alone."""
-        return self.path if self.line == MAIN_LINE else self.path / "forks" / self.line
+        return self.path if self.branch == MAIN_BRANCH else self.path / "forks" / self.branch
 
     @property
     def files(self) -> Path:
         """The directory that holds the files."""
-        if self.in_place is not None and self.line == MAIN_LINE:
+        if self.in_place is not None and self.branch == MAIN_BRANCH:
             return self.in_place
         return self.own / "files"
 
@@ -237,7 +237,7 @@ class WorkspaceStorage:
             found = f"{len(ids)} workspaces are" if ids else "no workspace is"
             id_, slash, _ = which.partition("/")
             if slash and id_ and any(each.startswith(id_) for each in known):
-                hint = "The name of a fork goes apart from the id: line=…."
+                hint = "The name of a fork goes apart from the id: branch=…."
             elif known:
                 hint = f"There are: {', '.join(ids or known)}."
             else:

@@ -40,7 +40,7 @@ from wink_workspace.filesystem import (
 )
 from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.ledger import (
-    MAIN_LINE,
+    MAIN_BRANCH,
     SOME_DIRECTORY,
     Discarded,
     Draft,
@@ -80,7 +80,7 @@ from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
 from .discards import Discards
-from .forking import check_line, check_out
+from .forking import check_out, require_branch
 from .histories import CopyHistory
 from .importing import Progress, import_copy, no_progress
 from .in_place.importing import import_in_place
@@ -130,7 +130,7 @@ class Workspace(ReadableHistory):
         folder: WorkspaceFolder,
         *,
         config: WorkspaceConfig | None = None,
-        line: str = MAIN_LINE,
+        branch: str = MAIN_BRANCH,
         slices: Iterable[type[Any]] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -145,7 +145,7 @@ class Workspace(ReadableHistory):
         self._closing = threading.RLock()
         self._is_kept_tidy = True
         self._task_turns = TaskTurns()
-        self._folder = folder.of_line(line)
+        self._folder = folder.of_branch(branch)
         self._clock = clock
         with ExitStack() as opened:
             ledger = opened.enter_context(
@@ -156,8 +156,8 @@ class Workspace(ReadableHistory):
                     other_trees=lambda: AppliedTrees(self._folder.applied).kept,
                 )
             )
-            check_line(ledger, line)
-            self._writer = opened.enter_context(ledger.write(line))
+            require_branch(ledger, branch)
+            self._writer = opened.enter_context(ledger.write(branch))
             super().__init__(folder.info(), ledger, self._writer, applied=folder.applied)
             said = end_interrupted(self._folder)
             if not self._is_in_place:
@@ -173,7 +173,7 @@ class Workspace(ReadableHistory):
                 self._sessions,
                 self.session,
                 discards=self._discards,
-                tidy=self._keep_house,
+                tidy=self._run_maintenance,
             )
             transactions = transactions_of(self.session)
             transactions.journal, transactions.process = self._journal, self._process
@@ -266,7 +266,7 @@ class Workspace(ReadableHistory):
         which: str,
         *,
         storage: WorkspaceStorage | None = None,
-        line: str = MAIN_LINE,
+        branch: str = MAIN_BRANCH,
         config: WorkspaceConfig | None = None,
         slices: Iterable[type[Any]] = (),
         clock: Clock = SYSTEM_CLOCK,
@@ -276,7 +276,7 @@ class Workspace(ReadableHistory):
         Args:
             which: The id.
             storage: Where workspaces live; as for ``create``.
-            line: The main line, or the name of a fork, whose files are made when it is first
+            branch: The main line, or the name of a fork, whose files are made when it is first
                 opened.
             config: How it shall behave.
             slices: Classes of STATE of your own, so that their values come back at once;
@@ -289,7 +289,7 @@ class Workspace(ReadableHistory):
             LedgerBusyError: If another process has it open; the message says which.
         """
         folder = _checked(storage).folder(which)
-        return cls(folder, config=config, line=line, slices=slices, clock=clock)
+        return cls(folder, config=config, branch=branch, slices=slices, clock=clock)
 
     @classmethod
     def temporary(
@@ -358,7 +358,7 @@ class Workspace(ReadableHistory):
             self._keep_index()
             if self._writer.is_held and self._leave is None:
                 self._discards.index(again=True)
-                self._keep_house(at_end=True)
+                self._run_maintenance(at_end=True)
             self._close()
             if self._leave is not None:
                 self._leave()
@@ -740,9 +740,9 @@ class Workspace(ReadableHistory):
         except RollbackError:
             raise  # the mark stays: who opens the workspace next puts it in order
         except BaseException:
-            self._journal.settle()
+            self._journal.finish_pending()
             raise
-        self._journal.settle()
+        self._journal.finish_pending()
         self.session.reduce(event, kind=SliceKind.LOG)
         self.session.notify(event)
         return entry
@@ -776,7 +776,7 @@ class Workspace(ReadableHistory):
         with self._turn():
             self._ledger.fork(name, self.head)
 
-    def merge(self, line: str) -> LogEntry | None:
+    def merge(self, branch: str) -> LogEntry | None:
         """Merge what another branch of this workspace committed into this one, as one entry.
 
         The answer is ``None`` if there is nothing that is not merged already.
@@ -785,20 +785,20 @@ class Workspace(ReadableHistory):
         merged; STATE stays as it is here. It can be undone.
 
         Args:
-            line: The main line, or the name of a fork.
+            branch: The main line, or the name of a fork.
 
         Raises:
             EntryMissingError: If there is no such fork.
             ConflictError: If both changed the same lines; nothing was changed.
             UsageError: If it is this branch itself, or the files are the user's own.
         """
-        self._refuse_in_place("merged into", f"Apply the fork instead, with line={line!r}.")
-        check_line(self._ledger, line)
-        if line == self._folder.line:
+        self._refuse_in_place("merged into", f"Apply the fork instead, with branch={branch!r}.")
+        require_branch(self._ledger, branch)
+        if branch == self._folder.branch:
             raise UsageError("a branch cannot be merged into itself", hint="Name another one.")
         with self._turn():
             store, head = self._ledger.store, self.head
-            other = self._ledger.line(line).head
+            other = self._ledger.branch(branch).head
             base = other and merge_base(store, head, other)
             if other is None or (base is not None and base.id == other.id):
                 return None
@@ -809,9 +809,9 @@ class Workspace(ReadableHistory):
                 ours=head.files,
                 theirs=with_paths_from(store, other.files, base.files, [OUTPUT_FOLDER]),
             )
-            reason = f"merge of {line}, entry {other.number}"
+            reason = f"merge of {branch}, entry {other.number}"
             if merged.tree is None:
-                raise _merge_conflict(reason, merged, ("this branch", line))
+                raise _merge_conflict(reason, merged, ("this branch", branch))
             draft = self._draft(EntryKind.MERGE, reason, merged.tree, head.session)
             source = self._merged_base(base, other)
             return self._move(replace(draft, merged=other, base=source))
@@ -845,8 +845,8 @@ class Workspace(ReadableHistory):
         with self._turn():
             head = self.head
             update = self._source_update()
-            note, line = self._folder.applied, self._folder.line
-            source = update.read_source(note, line=line, at=self._clock.now())
+            note, branch = self._folder.applied, self._folder.branch
+            source = update.read_source(note, branch=branch, at=self._clock.now())
             if source.foreign == self._base_files():
                 return None
             merged = merge_trees(
@@ -875,10 +875,10 @@ class Workspace(ReadableHistory):
             UsageError: If it is the main line.
         """
         self._check_open()
-        if name == MAIN_LINE:
+        if name == MAIN_BRANCH:
             raise UsageError("the main line is no fork", hint="Delete the workspace instead.")
-        check_line(self._ledger, name)
-        own = self._folder.of_line(name).own
+        require_branch(self._ledger, name)
+        own = self._folder.of_branch(name).own
         deleted = own.with_name(f"{name}~")  # which is no fork's name
         with self._ledger.write(name):
             delete_tree(deleted)
@@ -900,7 +900,7 @@ class Workspace(ReadableHistory):
         if to == "worktree":
             with suppress(UsageError):  # the source is gone; apply reports it
                 update = self._source_update(include_ignored=include_ignored)
-                base = update.base_in_source(self._folder.applied, line=self._folder.line)
+                base = update.base_in_source(self._folder.applied, branch=self._folder.branch)
         return self._changeset(base, self._present(), include_ignored=include_ignored)
 
     def apply(
@@ -949,8 +949,8 @@ class Workspace(ReadableHistory):
             update = self._source_update(previewed, include_ignored=include_ignored)
             if to == "patch":
                 return update.as_patch()
-            note, line = self._folder.applied, self._folder.line
-            return update.to_directory(note, line=line, at=self._clock.now(), markers=merge)
+            note, branch = self._folder.applied, self._folder.branch
+            return update.to_directory(note, branch=branch, at=self._clock.now(), markers=merge)
 
     def apply_to_branch(
         self,
@@ -982,7 +982,7 @@ class Workspace(ReadableHistory):
             return update.to_branch(
                 name,
                 note=self._folder.applied,
-                line=self._folder.line,
+                branch=self._folder.branch,
                 message=f"{message or default}\n",
                 at=self._clock.now(),
                 include_ignored=include_ignored,
@@ -1059,7 +1059,7 @@ class Workspace(ReadableHistory):
         finally:
             self._is_kept_tidy = was_kept_tidy
 
-    def _keep_house(self, *, at_end: bool = False) -> None:
+    def _run_maintenance(self, *, at_end: bool = False) -> None:
         """Keep the ledger small and quick, which fails no call; what stands in the way is said."""
         try:
             if self._is_kept_tidy:
@@ -1132,8 +1132,8 @@ def _not_discarded(found: Discarded, path: WorkspacePath) -> FileMissingError:
 
 def _delete(folder: WorkspaceFolder, storage: WorkspaceStorage) -> None:
     with Ledger(folder.ledger) as ledger:
-        for line in (MAIN_LINE, *ledger.forks()):
-            ledger.write(line)
+        for branch in (MAIN_BRANCH, *ledger.forks()):
+            ledger.write(branch)
         storage.remove(folder)
 
 

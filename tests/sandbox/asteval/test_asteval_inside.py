@@ -16,7 +16,7 @@ from asteval_support import evaluate, opened
 from wink_workspace.sandbox import Layer
 from wink_workspace.sandbox.asteval import Outcome, launching
 from wink_workspace.sandbox.asteval.frames import SIZES, Frame, encode_frame
-from wink_workspace.sandbox.asteval.inside import canaries, wall
+from wink_workspace.sandbox.asteval.inside import canaries, isolation
 from wink_workspace.sandbox.asteval.inside.child import Channel, answer_host
 from wink_workspace.sandbox.asteval.inside.files import WorkspaceFiles, refusal
 from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter
@@ -242,14 +242,14 @@ n = int(sys.argv[1])
 sys.path[:0] = sys.argv[2 : 2 + n]
 sys.modules.update(numpy=None, numpy_financial=None)
 from wink_workspace.sandbox.asteval.inside import server
-from wink_workspace.sandbox.walls import Layer
-class NoWall(server.Wall):
+from wink_workspace.sandbox.isolation import Layer
+class NoWall(server.Isolation):
     def settle(self):
         return (Layer("namespaces", is_up=False, detail="left out"),)
     def put_up(self, **_):
         return tuple(Layer(name, is_up=True) for name in LAYERS)
 from wink_workspace.sandbox.asteval.layers import LAYERS
-server.Wall = NoWall
+server.Isolation = NoWall
 server.main(sys.argv[2 + n :])
 """
 
@@ -286,15 +286,15 @@ def test_a_server_serves_kills_what_is_overdue_and_ends_with_its_socket(measured
 
 
 def test_preparing_a_wall_says_what_it_is_made_of_or_why_it_is_not() -> None:
-    prepared = wall.Wall.prepare()
+    prepared = isolation.Isolation.prepare()
     for part in (prepared._filter, prepared._ruleset):
         assert part.detail or part.reason
     assert prepared._own_bytes > 1_048_576
-    assert wall._prepared(raising(OSError(1, "no"))).reason.startswith("the kernel refuses")
-    assert wall._prepared(raising(wall._CannotError("so"))).reason == "so"
-    assert not wall._attempt("a", raising(wall._CannotError("so"))).is_up
-    assert wall._attempt("a", raising(ValueError("x"))).detail == "ValueError: x"
-    assert wall._attempt("a", lambda: "fine") == Layer("a", is_up=True, detail="fine")
+    assert isolation._prepared(raising(OSError(1, "no"))).reason.startswith("the kernel refuses")
+    assert isolation._prepared(raising(isolation._CannotError("so"))).reason == "so"
+    assert not isolation._attempt("a", raising(isolation._CannotError("so"))).is_up
+    assert isolation._attempt("a", raising(ValueError("x"))).detail == "ValueError: x"
+    assert isolation._attempt("a", lambda: "fine") == Layer("a", is_up=True, detail="fine")
 
 
 # Values and files

@@ -23,7 +23,7 @@ def test_numpy_calculates_behind_the_same_wall(sandbox: AstevalSandbox) -> None:
     code = "import numpy as np\na = np.arange(6)\n(float(a.mean()), np.cumsum(a).tolist())"
     found = evaluate(sandbox, code)
     assert found.value.json == [2.5, [0, 1, 3, 6, 10, 15]], found
-    assert not found.wall.holes
+    assert not found.isolation.holes
     assert evaluate(sandbox, "float(linspace(0, 1, 3)[1])").value.json == 0.5
 
 

@@ -460,10 +460,10 @@ def test_a_fork_has_a_container_of_its_own(rig: Rig, tmp_path: Path) -> None:
     rig.workspace.fork("other")
     storage = WorkspaceStorage(tmp_path / "state")
     with (
-        Workspace.open(rig.workspace.info.id, storage=storage, line="other") as fork,
+        Workspace.open(rig.workspace.info.id, storage=storage, branch="other") as fork,
         calls(fork) as aside,
     ):
         assert aside.shell("cat where; echo fork > where").text == "Exit code 0\n\nmain\n"
         assert rig.shell("cat where").text == "Exit code 0\n\nmain\n"
         assert containers_of(fork) != containers_of(rig.workspace)
-    assert replace(fork._folder, line="main") != fork._folder
+    assert replace(fork._folder, branch="main") != fork._folder

@@ -12,10 +12,10 @@ import pytest
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
+    IsolationError,
     SandboxBrokenError,
     SandboxError,
     SandboxUnavailableError,
-    WallError,
 )
 from wink_workspace.sandbox import SandboxImage
 from wink_workspace.sandbox.findings import Finding
@@ -188,7 +188,7 @@ def test_what_builds_images_here_is_named_when_it_is_missing() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        WallError("the sandbox does not hold"),
+        IsolationError("the sandbox does not hold"),
         SandboxUnavailableError("the container does not start"),
         SandboxBrokenError("the inside of the sandbox ended"),
     ],

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wink_workspace.clock import Cancellation
-from wink_workspace.mcp_server import HostedWorkspace, Offer
-from wink_workspace.mcp_server.hosting import Answer, WorkspaceHome
+from wink_workspace.mcp_server import Catalog, HostedWorkspace
+from wink_workspace.mcp_server.hosting import Answer, WorkspaceProvider
 from wink_workspace.sections import PodmanSandboxSection
 from wink_workspace.workspace import Workspace
 
@@ -18,8 +18,8 @@ WATCHDOG_S = 120.0
 @contextmanager
 def hosted(tmp_path: Path) -> Iterator[HostedWorkspace]:
     (tmp_path / "app.py").write_text("print('hello')\n")
-    home = WorkspaceHome(lambda: Workspace.temporary(tmp_path))
-    hosted = HostedWorkspace(home, Offer([PodmanSandboxSection()], operations=True))
+    home = WorkspaceProvider(lambda: Workspace.temporary(tmp_path))
+    hosted = HostedWorkspace(home, Catalog([PodmanSandboxSection()], operations=True))
     try:
         yield hosted
     finally:

@@ -20,11 +20,11 @@ from podman_machine import HeldClock, place_for_a_sandbox
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
+    IsolationError,
     SandboxBrokenError,
     SandboxError,
     SandboxUnavailableError,
     UsageError,
-    WallError,
 )
 from wink_workspace.sandbox import ExecRequest, ExecResult, PythonRequest
 from wink_workspace.sandbox.podman import PodmanConfig, PodmanSandbox, PodmanService
@@ -607,7 +607,7 @@ def test_a_wall_that_is_not_up_refuses_to_run_anything(
         sandbox_module, "container_spec", lambda *a, **k: {**build(*a, **k), **hole}
     )
     sandbox = fresh()
-    with pytest.raises(WallError, match=probe):
+    with pytest.raises(IsolationError, match=probe):
         shell(sandbox, "echo ran > ran")
     assert not (sandbox._place.files / "ran").exists()
     assert containers_of(sandbox) == []
@@ -643,7 +643,7 @@ def test_walls_that_cannot_be_tried_are_told_with_what_may_be_too_small(
     monkeypatch.setattr(
         sandbox_module, "container_spec", lambda *a, **k: {**build(*a, **k), "r_limits": few}
     )
-    with pytest.raises(WallError, match=r"not started \(Too many open files\)") as caught:
+    with pytest.raises(IsolationError, match=r"not started \(Too many open files\)") as caught:
         shell(fresh(), "true")
     assert "n_open_files" in caught.value.hint
 

@@ -3,7 +3,7 @@
 Rule 1: an entry whose status is the same has the same content, as every change of a file
 gives it another change time. That does not hold for one that had just changed when it was
 looked at, since the next change may fall into the same tick of the filesystem's clock: such
-an entry is *unsettled* and counts as changed the next time.
+an entry is *racily_clean* and counts as changed the next time.
 Rule 2: a stored index is a hint. One that is missing, damaged or of another version is as if
 there were none, and then everything counts as changed.
 """
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree, settled_before_ns
+from wink_workspace.filesystem.disk.tree import DiskTree, racy_from_ns
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .dirty import Dirty
@@ -79,7 +79,7 @@ def status_of(found: os.stat_result) -> Status:
 class FileIndex:
     """The status of every entry, by directory and name.
 
-    ``linked`` are the files with several names, ``unsettled`` those that had just changed,
+    ``linked`` are the files with several names, ``racily_clean`` those that had just changed,
     ``unreadable`` the directories of which nothing is known but that they are there.
     """
 
@@ -87,32 +87,32 @@ class FileIndex:
         default_factory=dict[Parts, dict[str, Status]]
     )
     linked: set[Place] = field(default_factory=set[Place])
-    unsettled: set[Place] = field(default_factory=set[Place])
+    racily_clean: set[Place] = field(default_factory=set[Place])
     unreadable: set[Parts] = field(default_factory=set[Parts])
 
     def get(self, directory: Parts, name: str) -> Status | None:
         """The status of an entry; ``None`` if it was not there."""
         return self.directories.get(directory, {}).get(name)
 
-    def put(self, directory: Parts, entries: dict[str, Status], settled_ns: int) -> None:
-        """Add entries to a directory; they are settled if they changed before *settled_ns*."""
+    def put(self, directory: Parts, entries: dict[str, Status], racy_ns: int) -> None:
+        """Add entries to a directory; they are settled if they changed before *racy_ns*."""
         self.directories.setdefault(directory, {}).update(entries)
         for name, at in entries.items():
             if at.n_links > 1:
                 self.linked.add((directory, name))
-            if at.changed_ns >= settled_ns:
-                self.unsettled.add((directory, name))
+            if at.changed_ns >= racy_ns:
+                self.racily_clean.add((directory, name))
 
-    def settle(self, settled_ns: int) -> None:
-        """Count entries that changed before *settled_ns* as settled.
+    def trust_older(self, racy_ns: int) -> None:
+        """Count entries that changed before *racy_ns* as settled.
 
         To be used by who knows of every change that came after the entries were looked at and
         before that moment, with the tick of the clock in which it was.
         """
-        self.unsettled = {
+        self.racily_clean = {
             (directory, name)
-            for directory, name in self.unsettled
-            if self.directories[directory][name].changed_ns >= settled_ns
+            for directory, name in self.racily_clean
+            if self.directories[directory][name].changed_ns >= racy_ns
         }
 
     def forget(self, directory: Parts, name: str) -> None:
@@ -122,7 +122,7 @@ class FileIndex:
         while todo:
             place = todo.pop()
             self.linked.discard(place)
-            self.unsettled.discard(place)
+            self.racily_clean.discard(place)
             below = (*place[0], place[1])
             self.unreadable.discard(below)
             if inside := self.directories.pop(below, None):
@@ -130,7 +130,7 @@ class FileIndex:
 
     def differences(self, newer: FileIndex) -> Dirty:
         """What may have changed from this index to a *newer* one."""
-        paths = {WorkspacePath((*directory, name)) for directory, name in self.unsettled}
+        paths = {WorkspacePath((*directory, name)) for directory, name in self.racily_clean}
         prefixes = {WorkspacePath(parts) for parts in self.unreadable | newer.unreadable}
         for directory, new in newer.directories.items():
             # What is in one of them only lies below a directory that came or went.
@@ -177,8 +177,14 @@ class FileIndex:
         while todo:
             parent, directory = todo.pop()
             entries = self.directories.get(directory, {})
-            unsettled = [name for name in entries if (directory, name) in self.unsettled]
-            yield parent, "".join(directory[-1:]), entries, unsettled, directory in self.unreadable
+            racily_clean = [name for name in entries if (directory, name) in self.racily_clean]
+            yield (
+                parent,
+                "".join(directory[-1:]),
+                entries,
+                racily_clean,
+                directory in self.unreadable,
+            )
             below = [name for name, at in entries.items() if at.is_directory]
             todo += [(number, (*directory, name)) for name in below]
             number += 1
@@ -187,14 +193,14 @@ class FileIndex:
     def _of_records(cls, records: list[Any]) -> FileIndex:  # Any: read back as it was written
         index = cls()
         known: list[Parts] = []
-        for parent, name, entries, unsettled, unreadable in records:
+        for parent, name, entries, racily_clean, unreadable in records:
             directory: Parts = (*known[int(parent)], str(name)) if known else ()
             known.append(directory)
             if unreadable:
                 index.unreadable.add(directory)
                 continue
             index.put(directory, {each: Status(*entries[each]) for each in entries}, sys.maxsize)
-            index.unsettled.update((directory, each) for each in unsettled)
+            index.racily_clean.update((directory, each) for each in racily_clean)
         return index
 
 
@@ -261,7 +267,7 @@ class IndexedTree:
         What is below a directory that was not there before remains to be looked at.
         """
         seen: dict[str, tuple[Status | None, Status | None]] = {}
-        settled_ns = settled_before_ns(self._clock)
+        racy_ns = racy_from_ns(self._clock)
         wanted = list(names)
         known = index.directories.get(directory.parts, {})
         found = self.tree.statuses(directory, wanted)
@@ -276,11 +282,11 @@ class IndexedTree:
             ):
                 index.forget(directory.parts, name)
             if now is not None:
-                index.put(directory.parts, {name: now}, settled_ns)
+                index.put(directory.parts, {name: now}, racy_ns)
         return seen
 
     def _add_below(self, index: FileIndex, top: WorkspacePath, watch: Watch | None) -> None:
-        settled_ns = settled_before_ns(self._clock)
+        racy_ns = racy_from_ns(self._clock)
 
         def before(parts: Parts, descriptor: int) -> None:
             if watch is not None:
@@ -291,5 +297,5 @@ class IndexedTree:
 
         for listing in self.tree.listings(top, before=before, unreadable=unreadable):
             entries = {name: status_of(status) for name, status in listing.entries}
-            index.put(top.parts + listing.parts, entries, settled_ns)
+            index.put(top.parts + listing.parts, entries, racy_ns)
             self.n_visited += len(entries)

@@ -49,7 +49,7 @@ from inotify_simple import (  # pyright: ignore[reportMissingTypeStubs] - has no
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.errors import FilesystemError
 from wink_workspace.filesystem.disk.descriptors import Parts
-from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, settled_before_ns
+from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, racy_from_ns
 from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.processes import OwnProcess
 
@@ -283,7 +283,7 @@ class InotifyTracker:
         root: The directory to track.
         index: What it looked like at some moment; changes count from there. Without one
             the first ``drain`` tells that everything may have changed.
-        lift_modes: Change the mode of directories that keep their owner out; otherwise each
+        make_accessible: Change the mode of directories that keep their owner out; otherwise each
             drain is a scan while there are any.
         max_watches: Directories to watch, at most (by default what the system allows); with
             more, each drain is a scan.
@@ -296,12 +296,12 @@ class InotifyTracker:
         root: str | os.PathLike[str],
         *,
         index: FileIndex | None = None,
-        lift_modes: bool = False,
+        make_accessible: bool = False,
         max_watches: int | None = None,
         hidden: HiddenPaths | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._tree = DiskTree(root, lift_modes=lift_modes, hidden=hidden)
+        self._tree = DiskTree(root, make_accessible=make_accessible, hidden=hidden)
         self._seen = IndexedTree(self._tree, index, clock)
         self._clock = clock
         self._max_watches = max_watches
@@ -328,7 +328,7 @@ class InotifyTracker:
     def index(self) -> FileIndex | None:
         """What everything looked like in the last drain, if all could be looked at."""
         if self._seen.index is not None and self._told_before_ns is not None:
-            self._seen.index.settle(self._told_before_ns)
+            self._seen.index.trust_older(self._told_before_ns)
         return self._seen.index
 
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
@@ -376,7 +376,7 @@ class InotifyTracker:
     def _drained(self) -> Dirty:
         owed, self._owed = self._owed, NOTHING
         self._told_before_ns = None
-        settled_ns = settled_before_ns(self._clock)
+        racy_ns = racy_from_ns(self._clock)
         noted, story = self._noted.take(), self._story()
         index = self._seen.index
         reason = self._deaf or story.reason
@@ -392,7 +392,7 @@ class InotifyTracker:
                 story.prefixes.update([path.parts for path in noted.prefixes])
                 # It is told even if it looks the same: it may have been handed back
                 owed = noted if owed is NOTHING else owed | noted
-            followed = self._followed(index, story, settled_ns)
+            followed = self._followed(index, story, racy_ns)
             return followed if owed is NOTHING else owed | followed
         return owed | noted | story.told() | self._scanned(reason)
 
@@ -412,11 +412,11 @@ class InotifyTracker:
         self._expected.clear()
         return story
 
-    def _followed(self, index: FileIndex, story: _Story, settled_ns: int) -> Dirty:
+    def _followed(self, index: FileIndex, story: _Story, racy_ns: int) -> Dirty:
         """What of the things told did change; *index* is brought up to date."""
         tops = story.prefixes
         if not story.paths and not tops and not index.linked:
-            self._told_before_ns = settled_ns
+            self._told_before_ns = racy_ns
             return NOTHING
         places: set[Place] = set()
         for path in story.paths:
@@ -433,7 +433,7 @@ class InotifyTracker:
             found |= Dirty(prefixes=frozenset(map(WorkspacePath, tops)))
         if reason is not None:
             return found | story.told() | self._scanned(reason)
-        self._told_before_ns = settled_ns
+        self._told_before_ns = racy_ns
         return found
 
     def _look_below(self, index: FileIndex, tops: set[Parts]) -> str | None:
@@ -451,13 +451,13 @@ class InotifyTracker:
         """Note what did change; the reason, if that may not be all."""
         reason: str | None = None
         for directory, names in _by_directory(places | index.linked).items():
-            unsettled = {name for name in names if (directory, name) in index.unsettled}
+            racily_clean = {name for name in names if (directory, name) in index.racily_clean}
             seen = self._seen.look_at(index, WorkspacePath(directory), names)
             for name, (before, now) in seen.items():
                 place = (directory, name)
                 whole = before is not now and came_or_went(before, now)
                 told = place in places and (before or now) is not None
-                if told or before != now or name in unsettled:
+                if told or before != now or name in racily_clean:
                     changed.add(WorkspacePath((*directory, name)), below=whole)
                 if whole:
                     reason = _NEW_DIRECTORY

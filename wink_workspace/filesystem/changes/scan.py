@@ -71,7 +71,7 @@ class ScanTracker:
         index: What it looked like at some moment; changes count from there. Without one
             the first ``drain`` tells that everything may have changed.
         reason: Why it is not tracked by events; in each ``Dirty``.
-        lift_modes: Change the mode of directories that keep their owner out; otherwise they
+        make_accessible: Change the mode of directories that keep their owner out; otherwise they
             count as changed each time.
         hidden: Paths whose changes are nobody's business here.
         clock: Tells how old files are.
@@ -83,12 +83,12 @@ class ScanTracker:
         *,
         index: FileIndex | None = None,
         reason: str = "every entry is looked at each time",
-        lift_modes: bool = False,
+        make_accessible: bool = False,
         hidden: HiddenPaths | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._reason = reason
-        self._tree = DiskTree(root, lift_modes=lift_modes, hidden=hidden)
+        self._tree = DiskTree(root, make_accessible=make_accessible, hidden=hidden)
         self._seen = IndexedTree(self._tree, index, clock)
         self._noted = Noted()
         self._lock = threading.Lock()
@@ -133,7 +133,7 @@ def open_tracker(
     *,
     index: FileIndex | None = None,
     force_scan: bool = False,
-    lift_modes: bool = False,
+    make_accessible: bool = False,
     hidden: HiddenPaths | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ChangeTracker:
@@ -150,8 +150,13 @@ def open_tracker(
             _log.warning("%s: %s", Path(root), reason)
         else:
             return InotifyTracker(
-                root, index=index, lift_modes=lift_modes, hidden=hidden, clock=clock
+                root, index=index, make_accessible=make_accessible, hidden=hidden, clock=clock
             )
     return ScanTracker(
-        root, index=index, reason=reason, lift_modes=lift_modes, hidden=hidden, clock=clock
+        root,
+        index=index,
+        reason=reason,
+        make_accessible=make_accessible,
+        hidden=hidden,
+        clock=clock,
     )

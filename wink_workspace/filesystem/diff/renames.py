@@ -52,15 +52,15 @@ def find_renames(changes: Sequence[DiffChange], limits: DiffLimits) -> list[Rena
     if not deleted or not created:
         return renames
 
-    def settle(found: list[Rename]) -> None:
+    def accept(found: list[Rename]) -> None:
         nonlocal deleted, created
         moved = {id(c) for rename in found for c in (rename.deletion, rename.creation)}
         deleted = [file for file in deleted if id(file.change) not in moved]
         created = [file for file in created if id(file.change) not in moved]
         renames.extend(found)
 
-    settle(list(_of_equal(deleted, created, lambda file: (file.name, file.content.id))))
-    settle(list(_of_equal(deleted, created, lambda file: file.content.id)))
+    accept(list(_of_equal(deleted, created, lambda file: (file.name, file.content.id))))
+    accept(list(_of_equal(deleted, created, lambda file: file.content.id)))
     if deleted and created:
         renames += _of_similar_text(deleted, created, _Reader(limits))
     return renames

@@ -27,7 +27,7 @@ from .descriptors import (
     Listing,
     Parts,
     open_seen,
-    telling,
+    translate_os_error,
     write_all,
 )
 from .filling import NewTree
@@ -140,7 +140,7 @@ class TreeCopy(Generic[_KeptT]):
             for name, status in listing.entries:
                 link = _link_target(name, listing.fd) if stat.S_ISLNK(status.st_mode) else None
                 path = WorkspacePath((*listing.parts, name))
-                with telling(path):
+                with translate_os_error(path):
                     if stat.S_ISDIR(status.st_mode):
                         now = self._copy.make_directory(name, target)
                         made.entries.append(CopiedEntry(name, now))
@@ -165,7 +165,7 @@ class TreeCopy(Generic[_KeptT]):
                 except OSError:
                     part.skipped.append(str(WorkspacePath((*directory, name))))
                     continue
-                with telling(WorkspacePath((*directory, name))):
+                with translate_os_error(WorkspacePath((*directory, name))):
                     status = self._copy.write_file(name, (content,), target, executable=executable)
                 part.entries.append(CopiedEntry(name, status, self._keeping.keep(content)))
         return part
@@ -181,7 +181,7 @@ class TreeCopy(Generic[_KeptT]):
             return part
         executable = bool(seen.st_mode & stat.S_IXUSR)
         with (
-            telling(path),
+            translate_os_error(path),
             Descriptor(original),
             self._copy.entered(listing.parts) as target,
             self._copy.new_file(name, target, executable=executable) as file,

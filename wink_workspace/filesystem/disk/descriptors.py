@@ -8,7 +8,7 @@ takes a file's place is refused.
 Rule 3: any depth is walked with few descriptors and no recursion. The way back up is
 ``..``, which is entered only if it is the directory that was left on the way down.
 
-Functions raise ``OSError`` as the system does; ``telling`` turns it into this package's
+Functions raise ``OSError`` as the system does; ``translate_os_error`` turns it into this package's
 errors where the path is known.
 """
 
@@ -58,10 +58,10 @@ __all__ = [
     "exchange_names",
     "give_name",
     "is_open_for_writing",
-    "lift_mode",
     "listings",
     "look",
     "look_into",
+    "make_entry_accessible",
     "open_at_once",
     "open_directory",
     "open_listing",
@@ -73,9 +73,9 @@ __all__ = [
     "rename_to_free",
     "require_regular",
     "reset_mode",
-    "telling",
     "temporary_name",
-    "told",
+    "translate_os_error",
+    "translated",
     "usual_mode",
     "with_executable_bits",
     "write_all",
@@ -113,7 +113,7 @@ _ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
 }
 
 
-def told(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
+def translated(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
     """What this package raises for an error of the system at *path*."""
     if isinstance(error, FilesystemError):
         return error
@@ -129,7 +129,7 @@ def told(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
 # that Ctrl-C leaves suspended ends when somebody lets go of a traceback, which may be late.
 
 
-class telling(AbstractContextManager[None]):  # noqa: N801 - used as a function
+class translate_os_error(AbstractContextManager[None]):  # noqa: N801 - used as a function
     """Raise the error of this package for an ``OSError`` of the block."""
 
     __slots__ = ("_path",)
@@ -147,7 +147,7 @@ class telling(AbstractContextManager[None]):  # noqa: N801 - used as a function
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, OSError) and not isinstance(error, FilesystemError):
-            raise told(self._path, error) from error
+            raise translated(self._path, error) from error
 
 
 class Descriptor(AbstractContextManager[int]):
@@ -196,14 +196,14 @@ def open_root(path: Path) -> int:
     return os.open(path, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def open_directory(name: str, dir_fd: int, *, lift: bool = False) -> int:
+def open_directory(name: str, dir_fd: int, *, make_accessible: bool = False) -> int:
     """A descriptor for entering a directory, which needs no permission on it.
 
     With *lift*, a mode that keeps the owner out is changed.
     """
     directory = os.open(name, ENTER, dir_fd=dir_fd)
-    if lift:
-        lift_mode(directory)
+    if make_accessible:
+        make_entry_accessible(directory)
     return directory
 
 
@@ -216,7 +216,7 @@ def open_listing(directory: int) -> int:
     return os.open(".", _LIST, dir_fd=directory)
 
 
-def open_regular(name: str, dir_fd: int, *, lift: bool = False) -> int:
+def open_regular(name: str, dir_fd: int, *, make_accessible: bool = False) -> int:
     """A descriptor for reading a regular file.
 
     With *lift*, a mode that keeps the owner from reading is changed.
@@ -227,7 +227,7 @@ def open_regular(name: str, dir_fd: int, *, lift: bool = False) -> int:
     # Looked at before, as opening a device can do something, and afterwards, to be sure.
     status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     require_regular(status)
-    if lift and not status.st_mode & stat.S_IRUSR:
+    if make_accessible and not status.st_mode & stat.S_IRUSR:
         with suppress(PermissionError):
             change_mode(name, dir_fd, _lifted)
     return open_seen(name, dir_fd)[0]
@@ -300,7 +300,7 @@ _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
 _OPENAT2 = 437  # where it has another number, the system refuses this one
 
 
-def enter(top: int, parts: Parts, *, lift: bool = False) -> int:
+def enter(top: int, parts: Parts, *, make_accessible: bool = False) -> int:
     """A descriptor for entering the directory to which *parts* lead from *top*.
 
     With *lift*, the modes of directories that keep the owner out are changed.
@@ -310,9 +310,9 @@ def enter(top: int, parts: Parts, *, lift: bool = False) -> int:
     """
     directory = open_at_once(top, parts, ENTER) if parts else os.dup(top)
     if directory < 0:
-        return _entered_one_by_one(top, parts, lift=lift)
-    if lift:
-        lift_mode(directory)
+        return _entered_one_by_one(top, parts, make_accessible=make_accessible)
+    if make_accessible:
+        make_entry_accessible(directory)
     return directory
 
 
@@ -331,14 +331,14 @@ def open_at_once(top: int, parts: Parts, how: int) -> int:
     return _openat2()(top, "/".join(parts).encode(_ENCODING, _ENCODING_ERRORS), how)
 
 
-def _entered_one_by_one(top: int, parts: Parts, *, lift: bool) -> int:
+def _entered_one_by_one(top: int, parts: Parts, *, make_accessible: bool) -> int:
     directory = os.dup(top)
     try:
-        if lift:
-            lift_mode(directory)
+        if make_accessible:
+            make_entry_accessible(directory)
         for name in parts:
             above = directory
-            directory = open_directory(name, above, lift=lift)
+            directory = open_directory(name, above, make_accessible=make_accessible)
             os.close(above)
     except BaseException:
         os.close(directory)
@@ -401,7 +401,7 @@ def change_mode(name: str, dir_fd: int, new_mode: Callable[[os.stat_result], int
 def reset_mode(entry: int, mode: int) -> None:
     """Set the permissions of *entry* to *mode*, and remove what else decides on access to it."""
     if attributes_of(entry):
-        lift_mode(entry)
+        make_entry_accessible(entry)
         remove_attributes(entry)
     _set_mode(entry, os.fstat(entry), mode)
 
@@ -424,7 +424,7 @@ def remove_attributes(entry: int) -> None:
         os.removexattr(f"/proc/self/fd/{entry}", name)
 
 
-def lift_mode(entry: int) -> None:
+def make_entry_accessible(entry: int) -> None:
     """Let the owner into the directory *entry*; one of somebody else stays as it is."""
     status = os.fstat(entry)
     if status.st_mode & 0o700 != 0o700:
@@ -543,15 +543,15 @@ def _require_nothing(name: str, dir_fd: int) -> None:
 class _Descent:
     """A position in a directory tree, held by one descriptor, which it owns."""
 
-    def __init__(self, top: int, *, lift: bool) -> None:
+    def __init__(self, top: int, *, make_accessible: bool) -> None:
         self.fd = top
         self.names: list[str] = []
         self._above: list[tuple[int, int]] = []
-        self._lift = lift
+        self._lift = make_accessible
 
     def enter(self, name: str) -> None:
         """Go down, to a directory that can be listed."""
-        directory = open_directory(name, self.fd, lift=self._lift)
+        directory = open_directory(name, self.fd, make_accessible=self._lift)
         try:
             below = open_listing(directory)
         finally:
@@ -598,7 +598,7 @@ class Listing:
 def listings(
     top: int,
     *,
-    lift: bool = False,
+    make_accessible: bool = False,
     before: Callable[[Parts, int], None] | None = None,
     unreadable: Callable[[Parts], None] | None = None,
 ) -> Iterator[Listing]:
@@ -606,7 +606,7 @@ def listings(
 
     Args:
         top: An open directory.
-        lift: Change the mode of directories that keep their owner out.
+        make_accessible: Change the mode of directories that keep their owner out.
         before: Called with each directory before it is listed.
         unreadable: Called for each directory that cannot be read, instead of raising.
 
@@ -614,7 +614,7 @@ def listings(
         OSError: With ``EBUSY`` if a directory was moved elsewhere while it was walked.
     """
     try:
-        here = _Descent(open_listing(top), lift=lift)
+        here = _Descent(open_listing(top), make_accessible=make_accessible)
     except PermissionError:
         if unreadable is None:
             raise
@@ -703,7 +703,7 @@ _CHANGED_MEANWHILE = frozenset((errno.EBUSY, errno.ENOTEMPTY, errno.ENOTDIR))
 
 
 def _remove_directory(name: str, dir_fd: int) -> None:
-    here = _Descent(os.dup(dir_fd), lift=True)
+    here = _Descent(os.dup(dir_fd), make_accessible=True)
     try:
         todo = [_emptied(here, name)]
         while todo:

@@ -23,8 +23,8 @@ from wink_workspace.filesystem.fingerprints import (
 from wink_workspace.filesystem.model import FileKind
 from wink_workspace.filesystem.paths import WorkspacePath
 
-from .descriptors import told
-from .tree import DiskEntry, DiskTree, entry_of, identity_of, settled_before_ns
+from .descriptors import translated
+from .tree import DiskEntry, DiskTree, entry_of, identity_of, racy_from_ns
 
 __all__ = ["DiskFingerprints"]
 
@@ -97,13 +97,13 @@ class DiskFingerprints:
 
     def read_known(self, stream: BinaryIO, entry: DiskEntry) -> bytes:
         """The content of a small file, whose fingerprint is known from then on."""
-        settled_ns = settled_before_ns(self._clock)
+        racy_ns = racy_from_ns(self._clock)
         try:
             data = stream.read()
             status = os.fstat(stream.fileno())
         except OSError as error:
-            raise told(entry.path, error) from error
-        if entry.changed_ns < settled_ns and identity_of(status) == entry.identity:
+            raise translated(entry.path, error) from error
+        if entry.changed_ns < racy_ns and identity_of(status) == entry.identity:
             self._keep(entry, file_fingerprint((data,), executable=entry.executable))
         return data
 
@@ -117,12 +117,12 @@ class DiskFingerprints:
         return kept[1] if kept is not None and kept[0] == identity else None
 
     def _hashed(self, entry: DiskEntry) -> str:
-        settled_ns = settled_before_ns(self._clock)
+        racy_ns = racy_from_ns(self._clock)
         with self._tree.open(entry.path) as stream:
             chunks = iter(lambda: self._read(stream), b"")
             fingerprint = file_fingerprint(chunks, executable=entry.executable)
             unchanged = identity_of(os.fstat(stream.fileno())) == entry.identity
-        if unchanged and entry.changed_ns < settled_ns:
+        if unchanged and entry.changed_ns < racy_ns:
             self._keep(entry, fingerprint)
         return fingerprint
 

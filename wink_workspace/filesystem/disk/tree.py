@@ -62,9 +62,9 @@ from .descriptors import (
     remove,
     require_regular,
     reset_mode,
-    telling,
     temporary_name,
-    told,
+    translate_os_error,
+    translated,
     usual_mode,
     with_executable_bits,
     write_all,
@@ -79,7 +79,7 @@ __all__ = [
     "entry_of",
     "identity_of",
     "kind_of",
-    "settled_before_ns",
+    "racy_from_ns",
 ]
 
 _CHUNK_BYTES = 1_048_576
@@ -172,7 +172,7 @@ def identity_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
     )
 
 
-def settled_before_ns(clock: Clock) -> int:
+def racy_from_ns(clock: Clock) -> int:
     """A file whose change time lies before this can no longer change without its changing.
 
     Filesystems count time in ticks, mostly of some milliseconds and on FAT of 2 s, and a
@@ -187,7 +187,7 @@ class DiskTree:
     Args:
         root: An existing directory; what leads to it is trusted and followed once.
         tracker: Is notified of every change made here.
-        lift_modes: Change modes that keep the owner out of files and directories, when they
+        make_accessible: Change modes that keep the owner out of files and directories, when they
             are met; for directories that are ours. Otherwise what is behind them is out of
             reach (``ReadOnlyError``).
         durable: Wait until what is written would survive a loss of power.
@@ -203,7 +203,7 @@ class DiskTree:
         root: str | os.PathLike[str],
         *,
         tracker: ChangeObserver | None = None,
-        lift_modes: bool = False,
+        make_accessible: bool = False,
         durable: bool = False,
         hidden: HiddenPaths | None = None,
         process: OwnProcess | None = None,
@@ -212,9 +212,9 @@ class DiskTree:
         self.root = Path(root).absolute()
         self.hidden = hidden
         self.tracker = tracker
-        self._lift_modes = lift_modes
+        self._make_accessible = make_accessible
         self._durable = durable
-        with telling(self.root):
+        with translate_os_error(self.root):
             self._root = open_root(self.root)
         self._finalizer = weakref.finalize(self, os.close, self._root)
 
@@ -259,11 +259,11 @@ class DiskTree:
         except OSError as error:
             if error.errno in _NOTHING_THERE:
                 return None
-            raise told(path, error) from error
+            raise translated(path, error) from error
 
     def entries(self, path: WorkspacePath) -> list[DiskEntry]:
         """What is in the directory *path*, by name."""
-        with telling(path), self.opened(path) as listed:
+        with translate_os_error(path), self.opened(path) as listed:
             listing = Listing((), listed, entries_of(listed))
             self._hide(path.parts, listing)
             return _entries(path, listing)
@@ -281,9 +281,9 @@ class DiskTree:
         unreadable: Callable[[Parts], None] | None = None,
     ) -> Iterator[Listing]:
         """Every directory from *path* down; see ``descriptors.listings``."""
-        with telling(path), self._entered(path) as top:
+        with translate_os_error(path), self._entered(path) as top:
             for listing in listings(
-                top, lift=self._lift_modes, before=before, unreadable=unreadable
+                top, make_accessible=self._make_accessible, before=before, unreadable=unreadable
             ):
                 self._hide(path.parts + listing.parts, listing)
                 yield listing
@@ -296,12 +296,12 @@ class DiskTree:
 
     def entered(self, path: WorkspacePath) -> Descriptor:
         """A descriptor for entering the directory *path*; for a ``with`` block."""
-        with telling(path):
+        with translate_os_error(path):
             return self._entered(path)
 
     def opened(self, path: WorkspacePath) -> Descriptor:
         """A descriptor of the directory *path*, open for listing; for a ``with`` block."""
-        with telling(path), self._entered(path) as directory:
+        with translate_os_error(path), self._entered(path) as directory:
             return Descriptor(open_listing(directory))
 
     def statuses(self, path: WorkspacePath, names: Iterable[str]) -> dict[str, os.stat_result]:
@@ -310,7 +310,7 @@ class DiskTree:
         try:
             if self.hidden is not None:
                 self._check_not_hidden(path)
-            directory = enter(self._root, path.parts, lift=self._lift_modes)
+            directory = enter(self._root, path.parts, make_accessible=self._make_accessible)
             try:
                 for name in names:
                     if self.hidden is not None and self.hidden.hides((*path.parts, name)):
@@ -322,7 +322,7 @@ class DiskTree:
             finally:
                 os.close(directory)
         except OSError as error:
-            failure = told(path, error)
+            failure = translated(path, error)
             if not isinstance(failure, (FileMissingError, DirectoryExpectedError)):
                 raise failure from error
         return found
@@ -336,14 +336,14 @@ class DiskTree:
                 file = open_at_once(self._root, path.parts, READ)
             if file < 0:
                 with self._parent(path) as directory:
-                    file = open_regular(path.name, directory, lift=self._lift_modes)
+                    file = open_regular(path.name, directory, make_accessible=self._make_accessible)
             elif not stat.S_ISREG(os.fstat(file).st_mode):
                 regular(file)  # raises
             return BufferedReader(FileIO(file, "rb"))
         except OSError as error:
             if isinstance(error, FilesystemError):
                 raise
-            raise told(path, error) from error
+            raise translated(path, error) from error
 
     # Changing, with the checks of a filesystem
 
@@ -390,7 +390,7 @@ class DiskTree:
         except OSError as error:
             if isinstance(error, FilesystemError):
                 raise
-            raise told(path, error) from error
+            raise translated(path, error) from error
         finally:
             if self.tracker is not None:
                 self.tracker.note(path)
@@ -398,7 +398,7 @@ class DiskTree:
     def make_directory(self, path: WorkspacePath) -> None:
         """Make a directory, whose parent exists and which does not."""
         with (
-            telling(path),
+            translate_os_error(path),
             self._changing(path, below=True),
             self._parent(path) as directory,
         ):
@@ -415,7 +415,7 @@ class DiskTree:
 
     def make_symlink(self, path: WorkspacePath, target: str) -> None:
         """Make a link, whose parent exists and which does not, to any *target*."""
-        with telling(path), self._changing(path), self._parent(path) as directory:
+        with translate_os_error(path), self._changing(path), self._parent(path) as directory:
             os.symlink(target, path.name, dir_fd=directory)
             self._sync_directory(directory)
 
@@ -426,7 +426,7 @@ class DiskTree:
         part is gone.
         """
         with (
-            telling(path),
+            translate_os_error(path),
             self._changing(path, below=True),
             self._parent(path) as directory,
         ):
@@ -445,18 +445,18 @@ class DiskTree:
         with (
             self._changing(source, below=True),
             self._changing(destination, below=True),
-            telling(source),
+            translate_os_error(source),
             self._parent(source) as above_old,
         ):
             moved = os.stat(old, dir_fd=above_old, follow_symlinks=False)
-            with telling(destination), self._parent(destination) as above_new:
+            with translate_os_error(destination), self._parent(destination) as above_new:
                 replaced = _status(new, above_new)
                 if replaced is not None and os.path.samestat(moved, replaced):
                     # Between two names of one file, rename does nothing.
                     os.unlink(old, dir_fd=above_old)
                 else:
-                    if self._lift_modes and stat.S_ISDIR(moved.st_mode):
-                        os.close(open_directory(old, above_old, lift=True))
+                    if self._make_accessible and stat.S_ISDIR(moved.st_mode):
+                        os.close(open_directory(old, above_old, make_accessible=True))
                     os.rename(old, new, src_dir_fd=above_old, dst_dir_fd=above_new)
                 self._sync_directory(above_new)
                 self._sync_directory(above_old)
@@ -466,11 +466,15 @@ class DiskTree:
 
         Whether it is a directory; all of these are then to be given to ``moved_out``.
         """
-        with telling(path), self._changing(path, below=True), self._parent(path) as above:
+        with (
+            translate_os_error(path),
+            self._changing(path, below=True),
+            self._parent(path) as above,
+        ):
             moved = os.stat(path.name, dir_fd=above, follow_symlinks=False)
             is_directory = stat.S_ISDIR(moved.st_mode)
-            if self._lift_modes and is_directory:
-                os.close(open_directory(path.name, above, lift=True))
+            if self._make_accessible and is_directory:
+                os.close(open_directory(path.name, above, make_accessible=True))
             os.rename(path.name, name, src_dir_fd=above, dst_dir_fd=directory)
             self._sync_directory(above)
         return is_directory
@@ -488,7 +492,7 @@ class DiskTree:
             mode = stat.S_IMODE(status.st_mode)
             return with_executable_bits(mode, executable=executable)
 
-        with telling(path), self._changing(path), self._parent(path) as directory:
+        with translate_os_error(path), self._changing(path), self._parent(path) as directory:
             change_mode(path.name, directory, changed)
 
     # Changing, whatever is there
@@ -517,13 +521,13 @@ class DiskTree:
 
         Its extended attributes and access control lists are removed.
         """
-        with telling(path), self._changing(path), self._looking(path) as entry:
+        with translate_os_error(path), self._changing(path), self._looking(path) as entry:
             is_directory = stat.S_ISDIR(os.fstat(entry).st_mode)
             reset_mode(entry, usual_mode(executable=executable or is_directory))
 
     def has_attributes(self, path: WorkspacePath) -> bool:
         """Whether *path* has extended attributes or an access control list; a link has none."""
-        with telling(path), self._looking(path) as entry:
+        with translate_os_error(path), self._looking(path) as entry:
             return bool(attributes_of(entry))
 
     @contextmanager
@@ -567,7 +571,7 @@ class DiskTree:
         """A descriptor for entering the directory *path*."""
         if self.hidden is not None:
             self._check_not_hidden(path)
-        return Descriptor(enter(self._root, path.parts, lift=self._lift_modes))
+        return Descriptor(enter(self._root, path.parts, make_accessible=self._make_accessible))
 
     def _parent(self, path: WorkspacePath) -> Descriptor:
         """A descriptor of the directory that holds *path*."""
@@ -575,7 +579,7 @@ class DiskTree:
             raise UsageError("the root is not an entry", hint="Name something below it.")
         if self.hidden is not None:
             self._check_not_hidden(path)
-        return Descriptor(enter(self._root, path.parts[:-1], lift=self._lift_modes))
+        return Descriptor(enter(self._root, path.parts[:-1], make_accessible=self._make_accessible))
 
     def _check_not_hidden(self, path: WorkspacePath) -> None:
         if self.hidden is not None and self.hidden.hides(path.parts):
@@ -608,7 +612,9 @@ class DiskTree:
             os.unlink(name, dir_fd=directory)
 
     def _copy(self, name: str, directory: int, file: int) -> None:
-        with Descriptor(open_regular(name, directory, lift=self._lift_modes)) as source:
+        with Descriptor(
+            open_regular(name, directory, make_accessible=self._make_accessible)
+        ) as source:
             while piece := os.read(source, _CHUNK_BYTES):
                 write_all(file, piece)
 

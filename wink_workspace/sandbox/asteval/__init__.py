@@ -13,7 +13,7 @@ from .evaluation import (
     Outcome,
     ShownValue,
 )
-from .host import AstevalSandbox, survey_wall
+from .host import AstevalSandbox, probe_isolation
 from .layers import LAYERS, REQUIRED_LAYERS
 
 __all__ = [
@@ -27,5 +27,5 @@ __all__ = [
     "EvaluationUsage",
     "Outcome",
     "ShownValue",
-    "survey_wall",
+    "probe_isolation",
 ]

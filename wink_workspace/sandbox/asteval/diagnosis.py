@@ -7,10 +7,10 @@ from typing import Final
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.sandbox.findings import Finding
-from wink_workspace.sandbox.walls import Layer, WallReport
+from wink_workspace.sandbox.isolation import IsolationReport, Layer
 
 from .config import AstevalConfig
-from .host import survey_wall
+from .host import probe_isolation
 from .layers import LAYERS
 
 __all__ = ["examine"]
@@ -22,7 +22,7 @@ def examine(environment: Environment) -> tuple[Finding, ...]:
     """A finding for each layer, and one for all attempts; a server is started and ended."""
     del environment  # the server gets none of it
     try:
-        report = survey_wall()
+        report = probe_isolation()
     except SandboxError as error:
         return (Finding(_PART, "server", "missing", error.message, error.hint),)
     return (*(_of_layer(layer) for layer in report.layers), _of_attempts(report))
@@ -43,7 +43,7 @@ def _of_layer(layer: Layer) -> Finding:
     )
 
 
-def _of_attempts(report: WallReport) -> Finding:
+def _of_attempts(report: IsolationReport) -> Finding:
     n_tried = len(report.probes)
     if report.holes:
         named = ", ".join(hole.name for hole in report.holes)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from wink_workspace.filesystem import WorkspacePath
-from wink_workspace.sandbox.walls import WallReport
+from wink_workspace.sandbox.isolation import IsolationReport
 from wink_workspace.serde import JsonValue
 
 _SHOWN_CHARS: Final = 160
@@ -133,7 +133,7 @@ class Evaluation:
         reads: Files that it read, in the order in which it did so first.
         writes: Files that it wrote, likewise.
         usage: Time and memory.
-        wall: The layers that were up around this very evaluation, and what the server's start
+        isolation: The layers that were up around this very evaluation, and what the server's start
             proved of them.
     """
 
@@ -147,4 +147,4 @@ class Evaluation:
     reads: tuple[WorkspacePath, ...] = ()
     writes: tuple[WorkspacePath, ...] = ()
     usage: EvaluationUsage = field(default_factory=EvaluationUsage)
-    wall: WallReport = field(default_factory=WallReport)
+    isolation: IsolationReport = field(default_factory=IsolationReport)

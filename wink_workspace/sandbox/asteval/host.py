@@ -29,14 +29,14 @@ from typing import Any, Final, cast
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock, Deadline
 from wink_workspace.errors import (
     CallCancelledError,
+    IsolationError,
     LimitExceededError,
     SandboxBrokenError,
     UsageError,
-    WallError,
     WinkError,
 )
 from wink_workspace.filesystem import Filesystem
-from wink_workspace.sandbox.walls import Layer, Probe, WallReport
+from wink_workspace.sandbox.isolation import IsolationReport, Layer, Probe
 from wink_workspace.serde import JsonValue
 
 from .access import WRITE_MODES, FileAccess, python_error
@@ -53,7 +53,7 @@ from .frames import SIZES, Frame, FrameError, encode_frame, frame_sizes
 from .launching import ServerProcess
 from .layers import LAYERS
 
-__all__ = ["AstevalSandbox", "survey_wall"]
+__all__ = ["AstevalSandbox", "probe_isolation"]
 
 _WATCH_S: Final = 0.02
 _READ_BYTES: Final = 262_144
@@ -79,23 +79,23 @@ class AstevalSandbox:
         self._clock = clock
         self._lock = threading.Lock()
         self._server: ServerProcess | None = None
-        self._report = WallReport()
+        self._report = IsolationReport()
         self._is_closed = False
 
     @property
-    def report(self) -> WallReport:
+    def report(self) -> IsolationReport:
         """The layers of the wall, and what was tried against them; starts the server if need be.
 
         Raises:
             SandboxUnavailableError: If it cannot be started.
-            WallError: If a required layer is missing, or an attempt has found a hole.
+            IsolationError: If a required layer is missing, or an attempt has found a hole.
         """
         self._running()
         return self._report
 
-    def survey(self) -> WallReport:
+    def survey(self) -> IsolationReport:
         """As ``report``, but a wall with holes or without required layers is not refused."""
-        with suppress(WallError):
+        with suppress(IsolationError):
             self._running()
         return self._report
 
@@ -120,7 +120,7 @@ class AstevalSandbox:
             LimitExceededError: If the code or the names are too long.
             UsageError: If a name cannot be one, or a value is nothing that JSON can hold.
             SandboxUnavailableError: If the server cannot be started.
-            WallError: If the wall lacks a required layer; nothing was evaluated.
+            IsolationError: If the wall lacks a required layer; nothing was evaluated.
             SandboxBrokenError: If the child or the server broke the protocol.
         """
         message = self._message(request)
@@ -135,7 +135,7 @@ class AstevalSandbox:
                 child,
                 FileAccess(files, request, self.config),
                 self.config,
-                WallReport(layers, self._report.probes),
+                IsolationReport(layers, self._report.probes),
             ).evaluate(message)
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class AstevalSandbox:
             self._server = server
             return server
 
-    def _proved(self, server: ServerProcess) -> WallReport:
+    def _proved(self, server: ServerProcess) -> IsolationReport:
         """What the wall is made of, and what came of all attempts to get through."""
         with _Child(server, self.config, self._clock) as child:
             layers = child.ready_layers()
@@ -221,7 +221,7 @@ class AstevalSandbox:
                 raise SandboxBrokenError(
                     f"the attempts on the wall were not reported ({child.ending_in_words()})"
                 )
-            return WallReport(layers, _probes(frame.fields.get("probes")))
+            return IsolationReport(layers, _probes(frame.fields.get("probes")))
 
     def _check(self, layers: tuple[Layer, ...]) -> None:
         up = {layer.name for layer in layers if layer.is_up}
@@ -231,14 +231,14 @@ class AstevalSandbox:
         reasons = {layer.name: layer.detail for layer in layers}
         told = "; ".join(f"{name} ({reasons.get(name) or 'not tried'})" for name in missing)
         stopped = "; ".join(f"{name}: {LAYERS[name]}" for name in missing)
-        raise WallError(
+        raise IsolationError(
             f"the wall around Python lacks {told}. What would not be stopped: {stopped}",
             hint="Nothing was run. File tools and plans stay safe to use, and so does Python in a"
             " container. `wink-workspace doctor` shows what this machine can put up.",
         )
 
 
-def survey_wall(config: AstevalConfig | None = None) -> WallReport:
+def probe_isolation(config: AstevalConfig | None = None) -> IsolationReport:
     """What wall this machine can put up, and what was tried against it; nothing stays running.
 
     Raises:
@@ -248,10 +248,10 @@ def survey_wall(config: AstevalConfig | None = None) -> WallReport:
         return sandbox.survey()
 
 
-def _check_holes(report: WallReport) -> None:
+def _check_holes(report: IsolationReport) -> None:
     if report.holes:
         told = "; ".join(f"{hole.name} ({hole.detail})" for hole in report.holes)
-        raise WallError(f"the wall around Python has holes, code could: {told}")
+        raise IsolationError(f"the wall around Python has holes, code could: {told}")
 
 
 class _Child:
@@ -415,12 +415,12 @@ class _Conversation:
     """What is said between the code being sent and its end."""
 
     def __init__(
-        self, child: _Child, access: FileAccess, config: AstevalConfig, wall: WallReport
+        self, child: _Child, access: FileAccess, config: AstevalConfig, isolation: IsolationReport
     ) -> None:
         self._child = child
         self._access = access
         self._config = config
-        self._wall = wall
+        self._isolation = isolation
         self._output: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._kinds: dict[str, Callable[[Frame], None]] = {
             "stdout": self._keep,
@@ -542,7 +542,7 @@ class _Conversation:
             reads=tuple(self._access.reads),
             writes=tuple(self._access.writes),
             usage=usage,
-            wall=self._wall,
+            isolation=self._isolation,
             **told,
         )
 

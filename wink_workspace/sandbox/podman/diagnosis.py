@@ -38,7 +38,7 @@ _MOST_NAMESPACES: Final = Path("/proc/sys/user/max_user_namespaces")
 _FILTERS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
 _ENGINE_FIX: Final = "Run `podman info` as this user: it says in its own words what is wrong."
 _STORE_FIX: Final = "Run `podman image ls` as this user: it says in its own words what is wrong."
-_WALLS_FIX: Final = (
+_ISOLATION_FIX: Final = (
     "Mend what is missing or limited above, and run this again. If nothing is left, try"
     " `podman run --rm --network=none {image} true`, another OCI runtime (runc, crun), a newer one"
     " or a newer kernel."
@@ -73,7 +73,7 @@ def _findings(environment: Environment, config: PodmanConfig) -> Iterator[Findin
         return
     yield from _images(environment)
     yield from _building(environment)
-    yield from _walls(environment, config)
+    yield from _isolation(environment, config)
 
 
 def _good(name: str, detail: str) -> Finding:
@@ -276,7 +276,7 @@ def _building(environment: Environment) -> Iterable[Finding]:
 # The proof
 
 
-def _walls(environment: Environment, config: PodmanConfig) -> Iterator[Finding]:
+def _isolation(environment: Environment, config: PodmanConfig) -> Iterator[Finding]:
     """A container as for a workspace; an attempt that succeeds is the only thing of interest."""
     with tempfile.TemporaryDirectory(prefix="wink-workspace-") as folder:
         files = Path(folder) / "files"
@@ -291,7 +291,7 @@ def _proof(prove: Callable[[], int], image: str) -> Finding:
     try:
         n_attempts = prove()
     except WinkError as error:
-        fix = _next_step(error, _WALLS_FIX.format(image=image))
+        fix = _next_step(error, _ISOLATION_FIX.format(image=image))
         return _missing("walls", error.message, fix)
     state: State = "good"
     return Finding("podman", "walls", state, f"{n_attempts} attempts to get out, all stopped")

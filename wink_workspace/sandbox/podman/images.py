@@ -187,17 +187,17 @@ class ImageStore:
             SandboxUnavailableError: If it cannot be built; the message ends with what the
                 builder said last.
         """
-        tell = progress or _tell_nobody
+        on_progress = progress or _ignore_progress
         with self._alone():
             if anew or not self.is_current(wanted):
-                start = base or self._import_base(wanted, anew=anew, tell=tell)
-                self._build(wanted, start, tell)
+                start = base or self._import_base(wanted, anew=anew, on_progress=on_progress)
+                self._build(wanted, start, on_progress)
             image = self.find(wanted.reference)
         if image is None:  # somebody removed it meanwhile
             raise SandboxUnavailableError(f"the image {wanted.reference} is gone")
         return image
 
-    def _build(self, wanted: Recipe, base: str | None, tell: Progress) -> None:
+    def _build(self, wanted: Recipe, base: str | None, on_progress: Progress) -> None:
         is_local = base is not None and base.startswith("localhost/")
         self._podman(
             *("build", "--layers=false", "--force-rm", "--tag", wanted.reference),
@@ -205,30 +205,30 @@ class ImageStore:
             *(("--build-arg", f"BASE={base}") if base else ()),
             *(("--network=none", "--pull=never") if is_local else ("--pull=missing",)),
             str(wanted.folder),
-            tell=tell,
+            on_progress=on_progress,
         )
         if is_local:
             self._podman("untag", str(base))
 
-    def _import_base(self, wanted: Recipe, *, anew: bool, tell: Progress) -> str | None:
+    def _import_base(self, wanted: Recipe, *, anew: bool, on_progress: Progress) -> str | None:
         """A base image made here; ``None`` where only a registry can supply one."""
         archive = self.cache / f"{wanted.name}-{wanted.digest}.tar"
         if anew or not archive.exists():
             make = self._debian if wanted.packages else self._busybox
             with _replacing(archive) as unfinished:
-                if not make(wanted, unfinished, tell):
+                if not make(wanted, unfinished, on_progress):
                     return None
         reference = f"localhost/wink-workspace/{wanted.name}-base:{wanted.digest}"
-        self._podman("import", "--quiet", str(archive), reference, tell=tell)
+        self._podman("import", "--quiet", str(archive), reference, on_progress=on_progress)
         return reference
 
     # Root filesystems
 
-    def _debian(self, wanted: Recipe, archive: Path, tell: Progress) -> bool:
+    def _debian(self, wanted: Recipe, archive: Path, on_progress: Progress) -> bool:
         mmdebstrap = self._program("mmdebstrap")
         if mmdebstrap is None:
             return False
-        tell(f"{wanted.name}: fetching and unpacking Debian {_SUITE}")
+        on_progress(f"{wanted.name}: fetching and unpacking Debian {_SUITE}")
         sources = self._debian_sources()
         with tempfile.TemporaryDirectory() as folder:
             options = Path(folder) / "apt.conf"
@@ -245,7 +245,7 @@ class ImageStore:
                     *(_SUITE, str(archive)),
                     *((str(listed),) if sources else ()),
                 ],
-                tell=tell,
+                on_progress=on_progress,
                 more={"SOURCE_DATE_EPOCH": _EPOCH},
             )
         return True
@@ -267,11 +267,11 @@ class ImageStore:
         found = self._program(program)
         return "" if found is None else self._run([found, *arguments])
 
-    def _busybox(self, wanted: Recipe, archive: Path, tell: Progress) -> bool:
+    def _busybox(self, wanted: Recipe, archive: Path, on_progress: Progress) -> bool:
         found = self._program("busybox")
         if found is None or not _is_static(Path(found)):
             return False
-        tell(f"{wanted.name}: made of {found}")
+        on_progress(f"{wanted.name}: made of {found}")
         with tarfile.open(archive, "w") as tar:
             folder = tarfile.TarInfo("bin")
             folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o755, int(_EPOCH)
@@ -284,14 +284,16 @@ class ImageStore:
 
     # Programs
 
-    def _podman(self, *arguments: str, tell: Progress | None = None) -> str:
+    def _podman(self, *arguments: str, on_progress: Progress | None = None) -> str:
         podman = self._program("podman")
         if podman is None:
             raise SandboxUnavailableError("there is no podman on this machine")
         with tempfile.TemporaryDirectory() as folder:
             path = self._environment.variables.get("PATH", "")
             conf = EngineSettings.for_this_machine(path=path).write(Path(folder))
-            return self._run([podman, *arguments], tell=tell, more={"CONTAINERS_CONF": str(conf)})
+            return self._run(
+                [podman, *arguments], on_progress=on_progress, more={"CONTAINERS_CONF": str(conf)}
+            )
 
     def _program(self, name: str) -> str | None:
         return shutil.which(name, path=self._environment.variables.get("PATH", os.defpath))
@@ -300,7 +302,7 @@ class ImageStore:
         self,
         command: Sequence[str],
         *,
-        tell: Progress | None = None,
+        on_progress: Progress | None = None,
         more: Mapping[str, str] | None = None,
     ) -> str:
         """What a program prints on stdout; a build's stdout and stderr go to *tell*."""
@@ -308,14 +310,14 @@ class ImageStore:
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if tell else subprocess.PIPE,
+            stderr=subprocess.STDOUT if on_progress else subprocess.PIPE,
             env={**self._environment.variables, **(more or {})},
             text=True,
             errors="replace",
         ) as process:
-            if tell is None:
+            if on_progress is None:
                 return _answer(process, command)
-            return _watched(process, command, tell)
+            return _watched(process, command, on_progress)
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -401,12 +403,12 @@ def _answer(process: subprocess.Popen[str], command: Sequence[str]) -> str:
     return out
 
 
-def _watched(process: subprocess.Popen[str], command: Sequence[str], tell: Progress) -> str:
+def _watched(process: subprocess.Popen[str], command: Sequence[str], on_progress: Progress) -> str:
     lines: list[str] = []
     try:
         for line in process.stdout or ():
             lines.append(line.rstrip("\n"))
-            tell(lines[-1])
+            on_progress(lines[-1])
         process.wait(timeout=_LONGEST_BUILD_S)
     except BaseException:
         process.terminate()  # Ctrl-C: mmdebstrap and podman clean up after themselves
@@ -429,7 +431,7 @@ def _failed(command: Sequence[str], lines: Sequence[str]) -> SandboxUnavailableE
     )
 
 
-def _tell_nobody(_line: str) -> None:
+def _ignore_progress(_line: str) -> None:
     pass
 
 

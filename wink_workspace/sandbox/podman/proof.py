@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
-from wink_workspace.sandbox.walls import Layer, Probe, WallReport
+from wink_workspace.sandbox.isolation import IsolationReport, Layer, Probe
 
 from . import probes
 from .config import PodmanConfig
@@ -34,7 +34,7 @@ def prove(
     host: Host,
     *,
     in_shell: bool = False,
-) -> WallReport:
+) -> IsolationReport:
     """Try all that is forbidden.
 
     Args:
@@ -51,7 +51,7 @@ def prove(
         reported = dict(_reported(printed))
         tried = [reported.get(name, Probe(name, False, "no answer")) for name in expected]
         tried.append(bait.taken())
-    return WallReport(layers(config, host), tuple(tried))
+    return IsolationReport(layers(config, host), tuple(tried))
 
 
 def layers(config: PodmanConfig, host: Host) -> tuple[Layer, ...]:

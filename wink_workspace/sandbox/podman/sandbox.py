@@ -26,17 +26,18 @@ from typing import Final, Protocol
 from wink_workspace.clock import SYSTEM_CLOCK, Cancellation, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
+    IsolationError,
     ProgramError,
     SandboxBrokenError,
     SandboxError,
     SandboxUnavailableError,
     UsageError,
-    WallError,
 )
 from wink_workspace.filesystem import parse_path
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.processes import OwnProcess
 from wink_workspace.sandbox.backends import SandboxPlace
+from wink_workspace.sandbox.isolation import IsolationReport
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, host_owner
 from wink_workspace.sandbox.protocol import (
     ExecRequest,
@@ -46,7 +47,6 @@ from wink_workspace.sandbox.protocol import (
     Sandbox,
     StreamName,
 )
-from wink_workspace.sandbox.walls import WallReport
 
 from . import leftovers
 from .capture import Capture
@@ -206,12 +206,12 @@ class PodmanSandbox(Sandbox):
         self._lock = threading.RLock()
         self._commands: _Commands | None = None
         self._live: LiveContainer | None = None
-        self._report = WallReport()
+        self._report = IsolationReport()
         self._closed = False
         self._process = OwnProcess("the sandbox")
 
     @property
-    def report(self) -> WallReport:
+    def report(self) -> IsolationReport:
         """Which walls are up, and what was tried against them; starts the container."""
         with self._lock:
             self._opened()
@@ -374,7 +374,7 @@ class PodmanSandbox(Sandbox):
         Raises:
             CallCancelledError: If *cancellation* said so meanwhile; it is gone again.
             SandboxUnavailableError: If it cannot be started.
-            WallError: If an attempt to get out succeeded; it is gone again.
+            IsolationError: If an attempt to get out succeeded; it is gone again.
             SandboxError: If this is closed.
         """
         self._process.check()
@@ -455,7 +455,9 @@ class PodmanSandbox(Sandbox):
             DirectRunner(service, self.config, host, self._place.files, noted, self._clock)
         )
 
-    def _proven(self, commands: _Commands, host: Host, cancellation: Cancellation) -> WallReport:
+    def _proven(
+        self, commands: _Commands, host: Host, cancellation: Cancellation
+    ) -> IsolationReport:
         in_shell = isinstance(commands, _Cold)
 
         def run(program: str, variables: Mapping[str, str]) -> str:
@@ -483,7 +485,7 @@ class PodmanSandbox(Sandbox):
         report = prove(run, self.config, host, in_shell=in_shell)
         if report.holes:
             found = "; ".join(f"{hole.name}: {hole.detail}" for hole in report.holes)
-            raise WallError(f"the sandbox does not hold, nothing was run in it: {found}")
+            raise IsolationError(f"the sandbox does not hold, nothing was run in it: {found}")
         return report
 
     def _check_owner(self, service: PodmanService) -> None:
@@ -623,7 +625,7 @@ def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
             return SandboxBrokenError(f"the sandbox could not start a command: {reason}")
 
 
-def _not_tried(ending: Ending, errors: bytes) -> WallError:
+def _not_tried(ending: Ending, errors: bytes) -> IsolationError:
     """Why the attempts to get out were not even begun, in words."""
     if ending.refused is not None:
         how = f"was not started ({os.strerror(ending.exit_code or 0)})"
@@ -634,7 +636,7 @@ def _not_tried(ending: Ending, errors: bytes) -> WallError:
     else:
         how = f"ended with {ending.exit_code}"
     said = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return WallError(
+    return IsolationError(
         f"the walls could not be tried, nothing was run: the program that tries them {how}"
         + (f", saying {said[:300]!r}" if said else ""),
         hint="It needs some memory, processes and open files: raise PodmanConfig.memory_bytes,"

@@ -18,7 +18,7 @@ from wink_workspace.ledger import (
     entry_at,
 )
 from wink_workspace.session import Session
-from wink_workspace.workspace.forking import IMPORTED_LINE
+from wink_workspace.workspace.forking import IMPORTED_BRANCH
 from wink_workspace.workspace.importing import Imported
 from wink_workspace.workspace.known_modes import KnownModes
 from wink_workspace.workspace.last_seen import save_last_seen
@@ -76,7 +76,7 @@ def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None
                 at=clock.now(),
             )
         )
-        ledger.fork(IMPORTED_LINE, entry)
+        ledger.fork(IMPORTED_BRANCH, entry)
         if index is not None:
             save_last_seen(folder.index, index, entry)
 

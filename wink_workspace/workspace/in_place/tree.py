@@ -41,7 +41,7 @@ from wink_workspace.filesystem.disk.descriptors import (
     exchange_names,
     is_open_for_writing,
     rename_to_free,
-    telling,
+    translate_os_error,
     usual_mode,
     with_executable_bits,
     write_all,
@@ -237,7 +237,7 @@ class InPlaceTree(DiskTree):
             self._beginning(destination, below=True),
             self._beginning(source, below=True),
             self._parent(source) as old,
-            telling(destination),
+            translate_os_error(destination),
             self._parent(destination) as new,
         ):
             moved = self._checked_below(source)
@@ -272,7 +272,7 @@ class InPlaceTree(DiskTree):
 
     def set_permissions(self, path: WorkspacePath, mode: int) -> None:
         """Give a file or a directory of ours its former permissions."""
-        with telling(path), self._changing(path), self._parent(path) as directory:
+        with translate_os_error(path), self._changing(path), self._parent(path) as directory:
             change_mode(path.name, directory, lambda _: mode)
 
     def remove_leftovers(self) -> None:
@@ -291,7 +291,7 @@ class InPlaceTree(DiskTree):
         found = self.content(path)
         if found is None or not path.name.startswith(TEMPORARY_PREFIX):
             return
-        with telling(path), self._changing(path), self._parent(path) as directory:
+        with translate_os_error(path), self._changing(path), self._parent(path) as directory:
             if effect is not None and self._belongs_back(found, effect, undo=undo):
                 with self._changing(effect.path):
                     self._give_back(effect, path, directory)
@@ -380,7 +380,7 @@ class InPlaceTree(DiskTree):
             raise
 
     def _remove(self, effect: Effect) -> None:
-        with telling(effect.path), self._parent(effect.path) as directory:
+        with translate_os_error(effect.path), self._parent(effect.path) as directory:
             if effect.before == SOME_DIRECTORY:
                 self._remove_directory(effect.path, directory)
             else:
@@ -478,7 +478,7 @@ class _Beginning(AbstractContextManager[None]):
 
     def __init__(self, path: WorkspacePath, changing: AbstractContextManager[None]) -> None:
         self._changing = changing
-        self._telling = telling(path)
+        self._translating = translate_os_error(path)
 
     def __exit__(
         self,
@@ -487,7 +487,7 @@ class _Beginning(AbstractContextManager[None]):
         trace: TracebackType | None,
     ) -> None:
         self._changing.__exit__(kind, error, trace)
-        self._telling.__exit__(kind, error, trace)
+        self._translating.__exit__(kind, error, trace)
 
 
 class _Doing(AbstractContextManager[None]):

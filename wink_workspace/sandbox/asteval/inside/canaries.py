@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from wink_workspace.sandbox.walls import Probe
+from wink_workspace.sandbox.isolation import Probe
 
 __all__ = ["tried"]
 

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any, Final, NoReturn
 
 from wink_workspace.sandbox.asteval.frames import SIZES, Frame, encode_frame, frame_sizes
-from wink_workspace.sandbox.walls import Layer
+from wink_workspace.sandbox.isolation import Layer
 
 from .canaries import tried
 from .files import WorkspaceFiles, refusal

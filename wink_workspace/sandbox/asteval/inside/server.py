@@ -32,12 +32,12 @@ from pathlib import Path
 from typing import Final
 
 from wink_workspace.clock import SYSTEM_CLOCK, Clock
-from wink_workspace.sandbox.walls import Layer
+from wink_workspace.sandbox.isolation import Layer
 
 from .child import Channel, answer_host, run_child
 from .interpreter import Interpreter, builtin_names, numpy_names
+from .isolation import Isolation
 from .modules import namespaces
-from .wall import Wall
 
 __all__ = ["Server", "main"]
 
@@ -79,7 +79,7 @@ class Server:
 
     Args:
         control: A socket of datagrams.
-        wall: What each child puts up.
+        isolation: What each child puts up.
         interpreter: What each child evaluates with; it is made once, as that takes a while.
         limits: What each child may take.
         host: A descriptor of the host's process, if it can be watched.
@@ -89,7 +89,7 @@ class Server:
     def __init__(
         self,
         control: socket.socket,
-        wall: Wall,
+        isolation: Isolation,
         interpreter: Interpreter,
         limits: Limits,
         *,
@@ -97,7 +97,7 @@ class Server:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._control = control
-        self._wall = wall
+        self._isolation = isolation
         self._interpreter = interpreter
         self._limits = limits
         self._host = host
@@ -188,7 +188,7 @@ class Server:
         return child
 
     def _be_child(self, channel: int) -> None:
-        layers = self._wall.put_up(
+        layers = self._isolation.put_up(
             channel=channel,
             parent=self._pid,
             memory_bytes=self._limits.memory_bytes,
@@ -270,12 +270,12 @@ def main(arguments: list[str]) -> None:
     if os.getppid() != host_pid:
         return
     interpreter = loaded_interpreter(use_numpy=use_numpy)
-    wall = Wall.prepare()
+    isolation = Isolation.prepare()
     if _n_threads() != 1:
         raise RuntimeError("a library has started threads; forking would not be sound")
-    hello = _hello(wall.settle())
+    hello = _hello(isolation.confine_server())
     sys.argv[:] = []
     gc.collect()
     gc.freeze()  # what children share with us is not to be written by a collection
     control.send(json.dumps(hello).encode())
-    Server(control, wall, interpreter, limits, host=host).serve()
+    Server(control, isolation, interpreter, limits, host=host).serve()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from model_server import ModelServer, Step
-from run_desk import ANTHROPIC, Desk
+from run_rig import ANTHROPIC, RunRig
 
 from wink_workspace.environment import Environment
 from wink_workspace.ledger import EntryKind
@@ -49,7 +49,7 @@ class Ring:
     process of ours shows. A kill may leave some of that, for the next run to end.
     """
 
-    desk: Desk
+    desk: RunRig
     process: subprocess.Popen[str]
     options: tuple[str, ...] = ()
     begun: int = 0
@@ -159,7 +159,7 @@ def striking_server() -> Generator[subprocess.Popen[str]]:
 
 
 def ring_around(
-    desk: Desk, process: subprocess.Popen[str], turns: Sequence[Step], *options: str
+    desk: RunRig, process: subprocess.Popen[str], turns: Sequence[Step], *options: str
 ) -> Ring:
     """A run with these turns and options, to be struck."""
     desk.serve_by(PatientServer(*turns))

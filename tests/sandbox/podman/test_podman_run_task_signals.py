@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from model_server import Call, Says
-from run_desk import DONE, MEND, READ, Desk
-from run_strikes import Ring, ring_around, striking_server
+from run_rig import DONE, MEND, READ, RunRig
+from run_signals import Ring, ring_around, striking_server
 
 from wink_workspace.sandbox.podman import PodmanService
 from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
@@ -46,7 +46,7 @@ def ring(
     """Its runs share an engine: one of their own would be there for seconds after a kill."""
     service.request("GET", "/info")
     monkeypatch.setenv("CONTAINER_HOST", f"unix://{service.socket_path}")
-    desk = Desk(tmp_path, capsys, monkeypatch)
+    desk = RunRig(tmp_path, capsys, monkeypatch)
     ring = ring_around(desk, server, TURNS, "--sandbox", "podman")
     ring.left_running = lambda: containers_over(tmp_path, service)
     yield ring

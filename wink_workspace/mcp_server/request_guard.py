@@ -45,7 +45,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .server import RequestIds
 
-__all__ = ["PATH", "Gate", "GateRules"]
+__all__ = ["PATH", "RequestGuard", "RequestRules"]
 
 PATH: Final = "/mcp"
 
@@ -65,7 +65,7 @@ _SEPARATORS: Final = (b",", b"[", b"{")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateRules:
+class RequestRules:
     """Who may come in, and with how much.
 
     Attributes:
@@ -98,7 +98,7 @@ class _Refusal:
     data: object = None
 
 
-class Gate:
+class RequestGuard:
     """An ASGI application in front of *inside*.
 
     Args:
@@ -107,7 +107,7 @@ class Gate:
         ids: The ids of requests that are not answered yet. What handles a request frees its id.
     """
 
-    def __init__(self, inside: ASGIApp, rules: GateRules, ids: RequestIds) -> None:
+    def __init__(self, inside: ASGIApp, rules: RequestRules, ids: RequestIds) -> None:
         self._inside = inside
         self._rules = rules
         self._ids = ids

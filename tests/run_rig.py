@@ -20,7 +20,7 @@ WIRES = [ANTHROPIC, "openai:gpt-5", "openai-chat:gpt-5"]
 RUNNER = "import sys; from wink_workspace.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-class Desk:
+class RunRig:
     """A user with a project, a state directory and a provider."""
 
     def __init__(

@@ -14,8 +14,8 @@ import pytest
 from asteval_support import children_of, evaluate, opened, server_pid
 
 import wink_workspace
-from wink_workspace.errors import SandboxBrokenError, SandboxUnavailableError, WallError
-from wink_workspace.sandbox import Layer, Probe, WallReport
+from wink_workspace.errors import IsolationError, SandboxBrokenError, SandboxUnavailableError
+from wink_workspace.sandbox import IsolationReport, Layer, Probe
 from wink_workspace.sandbox.asteval import (
     LAYERS,
     REQUIRED_LAYERS,
@@ -50,9 +50,9 @@ def test_every_attempt_on_the_wall_was_stopped_and_every_required_layer_is_up(
 
 
 def test_an_evaluation_reports_the_layers_that_were_around_it(sandbox: AstevalSandbox) -> None:
-    wall = evaluate(sandbox, "1").wall
-    assert {layer.name for layer in wall.layers if layer.is_up} >= REQUIRED_LAYERS
-    assert wall.probes == sandbox.report.probes
+    isolation = evaluate(sandbox, "1").isolation
+    assert {layer.name for layer in isolation.layers if layer.is_up} >= REQUIRED_LAYERS
+    assert isolation.probes == sandbox.report.probes
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
@@ -75,7 +75,7 @@ def test_without_a_filter_of_system_calls_nothing_runs_and_the_reason_is_told(
 ) -> None:
     without(monkeypatch, "pyseccomp")
     with opened() as sandbox:
-        with pytest.raises(WallError) as refused:
+        with pytest.raises(IsolationError) as refused:
             evaluate(sandbox, "1")
     text = str(refused.value)
     assert "seccomp" in text
@@ -89,16 +89,16 @@ def test_without_landlock_the_layer_is_missing_and_evaluations_go_on(
     without(monkeypatch, "landlock")
     with opened() as sandbox:
         found = evaluate(sandbox, "1 + 1")
-        (missing,) = [layer for layer in found.wall.missing if layer.name == "landlock"]
+        (missing,) = [layer for layer in found.isolation.missing if layer.name == "landlock"]
     assert found.value.json == 2
     assert "install landlock" in missing.detail
-    assert not found.wall.holes
+    assert not found.isolation.holes
 
 
 def test_a_layer_that_is_asked_for_and_missing_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "landlock")
     with opened(required_layers=frozenset(LAYERS)) as sandbox:
-        with pytest.raises(WallError, match="lacks landlock"):
+        with pytest.raises(IsolationError, match="lacks landlock"):
             evaluate(sandbox, "1")
         report = sandbox.survey()
     assert "landlock" in {layer.name for layer in report.missing}
@@ -110,7 +110,7 @@ def test_landlock_alone_leaves_holes_that_the_attempts_find(
     """The attempts are no formality: without the filter some of them succeed."""
     without(monkeypatch, "pyseccomp")
     with opened(required_layers=frozenset()) as sandbox:
-        with pytest.raises(WallError, match="has holes"):
+        with pytest.raises(IsolationError, match="has holes"):
             evaluate(sandbox, "1")
         names = {probe.name for probe in sandbox.survey().holes}
     assert {"look at a path", "map executable memory"} <= names
@@ -268,9 +268,9 @@ request = EvaluationRequest(code="write_text('b', read_text('a') * 3)\\n6 * 7",
                             reads=(parse_path("a"),), writes=(parse_path("b"),))
 found = sandbox.evaluate(request, files)
 hang = AstevalSandbox(AstevalConfig(timeout_s=0.3)).evaluate(EvaluationRequest(code="while 1: 1"))
-print(json.dumps([found.value.json, files.read_text("b").text, len(found.wall.holes),
-                  [layer.name for layer in found.wall.missing], hang.outcome,
-                  [layer.detail for layer in found.wall.layers if layer.name == "ordinary-user"]]))
+print(json.dumps([found.value.json, files.read_text("b").text, len(found.isolation.holes),
+                  [layer.name for layer in found.isolation.missing], hang.outcome,
+                  [layer.detail for layer in found.isolation.layers if layer.name == "ordinary-user"]]))
 sandbox.close()
 """
 
@@ -332,8 +332,10 @@ def readable_installation(
 
 
 def test_a_hole_names_what_code_could_do() -> None:
-    report = WallReport((Layer("seccomp", is_up=True),), (Probe("read a file", False, "opened"),))
-    with pytest.raises(WallError, match="could: read a file"):
+    report = IsolationReport(
+        (Layer("seccomp", is_up=True),), (Probe("read a file", False, "opened"),)
+    )
+    with pytest.raises(IsolationError, match="could: read a file"):
         host._check_holes(report)
 
 

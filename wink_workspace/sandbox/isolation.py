@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Layer", "Probe", "WallReport"]
+__all__ = ["IsolationReport", "Layer", "Probe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class WallReport:
+class IsolationReport:
     """All layers of one sandbox and all that was tried against them."""
 
     layers: tuple[Layer, ...] = ()

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from wink_workspace.errors import UsageError
 from wink_workspace.mcp_server import HttpOptions
-from wink_workspace.mcp_server.gate import Gate
+from wink_workspace.mcp_server.request_guard import RequestGuard
 from wink_workspace.mcp_server.server import RequestIds
 
 
@@ -43,7 +43,7 @@ def status_of(options: HttpOptions, **headers: str) -> int:
         "server": ("127.0.0.1", 1),
         "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()],
     }
-    anyio.run(Gate(inside, options.rules, RequestIds()), scope, receive, send)
+    anyio.run(RequestGuard(inside, options.rules, RequestIds()), scope, receive, send)
     (status,) = answered
     return status
 
@@ -148,7 +148,7 @@ def test_checks_of_the_library_decide_otherwise_than_the_gate(
 LIMITS = {
     "starlette": lambda inside: starlette.RequestBodyLimitMiddleware(inside, 10),
     "sdk": lambda inside: sdk.RequestBodyLimitMiddleware(inside, 10),
-    "ours": lambda inside: Gate(
+    "ours": lambda inside: RequestGuard(
         inside, HttpOptions(body_bytes=10, body_timeout_s=0).rules, RequestIds()
     ),
 }

@@ -24,9 +24,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from wink_workspace.sandbox.walls import Layer
+from wink_workspace.sandbox.isolation import Layer
 
-__all__ = ["ALLOWED_CALLS", "Wall"]
+__all__ = ["ALLOWED_CALLS", "Isolation"]
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
@@ -94,20 +94,20 @@ class _Prepared:
 
 
 @dataclass(slots=True)
-class Wall:
+class Isolation:
     """The wall as far as it can be built ahead."""
 
     _filter: _Prepared
     _ruleset: _Prepared
     _own_bytes: int
-    _settled: tuple[Layer, ...] = ()
+    _server_layers: tuple[Layer, ...] = ()
 
     @classmethod
-    def prepare(cls) -> Wall:
+    def prepare(cls) -> Isolation:
         """Compile the filter of system calls and make the Landlock ruleset."""
         return cls(_prepared(_compiled_filter), _prepared(_made_ruleset), _address_space_bytes())
 
-    def settle(self) -> tuple[Layer, ...]:  # pragma: no cover - see below
+    def confine_server(self) -> tuple[Layer, ...]:  # pragma: no cover - see below
         """Confine the server, which its children then are, too; the layers that this gave.
 
         Call it once, when all that has to be read from files has been.
@@ -117,8 +117,8 @@ class Wall:
         if not isolated.is_up:
             isolated = _attempt("namespaces", _leave_namespaces_as_user)
         os.chdir("/")
-        self._settled = (isolated, user)
-        return self._settled
+        self._server_layers = (isolated, user)
+        return self._server_layers
 
     def put_up(
         self, *, channel: int, parent: int, memory_bytes: int, timeout_s: float
@@ -132,7 +132,7 @@ class Wall:
             timeout_s: How long an evaluation takes at most; processor time is cut above it.
         """
         return (
-            *self._settled,
+            *self._server_layers,
             _attempt("own-session", _leave_session),
             _attempt("dies-with-server", lambda: _die_with(parent)),
             _attempt("empty-environment", _empty_environment),

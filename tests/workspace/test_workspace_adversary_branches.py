@@ -20,7 +20,7 @@ def test_what_is_no_fork_is_neither_deleted_nor_opened(tmp_path: Path, name: str
             workspace.delete_fork(name)
         assert caught.value.hint == "There are: other."
         with pytest.raises(EntryMissingError, match="there is no fork"):
-            Workspace.open(which, storage=state(tmp_path), line=name)
+            Workspace.open(which, storage=state(tmp_path), branch=name)
         write(workspace, **{"b.txt": "b\n"})
         assert workspace.apply().paths == ("b.txt",)
         assert before.items() < tree_of(tmp_path / "source").items()

@@ -17,10 +17,10 @@ from wink_workspace.sections import PlanningToolsSection, VfsToolsSection
 
 from .operations import APPLY, OPERATIONS, Operation
 
-__all__ = ["Offer"]
+__all__ = ["Catalog"]
 
 
-class Offer:
+class Catalog:
     """What every workspace of a server offers.
 
     Args:
