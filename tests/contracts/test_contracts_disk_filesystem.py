@@ -1,4 +1,4 @@
-"""The filesystem contract, run on ``DiskFilesystem`` with the simplest history there can be."""
+"""The filesystem contract, run on ``DiskFilesystem`` with a minimal history."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from wink_workspace.testing.filesystem_contract import (
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """Everything that a tree held at some moment."""
+    """All entries of a tree at one moment."""
 
     history: CopyingHistory
     states: dict[WorkspacePath, FileState]
 
 
 class CopyingHistory:
-    """Keeps a copy of everything for each snapshot."""
+    """A history that copies the whole tree for each snapshot."""
 
     def __init__(self, tree: DiskTree) -> None:
         self._tree = tree

@@ -1,4 +1,4 @@
-"""Fault injection fails exactly what it was told to fail."""
+"""Fault injection fails exactly at the chosen step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from wink_workspace.filesystem import MemoryFilesystem
 from wink_workspace.testing import CrashAt, CrashError, FailingFilesystem
 
 
-def test_crash_comes_once_at_its_step() -> None:
+def test_crash_happens_once_at_its_step() -> None:
     crash = CrashAt(2)
     crash.step()
     with pytest.raises(CrashError, match="step 2"):
@@ -17,7 +17,7 @@ def test_crash_comes_once_at_its_step() -> None:
     assert crash.n_steps == 3
 
 
-def test_crash_raises_what_it_was_given() -> None:
+def test_crash_raises_the_given_exception() -> None:
     with pytest.raises(KeyboardInterrupt):
         CrashAt(1, KeyboardInterrupt()).step()
 

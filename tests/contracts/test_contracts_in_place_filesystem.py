@@ -1,4 +1,4 @@
-"""The filesystem contract, run on the files of a workspace in place."""
+"""The filesystem contract, run on the files of an in-place workspace."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestInPlaceFilesystem(FilesystemContract, HistoryContract):
                 files_of = workspace.files
                 if not read_only:
                     return files_of
-                # No public option makes a workspace in place read-only; the contract asks for one.
+                # No public option makes an in-place workspace read-only, but the contract needs one.
                 return DiskFilesystem(files_of.tree, history=workspace._history, read_only=True)
 
             yield new

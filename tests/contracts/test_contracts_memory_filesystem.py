@@ -1,4 +1,4 @@
-"""The filesystem contract, run on ``MemoryFilesystem`` and on one that is wrapped."""
+"""The filesystem contract, run on ``MemoryFilesystem``, alone and wrapped."""
 
 from __future__ import annotations
 

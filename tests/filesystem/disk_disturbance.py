@@ -23,8 +23,8 @@ NAMES = ("a", "b", "c", "d", "e")
 class Disturbance:
     """Makes random changes below *root*; *outside* is beside it, on the same filesystem.
 
-    Files and directories move out and in. What nobody tells of, and what confined code cannot
-    do, is left out: links made outside to files inside.
+    Files and directories also move out and in. Hard links outside to files inside are left out:
+    no event reports writes through them, and sandboxed code cannot make them.
     """
 
     def __init__(self, root: Path, outside: Path, rng: random.Random) -> None:
@@ -50,8 +50,8 @@ class Disturbance:
             self.exchange_directories,
             self.link,
             self.link,
-            self.write_through_passing_link,
-            self.write_through_link_in_passing_directory,
+            self.write_through_temporary_link,
+            self.write_through_link_in_temporary_directory,
             self.write_to_unlinked_link,
             self.symlink,
             self.change_mode,
@@ -63,28 +63,28 @@ class Disturbance:
 
     def change(self, n_times: int) -> None:
         for _ in range(n_times):
-            # What it takes may not be there, or something may be in the way.
+            # The path may be missing, or the new one may exist.
             with suppress(OSError, IndexError, ValueError):
                 self.rng.choice(self.kinds)()
 
-    # What there is
+    # Choosing paths
 
-    def _found(self) -> list[os.DirEntry[str]]:
+    def _entries(self) -> list[os.DirEntry[str]]:
         return list(entries_below(self.root))
 
     def _directory(self) -> Path:
-        found = [Path(e.path) for e in self._found() if e.is_dir(follow_symlinks=False)]
+        found = [Path(e.path) for e in self._entries() if e.is_dir(follow_symlinks=False)]
         return self.rng.choice([self.root, *found])
 
     def _file(self) -> Path:
         return Path(
-            self.rng.choice([e.path for e in self._found() if e.is_file(follow_symlinks=False)])
+            self.rng.choice([e.path for e in self._entries() if e.is_file(follow_symlinks=False)])
         )
 
-    def _anything(self) -> Path:
-        return Path(self.rng.choice([e.path for e in self._found()]))
+    def _any_entry(self) -> Path:
+        return Path(self.rng.choice([e.path for e in self._entries()]))
 
-    def _place(self) -> Path:
+    def _new_path(self) -> Path:
         return self._directory() / self.rng.choice(NAMES)
 
     def _content(self) -> bytes:
@@ -94,7 +94,7 @@ class Disturbance:
     # Changes
 
     def create(self) -> None:
-        with self._place().open("xb") as file:
+        with self._new_path().open("xb") as file:
             file.write(self._content())
 
     def overwrite(self) -> None:
@@ -117,7 +117,7 @@ class Disturbance:
         self._file().unlink()
 
     def rename(self) -> None:
-        self._anything().rename(self._place())
+        self._any_entry().rename(self._new_path())
 
     def replace_by_rename(self) -> None:
         target = self._file()
@@ -126,10 +126,10 @@ class Disturbance:
         unfinished.rename(target)
 
     def make_directory(self) -> None:
-        self._place().mkdir()
+        self._new_path().mkdir()
 
     def make_deep_directory(self) -> None:
-        deep = self._place().joinpath(*"deeply" * 3)
+        deep = self._new_path().joinpath(*"deeply" * 3)
         deep.mkdir(parents=True)
         (deep / "file").write_bytes(self._content())
 
@@ -150,57 +150,57 @@ class Disturbance:
         spare.rename(other)
 
     def link(self) -> None:
-        self._place().hardlink_to(self._file())
+        self._new_path().hardlink_to(self._file())
 
-    def write_through_passing_link(self) -> None:
-        file, link = self._file(), self._directory() / "passing"
+    def write_through_temporary_link(self) -> None:
+        file, link = self._file(), self._directory() / "temporary"
         link.hardlink_to(file)
         self._rewrite(link)
         link.unlink()
 
-    def write_through_link_in_passing_directory(self) -> None:
-        file, directory = self._file(), self._directory() / "passing"
+    def write_through_link_in_temporary_directory(self) -> None:
+        file, directory = self._file(), self._directory() / "temporary"
         directory.mkdir()
         (directory / "link").hardlink_to(file)
         self._rewrite(directory / "link")
         shutil.rmtree(directory)
 
     def write_to_unlinked_link(self) -> None:
-        file, link = self._file(), self._place()
+        file, link = self._file(), self._new_path()
         link.hardlink_to(file)
         with link.open("r+b") as opened:
             link.unlink()
             opened.write(self._content()[:5])
 
     def symlink(self) -> None:
-        self._place().symlink_to(self.rng.choice(("a", "../b", "missing", "/etc")))
+        self._new_path().symlink_to(self.rng.choice(("a", "../b", "missing", "/etc")))
 
     def change_mode(self) -> None:
-        found = self._anything()
+        found = self._any_entry()
         mode = self.rng.choice((0o700, 0o644, 0o755, 0o600)) | 0o700 * self._n % 2
-        if not found.is_symlink():  # the mode would be that of what it leads to, of /etc even
+        if not found.is_symlink():  # chmod would follow the link, perhaps to /etc
             found.chmod(mode)
 
     def make_pipe(self) -> None:
-        os.mkfifo(self._place())
+        os.mkfifo(self._new_path())
 
     def move_out(self) -> None:
-        self._anything().rename(self.outside / self.rng.choice(NAMES))
+        self._any_entry().rename(self.outside / self.rng.choice(NAMES))
 
     def move_in(self) -> None:
         moved = self.rng.choice(list(self.outside.iterdir()))
         if moved.is_file() and not moved.is_symlink():
             moved.write_bytes(self._content())
-        moved.rename(self._place())
+        moved.rename(self._new_path())
 
     def write_through_link_in_directory_that_moved_in(self) -> None:
-        file, made, place = self._file(), self.outside / "made", self._place()
+        file, made, path = self._file(), self.outside / "made", self._new_path()
         made.mkdir(exist_ok=True)
         (made / "file").write_bytes(self._content())
-        made.rename(place)
-        (place / "link").hardlink_to(file)
-        self._rewrite(place / "link")
-        (place / "link").unlink()
+        made.rename(path)
+        (path / "link").hardlink_to(file)
+        self._rewrite(path / "link")
+        (path / "link").unlink()
 
     def _rewrite(self, file: Path) -> None:
         with file.open("r+b") as opened:
@@ -218,7 +218,7 @@ def entries_below(root: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def all_content(root: Path) -> dict[str, tuple[int, bytes]]:
-    """Mode and content of everything below a directory: the truth about changes."""
+    """The mode and content of everything below a directory, to find out what changed."""
     content: dict[str, tuple[int, bytes]] = {}
     for entry in entries_below(root):
         mode = entry.stat(follow_symlinks=False).st_mode

@@ -1,4 +1,4 @@
-"""What the tests of directories on disk share."""
+"""Helpers for tests of directories on disk."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from wink_workspace.clock import ManualClock
 from wink_workspace.filesystem import DiskTree, WorkspacePath
 
-NOBODY = 65_534
+UNPRIVILEGED_UID = 65_534
 
 
 def later() -> ManualClock:
-    """A clock by which everything on disk is old."""
+    """A clock one hour ahead, so that everything on disk is old."""
     return ManualClock(datetime.now(UTC) + timedelta(hours=1))
 
 
@@ -26,15 +26,17 @@ def path_of(text: str) -> WorkspacePath:
 
 @contextmanager
 def as_ordinary_user(root: Path) -> Iterator[None]:
-    """Own *root* and have no more rights than others; root itself passes every mode."""
+    """Give *root* to an unprivileged user and run as that user: modes do not bind uid 0."""
     if os.geteuid() != 0:
         yield
         return
     for directory, names, files in os.walk(root):
         for name in (".", *names, *files):
-            os.chown(Path(directory, name), NOBODY, NOBODY, follow_symlinks=False)
-    os.setegid(NOBODY)
-    os.seteuid(NOBODY)
+            os.chown(
+                Path(directory, name), UNPRIVILEGED_UID, UNPRIVILEGED_UID, follow_symlinks=False
+            )
+    os.setegid(UNPRIVILEGED_UID)
+    os.seteuid(UNPRIVILEGED_UID)
     try:
         yield
     finally:
@@ -46,7 +48,7 @@ def as_ordinary_user(root: Path) -> Iterator[None]:
 def deep_tree(root: Path, n_levels: int) -> Iterator[None]:
     """A chain of directories deeper than any path may be long, with a file at its end.
 
-    It is removed at the end, as pytest could not.
+    It is removed at the end; pytest cannot remove it.
     """
     here = os.open(root, os.O_RDONLY)
     for _ in range(n_levels):

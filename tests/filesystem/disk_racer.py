@@ -1,4 +1,4 @@
-# ruff: noqa: PTH103, PTH104, PTH118, PTH123, PTH211 - the names are relative, and the calls are to be as fast as they can
+# ruff: noqa: PTH103, PTH104, PTH118, PTH123, PTH211 - relative names and plain calls are the fastest
 """Swaps entries of a directory for links that lead outside, as fast as it can, until it is killed.
 
 Run as a program::
@@ -23,7 +23,7 @@ def main(root: str, outside: str) -> None:
     os.chdir(root)
     counter = os.path.join(root, "..", "swaps")
     for n in itertools.count():
-        with suppress(OSError):  # the other side deletes and moves things, too
+        with suppress(OSError):  # the tested process deletes and moves entries, too
             if n % 50 == 0:
                 renew(outside)
             rotate("dir", "spare/dir")
@@ -42,11 +42,11 @@ def renew(outside: str) -> None:
     os.symlink(os.path.join(outside, "secret"), "spare/link")
     os.rename("spare/link", "file")
     os.symlink(outside, "spare/link")
-    os.rename("spare/link", "dir")  # fails if there is a directory, which serves as well
+    os.rename("spare/link", "dir")  # fails if it is a directory; that is as good
 
 
 def rotate(*names: str) -> None:
-    """Give each the name of the next."""
+    """Rename each entry to the next name."""
     os.rename(names[-1], "spare/last")
     for name, following in reversed(list(itertools.pairwise(names))):
         os.rename(name, following)

@@ -1,24 +1,23 @@
 """Patches for files that changed meanwhile, with the result that each one was written for.
 
 A case is built from a file that its writer saw (the base), an edit of it, and what the file has
-become since (the drift). Edit and drift are changes of the same base, made independently, and
-each line of the drifted file keeps the number of the base line that it was. So the place of the
-edit in the drifted file follows from how the case was built, not from comparing any text, and no
-rule of any patch tool is needed to state it:
+become since (the drift). Edit and drift are independent changes of the same base. Each line of
+the drifted file keeps the number of its base line. So the right result follows from how the case
+was built, without comparing text and without the rules of any patch tool:
 
 - A line to be replaced or removed must still be there, next to its neighbours. Otherwise the
-  drift collided with the edit, and the only right answer is a refusal.
-- Lines to be inserted go between the two lines that they were written between. Where the drift
-  put something else between these two, either side of it is right; the case is *arguable*.
-- If the same drifted file results from the same drift at another place (a copied block that can
-  slide over identical lines), the places that follow from it are right as well.
-- A place at which every statement of the patch is true is right as well, even where it was not
-  meant: a reader who has only the patch and the file cannot know better. These are the stated
-  line, if all old lines stand there, and the only place in the file, in the stated scope or in
-  the order of the hunks where they do. Where they stand nowhere exactly, white space at line ends and typography do
-  not count. ``Case.literal`` holds these results, so that a test can count how often they matter.
+  drift conflicts with the edit, and the only right answer is a refusal.
+- Lines to be inserted go between their two neighbours in the base. If the drift put other lines
+  between these two, both sides are right; the case is *arguable*.
+- The same drifted file may result from a drift elsewhere: a copied block can slide over
+  identical lines. The results that follow from it are right as well.
+- A match at which every statement of the patch is true is right as well, even if it was not
+  intended: a reader who has only the patch and the file cannot know better. It is at the stated
+  line, or the only match in the file, in the stated scope or in the order of the hunks. If no
+  lines match exactly, white space at line ends and typography are ignored. ``Case.literal`` holds
+  these results, so that a test can count how often they matter.
 
-A refusal is never wrong. A case counts as one to be accepted only if it has one right result.
+A refusal is never wrong. A patch must be accepted only if the case has one right result.
 """
 
 from __future__ import annotations
@@ -54,21 +53,21 @@ class Change:
 
 
 @dataclass(slots=True)
-class Branch:
+class FileLine:
     """A line of the drifted file.
 
     Args:
         text: With its line end.
-        origin: The number of the base line that it was, from 0; ``None`` for a new line.
-        rewritten: Whether it stands in the place of that base line with other words.
-        twin_of: For a line of an exact copy that stands next to its model: the base line that
-            it may as well have been.
+        origin: The number of its base line, from 0; ``None`` for a new line.
+        rewritten: Whether its text replaces that of the base line.
+        copy_of: For a line of an exact copy next to its original: the base line that it may
+            equally be.
     """
 
     text: bytes
     origin: int | None = None
     rewritten: bool = False
-    twin_of: int | None = None
+    copy_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,8 @@ class Case:
     """One patch for one file; see the module for what is right.
 
     Args:
-        seed: What ``make_case`` makes it from again.
-        kind: The form and all that was done to file and patch.
+        seed: Makes the same case again with ``make_case``.
+        kind: The form of the patch, and all changes of file and patch.
         path: The file's name, different for each seed.
         file: The drifted file.
         text: The patch as its writer sent it.
@@ -127,7 +126,7 @@ class Case:
         return next(iter(self.right)) if len(self.right) == 1 and self.results else None
 
     def described(self, result: bytes) -> str:
-        """What is needed to see why *result* is wrong; the seed makes the whole case again."""
+        """Text that shows why *result* is wrong; the seed makes the whole case again."""
         right = [f"== right\n{_difference(self.file, right)}" for right in sorted(self.right)]
         parts = [
             f"==== make_case({self.seed!r}): {', '.join(self.kind)}",
@@ -152,19 +151,21 @@ def _difference(old: bytes, new: bytes) -> str:
 
 @functools.cache
 def release_files() -> tuple[tuple[Lines, Lines], ...]:
-    """Each text file in two releases of a real project that follow each other, if it changed."""
+    """Each text file that changed between two successive releases of a real project."""
     pairs: list[tuple[Lines, Lines]] = []
     before: dict[str, Lines] = {}
-    with tempfile.TemporaryDirectory() as place, tarfile.open(RELEASES) as archive:
+    with tempfile.TemporaryDirectory() as directory, tarfile.open(RELEASES) as archive:
         for member in archive:
             content = archive.extractfile(member)
             assert content is not None
             command = ["git", "apply", "--whitespace=nowarn", "-"]
-            environment = {"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": place}
-            subprocess.run(command, cwd=place, input=content.read(), env=environment, check=True)
+            environment = {"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": directory}
+            subprocess.run(
+                command, cwd=directory, input=content.read(), env=environment, check=True
+            )
             after = {
-                str(path.relative_to(place)): tuple(io.BytesIO(path.read_bytes()).readlines())
-                for path in sorted(Path(place).rglob("*"))
+                str(path.relative_to(directory)): tuple(io.BytesIO(path.read_bytes()).readlines())
+                for path in sorted(Path(directory).rglob("*"))
                 if path.suffix in {".py", ".rst", ".toml", ".cfg", ".txt"} and path.is_file()
             }
             for path, lines in after.items():
@@ -188,7 +189,7 @@ def _is_plain(lines: Lines) -> bool:
 
 @functools.cache
 def real_changes(old: Lines, new: Lines) -> tuple[Change, ...]:
-    """What a real release changed in a file."""
+    """The changes that a real release made in a file."""
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     return tuple(
         Change(start, end, new[first:last])
@@ -232,7 +233,7 @@ def similar_classes(rng: random.Random) -> Lines:
 
 
 def nested_braces(rng: random.Random) -> Lines:
-    """A configuration in braces: many lines are equal."""
+    """A configuration in braces, in which many lines are equal."""
     lines: list[str] = ["{"]
     for section in rng.sample(["server", "client", "cache", "log", "auth", "proxy"], 4):
         lines += [f'  "{section}": {{', '    "enabled": true,', '    "limits": {']
@@ -243,7 +244,7 @@ def nested_braces(rng: random.Random) -> Lines:
 
 
 def repeated_words(rng: random.Random) -> Lines:
-    """Random lines out of few different ones."""
+    """Random lines from a few different ones."""
     words = ["", "alpha", "beta", "  gamma", "  delta", "}", "end"]
     return _encoded(rng.choices(words[: rng.randint(3, 7)], k=rng.randint(8, 40)))
 
@@ -272,7 +273,7 @@ def new_line(rng: random.Random, lines: Lines, near: int) -> bytes:
 
 
 def random_changes(rng: random.Random, lines: Lines, around: int | None = None) -> list[Change]:
-    """One to three changes of *lines* that do not touch."""
+    """One to three changes of *lines* that are not adjacent."""
     changes: list[Change] = []
     at = rng.randrange(len(lines) + 1) if around is None else around
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -302,7 +303,7 @@ def edited_lines(lines: Lines, changes: Sequence[Change]) -> Lines:
 
 # -------------------------------------------------------------------------------------- drift
 
-File = list[Branch]
+File = list[FileLine]
 Drift = Callable[[random.Random, File, Sequence[Change]], str]
 
 
@@ -311,7 +312,7 @@ def _index_of(file: File, origin: int) -> int | None:
 
 
 def _near_edit(rng: random.Random, file: File, changes: Sequence[Change], reach: int) -> int | None:
-    """The index of a line not further than *reach* from the edit, mostly not in it."""
+    """The index of a line at most *reach* lines from the edit, mostly outside of it."""
     change = rng.choice(changes)
     if rng.random() < 0.5:
         origin = change.start - 1 - rng.randrange(reach)
@@ -322,7 +323,7 @@ def _near_edit(rng: random.Random, file: File, changes: Sequence[Change], reach:
 
 def _fresh(rng: random.Random, file: File, near: int, n: int) -> File:
     texts = tuple(line.text for line in file)
-    return [Branch(new_line(rng, texts, near)) for _ in range(n)]
+    return [FileLine(new_line(rng, texts, near)) for _ in range(n)]
 
 
 def drift_above(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
@@ -333,7 +334,7 @@ def drift_above(rng: random.Random, file: File, changes: Sequence[Change]) -> st
 
 
 def drift_anywhere(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
-    """Lines are inserted or taken away somewhere."""
+    """Lines are inserted or removed anywhere."""
     at = rng.randrange(len(file) + 1)
     if rng.random() < 0.5:
         file[at:at] = _fresh(rng, file, at, rng.randint(1, 6))
@@ -352,7 +353,7 @@ def drift_context(rng: random.Random, file: File, changes: Sequence[Change]) -> 
 
 
 def drift_nearby(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
-    """Lines near the edit are inserted or taken away."""
+    """Lines near the edit are inserted or removed."""
     at = _near_edit(rng, file, changes, 4)
     if at is not None and rng.random() < 0.6:
         file[at:at] = _fresh(rng, file, at, rng.randint(1, 3))
@@ -362,7 +363,7 @@ def drift_nearby(rng: random.Random, file: File, changes: Sequence[Change]) -> s
 
 
 def drift_blank(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
-    """Blank lines near the edit come or go."""
+    """Blank lines near the edit are added or deleted."""
     at = _near_edit(rng, file, changes, 5)
     if at is None:
         return "blank lines"
@@ -370,7 +371,7 @@ def drift_blank(rng: random.Random, file: File, changes: Sequence[Change]) -> st
     if blank and rng.random() < 0.5:
         del file[rng.choice(blank)]
     else:
-        file.insert(at, Branch(b"\n"))
+        file.insert(at, FileLine(b"\n"))
     return "blank lines"
 
 
@@ -393,14 +394,14 @@ def _block(file: File, at: int) -> tuple[int, int]:
     return first, end
 
 
-def drift_twin(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
-    """A copy of what is around the edit appears elsewhere, exact, renamed or changed."""
+def drift_copy(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
+    """A copy of the block around the edit appears elsewhere: exact, renamed or changed."""
     change = rng.choice(changes)
     at = _index_of(file, min(change.start, max(line.origin or 0 for line in file)))
     if at is None:
-        return "twin"
+        return "copy"
     first, end = _block(file, at)
-    copies = [Branch(line.text) for line in file[first:end]]
+    copies = [FileLine(line.text) for line in file[first:end]]
     how = rng.choice(("exact", "renamed", "changed", "edited"))
     if how == "renamed":
         copies[0].text = _WORD.sub(lambda found: found[0] + b"_2", copies[0].text)
@@ -409,23 +410,23 @@ def drift_twin(rng: random.Random, file: File, changes: Sequence[Change]) -> str
             line.text = new_line(rng, (line.text,), 0)
     elif how == "edited":  # as if the edit had been made there
         removed = slice(at - first, at - first + change.end - change.start)
-        copies[removed] = [Branch(line) for line in change.new]
-    places = [first, end, rng.randrange(len(file) + 1), *_borders(file)[:6]]
-    place = rng.choice([at for at in places if not first < at < end])
-    if how == "exact" and place in (first, end):
+        copies[removed] = [FileLine(line) for line in change.new]
+    targets = [first, end, rng.randrange(len(file) + 1), *_borders(file)[:6]]
+    target = rng.choice([at for at in targets if not first < at < end])
+    if how == "exact" and target in (first, end):
         for line, copy in zip(file[first:end], copies, strict=True):
-            copy.twin_of = line.origin
-    file[place:place] = copies
-    return f"{how} twin"
+            copy.copy_of = line.origin
+    file[target:target] = copies
+    return f"{how} copy"
 
 
 def _borders(file: File) -> list[int]:
-    """Where definitions begin."""
+    """The indexes at which definitions begin."""
     return [n for n, line in enumerate(file) if re.match(rb"\s*(def|class) ", line.text)]
 
 
 def drift_gone(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
-    """What is around the edit is taken away, often while something like it stays."""
+    """The block around the edit is removed; similar ones often remain."""
     at = _index_of(file, rng.choice(changes).start)
     if at is not None:
         first, end = _block(file, at)
@@ -440,13 +441,13 @@ def drift_move(rng: random.Random, file: File, changes: Sequence[Change]) -> str
         first, end = _block(file, at)
         moved = file[first:end]
         del file[first:end]
-        place = rng.choice((0, len(file), *_borders(file)))
-        file[place:place] = moved
+        target = rng.choice((0, len(file), *_borders(file)))
+        file[target:target] = moved
     return "moved"
 
 
 def drift_indentation(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
-    """What is around the edit is indented differently; added lines would no longer fit."""
+    """The block around the edit is indented differently; added lines would no longer fit."""
     at = _index_of(file, rng.choice(changes).start)
     if at is None:
         return "indented"
@@ -458,7 +459,7 @@ def drift_indentation(rng: random.Random, file: File, changes: Sequence[Change])
         else:
             text = b"    " + file[n].text if file[n].text.strip() else file[n].text
         if text != file[n].text:
-            file[n] = Branch(text)
+            file[n] = FileLine(text)
     return "indented"
 
 
@@ -468,14 +469,14 @@ DRIFTS: Sequence[tuple[Drift, int]] = (
     (drift_context, 5),
     (drift_nearby, 5),
     (drift_blank, 3),
-    (drift_twin, 6),
+    (drift_copy, 6),
     (drift_gone, 2),
     (drift_move, 2),
     (drift_indentation, 1),
 )
 
 
-# ----------------------------------------------- differences that the eye does not see, or hardly
+# --------------------------------------------------------------------- hardly visible differences
 
 _CURLY = (
     (b'"', "\u201d".encode()),
@@ -487,19 +488,19 @@ _CURLY = (
 
 
 def trailing_space(rng: random.Random, line: bytes) -> bytes:
-    """With other white space at its end."""
+    """The line with other white space at its end."""
     return line.rstrip() + rng.choice((b" ", b"  ", b"\t", b"")) + b"\n"
 
 
 def typographic(rng: random.Random, line: bytes) -> bytes:
-    """With typographic punctuation or spaces in the place of plain ones, not in indentation."""
+    """The line with typographic punctuation or spaces, except in its indentation."""
     plain, other = rng.choice(_CURLY)
     body = line.lstrip(b" \t")
     return line[: len(line) - len(body)] + body.replace(plain, other)
 
 
 def plain(line: bytes) -> bytes:
-    """What is left of a line when such differences do not count."""
+    """The line without such differences."""
     for ordinary, other in _CURLY:
         line = line.replace(other, ordinary)
     return line.rstrip()
@@ -511,7 +512,7 @@ def soften(
     changes: Sequence[Change],
     alter: Callable[[random.Random, bytes], bytes],
 ) -> None:
-    """Make lines of the file differ a little from what the writer saw, above all near the edit."""
+    """Make lines of the file differ slightly from the base, mostly near the edit."""
     change = rng.choice(changes)
     for line in file:
         is_near = line.origin is not None and change.start - 4 <= line.origin < change.end + 4
@@ -519,11 +520,11 @@ def soften(
             line.text = alter(rng, line.text)
 
 
-# ----------------------------------------------------------------------- where the edit belongs
+# ------------------------------------------------------------------------------- right results
 
 
 def _span(file: File, change: Change, n_base: int) -> set[tuple[int, int]]:
-    """The index ranges of *file* that *change* may replace; none if it is not possible."""
+    """The index ranges of *file* that *change* may replace; empty if it is impossible."""
     if change.start == change.end:
         return _gaps(file, change.start, n_base)
     at = _index_of(file, change.start)
@@ -531,25 +532,25 @@ def _span(file: File, change: Change, n_base: int) -> set[tuple[int, int]]:
     if at is None:
         return set()
     lines = file[at : at + n]
-    unharmed = [(line.origin, line.rewritten) for line in lines] == [
+    intact = [(line.origin, line.rewritten) for line in lines] == [
         (origin, False) for origin in range(change.start, change.end)
     ]
-    return {(at, at + n)} if unharmed else set()
+    return {(at, at + n)} if intact else set()
 
 
 def _gaps(file: File, origin: int, n_base: int) -> set[tuple[int, int]]:
-    """Where lines belong that were written between base lines *origin* - 1 and *origin*."""
+    """Where to insert lines that belong between base lines *origin* - 1 and *origin*."""
     left = -1 if origin == 0 else _index_of(file, origin - 1)
     right = len(file) if origin == n_base else _index_of(file, origin)
     return {(at, at) for at in (None if left is None else left + 1, right) if at is not None}
 
 
 def _relabelled(file: File, base: Lines) -> Iterator[File]:
-    """The same file, if the same drift had happened a few lines further up or down."""
+    """The file, and the same one labelled as if the drift had happened a few lines up or down."""
     yield file
-    twins = {line.twin_of for line in file if line.twin_of is not None}
-    if twins:
-        yield [replace(line, origin=_other_origin(line, twins)) for line in file]
+    copied = {line.copy_of for line in file if line.copy_of is not None}
+    if copied:
+        yield [replace(line, origin=_other_origin(line, copied)) for line in file]
     labels = [None if line.rewritten else line.origin for line in file]
     for at in range(len(file) + 1):
         before = labels[at - 1] if at else -1
@@ -561,14 +562,14 @@ def _relabelled(file: File, base: Lines) -> Iterator[File]:
             yield from _slid_removal(file, base, at, (before + 1, after))
 
 
-def _other_origin(line: Branch, twins: set[int]) -> int | None:
-    if line.twin_of is not None:
-        return line.twin_of
-    return None if line.origin in twins else line.origin
+def _other_origin(line: FileLine, copied: set[int]) -> int | None:
+    if line.copy_of is not None:
+        return line.copy_of
+    return None if line.origin in copied else line.origin
 
 
 def _slid_insertion(file: File, first: int, end: int) -> Iterator[File]:
-    """The file, if the new lines from *first* to *end* had been inserted further up or down."""
+    """The file, as if the new lines from *first* to *end* were inserted further up or down."""
     for step in (-1, 1):
         slid = list(file)
         low, high = first, end
@@ -582,18 +583,18 @@ def _slid_insertion(file: File, first: int, end: int) -> Iterator[File]:
 
 
 def _slid_removal(file: File, base: Lines, at: int, gone: tuple[int, int]) -> Iterator[File]:
-    """The file, if the base lines *gone*, once before index *at*, had been others of that text."""
+    """The file, as if the removed base lines *gone* before index *at* were other equal ones."""
     for step in (-1, 1):
         slid = list(file)
-        place = at if step > 0 else at - 1
+        index = at if step > 0 else at - 1
         first, end = gone
-        while 0 <= place < len(file):
+        while 0 <= index < len(file):
             kept, other = (end, first) if step > 0 else (first - 1, end - 1)
-            line = slid[place]
+            line = slid[index]
             if line.rewritten or line.origin != kept or base[kept] != base[other]:
                 break
-            slid[place] = Branch(line.text, other)
-            place, first, end = place + step, first + step, end + step
+            slid[index] = FileLine(line.text, other)
+            index, first, end = index + step, first + step, end + step
             yield list(slid)
 
 
@@ -638,17 +639,17 @@ def literal_results(
     *,
     ends_loosely: bool,
 ) -> frozenset[bytes]:
-    """The results where each hunk is where it was meant, or where all it says is true.
+    """The results with each hunk where it was intended, or where all it states is true.
 
     Args:
         file: The drifted file.
-        sent: The base lines as they stand in the patch.
+        sent: The base lines as quoted in the patch.
         hunks: The hunks of the patch.
         stated: The index of the first old line that each hunk states.
-        scopes: The definitions that each hunk says it is in.
+        scopes: The definitions that each hunk names as its scope.
         n_base: How many lines the base has.
-        ends_loosely: Whether empty lines at the end of a hunk may be context or mere layout,
-            since they have no sign.
+        ends_loosely: Whether empty lines at the end of a hunk may be context or layout: they
+            have no sign.
     """
     texts = [line.text for line in file]
     every: list[list[int]] = []
@@ -657,20 +658,20 @@ def literal_results(
         meant = [sorted(_span(file, change, n_base)) for change in hunk.changes]
         spans = {tuple(chosen) for chosen in itertools.product(*meant)}
         old = list(sent[hunk.start : hunk.end])
-        places = _places(texts, old) or _places(list(map(plain, texts)), list(map(plain, old)))
-        inside = [n for n in places if scope and _is_inside(texts, n + len(old) // 2, scope)]
+        matches = _matches(texts, old) or _matches(list(map(plain, texts)), list(map(plain, old)))
+        inside = [n for n in matches if scope and _is_inside(texts, n + len(old) // 2, scope)]
         short = old[: len(old) - n_loose_lines(old)] if ends_loosely else old
-        fewer = _places(texts, short) if short != old else []
-        true = {found[0] for found in (places, inside, fewer) if len(found) == 1}
-        if number is not None and number in places:
-            true.add(number)
-        spans.update(_moved(hunk, place) for place in true)
+        without_end = _matches(texts, short) if short != old else []
+        valid = {found[0] for found in (matches, inside, without_end) if len(found) == 1}
+        if number is not None and number in matches:
+            valid.add(number)
+        spans.update(_moved(hunk, match) for match in valid)
         options.append(sorted(spans))
-        every.append([number] if number is not None and number in places else inside or places)
+        every.append([number] if number is not None and number in matches else inside or matches)
     in_order = _ascending(hunks, every)
     if len(in_order) == 1:
-        for option, hunk, place in zip(options, hunks, in_order[0], strict=True):
-            option.append(_moved(hunk, place))
+        for option, hunk, match in zip(options, hunks, in_order[0], strict=True):
+            option.append(_moved(hunk, match))
     changes = [change for hunk in hunks for change in hunk.changes]
     results: set[bytes] = set()
     for chosen in itertools.islice(itertools.product(*options), 64):
@@ -679,13 +680,13 @@ def literal_results(
     return frozenset(results)
 
 
-def _ascending(hunks: Sequence[OldHunk], places: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """All ways to place the hunks one after the other; none if there are too many to look at."""
-    if math.prod(map(len, places)) > 2_000:
+def _ascending(hunks: Sequence[OldHunk], matches: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """All combinations of matches in the order of the hunks; empty if there are too many."""
+    if math.prod(map(len, matches)) > 2_000:
         return []
     return [
         chosen
-        for chosen in itertools.product(*places)
+        for chosen in itertools.product(*matches)
         if all(
             one + hunk.end - hunk.start <= other
             for hunk, (one, other) in zip(hunks, itertools.pairwise(chosen), strict=False)
@@ -698,12 +699,12 @@ def n_loose_lines(lines: Sequence[bytes]) -> int:
     return next((n for n, line in enumerate(reversed(lines)) if line != b"\n"), len(lines))
 
 
-def _moved(hunk: OldHunk, place: int) -> tuple[tuple[int, int], ...]:
-    shift = place - hunk.start
+def _moved(hunk: OldHunk, match: int) -> tuple[tuple[int, int], ...]:
+    shift = match - hunk.start
     return tuple((change.start + shift, change.end + shift) for change in hunk.changes)
 
 
-def _places(lines: Sequence[bytes], wanted: Sequence[bytes]) -> list[int]:
+def _matches(lines: Sequence[bytes], wanted: Sequence[bytes]) -> list[int]:
     n = len(wanted)
     return [at for at in range(len(lines) - n + 1) if lines[at : at + n] == wanted]
 
@@ -720,7 +721,7 @@ def _is_inside(lines: Sequence[bytes], at: int, scope: Sequence[bytes]) -> bool:
 class Style:
     """How a patch is written.
 
-    ``before`` and ``after`` are how many lines of context it shows.
+    ``before`` and ``after`` are the numbers of context lines.
     """
 
     before: int = 3
@@ -735,7 +736,7 @@ class Style:
 
 
 def hunks_of(changes: Sequence[Change], n_base: int, style: Style) -> list[OldHunk]:
-    """The changes with their context; those whose context touches are in one hunk."""
+    """The changes with their context; those with adjacent context share a hunk."""
     hunks: list[OldHunk] = []
     for change in changes:
         start, end = max(0, change.start - style.before), min(n_base, change.end + style.after)
@@ -887,12 +888,12 @@ def misquoted(
 
 
 def garbled(text: str, path: str, unified: str, mistakes: Sequence[str]) -> str:
-    """The text with the mistakes that are in its frame."""
+    """The text with mistakes outside of its hunks."""
     header = f"*** Update File: {path}"
-    for mistake in sorted(mistakes):  # so that a fence is there before a last newline goes
+    for mistake in sorted(mistakes):  # a fence must be added before the last newline is removed
         match mistake:
             case "no end":
-                text = re.sub(r" *\*\*\* End Patch\n\Z", "", text)  # it may be indented
+                text = re.sub(r" *\*\*\* End Patch\n\Z", "", text)  # the line may be indented
             case "indented markers":
                 text = re.sub(r"^\*\*\* ", "  *** ", text, flags=re.MULTILINE)
             case "backticks":
@@ -922,7 +923,7 @@ def make_cases(n: int, *, seed: str = "suite", with_library: bool = False) -> It
 
 
 def make_case(seed: str, *, with_library: bool = False) -> Case | None:
-    """The case of *seed*, or ``None`` where chance makes none.
+    """The case of *seed*, or ``None`` if its random edit is empty.
 
     A third has only drift, a third only mistakes in the patch, a third both.
     """
@@ -930,20 +931,20 @@ def make_case(seed: str, *, with_library: bool = False) -> Case | None:
     base, edit, file, kind = _content(rng, with_library=with_library)
     if not edit or not base:
         return None
-    troubles = rng.choice(("drift", "mistakes", "drift and mistakes"))
+    problems = rng.choice(("drift", "mistakes", "drift and mistakes"))
     is_unified = rng.random() < 0.5
     mistakes: list[str] = []
-    if "mistakes" in troubles:
+    if "mistakes" in problems:
         own = _UNIFIED_MISTAKES if is_unified else _ENVELOPE_MISTAKES
         mistakes = rng.sample((*_COMMON_MISTAKES, *own), rng.choice((1, 1, 1, 2)))
-    if "drift" in troubles:
+    if "drift" in problems:
         kind += _drift(rng, file, edit)
     for mistake in mistakes:
         if mistake in {"typography in file", "trailing space in file"}:
             soften(rng, file, edit, typographic if "typo" in mistake else trailing_space)
     style = _style(rng, mistakes)
     hunks = hunks_of(edit, len(base), style)
-    if not is_unified and not all(_has_place(base, hunk, style) for hunk in hunks):
+    if not is_unified and not all(_can_be_located(base, hunk, style) for hunk in hunks):
         style.before = style.after = 1
         hunks = hunks_of(edit, len(base), style)
     sent = misquoted(rng, base, hunks, mistakes)
@@ -955,7 +956,7 @@ def make_case(seed: str, *, with_library: bool = False) -> Case | None:
         seed=seed,
         kind=(
             "unified" if is_unified else f"envelope, {style.scopes} scope",
-            troubles,
+            problems,
             *kind,
             *mistakes,
         ),
@@ -985,7 +986,7 @@ def make_case(seed: str, *, with_library: bool = False) -> Case | None:
 def _statements(
     sent: Lines, hunks: Sequence[OldHunk], style: Style, text: str, is_unified: bool
 ) -> tuple[list[int | None], list[list[bytes]]]:
-    """What each hunk says about its place: the index of its first line, and the scopes."""
+    """What each hunk states: the index of its first line, and its scopes."""
     has_numbers = "@@ -" in text
     numbers = [max(0, hunk.start + style.number_error) if has_numbers else None for hunk in hunks]
     lines = [[] if is_unified else _scope_lines(sent, hunk, style) for hunk in hunks]
@@ -1003,7 +1004,7 @@ def _with_returns(case: Case) -> Case:
 def _content(
     rng: random.Random, *, with_library: bool
 ) -> tuple[Lines, list[Change], File, list[str]]:
-    """A base, an edit of it, and the file that the other real changes make of it."""
+    """A base, an edit of it, and the file after the other real changes."""
     (source,) = rng.choices(("release", "real", "classes", "braces", "words"), (3, 3, 1, 1, 1))
     drift: list[Change] = []
     if source == "release":
@@ -1023,16 +1024,16 @@ def _content(
         base = make[source](rng)
         edit = random_changes(rng, base)
     base, edit, drift = _window(rng, base, edit, drift)
-    file = [Branch(text, origin) for origin, text in enumerate(base)]
+    file = [FileLine(text, origin) for origin, text in enumerate(base)]
     for change in reversed(drift):
-        file[change.start : change.end] = [Branch(text) for text in change.new]
+        file[change.start : change.end] = [FileLine(text) for text in change.new]
     return base, edit, file, [source, *(["real drift"] if drift else [])]
 
 
 def _window(
     rng: random.Random, base: Lines, edit: list[Change], drift: list[Change]
 ) -> tuple[Lines, list[Change], list[Change]]:
-    """The same for a part of the file, if it is long: whole files cost time and show no more."""
+    """A part of a long file with its changes: whole files cost time and show no more."""
     if len(base) <= 250 or not edit:
         return base, edit, drift
     first = max(0, edit[0].start - rng.randint(20, 100))
@@ -1052,11 +1053,11 @@ def _drift(rng: random.Random, file: File, edit: Sequence[Change]) -> list[str]:
     drifts, weights = zip(*DRIFTS, strict=True)
     chosen = rng.choices(drifts, weights, k=rng.choice((1, 1, 2, 3)))
     rearranging = {
-        drift_twin,
+        drift_copy,
         drift_gone,
         drift_move,
         drift_indentation,
-    }  # two of them may undo each other
+    }  # two of them may cancel out
     if sum(drift in rearranging for drift in chosen) > 1:
         chosen = chosen[:1]
     return [drift(rng, file, edit) for drift in chosen if file]
@@ -1082,8 +1083,8 @@ def _style(rng: random.Random, mistakes: Sequence[str]) -> Style:
     return style
 
 
-def _has_place(base: Lines, hunk: OldHunk, style: Style) -> bool:
-    """Whether a hunk without line numbers says where it belongs: by old lines or a scope."""
+def _can_be_located(base: Lines, hunk: OldHunk, style: Style) -> bool:
+    """Whether a hunk without line numbers can be located, by old lines or a scope."""
     below = enclosing(base, hunk.start - 1)[-1:] if hunk.start else []
     is_below_scope = below == [base[hunk.start - 1]] and style.scopes in {"one", "nested", "short"}
     return hunk.end > hunk.start or is_below_scope

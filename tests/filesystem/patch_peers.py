@@ -1,7 +1,7 @@
 """Other tools that apply patches: git apply, GNU patch, git merge-file, codex's apply_patch.
 
-Each takes many cases in one process where it can: every case has its own file name. What a tool
-writes to a file for which it also reports a failure does not count: the case is refused then.
+Where possible, a tool takes many cases in one process: every case has its own file name. A case
+counts as refused if the tool reports a failure for its file, whatever the tool wrote to it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Task:
         path: The file's name, which no other task of the same run has.
         file: Its content.
         text: The patch.
-        alone: Whether the text may not stand in one patch with others, being malformed.
+        alone: Whether the text is malformed and must be sent without others.
         base: For a merge, the file as the patch's writer saw it.
         edited: For a merge, the same with the edit.
     """
@@ -49,23 +49,25 @@ Results = Mapping[str, bytes | None]
 """For each path the new content, ``None`` where the tool refused."""
 
 
-def _run(command: Sequence[str], place: str, text: str = "") -> subprocess.CompletedProcess[bytes]:
+def _run(
+    command: Sequence[str], directory: str, text: str = ""
+) -> subprocess.CompletedProcess[bytes]:
     environment = {
         "PATH": os.environ["PATH"],
-        "HOME": place,
+        "HOME": directory,
         "LC_ALL": "C.UTF-8",
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CEILING_DIRECTORIES": place,
+        "GIT_CEILING_DIRECTORIES": directory,
     }
     data = text.encode("utf-8", "surrogateescape")
     return subprocess.run(
-        command, cwd=place, input=data, env=environment, capture_output=True, check=False
+        command, cwd=directory, input=data, env=environment, capture_output=True, check=False
     )
 
 
 def _in_files(command: Sequence[str], tasks: Sequence[Task]) -> Results:
-    """Run a tool that goes on after a failure and writes what failed to ``NAME.rej``."""
+    """Run a tool that continues after a failure and writes rejected hunks to ``NAME.rej``."""
     results: dict[str, bytes | None] = {}
     batch = [task for task in tasks if not task.alone]
     groups = ([batch] if batch else []) + [[task] for task in tasks if task.alone]
@@ -76,7 +78,7 @@ def _in_files(command: Sequence[str], tasks: Sequence[Task]) -> Results:
             results |= found
         elif len(group) == 1:
             results[group[0].path] = None
-        else:  # one patch that cannot be parsed makes the tool refuse all: look for it
+        else:  # the tool refuses all if it cannot parse one: find that one
             middle = len(group) // 2
             groups += [group[:middle], group[middle:]]
     return results
@@ -84,14 +86,14 @@ def _in_files(command: Sequence[str], tasks: Sequence[Task]) -> Results:
 
 def _in_one_run(command: Sequence[str], group: Sequence[Task]) -> Results | None:
     """The results of all, or ``None`` if the tool failed without naming one of them."""
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         for task in group:
-            Path(place, task.path).write_bytes(task.file)
-        done = _run(command, place, "".join(task.text for task in group))
-        rejected = {path.stem for path in Path(place).glob("*.rej")}
+            Path(directory, task.path).write_bytes(task.file)
+        done = _run(command, directory, "".join(task.text for task in group))
+        rejected = {path.stem for path in Path(directory).glob("*.rej")}
         if done.returncode and not rejected:
             return None
-        paths = {task.path: Path(place, task.path) for task in group}
+        paths = {task.path: Path(directory, task.path) for task in group}
         return {
             name: path.read_bytes() if name not in rejected and path.exists() else None
             for name, path in paths.items()
@@ -99,7 +101,7 @@ def _in_one_run(command: Sequence[str], group: Sequence[Task]) -> Results | None
 
 
 def git_apply(tasks: Sequence[Task]) -> Results:
-    """``git apply``; with ``--reject``, so that it goes on with the next file after a failure."""
+    """``git apply --reject``, which continues with the next file after a failure."""
     return _in_files(["git", "apply", "--whitespace=nowarn", "--reject", "-"], tasks)
 
 
@@ -116,21 +118,21 @@ done
 
 
 def git_merge_file(tasks: Sequence[Task]) -> Results:
-    """``git merge-file``, which needs no patch, for it knows all of the base and the edit."""
-    with tempfile.TemporaryDirectory() as place:
+    """``git merge-file``, which gets the whole base and edited file instead of a patch."""
+    with tempfile.TemporaryDirectory() as directory:
         for task in tasks:
-            Path(place, task.path).write_bytes(task.file)
-            Path(place, f"{task.path}.base").write_bytes(task.base)
-            Path(place, f"{task.path}.edited").write_bytes(task.edited)
-        done = _run(["sh", "-c", _MERGE], place)
+            Path(directory, task.path).write_bytes(task.file)
+            Path(directory, f"{task.path}.base").write_bytes(task.base)
+            Path(directory, f"{task.path}.edited").write_bytes(task.edited)
+        done = _run(["sh", "-c", _MERGE], directory)
         assert not done.stderr, done.stderr.decode()
-        merged = ((task.path, Path(place, f"{task.path}.merged")) for task in tasks)
+        merged = ((task.path, Path(directory, f"{task.path}.merged")) for task in tasks)
         return {name: path.read_bytes() if path.exists() else None for name, path in merged}
 
 
 @functools.cache
 def codex_binary() -> Path | None:
-    """The program in the package ``@openai/codex`` for this machine."""
+    """The program in the package ``@openai/codex`` for this machine, if it is installed."""
     short, long = _TRIPLES.get(platform.machine(), ("", ""))
     found = _CODEX.glob(f"codex-linux-{short}/vendor/{long}-unknown-linux-musl/**/bin/codex")
     return next(found, None)
@@ -150,25 +152,25 @@ def codex_apply_patch(tasks: Sequence[Task]) -> Results:
     results: dict[str, bytes | None] = {}
     alone = [task for task in tasks if task.alone]
     batch = [task for task in tasks if not task.alone]
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         for task in tasks:
-            Path(place, task.path).write_bytes(task.file)
+            Path(directory, task.path).write_bytes(task.file)
 
         def sent(text: str, *, is_valid: bool = False) -> bool:
-            done = _run([str(binary), "--codex-run-as-apply-patch", text], place)
+            done = _run([str(binary), "--codex-run-as-apply-patch", text], directory)
             assert not (is_valid and b"Invalid patch" in done.stderr), done.stderr.decode()
             return done.returncode == 0
 
         for task in alone:
             accepted = sent(task.text)
-            results[task.path] = Path(place, task.path).read_bytes() if accepted else None
+            results[task.path] = Path(directory, task.path).read_bytes() if accepted else None
         while batch:
             group = batch[: _n_sent(batch)]
             inner = (task.text.removeprefix(_BEGIN).removesuffix(_END) for task in group)
             complete = sent("".join([_BEGIN, *inner, _END]), is_valid=True)
             for task in group:
                 batch.pop(0)
-                content = Path(place, task.path).read_bytes()
+                content = Path(directory, task.path).read_bytes()
                 if not complete and content == task.file:
                     results[task.path] = None
                     break

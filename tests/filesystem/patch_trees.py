@@ -1,4 +1,4 @@
-"""Small trees of files as values, for tests of patches: on disk, under git, and drawn at random."""
+"""File trees as values for tests of patches: written to disk, compared by git, drawn at random."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tree(files: Mapping[str, FileState | bytes | str]) -> dict[WorkspacePath, Fi
 
 
 def reader(files: Tree) -> Callable[[WorkspacePath], FileState | None]:
-    """What ``plan_patch`` reads with; directories are there as far as they have files."""
+    """A read function for ``plan_patch``; a directory exists if a file is below it."""
     directories = {above for path in files for above in path.ancestors()}
 
     def read(path: WorkspacePath) -> FileState | None:
@@ -51,22 +51,22 @@ def reader(files: Tree) -> Callable[[WorkspacePath], FileState | None]:
 
 def plan(text: str, files: Mapping[str, FileState | bytes | str] | Tree) -> PatchPlan:
     if any(isinstance(path, str) for path in files):
-        files = tree(files)  # type: ignore[arg-type] - one of two forms, just found out
-    return plan_patch(parse_patch(text), reader(files))  # type: ignore[arg-type] - as above
+        files = tree(files)  # type: ignore[arg-type] - the keys are texts
+    return plan_patch(parse_patch(text), reader(files))  # type: ignore[arg-type] - the keys are paths
 
 
 def patched(text: str, files: Tree) -> dict[WorkspacePath, FileState]:
-    """The tree after our own way of applying a patch."""
-    return carried_out(plan(text, files).changes, files)
+    """The tree after our planner has applied a patch."""
+    return apply_changes(plan(text, files).changes, files)
 
 
-def carried_out(changes: Iterable[FileChange], files: Tree) -> dict[WorkspacePath, FileState]:
-    """Do the changes one by one, each of which must be possible at its turn."""
+def apply_changes(changes: Iterable[FileChange], files: Tree) -> dict[WorkspacePath, FileState]:
+    """Apply the changes one by one; each must fit the tree at its turn."""
     result = dict(files)
     for change in changes:
-        stands = reader(result)(change.path)
-        became_empty = stands is None and change.before == FileState(FileKind.DIRECTORY)
-        assert stands == change.before or became_empty, change
+        current = reader(result)(change.path)
+        became_empty = current is None and change.before == FileState(FileKind.DIRECTORY)
+        assert current == change.before or became_empty, change
         result.pop(change.path, None)
         if change.after is not None:
             assert not any(above in result for above in change.path.ancestors()), change
@@ -80,32 +80,32 @@ def changes_between(before: Tree, after: Tree) -> list[FileChange]:
     return [change for change in changes if change.before != change.after]
 
 
-# --------------------------------------------------------------------------------- on the disk
+# ------------------------------------------------------------------------------------- on disk
 
 
 def write_tree(root: Path, files: Tree) -> None:
     root.mkdir(parents=True)
     for path, state in files.items():
-        place = root / str(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        target = root / str(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if state.kind is FileKind.SYMLINK:
-            place.symlink_to(os.fsdecode(state.data))
+            target.symlink_to(os.fsdecode(state.data))
         else:
-            place.write_bytes(state.data)
-            place.chmod(0o755 if state.executable else 0o644)
+            target.write_bytes(state.data)
+            target.chmod(0o755 if state.executable else 0o644)
 
 
 def read_tree(root: Path) -> dict[WorkspacePath, FileState]:
     files: dict[WorkspacePath, FileState] = {}
     for directory, names, file_names in os.walk(root):
         for name in [*file_names, *names]:
-            place = Path(directory, name)
-            path = WorkspacePath(place.relative_to(root).parts)
-            if place.is_symlink():
-                files[path] = link(os.readlink(place))  # noqa: PTH115 - keeps non-UTF-8 bytes
-            elif place.is_file():
-                executable = bool(place.stat().st_mode & 0o100)
-                files[path] = file(place.read_bytes(), executable=executable)
+            entry = Path(directory, name)
+            path = WorkspacePath(entry.relative_to(root).parts)
+            if entry.is_symlink():
+                files[path] = link(os.readlink(entry))  # noqa: PTH115 - keeps non-UTF-8 bytes
+            elif entry.is_file():
+                executable = bool(entry.stat().st_mode & 0o100)
+                files[path] = file(entry.read_bytes(), executable=executable)
     return files
 
 
@@ -117,45 +117,45 @@ def run(command: list[str], *, cwd: Path, stdin: str = "") -> subprocess.Complet
 
 
 def git_applied(
-    patch: str, files: Tree, place: Path, *options: str
+    patch: str, files: Tree, directory: Path, *options: str
 ) -> dict[WorkspacePath, FileState]:
-    """The tree after ``git apply``, which checks everything before it begins."""
-    write_tree(place, files)
-    done = run(["git", "apply", "--whitespace=nowarn", *options, "-"], cwd=place, stdin=patch)
+    """The tree after ``git apply``, which checks everything before it writes."""
+    write_tree(directory, files)
+    done = run(["git", "apply", "--whitespace=nowarn", *options, "-"], cwd=directory, stdin=patch)
     assert done.returncode == 0, done.stderr.decode()
-    return read_tree(place)
+    return read_tree(directory)
 
 
-def gnu_patched(patch: str, files: Tree, place: Path) -> dict[WorkspacePath, FileState]:
+def gnu_patched(patch: str, files: Tree, directory: Path) -> dict[WorkspacePath, FileState]:
     """The tree after ``patch -p1``."""
-    write_tree(place, files)
-    done = run(["patch", "-p1", "--no-backup-if-mismatch", "-f"], cwd=place, stdin=patch)
+    write_tree(directory, files)
+    done = run(["patch", "-p1", "--no-backup-if-mismatch", "-f"], cwd=directory, stdin=patch)
     assert done.returncode == 0, done.stdout.decode()
-    return read_tree(place)
+    return read_tree(directory)
 
 
-def git_diff(before: Tree, after: Tree, place: Path, *options: str) -> str:
-    """What git itself says is between two trees."""
-    assert run(["git", "init", "-q", "--bare", "git"], cwd=place).returncode == 0
-    ids = [_stored(place, "before", before), _stored(place, "after", after)]
-    done = run(["git", "--git-dir=git", "diff", *options, *ids], cwd=place)
+def git_diff(before: Tree, after: Tree, directory: Path, *options: str) -> str:
+    """The output of ``git diff`` for two trees."""
+    assert run(["git", "init", "-q", "--bare", "git"], cwd=directory).returncode == 0
+    ids = [_store_tree(directory, "before", before), _store_tree(directory, "after", after)]
+    done = run(["git", "--git-dir=git", "diff", *options, *ids], cwd=directory)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode("utf-8", "surrogateescape")
 
 
-def _stored(place: Path, name: str, files: Tree) -> str:
-    """Put a tree into the repository; its id."""
-    write_tree(place / name, files)
-    git = ["git", f"--git-dir={place}/git", f"--work-tree={place / name}"]
-    assert run([*git, "add", "-A", "-f", "."], cwd=place / name).returncode == 0
-    return run([*git, "write-tree"], cwd=place).stdout.decode().strip()
+def _store_tree(directory: Path, name: str, files: Tree) -> str:
+    """Store a tree in the repository and return its id."""
+    write_tree(directory / name, files)
+    git = ["git", f"--git-dir={directory}/git", f"--work-tree={directory / name}"]
+    assert run([*git, "add", "-A", "-f", "."], cwd=directory / name).returncode == 0
+    return run([*git, "write-tree"], cwd=directory).stdout.decode().strip()
 
 
-def gnu_diff(before: Tree, after: Tree, place: Path, *options: str) -> str:
-    """What GNU diff says is between two trees."""
-    write_tree(place / "before", before)
-    write_tree(place / "after", after)
-    done = run(["diff", "-ruNa", *options, "before", "after"], cwd=place)
+def gnu_diff(before: Tree, after: Tree, directory: Path, *options: str) -> str:
+    """The output of GNU diff for two trees."""
+    write_tree(directory / "before", before)
+    write_tree(directory / "after", after)
+    done = run(["diff", "-ruNa", *options, "before", "after"], cwd=directory)
     assert done.returncode < 2, done.stderr.decode()
     return done.stdout.decode("utf-8", "surrogateescape")
 
@@ -206,17 +206,17 @@ def _without_clashes(files: Tree) -> dict[WorkspacePath, FileState]:
 
 @st.composite
 def tree_pairs(draw: st.DrawFn, *, textual: bool = False) -> tuple[Tree, Tree]:
-    """Two trees: the second has some files of the first as they were, edited, moved or gone."""
+    """Two trees: the second has the files of the first unchanged, edited, moved or deleted."""
     before = draw(trees(textual=textual))
     after: dict[WorkspacePath, FileState] = {}
     for path, state in before.items():
-        fate = draw(st.sampled_from(["same", "edit", "move", "edit and move", "mode", "gone"]))
-        if fate == "gone":
+        change = draw(st.sampled_from(["same", "edit", "move", "edit and move", "mode", "delete"]))
+        if change == "delete":
             continue
-        if "edit" in fate and state.kind is FileKind.FILE:
+        if "edit" in change and state.kind is FileKind.FILE:
             state = FileState(state.kind, draw(edited(state.data)), state.executable)
-        if fate == "mode" and state.kind is FileKind.FILE:
+        if change == "mode" and state.kind is FileKind.FILE:
             state = FileState(state.kind, state.data, not state.executable)
-        after[WorkspacePath((*path.parts[:-1], draw(_NAME))) if "move" in fate else path] = state
+        after[WorkspacePath((*path.parts[:-1], draw(_NAME))) if "move" in change else path] = state
     after |= draw(trees(textual=textual))
     return before, _without_clashes(after)

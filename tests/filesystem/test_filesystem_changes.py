@@ -1,4 +1,4 @@
-"""Changes found by looking: what a drain tells, the index behind it, and its stored form."""
+"""Changes found by scanning: the report of a drain, the index, and its stored form."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def found(tracker: ScanTracker) -> Dirty:
 
 @pytest.fixture
 def tracker(tmp_path: Path) -> Iterator[ScanTracker]:
-    """One that knows a directory with a file and an empty directory."""
+    """A tracker that has indexed a directory with a file and an empty directory."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "f").write_text("before")
     (tmp_path / "void").mkdir()
@@ -59,7 +59,7 @@ def test_prefix_covers_itself_and_what_is_below_and_a_path_only_itself() -> None
     assert not Dirty(reason="why")
 
 
-def test_both_of_two_are_what_either_is() -> None:
+def test_union_covers_what_either_covers() -> None:
     both = dirty("a", reason="one") | dirty("b", below=("c",)) | dirty(reason="two")
     assert both == dirty("a", "b", below=("c",), reason="one; two")
     assert (Dirty() | Dirty()).reason is None
@@ -68,7 +68,7 @@ def test_both_of_two_are_what_either_is() -> None:
 # Scanning
 
 
-def test_first_drain_tells_everything_and_the_next_what_changed(tmp_path: Path) -> None:
+def test_first_drain_reports_everything_and_the_next_the_changes(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x")
     tracker = ScanTracker(tmp_path, clock=later())
     assert tracker.drain().everything
@@ -109,8 +109,8 @@ def test_content_of_the_same_size_and_time_is_found(tracker: ScanTracker, tmp_pa
     assert found(tracker) == dirty("d/f")
 
 
-def test_file_that_had_just_changed_is_told_again(tmp_path: Path) -> None:
-    """By a clock that is right, all of these are too young to be relied on."""
+def test_racily_clean_file_is_reported_again(tmp_path: Path) -> None:
+    """By the right time, the timestamps of all these files are too recent to be trusted."""
     clock = ManualClock(datetime.now(UTC))
     for name in ("f", "g", "l"):
         (tmp_path / name).write_text("x")
@@ -120,7 +120,7 @@ def test_file_that_had_just_changed_is_told_again(tmp_path: Path) -> None:
     tracker.close()
 
 
-def test_what_was_noted_is_told_once(tracker: ScanTracker) -> None:
+def test_noted_path_is_reported_once(tracker: ScanTracker) -> None:
     tracker.note(path_of("d/f"))
     tracker.note(path_of("void"), below=True)
     tracker.expect("name")
@@ -129,7 +129,7 @@ def test_what_was_noted_is_told_once(tracker: ScanTracker) -> None:
     assert found(tracker) == Dirty()
 
 
-def test_every_drain_says_why_it_scans_and_counts_what_it_visits(tmp_path: Path) -> None:
+def test_every_drain_gives_its_reason_and_counts_visited_entries(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     tracker = ScanTracker(tmp_path, reason="it is a test", clock=later())
     assert tracker.drain().reason == "it is a test; nothing is known of an earlier state"
@@ -149,21 +149,23 @@ def test_directory_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None
     (tmp_path / "closed" / "inner").mkdir(parents=True)
     (tmp_path / "open").mkdir()
     strict = ScanTracker(tmp_path, clock=later())
-    lifting = ScanTracker(tmp_path, clock=later(), make_accessible=True)
-    for tracker in (strict, lifting):
+    accessible = ScanTracker(tmp_path, clock=later(), make_accessible=True)
+    for tracker in (strict, accessible):
         tracker.drain()
     (tmp_path / "closed").chmod(0o000)
     with as_ordinary_user(tmp_path):
         for _ in range(2):
             assert path_of("closed") in found(strict).prefixes
-        assert found(lifting) == found(lifting) == dirty("closed")  # closed, and then opened
-        assert found(lifting) == Dirty()
+        assert (
+            found(accessible) == found(accessible) == dirty("closed")
+        )  # closed by the test, then made accessible
+        assert found(accessible) == Dirty()
         assert found(strict).prefixes == {path_of("closed")}
-    for tracker in (strict, lifting):
+    for tracker in (strict, accessible):
         tracker.close()
 
 
-def test_root_that_cannot_be_looked_at_makes_everything_dirty_until_it_can(
+def test_unreadable_root_makes_everything_dirty_until_it_is_readable(
     tracker: ScanTracker, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o000)
@@ -186,13 +188,13 @@ def test_directories_that_keep_moving_make_everything_dirty(tmp_path: Path) -> N
             (tmp_path / parts[0] / "b").rename(tmp_path / other / "b")
 
     with DiskTree(tmp_path) as tree:
-        seen = IndexedTree(tree, FileIndex(), later())
-        moved = seen.look_at_all(move)
+        indexed = IndexedTree(tree, FileIndex(), later())
+        moved = indexed.look_at_all(move)
         assert moved.everything
         assert "all the time" in (moved.reason or "")
-        assert seen.index is None
-        assert "nothing is known" in (seen.look_at_all().reason or "")
-        assert seen.look_at_all() == Dirty()
+        assert indexed.index is None
+        assert "nothing is known" in (indexed.look_at_all().reason or "")
+        assert indexed.look_at_all() == Dirty()
 
 
 # The stored index
@@ -203,7 +205,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("state") / "index"
 
 
-def test_stored_index_tells_what_changed_while_nobody_looked(
+def test_stored_index_shows_what_changed_between_two_trackers(
     tracker: ScanTracker, tmp_path: Path, stored: Path
 ) -> None:
     (tmp_path / os.fsdecode(b"\xff\n")).hardlink_to(tmp_path / "d" / "f")
@@ -219,7 +221,7 @@ def test_stored_index_tells_what_changed_while_nobody_looked(
     other.close()
 
 
-def test_what_is_doubtful_in_an_index_stays_so_when_it_is_stored(
+def test_stored_index_keeps_racily_clean_and_unreadable_entries(
     tmp_path: Path, stored: Path
 ) -> None:
     clock = ManualClock(datetime.now(UTC))
@@ -238,7 +240,9 @@ def test_what_is_doubtful_in_an_index_stays_so_when_it_is_stored(
     tracker.close()
 
 
-def test_names_above_are_not_stored_again_for_each_directory(tmp_path: Path, stored: Path) -> None:
+def test_names_of_parents_are_not_stored_again_for_each_directory(
+    tmp_path: Path, stored: Path
+) -> None:
     tracker = ScanTracker(tmp_path, clock=later())
     with deep_tree(tmp_path, 1_000):
         tracker.drain()
@@ -260,7 +264,7 @@ def test_names_above_are_not_stored_again_for_each_directory(tmp_path: Path, sto
         lambda content: content.replace(b"\n", b" "),
     ],
 )
-def test_damaged_index_is_as_none_at_all(
+def test_damaged_index_is_ignored_and_logged(
     tracker: ScanTracker, stored: Path, caplog: pytest.LogCaptureFixture, damage
 ) -> None:
     assert tracker.index is not None
@@ -270,7 +274,7 @@ def test_damaged_index_is_as_none_at_all(
     assert "is not used" in caplog.text
 
 
-def test_missing_index_is_no_reason_to_worry(
+def test_missing_index_is_ignored_without_a_log_line(
     stored: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert FileIndex.load(stored) is None
@@ -280,18 +284,18 @@ def test_missing_index_is_no_reason_to_worry(
     assert "is not used" in caplog.text
 
 
-# Choosing
+# Choosing a tracker
 
 
 def test_events_are_used_unless_a_scan_is_forced(tmp_path: Path) -> None:
-    told, scanned = open_tracker(tmp_path), open_tracker(tmp_path, force_scan=True)
-    assert isinstance(scanned, ScanTracker)
-    assert not isinstance(told, ScanTracker)
-    for tracker in (told, scanned):
+    watching, scanning = open_tracker(tmp_path), open_tracker(tmp_path, force_scan=True)
+    assert isinstance(scanning, ScanTracker)
+    assert not isinstance(watching, ScanTracker)
+    for tracker in (watching, scanning):
         tracker.close()
 
 
-def test_without_events_on_a_system_every_entry_is_looked_at(
+def test_system_without_inotify_is_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "wink_workspace.filesystem.changes.inotify", None)

@@ -1,4 +1,4 @@
-"""Changes told by the system: what they cost, what they leave open, and how that is closed."""
+"""Changes reported by inotify: their cost, gaps in the events, and the fallback to a scan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dirty(*paths: str, below: tuple[str, ...] = (), reason: str | None = None) -
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A directory with files, and with one beside it."""
+    """A directory with files, and an empty one beside it."""
     (tmp_path / "root" / "d" / "sub").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
     for name in ("f", "g", "d/f", "d/sub/f"):
@@ -46,42 +46,42 @@ def files(root: Path, tracker: InotifyTracker) -> Iterator[DiskFilesystem]:
 
 
 def visits(tracker: InotifyTracker) -> tuple[Dirty, int]:
-    """What a drain tells, and how many entries it looked at."""
+    """The report of a drain, and how many entries it visited."""
     before = tracker.n_visited
     drained = tracker.drain()
     return drained, tracker.n_visited - before
 
 
-# What it costs
+# Cost
 
 
-def test_file_that_has_just_changed_is_settled_when_time_has_passed_and_nothing_was_told(
+def test_racily_clean_file_without_later_events_becomes_clean(
     root: Path,
 ) -> None:
-    """Else a workspace that is opened again would read every file that was young before."""
+    """Otherwise a reopened workspace would read every recently changed file again."""
     clock = ManualClock(datetime.fromtimestamp((root / "f").stat().st_ctime, UTC))
-    told, deaf = (InotifyTracker(root, clock=clock, max_watches=most) for most in (None, 1))
-    for tracker in (told, deaf):
+    watching, scanning = (InotifyTracker(root, clock=clock, max_watches=most) for most in (None, 1))
+    for tracker in (watching, scanning):
         tracker.drain()
         assert tracker.index is not None
         assert len(tracker.index.racily_clean) == 4
     clock.advance(1)
-    told.drain()
-    assert told.index is not None
-    assert len(told.index.racily_clean) == 4
+    watching.drain()
+    assert watching.index is not None
+    assert len(watching.index.racily_clean) == 4
     clock.advance(60)
     (root / "g").write_text("changed")
-    assert told.drain() == dirty("g")
-    assert told.index.racily_clean == set()
-    assert deaf.drain().reason is not None
-    assert len(deaf.index.racily_clean) == 0  # it was looked at again, a minute later
-    for tracker in (told, deaf):
+    assert watching.drain() == dirty("g")
+    assert watching.index.racily_clean == set()
+    assert scanning.drain().reason is not None
+    assert len(scanning.index.racily_clean) == 0  # the scan a minute later found it unchanged
+    for tracker in (watching, scanning):
         tracker.close()
 
 
 @pytest.mark.behaviour(38)
 @pytest.mark.parametrize("n_files", [10, 1_000])
-def test_drain_costs_what_changed_and_nothing_for_what_was_read(
+def test_drain_visits_changed_entries_and_none_that_were_only_read(
     root: Path, tracker: InotifyTracker, files: DiskFilesystem, n_files: int
 ) -> None:
     for n in range(n_files):
@@ -94,14 +94,14 @@ def test_drain_costs_what_changed_and_nothing_for_what_was_read(
     assert visits(tracker) == (Dirty(), 0)
     files.write_text("d/3", "changed")
     files.edit("d/3", "changed", "again")
-    assert visits(tracker) == (dirty("d/3"), 3)  # it, and the names of two unfinished files
+    assert visits(tracker) == (dirty("d/3"), 3)  # the file, and the names of two unfinished ones
     files.write_text("new/deep/f", "x", mode="create")
     drained, n_visited = visits(tracker)
     assert (drained.prefixes, drained.reason) == ({path_of("new"), path_of("new/deep")}, None)
     assert n_visited == 3
 
 
-def test_first_drain_tells_everything_and_an_index_what_changed_meanwhile(root: Path) -> None:
+def test_first_drain_reports_everything_or_with_an_index_the_changes_since(root: Path) -> None:
     first = InotifyTracker(root, clock=later())
     drained = first.drain()
     assert drained.everything
@@ -132,10 +132,12 @@ def test_index_is_kept_up_to_date_without_scanning(
     scanner.close()
 
 
-# What is told as it is
+# Exact reports
 
 
-def test_changes_by_others_are_told_one_by_one(root: Path, tracker: InotifyTracker) -> None:
+def test_changes_by_other_programs_are_reported_path_by_path(
+    root: Path, tracker: InotifyTracker
+) -> None:
     (root / "f").write_text("changed")
     (root / "d" / "f").chmod(0o755)
     (root / "d" / "sub" / "f").unlink()
@@ -168,12 +170,12 @@ def test_deleted_directory_is_dirty_with_all_that_was_below(
     assert tracker.drain() == dirty("d/sub/f")
 
 
-def test_what_was_noted_is_told_once_and_may_be_handed_back(
+def test_noted_path_is_reported_once_and_may_be_noted_again(
     root: Path, tracker: InotifyTracker
 ) -> None:
     (root / "f").unlink()
     tracker.drain()
-    tracker.note(path_of("f"))  # nobody could use the answer that it is gone
+    tracker.note(path_of("f"))  # the caller could not use the first report
     assert tracker.drain() == dirty("f")
     tracker.note(path_of("f"))
     tracker.note(path_of("d"), below=True)
@@ -185,7 +187,7 @@ def test_what_was_noted_is_told_once_and_may_be_handed_back(
     assert tracker.drain() == Dirty()
 
 
-# The gaps
+# Changes without an event for the file
 
 
 def rewrite(file: Path) -> None:
@@ -198,34 +200,34 @@ def through_a_new_link(root: Path) -> None:
     rewrite(root / "new")
 
 
-def through_a_passing_link(root: Path) -> None:
-    (root / "d" / "passing").hardlink_to(root / "f")
-    rewrite(root / "d" / "passing")
-    (root / "d" / "passing").unlink()
+def through_a_temporary_link(root: Path) -> None:
+    (root / "d" / "temporary").hardlink_to(root / "f")
+    rewrite(root / "d" / "temporary")
+    (root / "d" / "temporary").unlink()
 
 
-def through_a_passing_link_that_another_replaces(root: Path) -> None:
-    (root / "d" / "passing").hardlink_to(root / "f")
-    rewrite(root / "d" / "passing")
-    (root / "d" / "f").rename(root / "d" / "passing")
+def through_a_temporary_link_that_another_replaces(root: Path) -> None:
+    (root / "d" / "temporary").hardlink_to(root / "f")
+    rewrite(root / "d" / "temporary")
+    (root / "d" / "f").rename(root / "d" / "temporary")
 
 
-def through_a_passing_link_that_is_renamed(root: Path) -> None:
-    (root / "passing").hardlink_to(root / "f")
-    (root / "passing").rename(root / "d" / "renamed")
+def through_a_temporary_link_that_is_renamed(root: Path) -> None:
+    (root / "temporary").hardlink_to(root / "f")
+    (root / "temporary").rename(root / "d" / "renamed")
     rewrite(root / "d" / "renamed")
     (root / "d" / "renamed").unlink()
 
 
-def through_a_passing_link_that_moves_out(root: Path) -> None:
-    (root / "passing").hardlink_to(root / "f")
-    rewrite(root / "passing")
-    (root / "passing").rename(root.parent / "outside" / "gone")
+def through_a_temporary_link_that_moves_out(root: Path) -> None:
+    (root / "temporary").hardlink_to(root / "f")
+    rewrite(root / "temporary")
+    (root / "temporary").rename(root.parent / "outside" / "gone")
 
 
-def through_a_passing_link_whose_directory_moves_out(root: Path) -> None:
-    (root / "d" / "sub" / "passing").hardlink_to(root / "f")
-    rewrite(root / "d" / "sub" / "passing")
+def through_a_temporary_link_whose_directory_moves_out(root: Path) -> None:
+    (root / "d" / "sub" / "temporary").hardlink_to(root / "f")
+    rewrite(root / "d" / "sub" / "temporary")
     (root / "d" / "sub").rename(root.parent / "outside" / "gone")
 
 
@@ -235,7 +237,7 @@ def through_a_link_that_moves_in(root: Path) -> None:
     (root.parent / "outside" / "link").rename(root / "in")
 
 
-def through_a_link_that_moves_in_and_passes(root: Path) -> None:
+def through_a_link_that_moves_in_and_is_deleted(root: Path) -> None:
     (root.parent / "outside" / "link").hardlink_to(root / "f")
     (root.parent / "outside" / "link").rename(root / "in")
     rewrite(root / "in")
@@ -248,27 +250,27 @@ def through_a_new_link_in_a_directory_that_moved(root: Path) -> None:
     rewrite(root / "e" / "link")
 
 
-def through_a_passing_link_in_a_new_directory(root: Path) -> None:
+def through_a_temporary_link_in_a_new_directory(root: Path) -> None:
     (root / "new").mkdir()
-    (root / "new" / "passing").hardlink_to(root / "f")
-    rewrite(root / "new" / "passing")
-    (root / "new" / "passing").unlink()
+    (root / "new" / "temporary").hardlink_to(root / "f")
+    rewrite(root / "new" / "temporary")
+    (root / "new" / "temporary").unlink()
 
 
-def through_a_passing_link_in_a_passing_directory(root: Path) -> None:
-    through_a_passing_link_in_a_new_directory(root)
+def through_a_temporary_link_in_a_temporary_directory(root: Path) -> None:
+    through_a_temporary_link_in_a_new_directory(root)
     (root / "new").rmdir()
 
 
-def through_a_passing_link_in_a_directory_that_moves_in(root: Path) -> None:
+def through_a_temporary_link_in_a_directory_that_moves_in(root: Path) -> None:
     (root.parent / "outside" / "new").mkdir()
     (root.parent / "outside" / "new").rename(root / "new")
-    (root / "new" / "passing").hardlink_to(root / "f")
-    rewrite(root / "new" / "passing")
-    (root / "new" / "passing").unlink()
+    (root / "new" / "temporary").hardlink_to(root / "f")
+    rewrite(root / "new" / "temporary")
+    (root / "new" / "temporary").unlink()
 
 
-def through_a_passing_link_under_an_old_name(root: Path) -> None:
+def through_a_temporary_link_under_an_old_name(root: Path) -> None:
     (root / "g").unlink()
     (root / "g").hardlink_to(root / "f")
     rewrite(root / "g")
@@ -278,18 +280,18 @@ def through_a_passing_link_under_an_old_name(root: Path) -> None:
 
 HIDDEN_WRITES = [
     through_a_new_link,
-    through_a_passing_link,
-    through_a_passing_link_that_another_replaces,
-    through_a_passing_link_that_is_renamed,
-    through_a_passing_link_that_moves_out,
-    through_a_passing_link_whose_directory_moves_out,
+    through_a_temporary_link,
+    through_a_temporary_link_that_another_replaces,
+    through_a_temporary_link_that_is_renamed,
+    through_a_temporary_link_that_moves_out,
+    through_a_temporary_link_whose_directory_moves_out,
     through_a_link_that_moves_in,
-    through_a_link_that_moves_in_and_passes,
+    through_a_link_that_moves_in_and_is_deleted,
     through_a_new_link_in_a_directory_that_moved,
-    through_a_passing_link_in_a_new_directory,
-    through_a_passing_link_in_a_passing_directory,
-    through_a_passing_link_in_a_directory_that_moves_in,
-    through_a_passing_link_under_an_old_name,
+    through_a_temporary_link_in_a_new_directory,
+    through_a_temporary_link_in_a_temporary_directory,
+    through_a_temporary_link_in_a_directory_that_moves_in,
+    through_a_temporary_link_under_an_old_name,
 ]
 
 
@@ -314,14 +316,12 @@ def test_all_names_of_a_file_are_dirty_when_one_is(root: Path, tracker: InotifyT
     rewrite(root / "d" / "other")
     assert tracker.drain() == dirty("f", "d/other")
     (root / "f").unlink()
-    assert tracker.drain() == dirty("f", "d/other")  # it has a name less
+    assert tracker.drain() == dirty("f", "d/other")  # it has one link less
     rewrite(root / "d" / "other")
     assert tracker.drain() == dirty("d/other")
 
 
-def test_name_outside_does_not_hide_what_is_written_through_it(
-    root: Path, tracker: InotifyTracker
-) -> None:
+def test_write_through_a_link_outside_is_found(root: Path, tracker: InotifyTracker) -> None:
     (root / "d" / "other").hardlink_to(root / "f")
     (root / "d" / "other").rename(root.parent / "outside" / "other")
     tracker.drain()
@@ -330,10 +330,10 @@ def test_name_outside_does_not_hide_what_is_written_through_it(
 
 
 @pytest.mark.parametrize("name_is_taken", [False, True])
-def test_write_under_a_name_that_is_gone_is_found(
+def test_write_through_a_deleted_link_is_found(
     root: Path, tracker: InotifyTracker, name_is_taken: bool
 ) -> None:
-    """By a program that opened the file under another of its names before the last drain."""
+    """A program opened the file through that link before the last drain."""
     (root / "d" / "other").hardlink_to(root / "f")
     with (root / "d" / "other").open("r+b", buffering=0) as opened:
         (root / "d" / "other").unlink()
@@ -347,7 +347,7 @@ def test_write_under_a_name_that_is_gone_is_found(
     assert drained.reason is not None
 
 
-def test_directory_that_moved_out_is_watched_no_more(root: Path, tracker: InotifyTracker) -> None:
+def test_directory_that_moved_out_is_no_longer_watched(root: Path, tracker: InotifyTracker) -> None:
     (root / "d").rename(root.parent / "outside" / "d")
     assert tracker.drain().covers(path_of("d/sub/f"))
     rewrite(root.parent / "outside" / "d" / "sub" / "f")
@@ -364,13 +364,13 @@ def test_directory_with_linked_files_can_be_moved(root: Path, tracker: InotifyTr
     assert tracker.drain() == dirty("f", "e/other")
 
 
-def test_own_directory_is_watched_before_anybody_can_know_of_it(
+def test_directory_made_through_the_library_is_watched_from_the_start(
     root: Path, tracker: InotifyTracker, files: DiskFilesystem
 ) -> None:
     files.mkdir("ours")
-    (root / "ours" / "passing").hardlink_to(root / "f")
-    rewrite(root / "ours" / "passing")
-    (root / "ours" / "passing").unlink()
+    (root / "ours" / "temporary").hardlink_to(root / "f")
+    rewrite(root / "ours" / "temporary")
+    (root / "ours" / "temporary").unlink()
     drained = tracker.drain()
     assert drained.covers(path_of("f"))
     files.mkdir("again")
@@ -381,19 +381,19 @@ def test_own_directory_is_watched_before_anybody_can_know_of_it(
     assert tracker.drain().covers(path_of("g"))
 
 
-def test_directory_of_others_under_a_name_of_ours_is_not_taken_for_ours(
+def test_directory_that_another_program_replaced_is_not_taken_for_our_own(
     root: Path, tracker: InotifyTracker, files: DiskFilesystem
 ) -> None:
     files.mkdir("ours")
     (root / "ours").rmdir()
     (root / "ours").mkdir()
-    (root / "ours" / "passing").hardlink_to(root / "f")
-    rewrite(root / "ours" / "passing")
-    (root / "ours" / "passing").unlink()
+    (root / "ours" / "temporary").hardlink_to(root / "f")
+    rewrite(root / "ours" / "temporary")
+    (root / "ours" / "temporary").unlink()
     assert tracker.drain().covers(path_of("f"))
 
 
-def test_own_directory_that_is_gone_before_it_is_watched_does_no_harm(
+def test_own_directory_that_vanishes_before_it_is_watched_is_ignored(
     tracker: InotifyTracker,
 ) -> None:
     tracker.made(path_of("never/there"))
@@ -418,7 +418,7 @@ def test_more_changes_than_the_queue_holds_are_found_by_a_scan(
     assert tracker.drain() == dirty("d/sub/f")
 
 
-def test_limit_of_watches_makes_every_drain_a_scan_and_says_so_once(
+def test_limit_of_watches_makes_every_drain_a_scan_and_is_logged_once(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = InotifyTracker(root, index=FileIndex(), max_watches=2, clock=later())
@@ -442,7 +442,7 @@ def refusing(code: int) -> Callable[..., object]:
 @pytest.mark.parametrize(
     ("method", "code"), [("__init__", errno.EMFILE), ("add_watch", errno.ENOSPC)]
 )
-def test_system_that_refuses_to_watch_is_scanned(
+def test_directory_is_scanned_if_inotify_refuses_a_watch(
     root: Path, monkeypatch: pytest.MonkeyPatch, method: str, code: int
 ) -> None:
     monkeypatch.setattr(INotify, method, refusing(code))
@@ -465,14 +465,14 @@ def test_limit_that_is_reached_later_is_noticed(
     assert tracker.drain().paths == {path_of("e/sub/f")}
 
 
-def test_canary_that_does_not_come_means_a_scan(
+def test_missing_canary_event_causes_a_scan(
     root: Path, tracker: InotifyTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as deaf:
-        # The wait for a canary that does not come would be spent in full.
-        deaf.setattr("wink_workspace.filesystem.changes.inotify._CANARY_WAIT_MS", 10)
-        deaf.setattr(os, "utime", lambda _: None)
-        tracker.drain()  # with nothing else to tell, either
+    with monkeypatch.context() as without_events:
+        # No canary event arrives, so each drain waits until this time is over.
+        without_events.setattr("wink_workspace.filesystem.changes.inotify._CANARY_WAIT_MS", 10)
+        without_events.setattr(os, "utime", lambda _: None)
+        tracker.drain()  # a missing canary is noticed without other changes, too
         (root / "f").write_text("changed")
         drained = tracker.drain()
     assert drained.paths == {path_of("f")}
@@ -485,8 +485,8 @@ def test_directory_that_cannot_be_read_makes_every_drain_a_scan(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     strict = InotifyTracker(root, clock=later())
-    lifting = InotifyTracker(root, clock=later(), make_accessible=True)
-    for tracker in (strict, lifting):
+    accessible = InotifyTracker(root, clock=later(), make_accessible=True)
+    for tracker in (strict, accessible):
         tracker.drain()
     (root / "d" / "sub").rename(root / "sub")
     (root / "sub").chmod(0o000)
@@ -496,14 +496,14 @@ def test_directory_that_cannot_be_read_makes_every_drain_a_scan(
             assert drained.covers(path_of("sub/f"))
         assert drained.reason == "there is a directory that cannot be read"
         for _ in range(2):
-            drained = lifting.drain()
+            drained = accessible.drain()
         assert drained.reason is None
     assert caplog.text.count("cannot be read") == 1
-    for tracker in (strict, lifting):
+    for tracker in (strict, accessible):
         tracker.close()
 
 
-def test_drain_that_is_interrupted_makes_the_next_one_tell_everything(
+def test_drain_that_is_interrupted_makes_the_next_one_report_everything(
     root: Path, tracker: InotifyTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "f").write_text("changed")
@@ -517,7 +517,7 @@ def test_drain_that_is_interrupted_makes_the_next_one_tell_everything(
     assert tracker.drain() == Dirty()
 
 
-def test_directory_that_is_moved_while_it_is_looked_at_means_a_scan(
+def test_directory_that_is_moved_while_it_is_listed_causes_a_scan(
     root: Path, tracker: InotifyTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = DiskTree.listings
@@ -539,10 +539,10 @@ def test_directory_that_is_moved_while_it_is_looked_at_means_a_scan(
     assert drained.covers(path_of("sub/f"))
 
 
-def test_what_was_a_directory_and_is_none_without_being_told_means_a_scan(
+def test_directory_that_the_index_does_not_know_causes_a_scan(
     root: Path, tracker: InotifyTracker
 ) -> None:
-    """As when something changes between the events and the look at what they name."""
+    """This happens when a path changes between its event and the look at it."""
     assert tracker.index is not None
     tracker.index.forget((), "d")
     tracker.note(path_of("d"))
@@ -555,18 +555,18 @@ def test_what_was_a_directory_and_is_none_without_being_told_means_a_scan(
     ("kind", "remote"),
     [("ext4", False), ("tmpfs", False), ("nfs4", True), ("fuse.sshfs", True), ("9p", True)],
 )
-def test_filesystems_that_others_change_are_known(kind: str, remote: bool) -> None:
+def test_remote_filesystems_are_recognised(kind: str, remote: bool) -> None:
     mounts = (
         "22 27 0:21 / /proc rw,relatime - proc proc rw\n"
         f"36 35 98:7 /sub /mnt rw,noatime master:1 - {kind} server:/export rw,errors=continue\n"
     )
-    told = remote_filesystem(os.makedev(98, 7), mounts)
-    assert (told is not None) == remote
+    reason = remote_filesystem(os.makedev(98, 7), mounts)
+    assert (reason is not None) == remote
     assert remote_filesystem(os.makedev(0, 21), mounts) is None
     assert remote_filesystem(os.makedev(1, 1), mounts) is None
 
 
-def test_closed_tracker_knows_nothing(root: Path) -> None:
+def test_drain_of_a_closed_tracker_reports_everything(root: Path) -> None:
     tracker = InotifyTracker(root, clock=later())
     tracker.close()
     tracker.close()

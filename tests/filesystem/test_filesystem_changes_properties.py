@@ -1,4 +1,4 @@
-"""Whatever programs do to a directory: no tracker misses what changed, and both know the same."""
+"""Random changes of a directory: no tracker misses one, and both have the same index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wink_workspace.filesystem.changes.inotify import InotifyTracker
 
 
 class Observed:
-    """A directory, both kinds of tracker, and the truth."""
+    """A directory, both kinds of tracker, and the content at the last check."""
 
     def __init__(self, top: Path, seed: int) -> None:
         self.root, self.outside = top / "root", top / "outside"
@@ -32,45 +32,45 @@ class Observed:
         self.disturbance = Disturbance(self.root, self.outside, random.Random(seed))
         self.disturbance.change(30)
         clock = later()
-        self.told = InotifyTracker(self.root, clock=clock)
+        self.inotify = InotifyTracker(self.root, clock=clock)
         self.scanned = ScanTracker(self.root, clock=clock)
-        self.tree = DiskTree(self.root, tracker=self.told)
+        self.tree = DiskTree(self.root, tracker=self.inotify)
         self.files = DiskFilesystem(self.tree)
-        self.told.drain()
+        self.inotify.drain()
         self.scanned.drain()
         self._before = all_content(self.root)
         self._probe = top / "probe"
 
     def close(self) -> None:
-        self.told.close()
+        self.inotify.close()
         self.scanned.close()
         self.tree.close()
 
-    def let_time_pass(self) -> None:
-        """Until the filesystem's clock moves, so that a later change shows in the status."""
+    def wait_for_new_timestamp(self) -> None:
+        """Wait for the filesystem's clock, so that a later change has a new timestamp."""
         self._probe.touch()
         before = self._probe.stat().st_ctime_ns
         while self._probe.stat().st_ctime_ns == before:
             self._probe.touch()
 
     def check(self) -> None:
-        """Compare what the trackers tell with what changed since the last check."""
+        """Compare the reports of both trackers with the changes since the last check."""
         after = all_content(self.root)
         changed = {
             path
             for path in self._before.keys() | after.keys()
             if self._before.get(path) != after.get(path)
         }
-        told, scanned = self.told.drain(), self.scanned.drain()
-        assert [path for path in changed if not told.covers(path_of(path))] == []
+        inotify, scanned = self.inotify.drain(), self.scanned.drain()
+        assert [path for path in changed if not inotify.covers(path_of(path))] == []
         assert [path for path in changed if not scanned.covers(path_of(path))] == []
         known = self._before.keys() | after.keys()
-        assert covered(scanned, known) <= covered(told, known)
-        assert self.told.index == self.scanned.index
+        assert covered(scanned, known) <= covered(inotify, known)
+        assert self.inotify.index == self.scanned.index
         self._before = after
 
-    def change_through_us(self, rng: random.Random) -> None:
-        """Something that the toolkit itself does, successful or not."""
+    def change_through_library(self, rng: random.Random) -> None:
+        """Make one random change through the library; it may fail."""
         names = [*self._before, "new", "new/deep/er"]
         one, other = rng.choice(names), rng.choice(names)
         with suppress(WinkError):
@@ -114,23 +114,23 @@ seeds = st.integers(0, 2**32)
 def test_no_change_by_any_program_is_missed(seed: int, rounds: list[int]) -> None:
     with observed(seed) as both:
         for n_changes in rounds:
-            both.let_time_pass()
+            both.wait_for_new_timestamp()
             both.disturbance.change(n_changes)
             both.check()
 
 
 @given(seed=seeds, rounds=st.lists(st.integers(1, 8), min_size=1, max_size=6))
 @settings(max_examples=30, deadline=None)
-def test_no_change_is_missed_when_our_own_and_those_of_others_mix(
+def test_no_change_is_missed_when_the_library_and_other_programs_alternate(
     seed: int, rounds: list[int]
 ) -> None:
     rng = random.Random(seed)
     with observed(seed) as both:
         for n_changes in rounds:
-            both.let_time_pass()
+            both.wait_for_new_timestamp()
             for _ in range(n_changes):
                 if rng.random() < 0.6:
-                    both.change_through_us(rng)
+                    both.change_through_library(rng)
                 else:
                     both.disturbance.change(1)
             both.check()
@@ -140,7 +140,7 @@ def test_no_change_is_missed_when_our_own_and_those_of_others_mix(
 def test_no_change_of_another_process_is_missed(seed: int) -> None:
     with observed(seed) as both:
         for n_changes in (1, 10, 300):
-            both.let_time_pass()
+            both.wait_for_new_timestamp()
             program = [sys.executable, disk_disturbance.__file__, both.root, both.outside]
             subprocess.run([*program, str(seed), str(n_changes)], check=True)
             both.check()
@@ -152,25 +152,25 @@ def test_no_change_is_missed_in_many_rounds() -> None:
         rng = random.Random(seed)
         with observed(seed) as both:
             for _ in range(12):
-                both.let_time_pass()
+                both.wait_for_new_timestamp()
                 both.disturbance.change(rng.choice((0, 1, 1, 2, 3, 6, 20)))
                 for _ in range(rng.randrange(3)):
-                    both.change_through_us(rng)
+                    both.change_through_library(rng)
                 both.check()
 
 
 def test_each_kind_of_disturbance_happens(tmp_path: Path) -> None:
-    """So that none of the above shows nothing."""
+    """Otherwise the tests above could pass without any change."""
     (tmp_path / "root").mkdir()
     (tmp_path / "outside").mkdir()
     disturbance = Disturbance(tmp_path / "root", tmp_path / "outside", random.Random(1))
-    undone = list(dict.fromkeys(disturbance.kinds))
+    remaining = list(dict.fromkeys(disturbance.kinds))
     for _ in range(300):
-        if not undone:
+        if not remaining:
             break
         disturbance.change(1)
-        for change in list(undone):
+        for change in list(remaining):
             with suppress(OSError, IndexError, ValueError):
                 change()
-                undone.remove(change)
-    assert undone == []
+                remaining.remove(change)
+    assert remaining == []

@@ -1,4 +1,4 @@
-"""What ``render_diff`` writes is applied by git, by GNU patch and by ourselves, to the byte."""
+"""git, GNU patch and our own planner apply the output of ``render_diff`` byte for byte."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def diff(before: Tree, after: Tree) -> str:
 def test_git_apply_turns_the_first_tree_into_the_second(pair: tuple[Tree, Tree]) -> None:
     before, after = pair
     text = diff(before, after)
-    with TemporaryDirectory() as place:
-        result = git_applied(text, before, Path(place, "work")) if text else before
+    with TemporaryDirectory() as directory:
+        result = git_applied(text, before, Path(directory, "work")) if text else before
     assert result == after
 
 
@@ -68,15 +68,15 @@ def test_gnu_patch_turns_the_first_tree_into_the_second_where_all_is_text(
 ) -> None:
     before, after = pair
     inner = {above for path in [*before, *after] for above in path.ancestors()}
-    # GNU patch cannot make a file where a directory was, nor the other way round.
+    # GNU patch cannot turn a directory into a file or a file into a directory.
     assume(not inner & (before.keys() | after.keys()))
     text = diff(before, after)
-    with TemporaryDirectory() as place:
-        result = gnu_patched(text, before, Path(place, "work")) if text else before
+    with TemporaryDirectory() as directory:
+        result = gnu_patched(text, before, Path(directory, "work")) if text else before
     assert result == after
 
 
-# ------------------------------------------------------------------------------------ by example
+# -------------------------------------------------------------------------------------- examples
 
 
 def shown(before: Files, after: Files, *, context_lines: int = 3) -> str:
@@ -100,8 +100,8 @@ def test_a_changed_file_is_shown_as_git_shows_it() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "lines"),
     [
-        pytest.param({}, {"f": "a\n"}, ["new file mode 100644", "@@ -0,0 +1 @@"], id="made"),
-        pytest.param({}, {"f": ""}, ["new file mode 100644"], id="made empty"),
+        pytest.param({}, {"f": "a\n"}, ["new file mode 100644", "@@ -0,0 +1 @@"], id="created"),
+        pytest.param({}, {"f": ""}, ["new file mode 100644"], id="created empty"),
         pytest.param({"f": "a\n"}, {}, ["deleted file mode 100644", "@@ -1 +0,0 @@"], id="deleted"),
         pytest.param(
             {"f": "a"},
@@ -152,7 +152,7 @@ def test_each_kind_of_change_has_its_lines(before: Files, after: Files, lines: l
     assert [line for line in lines if line not in text] == []
 
 
-def test_what_did_not_change_and_directories_are_not_shown() -> None:
+def test_unchanged_paths_and_directories_are_not_shown() -> None:
     same, directory = file("a\n"), FileState(FileKind.DIRECTORY)
     path = parse_path("d")
     changes = [
@@ -166,7 +166,7 @@ def test_what_did_not_change_and_directories_are_not_shown() -> None:
     assert "deleted file" in render_diff([FileChange(path, same, directory)])
 
 
-def test_sections_come_by_path_whatever_the_order_of_the_changes() -> None:
+def test_sections_are_sorted_by_path_in_any_order_of_the_changes() -> None:
     changes = changes_between({}, tree({"b": "1\n", "a/z": "2\n", "a": "3\n", "c": ""}))
     assert render_diff(changes) == render_diff(reversed(changes))
     names = [line for line in render_diff(changes).split("\n") if line.startswith("diff")]
@@ -193,12 +193,12 @@ def test_the_most_similar_file_is_the_source_of_a_rename() -> None:
     assert "rename from most\nrename to new" in shown(before, {"new": "".join(lines)})
 
 
-def test_lines_in_another_order_are_no_full_similarity() -> None:
+def test_files_with_reordered_lines_are_not_fully_similar() -> None:
     assert "similarity index 99%" in shown({"f": "a\nb\n"}, {"g": "b\na\n"})
 
 
-def test_thousands_of_renames_are_found_if_equal_and_given_up_if_only_similar() -> None:
-    """Each of the similar ones would have to be compared with each."""
+def test_all_of_thousands_of_equal_renames_are_found_and_some_of_the_similar_ones() -> None:
+    """Similar files would have to be compared pair by pair."""
     same = {f"a/{n}": f"{n}\n" * 3 for n in range(1_000)}
     moved = {f"b/{name[2:]}": text for name, text in same.items()}
     assert shown(same, moved).count("similarity index 100%") == 1_000
@@ -240,23 +240,23 @@ def test_a_negative_number_of_context_lines_is_refused() -> None:
         ("\udcff", '"\\377"'),
     ],
 )
-def test_names_that_could_be_misread_are_quoted_and_come_back(name: str, written: str) -> None:
+def test_ambiguous_names_are_quoted_and_unquoted_again(name: str, written: str) -> None:
     assert quote_name(name) == written
     back = unquote_name(f"{written} rest".encode()) or (written.encode(), b" rest")
     assert back == (name.encode("utf-8", "surrogateescape"), b" rest")
 
 
 @pytest.mark.parametrize("text", [b"plain", b'"open', b'"\\z"', b'"\\12"', b'"\\"'])
-def test_what_is_no_quoted_name_is_told_apart(text: bytes) -> None:
+def test_text_that_is_not_a_quoted_name_is_not_unquoted(text: bytes) -> None:
     assert unquote_name(text) is None
 
 
-# ------------------------------------------------------------------------------------- the lines
+# ------------------------------------------------------------------------------- line comparison
 
 
 @given(data=st.data())
 @settings(max_examples=200, deadline=None)
-def test_the_spans_are_the_shortest_way_from_one_text_to_the_other(data: st.DataObject) -> None:
+def test_spans_are_the_shortest_edit_between_two_texts(data: st.DataObject) -> None:
     texts = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=9)
     old, new = data.draw(texts), data.draw(texts)
     spans = LineComparer().changed_spans(old, new)
@@ -266,7 +266,7 @@ def test_the_spans_are_the_shortest_way_from_one_text_to_the_other(data: st.Data
 
 
 @pytest.mark.parametrize("max_steps", [0, 50, 10_000_000])
-def test_a_text_too_different_for_a_short_answer_still_gets_a_true_one(max_steps: int) -> None:
+def test_spans_of_very_different_texts_are_correct_but_not_the_shortest(max_steps: int) -> None:
     noise = random.Random(7)
     old = [b"%d" % noise.randrange(3) for _ in range(2_000)]
     new = [b"%d" % noise.randrange(3) for _ in range(2_000)]
@@ -278,7 +278,7 @@ def test_a_text_too_different_for_a_short_answer_still_gets_a_true_one(max_steps
     assert all(a.old_end < b.old_start for a, b in pairwise(spans))
 
 
-def test_the_work_for_many_texts_is_bounded_together() -> None:
+def test_one_limit_bounds_the_comparison_of_all_texts() -> None:
     comparer = LineComparer(25_000)
     old, new = [b"a", b"b"] * 100, [b"b", b"c"] * 100
     assert len(comparer.changed_spans(old, new)) > 1

@@ -1,4 +1,4 @@
-"""A diff is bounded: what is too large is named in one line, and the rest is shown."""
+"""Limits of a diff: a file above them is named in one line, and the others are shown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Files = Mapping[str, FileState | bytes | str]
 
 @dataclass(frozen=True)
 class Unread:
-    """A content of which only the name and the size may be asked."""
+    """Content with an id and a size, which fails when it is read."""
 
     id: str = "1" * 40
     size_bytes: int = 65 * MIB
@@ -54,11 +54,11 @@ class Unread:
         raise AssertionError("it was read as a whole")
 
     def chunks(self) -> Iterator[bytes]:
-        raise AssertionError("it was read in pieces")
+        raise AssertionError("it was read in chunks")
 
 
-class Counting(LineComparer):
-    """Keeps the sizes of what it compares."""
+class RecordingComparer(LineComparer):
+    """Records how many lines each comparison has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,8 +101,8 @@ def test_a_file_above_the_limit_is_one_line_and_is_never_read() -> None:
     assert text == "gone.bin: 65 MiB, deleted, not shown\n"
 
 
-def test_a_line_count_refuses_before_lines_are_compared() -> None:
-    comparer = Counting()
+def test_a_file_above_the_line_limit_is_not_compared() -> None:
+    comparer = RecordingComparer()
     old, new = "".join(f"{n}\n" for n in range(20)), "".join(f"-{n}\n" for n in range(20))
     before, after = {"a": old, "b": "x\n", "c": ""}, {"a": new, "b": "y\n", "c": new}
     text, left_out = rendered(diff(before, after, comparer, path_lines=19))
@@ -113,8 +113,8 @@ def test_a_line_count_refuses_before_lines_are_compared() -> None:
     assert comparer.compared == [(1, 1)]
 
 
-def test_of_a_long_text_only_the_part_that_differs_is_compared_or_counted() -> None:
-    comparer = Counting()
+def test_only_the_differing_part_of_a_long_text_is_compared_or_counted() -> None:
+    comparer = RecordingComparer()
     lines = [f"{n}\n" for n in range(100_000)]
     changed = [*lines[:50_000], "new\n", *lines[50_000:60_000], *lines[60_001:]]
     shown = diff({"f": "".join(lines)}, {"f": "".join(changed)}, comparer, path_lines=10_001)
@@ -125,7 +125,7 @@ def test_of_a_long_text_only_the_part_that_differs_is_compared_or_counted() -> N
 def test_all_paths_together_have_a_limit_on_bytes_and_on_compared_lines() -> None:
     before = dict.fromkeys("abc", "1\n2\n3\n4\n")
     after = dict.fromkeys("abc", "5\n6\n7\n8\n")
-    comparer = Counting()
+    comparer = RecordingComparer()
     _, left_out = rendered(diff(before, after, comparer, total_lines=16))
     assert left_out == ("c",)
     assert len(comparer.compared) == 2
@@ -141,7 +141,7 @@ def test_a_binary_file_has_a_lower_limit() -> None:
     assert "literal 20\n" in rendered(shown, full=True)[0]
 
 
-def test_files_beyond_the_limit_of_renames_are_not_read_for_them() -> None:
+def test_files_above_the_rename_limits_are_not_compared_for_renames() -> None:
     before, after = {"a": "same\n" * 9}, {"b": "same\n" * 8 + "x\n"}
     assert "rename from a" in diff(before, after).text()
     assert "rename" not in diff(before, after, rename_bytes=80).text()
@@ -158,14 +158,14 @@ def test_a_patch_with_a_path_left_out_is_still_a_patch_of_the_others(tmp_path: P
 
 @given(pair=tree_pairs(), path_bytes=st.sampled_from([1, 20, 1_000]))
 @settings(max_examples=20, deadline=None)
-def test_in_full_the_smallest_limits_leave_nothing_out(
+def test_a_full_diff_leaves_nothing_out_with_the_smallest_limits(
     pair: tuple[Tree, Tree], path_bytes: int
 ) -> None:
     before, after = pair
     limits = DiffLimits(path_bytes=path_bytes, path_lines=1, path_binary_bytes=1, total_lines=1)
     text = Diff(in_memory(changes_between(before, after)), limits=limits).text(full=True)
-    with TemporaryDirectory() as place:
-        result = git_applied(text, before, Path(place, "work")) if text else before
+    with TemporaryDirectory() as directory:
+        result = git_applied(text, before, Path(directory, "work")) if text else before
     assert result == after
 
 
@@ -194,7 +194,7 @@ def test_each_limit_must_be_positive() -> None:
     assert rendered(Diff((), limits=SMALLEST)) == ("", ())
 
 
-def test_a_diffstat_counts_lines_and_knows_where_it_cannot() -> None:
+def test_a_diffstat_counts_lines_except_of_binary_and_too_long_files() -> None:
     before = {"a": "1\n2\n3\n", "gone": "x\n" * 4, "b": b"\0", "long": "1\n" * 9}
     after = {"a": "1\nnew\n3\n4\n", "moved": "x\n" * 4, "b": b"\1", "long": "2\n" * 9}
     compared = diff(before, after, path_lines=8)
@@ -207,10 +207,10 @@ def test_a_diffstat_counts_lines_and_knows_where_it_cannot() -> None:
     }
 
 
-def test_a_drifted_repository_that_has_the_blobs_takes_the_patch_by_a_merge(
+def test_git_apply_3way_merges_the_patch_into_a_drifted_repository_with_the_blobs(
     tmp_path: Path,
 ) -> None:
-    """Without full ids, git has nothing to merge with and finds no place for the hunk."""
+    """The full ids give git the merge base; plain ``git apply`` finds no match for the hunk."""
     lines = [f"{n}\n" for n in range(30)]
     before = {"f": "".join(lines)}
     wanted = [*lines[:10], "ours\n", *lines[11:]]

@@ -1,4 +1,4 @@
-"""What is particular to the filesystem on disk."""
+"""What ``DiskFilesystem`` does beyond the contract of filesystems."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def files(tmp_path: Path) -> Iterator[DiskFilesystem]:
         yield opened
 
 
-# What others leave there
+# Entries made by other programs
 
 
-def test_changes_of_others_are_found_at_once(files: DiskFilesystem, tmp_path: Path) -> None:
+def test_changes_by_other_programs_are_seen_at_once(files: DiskFilesystem, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "f").write_text("theirs")
     assert files.read_text("d/f").text == "theirs"
@@ -64,7 +64,7 @@ def test_pipe_is_listed_and_can_be_deleted_replaced_and_not_read(
 
 
 @pytest.mark.behaviour(42)
-def test_links_of_others_lead_nowhere_outside(tmp_path: Path) -> None:
+def test_links_made_by_other_programs_do_not_lead_outside(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "absolute").symlink_to(tmp_path)
@@ -92,7 +92,7 @@ def test_tree_deeper_than_any_path_can_be_searched_and_deleted(
 
 
 @pytest.mark.behaviour(54)
-def test_ten_lines_of_a_gigabyte_cost_neither_its_memory_nor_its_length(
+def test_reading_parts_of_a_gibibyte_neither_loads_nor_hashes_it(
     files: DiskFilesystem, tmp_path: Path
 ) -> None:
     with (tmp_path / "huge").open("wb") as file:
@@ -115,13 +115,13 @@ def test_ten_lines_of_a_gigabyte_cost_neither_its_memory_nor_its_length(
     assert files.fingerprint("huge") != before
 
 
-def test_content_is_written_and_appended_in_pieces(tmp_path: Path) -> None:
-    piece = bytes(1_000_000)
+def test_content_is_written_and_appended_in_chunks(tmp_path: Path) -> None:
+    chunk = bytes(1_000_000)
     with DiskTree(tmp_path) as tree:
         tracemalloc.start()
         try:
-            tree.put_file(path_of("f"), (piece for _ in range(40)))
-            tree.write_file(path_of("f"), (piece for _ in range(2)), mode="append")
+            tree.put_file(path_of("f"), (chunk for _ in range(40)))
+            tree.write_file(path_of("f"), (chunk for _ in range(2)), mode="append")
             peak_bytes = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -146,7 +146,7 @@ def test_file_is_hashed_once_until_it_changes(files: DiskFilesystem, tmp_path: P
     assert files.fingerprint() == same.fingerprint()
 
 
-def test_file_that_has_just_changed_is_hashed_again(tmp_path: Path) -> None:
+def test_racily_clean_file_is_hashed_again(tmp_path: Path) -> None:
     with DiskFilesystem(tmp_path) as files:
         files.write_text("f", "1234567890")
         assert files.fingerprint("f") == files.fingerprint("f")
@@ -166,7 +166,7 @@ def test_fingerprint_of_a_pipe_and_of_any_depth(files: DiskFilesystem, tmp_path:
 
 
 class Recorded:
-    """A history that answers with what it was asked."""
+    """A history that answers with its arguments."""
 
     def snapshot(self) -> object:
         return "token"
@@ -181,7 +181,7 @@ class Recorded:
         return render_diff(self.changes(before, after))
 
 
-def test_without_a_history_snapshots_are_refused_with_the_way_to_one(
+def test_without_a_history_snapshots_are_refused_with_a_hint(
     files: DiskFilesystem,
 ) -> None:
     for call in (files.snapshot, lambda: files.restore("token"), lambda: files.diff("token")):
@@ -190,7 +190,7 @@ def test_without_a_history_snapshots_are_refused_with_the_way_to_one(
         assert "Workspace" in caught.value.hint
 
 
-def test_history_serves_snapshots(tmp_path: Path) -> None:
+def test_history_provides_snapshots(tmp_path: Path) -> None:
     history = Recorded()
     with DiskFilesystem(tmp_path, history=history) as files:
         files.restore(files.snapshot())

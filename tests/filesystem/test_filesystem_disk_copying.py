@@ -1,4 +1,4 @@
-"""A directory copied as a whole, each file read once."""
+"""``TreeCopy`` copies a directory and reads each file once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from disk_fixtures import NOBODY, as_ordinary_user
+from disk_fixtures import UNPRIVILEGED_UID, as_ordinary_user
 
 from wink_workspace.errors import FilesystemError, ReadOnlyError
 from wink_workspace.filesystem import DiskTree
@@ -19,7 +19,7 @@ from wink_workspace.filesystem.disk.copying import TreeCopy
 
 
 class Contents:
-    """Keeps contents as they are, and counts."""
+    """Returns contents unchanged and counts the large ones."""
 
     def __init__(self) -> None:
         self.n_large = 0
@@ -32,8 +32,8 @@ class Contents:
         return os.read(file, 1 << 30)
 
 
-class Copying:
-    """A place to copy from, and one to copy to."""
+class Copier:
+    """A source and a target directory, and the report of a copy between them."""
 
     def __init__(self, top: Path) -> None:
         self.source, self.target = top / "source", top / "target"
@@ -61,7 +61,7 @@ class Copying:
                     elif not stat.S_ISDIR(entry.status.st_mode):
                         self.kept[path] = entry.kept
 
-    def assert_told_what_is_there(self) -> None:
+    def assert_report_matches_target(self) -> None:
         found = {os.fsdecode(os.path.relpath(p, self.target)) for p in self.target.rglob("*")}
         assert found == self.statuses.keys()
         for path, status in self.statuses.items():
@@ -80,8 +80,8 @@ class Copying:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Copying:
-    return Copying(tmp_path)
+def copier(tmp_path: Path) -> Copier:
+    return Copier(tmp_path)
 
 
 @pytest.fixture(params=[0o022, 0o077, 0o000], ids=oct)
@@ -92,42 +92,42 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("umask")
-def test_copy_has_every_entry_with_the_modes_that_are_kept(place: Copying) -> None:
+def test_copy_has_every_entry_with_the_modes_that_are_kept(copier: Copier) -> None:
     for n in range(200):  # several batches
-        directory = place.source / f"d{n % 3}" / "deeper"
+        directory = copier.source / f"d{n % 3}" / "deeper"
         directory.mkdir(parents=True, exist_ok=True)
         (directory / f"{n}.txt").write_bytes(b"%d" % n * n)
-    (place.source / "empty").mkdir(mode=0o700)
-    (place.source / "tool").write_bytes(b"#!/bin/sh\n")
-    (place.source / "tool").chmod(0o4755)
-    (place.source / "private").write_bytes(b"")
-    (place.source / "private").chmod(0o600)
-    (place.source / os.fsdecode(b"not-utf-8-\xff")).write_bytes(b"x")
-    (place.source / "link").symlink_to("/nowhere")
-    place.run()
-    place.assert_told_what_is_there()
-    assert len(place.kept) == 203
-    modes = {path: stat.S_IMODE(status.st_mode) for path, status in place.statuses.items()}
+    (copier.source / "empty").mkdir(mode=0o700)
+    (copier.source / "tool").write_bytes(b"#!/bin/sh\n")
+    (copier.source / "tool").chmod(0o4755)
+    (copier.source / "private").write_bytes(b"")
+    (copier.source / "private").chmod(0o600)
+    (copier.source / os.fsdecode(b"not-utf-8-\xff")).write_bytes(b"x")
+    (copier.source / "link").symlink_to("/nowhere")
+    copier.run()
+    copier.assert_report_matches_target()
+    assert len(copier.kept) == 203
+    modes = {path: stat.S_IMODE(status.st_mode) for path, status in copier.statuses.items()}
     assert modes["tool"] == modes["empty"] == modes["d0/deeper"] == 0o755
     assert modes["private"] == modes["d0/deeper/0.txt"] == 0o644
-    assert place.targets == {"link": "/nowhere"}
-    assert place.skipped == []
+    assert copier.targets == {"link": "/nowhere"}
+    assert copier.skipped == []
 
 
 def test_large_files_are_never_in_memory_as_a_whole(
-    place: Copying, monkeypatch: pytest.MonkeyPatch
+    copier: Copier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Files above the real limit are too large for a test.
     monkeypatch.setattr(copying, "_LARGE_BYTES", 1_000)
-    (place.source / "large").write_bytes(b"large" * 1_000)
-    (place.source / "small").write_bytes(b"small")
-    place.run()
-    place.assert_told_what_is_there()
-    assert place.contents.n_large == 1
+    (copier.source / "large").write_bytes(b"large" * 1_000)
+    (copier.source / "small").write_bytes(b"small")
+    copier.run()
+    copier.assert_report_matches_target()
+    assert copier.contents.n_large == 1
 
 
-def test_system_that_copies_nothing_between_two_files_is_helped(
-    place: Copying, monkeypatch: pytest.MonkeyPatch
+def test_large_files_are_copied_without_copy_file_range(
+    copier: Copier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> int:
         raise OSError(errno.EXDEV, "not between these two")
@@ -135,15 +135,15 @@ def test_system_that_copies_nothing_between_two_files_is_helped(
     # Files above the real limit are too large for a test.
     monkeypatch.setattr(copying, "_LARGE_BYTES", 1_000)
     monkeypatch.setattr(os, "copy_file_range", refused)
-    (place.source / "large").write_bytes(b"large" * 1_000)
-    place.run()
-    place.assert_told_what_is_there()
+    (copier.source / "large").write_bytes(b"large" * 1_000)
+    copier.run()
+    copier.assert_report_matches_target()
 
 
-def test_file_that_grows_while_it_is_read_is_copied_as_far_as_it_was_read(
-    place: Copying, monkeypatch: pytest.MonkeyPatch
+def test_file_that_grows_while_it_is_copied_equals_what_was_recorded(
+    copier: Copier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = place.source / "log"
+    path = copier.source / "log"
     path.write_bytes(b"one\n")
     read = os.read
 
@@ -154,62 +154,62 @@ def test_file_that_grows_while_it_is_read_is_copied_as_far_as_it_was_read(
         return read(file, n_bytes)
 
     monkeypatch.setattr(os, "read", growing)
-    place.run()
+    copier.run()
     monkeypatch.undo()
-    assert place.kept["log"] == b"one\ntwo\n"
-    place.assert_told_what_is_there()
+    assert copier.kept["log"] == b"one\ntwo\n"
+    copier.assert_report_matches_target()
 
 
-def test_names_left_out_are_left_out_at_the_top_alone(place: Copying) -> None:
+def test_excluded_names_are_excluded_only_at_the_top(copier: Copier) -> None:
     for name in (".git", "nested/.git"):
-        (place.source / name).mkdir(parents=True)
-        (place.source / name / "HEAD").write_bytes(b"ref\n")
-    place.run(left_out=(".git",))
-    assert place.statuses.keys() == {"nested", "nested/.git", "nested/.git/HEAD"}
+        (copier.source / name).mkdir(parents=True)
+        (copier.source / name / "HEAD").write_bytes(b"ref\n")
+    copier.run(left_out=(".git",))
+    assert copier.statuses.keys() == {"nested", "nested/.git", "nested/.git/HEAD"}
 
 
-def test_what_cannot_be_read_or_kept_is_skipped_and_told(place: Copying) -> None:
-    os.mkfifo(place.source / "pipe")
-    (place.source / "closed").mkdir(mode=0o000)
-    (place.source / "secret").write_bytes(b"x")
-    (place.source / "secret").chmod(0)
-    (place.source / "large secret").write_bytes(b"x" * (8 << 20))
-    (place.source / "large secret").chmod(0)
-    (place.source / "open").write_bytes(b"x")
-    place.run(as_root=False)
-    place.assert_told_what_is_there()
-    assert sorted(place.skipped) == ["closed", "large secret", "pipe", "secret"]
-    assert place.statuses.keys() == {"closed", "open"}
+def test_unreadable_and_special_entries_are_skipped_and_listed(copier: Copier) -> None:
+    os.mkfifo(copier.source / "pipe")
+    (copier.source / "closed").mkdir(mode=0o000)
+    (copier.source / "secret").write_bytes(b"x")
+    (copier.source / "secret").chmod(0)
+    (copier.source / "large secret").write_bytes(b"x" * (8 << 20))
+    (copier.source / "large secret").chmod(0)
+    (copier.source / "open").write_bytes(b"x")
+    copier.run(as_root=False)
+    copier.assert_report_matches_target()
+    assert sorted(copier.skipped) == ["closed", "large secret", "pipe", "secret"]
+    assert copier.statuses.keys() == {"closed", "open"}
 
 
-def test_directory_that_cannot_be_read_at_all_is_not_copied(place: Copying) -> None:
-    place.source.chmod(0o000)
+def test_directory_that_cannot_be_read_at_all_is_not_copied(copier: Copier) -> None:
+    copier.source.chmod(0o000)
     with pytest.raises(ReadOnlyError, match="source cannot be read"):
-        place.run(as_root=False)
+        copier.run(as_root=False)
 
 
 @pytest.mark.parametrize("name", ["small", "large", "link", "directory"])
 def test_copy_that_cannot_be_written_ends_with_the_reason(
-    place: Copying, monkeypatch: pytest.MonkeyPatch, name: str
+    copier: Copier, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     # Files above the real limit are too large for a test.
     monkeypatch.setattr(copying, "_LARGE_BYTES", 1_000)
-    (place.source / "small").write_bytes(b"x")
-    (place.source / "large").write_bytes(b"x" * 2_000)
-    (place.source / "link").symlink_to("small")
-    (place.source / "directory").mkdir()
-    (place.target / name).touch()
+    (copier.source / "small").write_bytes(b"x")
+    (copier.source / "large").write_bytes(b"x" * 2_000)
+    (copier.source / "link").symlink_to("small")
+    (copier.source / "directory").mkdir()
+    (copier.target / name).touch()
     with pytest.raises(FilesystemError, match=f"{name} exists already"):
-        place.run()
+        copier.run()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_copy_made_by_root_belongs_to_the_owner_of_its_directory(place: Copying) -> None:
-    (place.source / "d").mkdir()
-    (place.source / "d" / "f").write_bytes(b"x")
-    os.chown(place.target, NOBODY, NOBODY)
-    place.run()
-    place.assert_told_what_is_there()
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a file")
+def test_copy_made_by_root_belongs_to_the_owner_of_its_directory(copier: Copier) -> None:
+    (copier.source / "d").mkdir()
+    (copier.source / "d" / "f").write_bytes(b"x")
+    os.chown(copier.target, UNPRIVILEGED_UID, UNPRIVILEGED_UID)
+    copier.run()
+    copier.assert_report_matches_target()
     for name in ("d", "d/f"):
-        status = (place.target / name).stat()
-        assert (status.st_uid, status.st_gid) == (NOBODY, NOBODY)
+        status = (copier.target / name).stat()
+        assert (status.st_uid, status.st_gid) == (UNPRIVILEGED_UID, UNPRIVILEGED_UID)

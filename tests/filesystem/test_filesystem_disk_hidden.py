@@ -1,4 +1,4 @@
-"""Hidden paths are never shown, never changed, and nobody hears of changes to them."""
+"""Hidden paths are never listed or changed, and changes of them are not reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wink_workspace.filesystem.disk.tree import DiskTree
 
 
 class Hidden:
-    """``secret`` at the top, and ``sub/own``."""
+    """Hides ``secret`` at the top, and ``sub/own``."""
 
     def hides(self, parts: tuple[str, ...]) -> bool:
         return parts[:1] == ("secret",) or parts[:2] == ("sub", "own")
@@ -39,23 +39,25 @@ def test_hidden_paths_are_in_no_listing_and_no_walk(root: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["secret", "secret/in/x", "sub/own", "sub/own/y"])
-def test_hidden_path_is_not_there_for_readers_and_fixed_for_writers(root: Path, path: str) -> None:
-    place = parse_path(path)
+def test_hidden_path_is_missing_for_readers_and_read_only_for_writers(
+    root: Path, path: str
+) -> None:
+    hidden = parse_path(path)
     with DiskTree(root, hidden=Hidden()) as tree:
-        assert tree.entry(place) is None
-        assert tree.statuses(place.parent, [place.name]) == {}
+        assert tree.entry(hidden) is None
+        assert tree.statuses(hidden.parent, [hidden.name]) == {}
         with pytest.raises(FileMissingError):
-            tree.open(place)
+            tree.open(hidden)
         with pytest.raises(FileMissingError):
-            tree.entries(place)
+            tree.entries(hidden)
         for change in (
-            lambda: tree.write_file(place, [b"y"]),
-            lambda: tree.make_directory(place),
-            lambda: tree.make_symlink(place, "x"),
-            lambda: tree.delete(place, recursive=True),
-            lambda: tree.move(place, parse_path("moved")),
-            lambda: tree.move(parse_path("secrets"), place),
-            lambda: tree.set_executable(place, executable=True),
+            lambda: tree.write_file(hidden, [b"y"]),
+            lambda: tree.make_directory(hidden),
+            lambda: tree.make_symlink(hidden, "x"),
+            lambda: tree.delete(hidden, recursive=True),
+            lambda: tree.move(hidden, parse_path("moved")),
+            lambda: tree.move(parse_path("secrets"), hidden),
+            lambda: tree.set_executable(hidden, executable=True),
         ):
             with pytest.raises(ReadOnlyError):
                 change()
@@ -63,7 +65,7 @@ def test_hidden_path_is_not_there_for_readers_and_fixed_for_writers(root: Path, 
 
 
 @pytest.mark.parametrize("force_scan", [True, False])
-def test_changes_of_hidden_paths_are_told_to_nobody(root: Path, force_scan: bool) -> None:
+def test_changes_of_hidden_paths_are_not_reported(root: Path, force_scan: bool) -> None:
     tracker = open_tracker(root, hidden=Hidden(), force_scan=force_scan)
     tracker.drain()
     (root / "secret/in/x").write_bytes(b"changed")

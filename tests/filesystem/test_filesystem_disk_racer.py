@@ -1,6 +1,6 @@
-"""No operation leaves the root while somebody swaps its directories for links that lead outside.
+"""No operation leaves the root while its entries are swapped for links that lead outside.
 
-Once before every single system call, in turn; and by another process, as fast as it can.
+The swap is made once before each single system call, and repeatedly by another process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ FILESYSTEM_OPERATIONS: dict[str, Callable[[DiskFilesystem], object]] = {
 TREE_OPERATIONS: dict[str, Callable[[DiskTree], object]] = {
     "entries": lambda tree: tree.entries(parse_path("dir")),
     "walk": lambda tree: list(tree.walk()),
-    "open": lambda tree: read_and_closed(tree, "dir/secret"),
+    "open": lambda tree: read_file(tree, "dir/secret"),
     "put_file": lambda tree: tree.put_file(parse_path("dir/secret"), [b"written"]),
     "put_symlink": lambda tree: tree.put_symlink(parse_path("dir/secret"), "x"),
     "put_directory": lambda tree: tree.put_directory(parse_path("dir/secret")),
@@ -75,7 +75,7 @@ TREE_OPERATIONS: dict[str, Callable[[DiskTree], object]] = {
 }
 
 
-def read_and_closed(tree: DiskTree, path: str) -> bytes:
+def read_file(tree: DiskTree, path: str) -> bytes:
     with tree.open(parse_path(path)) as stream:
         return stream.read()
 
@@ -91,7 +91,7 @@ class Contents:
 
 
 def contents_of_copy(tree: DiskTree) -> list[object]:
-    with TemporaryDirectory() as place, DiskTree(place) as copy:
+    with TemporaryDirectory() as directory, DiskTree(directory) as copy:
         parts = list(TreeCopy(tree, copy, Contents()).run())
     return [(entry.name, entry.kept) for part in parts for entry in part.entries]
 
@@ -103,38 +103,38 @@ def operations(files: DiskFilesystem, tree: DiskTree) -> dict[str, Callable[[], 
     }
 
 
-class Around:
-    """A root and what lies outside of it."""
+class RootAndOutside:
+    """A root, and a directory outside of it with secrets."""
 
     def __init__(self, top: Path) -> None:
         self.root, self.outside, self.spare = top / "root", top / "outside", top / "spare"
         self.root.mkdir()
         (self.outside / "sub").mkdir(parents=True)
-        for place in (self.outside, self.outside / "sub"):
-            (place / "secret").write_bytes(SECRET)
-            (place / SECRET_NAME).touch()
+        for directory in (self.outside, self.outside / "sub"):
+            (directory / "secret").write_bytes(SECRET)
+            (directory / SECRET_NAME).touch()
         self._before = self._state_outside()
 
     def fill_root(self) -> None:
-        for place in (self.spare, self.root):
-            if place.is_dir():
-                shutil.rmtree(place)
+        for path in (self.spare, self.root):
+            if path.is_dir():
+                shutil.rmtree(path)
             else:
-                place.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
         (self.root / "dir" / "sub").mkdir(parents=True)
         for name in ("file", "dir/secret", "dir/sub/secret"):
             (self.root / name).write_bytes(b"inside\n")
 
     def check_answer(self, what: str, answer: object) -> None:
-        """Nothing that can be known outside only may be in an answer."""
-        told = repr(answer)
+        """Check that the answer contains nothing from outside."""
+        text = repr(answer)
         for secret in (
             "nobody may read",
             SECRET_NAME,
             f"size_bytes={len(SECRET)}",
             file_fingerprint([SECRET], executable=False),
         ):
-            assert secret not in told, f"{what} told {secret}"
+            assert secret not in text, f"{what} returned {secret}"
 
     def check_outside(self, what: str) -> None:
         assert self._state_outside() == self._before, f"{what} changed something outside"
@@ -150,7 +150,7 @@ class Around:
 
 # Before every system call
 
-# Only what takes a name can be misled by what is under it.
+# Only a call that takes a name can follow a link under that name.
 BY_NAME = frozenset(
     (
         *("open", "stat", "lstat", "readlink", "scandir", "listdir", "chmod", "mkdir", "rmdir"),
@@ -161,11 +161,11 @@ BY_NAME = frozenset(
 
 @contextmanager
 def swapping_before(n: int, swap: Callable[[], None]) -> Iterator[list[object]]:
-    """Call *swap* just before the *n*-th system call that takes a name; all of them so far."""
+    """Call *swap* just before the *n*-th system call that takes a name; yield all such calls."""
     calls: list[object] = []
 
     def profile(frame: FrameType, event: str, function: object) -> None:
-        if event == "call":  # of what the system is asked without a function of Python's own
+        if event == "call":  # a system call for which Python has no function
             by_name = frame.f_code.co_name == "openat2"
         else:
             by_name = event == "c_call" and getattr(function, "__module__", None) == "posix"
@@ -182,68 +182,66 @@ def swapping_before(n: int, swap: Callable[[], None]) -> Iterator[list[object]]:
         sys.setprofile(None)
 
 
-def swap_for_link(around: Around, name: str, target: Path) -> None:
+def swap_for_link(dirs: RootAndOutside, name: str, target: Path) -> None:
     with suppress(FileNotFoundError):
-        (around.root / name).rename(around.spare)
+        (dirs.root / name).rename(dirs.spare)
     with suppress(FileNotFoundError):
-        (around.root / name).symlink_to(target)
+        (dirs.root / name).symlink_to(target)
 
 
-def swap_for_pipe(around: Around, name: str) -> None:
+def swap_for_pipe(dirs: RootAndOutside, name: str) -> None:
     with suppress(FileNotFoundError, IsADirectoryError):
-        (around.root / name).unlink()
+        (dirs.root / name).unlink()
     with suppress(FileNotFoundError, FileExistsError):
-        os.mkfifo(around.root / name)
+        os.mkfifo(dirs.root / name)
 
 
-def swap_unfinished_for_link(around: Around) -> None:
-    for entry in entries_below(around.root):
+def swap_unfinished_for_link(dirs: RootAndOutside) -> None:
+    for entry in entries_below(dirs.root):
         if entry.name.startswith(TEMPORARY_PREFIX):
             Path(entry.path).unlink()
-            Path(entry.path).symlink_to(around.outside / "secret")
+            Path(entry.path).symlink_to(dirs.outside / "secret")
 
 
-SWAPS: dict[str, Callable[[Around], None]] = {
-    "directory for a link": lambda around: swap_for_link(around, "dir", around.outside),
-    "inner directory for a link": lambda around: swap_for_link(
-        around, "dir/sub", around.outside / "sub"
+SWAPS: dict[str, Callable[[RootAndOutside], None]] = {
+    "directory for a link": lambda dirs: swap_for_link(dirs, "dir", dirs.outside),
+    "inner directory for a link": lambda dirs: swap_for_link(dirs, "dir/sub", dirs.outside / "sub"),
+    "inner file for a link": lambda dirs: swap_for_link(
+        dirs, "dir/secret", dirs.outside / "secret"
     ),
-    "inner file for a link": lambda around: swap_for_link(
-        around, "dir/secret", around.outside / "secret"
-    ),
-    "file for a link": lambda around: swap_for_link(around, "file", around.outside / "secret"),
+    "file for a link": lambda dirs: swap_for_link(dirs, "file", dirs.outside / "secret"),
     "unfinished file for a link": swap_unfinished_for_link,
-    "inner file for a pipe": lambda around: swap_for_pipe(around, "dir/secret"),
+    "inner file for a pipe": lambda dirs: swap_for_pipe(dirs, "dir/secret"),
 }
 
 
 @pytest.mark.behaviour(42)
 @pytest.mark.parametrize("swap", SWAPS)
-def test_nothing_outside_is_touched_whichever_system_call_a_link_comes_before(
+def test_nothing_outside_is_touched_if_a_link_appears_before_any_system_call(
     tmp_path: Path, swap: str
 ) -> None:
-    around = Around(tmp_path)
+    dirs = RootAndOutside(tmp_path)
     for name in FILESYSTEM_OPERATIONS | {f"tree: {name}": None for name in TREE_OPERATIONS}:
         for n in itertools.count(1):
-            around.fill_root()
-            with DiskFilesystem(around.root) as files, DiskTree(around.root) as tree:
+            dirs.fill_root()
+            with DiskFilesystem(dirs.root) as files, DiskTree(dirs.root) as tree:
                 call = operations(files, tree)[name]
                 with (
                     suppress(WinkError),
-                    swapping_before(n, lambda: SWAPS[swap](around)) as calls,
+                    swapping_before(n, lambda: SWAPS[swap](dirs)) as calls,
                 ):
-                    around.check_answer(name, call())
-            around.check_outside(f"{name}, call {n}")
+                    dirs.check_answer(name, call())
+            dirs.check_outside(f"{name}, call {n}")
             if len(calls) < n:
                 break
         assert n > 1, "no system call was seen"
 
 
-# As fast as another process can
+# By another process
 
 
-class Race(Around):
-    """What another process swaps meanwhile."""
+class Race(RootAndOutside):
+    """The same, with another process that swaps entries."""
 
     def __init__(self, top: Path) -> None:
         super().__init__(top)
@@ -269,21 +267,21 @@ class Race(Around):
 
 
 def race(top: Path, n_swaps_each: int) -> int:
-    """Repeat every operation until so many swaps have happened during it; how many went well."""
-    around = Race(top)
+    """Repeat every operation during *n_swaps_each* swaps; return how many calls succeeded."""
+    dirs = Race(top)
     n_done = 0
     with (
-        DiskFilesystem(around.root) as files,
-        DiskTree(around.root, make_accessible=True) as tree,
-        around.running(),
+        DiskFilesystem(dirs.root) as files,
+        DiskTree(dirs.root, make_accessible=True) as tree,
+        dirs.running(),
     ):
         for name, call in operations(files, tree).items():
-            until = around.n_swaps + n_swaps_each
-            while around.n_swaps < until:
+            until = dirs.n_swaps + n_swaps_each
+            while dirs.n_swaps < until:
                 with suppress(WinkError):
-                    around.check_answer(name, call())
+                    dirs.check_answer(name, call())
                     n_done += 1
-            around.check_outside(name)
+            dirs.check_outside(name)
     return n_done
 
 

@@ -1,4 +1,4 @@
-"""What is done to a host directory, and what is not, entry by entry."""
+"""``DiskTree``: operations on single entries of a host directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from disk_fixtures import NOBODY, as_ordinary_user, deep_tree, path_of
+from disk_fixtures import UNPRIVILEGED_UID, as_ordinary_user, deep_tree, path_of
 
 from wink_workspace.errors import (
     DirectoryExpectedError,
@@ -55,10 +55,10 @@ def content_of(tree: DiskTree, path: WorkspacePath) -> bytes:
         return stream.read()
 
 
-# Looking
+# Reading
 
 
-def test_entry_tells_what_is_there(tree: DiskTree, tmp_path: Path) -> None:
+def test_entry_has_the_kind_size_mode_and_target(tree: DiskTree, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "f").write_bytes(b"12345")
     (tmp_path / "f").chmod(0o750)
@@ -82,7 +82,7 @@ def test_entry_tells_what_is_there(tree: DiskTree, tmp_path: Path) -> None:
     assert root.kind is FileKind.DIRECTORY
 
 
-def test_nothing_is_at_a_path_below_a_file_or_of_too_long_names(tree: DiskTree) -> None:
+def test_entry_below_a_file_or_with_a_too_long_name_is_none(tree: DiskTree) -> None:
     tree.put_file(F, [b""])
     for path in ("missing", "f/below", "missing/below", "n" * 300):
         assert tree.entry(path_of(path)) is None
@@ -98,7 +98,9 @@ def test_walk_gives_parents_first_and_names_in_order(tree: DiskTree, tmp_path: P
     assert [str(entry.path) for entry in tree.walk(path_of("b"))] == ["b/1", "b/2"]
 
 
-def test_names_that_are_not_utf_8_come_and_go_as_surrogates(tree: DiskTree, tmp_path: Path) -> None:
+def test_names_that_are_not_utf_8_are_read_and_written_as_surrogates(
+    tree: DiskTree, tmp_path: Path
+) -> None:
     name = os.fsdecode(b"caf\xe9\n")
     (tmp_path / name).touch()
     (tmp_path / "link").symlink_to(os.fsdecode(b"\xff"))
@@ -110,7 +112,7 @@ def test_names_that_are_not_utf_8_come_and_go_as_surrogates(tree: DiskTree, tmp_
     ]
 
 
-def test_what_is_no_regular_file_is_not_opened(tree: DiskTree, tmp_path: Path) -> None:
+def test_only_regular_files_are_opened(tree: DiskTree, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "d").mkdir()
     (tmp_path / "l").symlink_to("f")
@@ -128,7 +130,7 @@ def test_what_is_no_regular_file_is_not_opened(tree: DiskTree, tmp_path: Path) -
     assert [entry.kind for entry in tree.entries(ROOT)] == ["directory", "symlink", None, None]
 
 
-def test_link_on_the_way_is_not_followed(tree: DiskTree, tmp_path: Path) -> None:
+def test_link_inside_a_path_is_not_followed(tree: DiskTree, tmp_path: Path) -> None:
     tree.put_file(path_of("real/f"), [b"x"])
     (tmp_path / "l").symlink_to("real")
     assert tree.entry(path_of("l/f")) is None
@@ -139,12 +141,12 @@ def test_link_on_the_way_is_not_followed(tree: DiskTree, tmp_path: Path) -> None
     assert content_of(tree, path_of("real/f")) == b"x"
 
 
-@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
-def test_directories_are_entered_the_same_way_with_and_without_the_systems_help(
-    tree: DiskTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+@pytest.mark.parametrize("has_openat2", [True, False], ids=["openat2", "openat"])
+def test_directories_are_opened_the_same_way_with_and_without_openat2(
+    tree: DiskTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_openat2: bool
 ) -> None:
-    if not at_once:
-        # The system call cannot be taken away from this process: act as a kernel without it.
+    if not has_openat2:
+        # Act as a kernel without the system call.
         monkeypatch.setattr(descriptors, "_openat2", lambda: lambda *_: -1)
     (tmp_path / "a" / "b" / "c").mkdir(parents=True)
     (tmp_path / "a" / "link").symlink_to("b")
@@ -166,7 +168,7 @@ def test_directories_are_entered_the_same_way_with_and_without_the_systems_help(
     assert content_of(tree, deep / "f") == b"deep"
 
 
-def test_mode_on_the_way_that_keeps_the_owner_out_is_lifted(tmp_path: Path) -> None:
+def test_directories_closed_to_their_owner_are_made_accessible(tmp_path: Path) -> None:
     with DiskTree(tmp_path, make_accessible=True) as tree:
         tree.put_file(path_of("a/b/c/f"), [b"x"])
         (tmp_path / "a" / "b").chmod(0o400)
@@ -176,7 +178,7 @@ def test_mode_on_the_way_that_keeps_the_owner_out_is_lifted(tmp_path: Path) -> N
     assert (mode_of(tmp_path / "a" / "b"), mode_of(tmp_path / "a" / "b" / "c")) == (0o700, 0o755)
 
 
-def test_content_is_written_whole_though_the_system_takes_it_in_parts(
+def test_partial_writes_are_continued_to_the_end(
     tree: DiskTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.write
@@ -196,9 +198,7 @@ def test_directory_that_is_moved_away_while_it_is_walked_stops_the_walk(
                 (tmp_path / "a" / "b").rename(tmp_path / "elsewhere" / "b")
 
 
-def test_directories_that_vanish_or_become_files_are_passed_over(
-    tree: DiskTree, tmp_path: Path
-) -> None:
+def test_walk_skips_directories_that_vanish_or_become_files(tree: DiskTree, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
     seen = []
@@ -214,9 +214,7 @@ def test_directories_that_vanish_or_become_files_are_passed_over(
 # Writing
 
 
-def test_file_keeps_its_mode_and_new_ones_have_the_same_whatever_the_umask(
-    tree: DiskTree, tmp_path: Path
-) -> None:
+def test_file_keeps_its_mode_and_new_ones_ignore_the_umask(tree: DiskTree, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         tree.write_file(F, [b"1"])
@@ -233,7 +231,7 @@ def test_file_keeps_its_mode_and_new_ones_have_the_same_whatever_the_umask(
     assert mode_of(tmp_path / "f") == 0o644
 
 
-def test_create_refuses_whatever_has_the_name(tree: DiskTree, tmp_path: Path) -> None:
+def test_create_refuses_a_name_that_exists(tree: DiskTree, tmp_path: Path) -> None:
     (tmp_path / "l").symlink_to("nowhere")
     (tmp_path / "d").mkdir()
     tree.write_file(F, [b"first"], mode="create")
@@ -245,7 +243,7 @@ def test_create_refuses_whatever_has_the_name(tree: DiskTree, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EINVAL])
-def test_system_that_cannot_exchange_names_writes_all_the_same(
+def test_files_are_written_on_a_filesystem_without_renameat2(
     tree: DiskTree, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     # Act as a filesystem that lacks the call.
@@ -258,7 +256,7 @@ def test_system_that_cannot_exchange_names_writes_all_the_same(
     assert names_of(tree) == ["f"]
 
 
-def test_file_does_not_take_the_place_of_a_directory(tree: DiskTree) -> None:
+def test_file_does_not_replace_a_directory(tree: DiskTree) -> None:
     tree.put_file(path_of("d/f"), [b"x"])
     with pytest.raises(FileExpectedError):
         tree.write_file(path_of("d"), [b"y"])
@@ -314,22 +312,22 @@ def test_durable_tree_does_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
-def test_what_root_makes_belongs_to_the_owner_of_the_directory(
+def test_entries_made_by_root_belong_to_the_owner_of_the_directory(
     tree: DiskTree, tmp_path: Path
 ) -> None:
     (tmp_path / "d").mkdir()
-    os.chown(tmp_path / "d", NOBODY, NOBODY)
+    os.chown(tmp_path / "d", UNPRIVILEGED_UID, UNPRIVILEGED_UID)
     tree.write_file(path_of("d/new"), [b"x"])
     tree.make_directory(path_of("d/sub"))
     tree.write_file(F, [b"x"])
-    os.chown(tmp_path / "f", NOBODY, 0)
+    os.chown(tmp_path / "f", UNPRIVILEGED_UID, 0)
     tree.write_file(F, [b"y"])
     owners = [(tmp_path / name).stat().st_uid for name in ("d/new", "d/sub", "f")]
-    assert owners == [NOBODY, NOBODY, NOBODY]
+    assert owners == [UNPRIVILEGED_UID, UNPRIVILEGED_UID, UNPRIVILEGED_UID]
     assert (tmp_path / "f").stat().st_gid == 0
 
 
-def test_executable_bit_goes_to_those_who_may_read(tree: DiskTree, tmp_path: Path) -> None:
+def test_executable_bit_is_set_for_those_who_may_read(tree: DiskTree, tmp_path: Path) -> None:
     for before, executable, after in (
         (0o644, True, 0o755),
         (0o640, True, 0o750),
@@ -362,7 +360,7 @@ def test_move_between_two_names_of_one_file_leaves_the_second(
     assert names_of(tree) == ["g"]
 
 
-def test_move_of_nothing_and_to_nowhere_says_what_is_missing(tree: DiskTree) -> None:
+def test_move_names_the_missing_source_or_directory(tree: DiskTree) -> None:
     with pytest.raises(FileMissingError, match="missing does not exist"):
         tree.move(path_of("missing"), F)
     tree.put_file(F, [b""])
@@ -377,7 +375,7 @@ def test_directory_of_any_depth_is_deleted(tree: DiskTree, tmp_path: Path) -> No
         assert names_of(tree) == []
 
 
-def test_modes_do_not_keep_a_directory_from_being_deleted(tree: DiskTree, tmp_path: Path) -> None:
+def test_closed_and_read_only_directories_are_deleted(tree: DiskTree, tmp_path: Path) -> None:
     for name in ("d/closed/inner/f", "d/readable/f"):
         tree.put_file(path_of(name), [b""])
     (tmp_path / "d" / "readable").chmod(0o500)
@@ -388,7 +386,7 @@ def test_modes_do_not_keep_a_directory_from_being_deleted(tree: DiskTree, tmp_pa
         assert names_of(tree) == []
 
 
-def test_directory_into_which_others_keep_writing_is_deleted_all_the_same(
+def test_directory_that_gains_files_meanwhile_is_deleted(
     tree: DiskTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.put_file(path_of("d/sub/f"), [b""])
@@ -405,7 +403,7 @@ def test_directory_into_which_others_keep_writing_is_deleted_all_the_same(
     assert names_of(tree) == []
 
 
-def test_directory_that_cannot_be_emptied_says_so(
+def test_deleting_a_directory_that_is_never_empty_fails(
     tree: DiskTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.put_file(path_of("d/f"), [b""])
@@ -419,60 +417,58 @@ def test_directory_that_cannot_be_emptied_says_so(
         tree.delete(path_of("d"), recursive=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs a directory of somebody else")
-def test_directory_of_somebody_else_stays_and_the_reason_is_told(
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a directory of another user")
+def test_deleting_a_directory_of_another_user_is_refused_with_the_reason(
     tree: DiskTree, tmp_path: Path
 ) -> None:
     tree.put_file(path_of("d/f"), [b""])
     with as_ordinary_user(tmp_path):
         os.seteuid(0)
         os.chown(tmp_path / "d", 0, 0)
-        os.seteuid(NOBODY)
+        os.seteuid(UNPRIVILEGED_UID)
         with pytest.raises(ReadOnlyError, match="permission denied"):
             tree.delete(path_of("d"), recursive=True)
     assert names_of(tree, path_of("d")) == ["f"]
 
 
-# Putting, whatever is there
+# Putting over existing entries
 
 OBSTACLES: dict[str, Callable[[Path], object]] = {
-    "nothing": lambda place: None,
-    "file": lambda place: place.write_bytes(b"in the way"),
-    "closed file": lambda place: (place.touch(), place.chmod(0)),
-    "directory": lambda place: place.mkdir(),
-    "full directory": lambda place: (place / "a" / "b").mkdir(parents=True),
-    "link": lambda place: place.symlink_to("/etc"),
-    "pipe": lambda place: os.mkfifo(place),
+    "nothing": lambda host_path: None,
+    "file": lambda host_path: host_path.write_bytes(b"in the way"),
+    "closed file": lambda host_path: (host_path.touch(), host_path.chmod(0)),
+    "directory": lambda host_path: host_path.mkdir(),
+    "full directory": lambda host_path: (host_path / "a" / "b").mkdir(parents=True),
+    "link": lambda host_path: host_path.symlink_to("/etc"),
+    "pipe": lambda host_path: os.mkfifo(host_path),
 }
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_path_becomes_what_is_put_there_whatever_it_was(
-    tree: DiskTree, tmp_path: Path, obstacle: str
-) -> None:
-    place, path = tmp_path / "p", path_of("p")
+def test_put_replaces_any_existing_entry(tree: DiskTree, tmp_path: Path, obstacle: str) -> None:
+    host_path, path = tmp_path / "p", path_of("p")
 
-    def in_the_way() -> None:
+    def put_obstacle() -> None:
         tree.remove(path)
-        OBSTACLES[obstacle](place)
+        OBSTACLES[obstacle](host_path)
 
-    in_the_way()
+    put_obstacle()
     tree.put_file(path, [b"content"], executable=True)
-    assert (place.read_bytes(), mode_of(place)) == (b"content", 0o755)
-    in_the_way()
+    assert (host_path.read_bytes(), mode_of(host_path)) == (b"content", 0o755)
+    put_obstacle()
     tree.put_symlink(path, "target")
-    assert place.readlink() == Path("target")
-    in_the_way()
+    assert host_path.readlink() == Path("target")
+    put_obstacle()
     tree.put_directory(path)
-    assert (place.is_dir(), place.is_symlink(), mode_of(place)) == (True, False, 0o755)
-    assert (place / "a" / "b").exists() == (obstacle == "full directory")
-    in_the_way()
+    assert (host_path.is_dir(), host_path.is_symlink(), mode_of(host_path)) == (True, False, 0o755)
+    assert (host_path / "a" / "b").exists() == (obstacle == "full directory")
+    put_obstacle()
     tree.remove(path)
     assert names_of(tree) == []
 
 
 @pytest.mark.parametrize("obstacle", sorted(OBSTACLES.keys() - {"directory", "full directory"}))
-def test_what_stands_where_a_directory_is_needed_is_replaced(
+def test_put_replaces_an_entry_where_a_parent_directory_is_needed(
     tree: DiskTree, tmp_path: Path, obstacle: str
 ) -> None:
     tree.put_directory(path_of("a"))
@@ -481,7 +477,7 @@ def test_what_stands_where_a_directory_is_needed_is_replaced(
     assert (tmp_path / "a" / "b" / "c" / "f").read_bytes() == b"x"
 
 
-def test_modes_are_put_without_touching_content(tree: DiskTree, tmp_path: Path) -> None:
+def test_put_mode_and_put_directory_leave_the_content_alone(tree: DiskTree, tmp_path: Path) -> None:
     tree.put_file(path_of("d/f"), [b"x"])
     (tmp_path / "d" / "f").chmod(0o4600)
     (tmp_path / "d").chmod(0o1777)
@@ -494,11 +490,11 @@ def test_modes_are_put_without_touching_content(tree: DiskTree, tmp_path: Path) 
         tree.remove(ROOT)
 
 
-# Modes that keep the owner out
+# Modes that deny access to the owner
 
 
-def test_modes_are_respected_unless_they_may_be_lifted(tmp_path: Path) -> None:
-    with DiskTree(tmp_path) as tree, DiskTree(tmp_path, make_accessible=True) as lifting:
+def test_modes_are_respected_unless_entries_may_be_made_accessible(tmp_path: Path) -> None:
+    with DiskTree(tmp_path) as tree, DiskTree(tmp_path, make_accessible=True) as accessible:
         for name in ("closed/inner/f", "d/f"):
             tree.put_file(path_of(name), [b"x"])
         (tmp_path / "closed" / "inner").chmod(0o000)
@@ -515,14 +511,14 @@ def test_modes_are_respected_unless_they_may_be_lifted(tmp_path: Path) -> None:
             ):
                 with pytest.raises(ReadOnlyError, match="permission denied"):
                     refused()
-            assert content_of(lifting, path_of("d/f")) == b"x"
-            assert len(list(lifting.walk())) == 5
-            lifting.move(path_of("closed/inner"), path_of("d/inner"))
-            lifting.write_file(path_of("d/g"), [b""])
+            assert content_of(accessible, path_of("d/f")) == b"x"
+            assert len(list(accessible.walk())) == 5
+            accessible.move(path_of("closed/inner"), path_of("d/inner"))
+            accessible.write_file(path_of("d/g"), [b""])
     assert [mode_of(tmp_path / name) for name in ("d", "d/f", "d/inner")] == [0o700, 0o600, 0o700]
 
 
-def test_root_that_keeps_its_owner_out_is_lifted(tmp_path: Path) -> None:
+def test_closed_root_is_made_accessible(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     with DiskTree(root, make_accessible=True) as tree:
@@ -544,7 +540,7 @@ def test_root_must_be_a_directory(tmp_path: Path) -> None:
         DiskTree(tmp_path / "f")
 
 
-def test_root_stays_the_directory_that_it_was(tmp_path: Path) -> None:
+def test_root_stays_the_same_directory_when_it_is_renamed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     with DiskTree(tmp_path / "link") as tree:
@@ -554,7 +550,7 @@ def test_root_stays_the_directory_that_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "moved" / "f").read_bytes() == b"x"
 
 
-def test_closed_tree_does_nothing(tree: DiskTree) -> None:
+def test_closed_tree_refuses_every_operation(tree: DiskTree) -> None:
     tree.close()
     tree.close()
     with pytest.raises(FilesystemError):

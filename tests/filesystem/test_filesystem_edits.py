@@ -1,4 +1,4 @@
-"""``replace_text`` changes the text it was asked to, and not one byte besides."""
+"""``replace_text`` changes the given text and no other byte."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_an_edit_of_whole_lines_leaves_the_lines_around_it_byte_for_byte(
 
 
 @pytest.mark.behaviour(51)
-def test_every_place_is_replaced_and_counted_when_all_are_meant() -> None:
+def test_replace_all_replaces_and_counts_every_match() -> None:
     result = replace_text(b"x = 1\ny = 1\r\nz = 1", "1", "2", replace_all=True)
     assert result.data == b"x = 2\ny = 2\r\nz = 2"
     assert result.n_replaced == 3
@@ -117,7 +117,7 @@ def test_every_place_is_replaced_and_counted_when_all_are_meant() -> None:
     ("old", "new", "line"),
     [("two", "2", 2), ("one\ntwo", "one\n2", 2), ("three\n", "three\nx\n", 4)],
 )
-def test_the_first_changed_line_is_told_and_not_the_first_matched(
+def test_first_line_is_the_first_changed_line_and_not_the_first_matched(
     old: str, new: str, line: int
 ) -> None:
     assert replace_text(b"one\r\ntwo\r\nthree", old, new).first_line == line
@@ -125,7 +125,7 @@ def test_the_first_changed_line_is_told_and_not_the_first_matched(
 
 @pytest.mark.behaviour(51)
 @pytest.mark.parametrize(
-    ("data", "old", "told"),
+    ("data", "old", "message"),
     [
         (b"x\ny\nx\n", "x", "2 times in notes.py, in lines 1, 3"),
         (b"aaa\n", "aa", "2 times in notes.py, in lines 1, 1"),
@@ -133,11 +133,11 @@ def test_the_first_changed_line_is_told_and_not_the_first_matched(
     ],
 )
 def test_a_text_that_is_not_unique_is_refused_with_the_count_and_the_lines(
-    data: bytes, old: str, told: str
+    data: bytes, old: str, message: str
 ) -> None:
     with pytest.raises(EditError, match="unique") as refused:
         replace_text(data, old, "new", path="notes.py")
-    assert told in refused.value.message
+    assert message in refused.value.message
 
 
 SOURCE = b"""import os
@@ -154,7 +154,7 @@ def volume(width, height, depth):
 
 @pytest.mark.behaviour(51)
 @pytest.mark.parametrize(
-    ("old", "told"),
+    ("old", "message"),
     [
         ("def area(width,height):", "     4 | def area(width, height):"),
         (
@@ -165,18 +165,18 @@ def volume(width, height, depth):
         ("def volume(width, height, depth):\n  pass", "     8 | def volume(width, height, depth):"),
     ],
 )
-def test_a_near_miss_shows_the_nearest_text_with_its_lines(old: str, told: str) -> None:
+def test_a_near_miss_shows_the_nearest_text_with_its_lines(old: str, message: str) -> None:
     with pytest.raises(EditError, match="white space") as refused:
         replace_text(SOURCE, old, "new", path="shapes.py")
-    assert told in refused.value.message
+    assert message in refused.value.message
 
 
-def test_a_text_like_nothing_in_the_file_is_refused_without_a_guess() -> None:
+def test_a_text_unlike_all_in_the_file_is_refused_without_a_suggestion() -> None:
     with pytest.raises(EditError, match=r"nor anything like it.* Read the file"):
         replace_text(SOURCE, "qqq zzz\n", "new")
 
 
-def test_a_near_miss_in_a_huge_file_shows_little_of_it() -> None:
+def test_a_near_miss_in_a_huge_file_shows_a_few_lines_of_it() -> None:
     lines = [f"value_{n} = {n} * 'some text'" for n in range(100_000)]
     data = ("\n".join(lines) + "\n" + "x" * 100_000 + "\n" + "y\n" * 100).encode()
     old = "value_77777 = 77777 * 'same text'"
@@ -190,7 +190,7 @@ def test_a_near_miss_in_a_huge_file_shows_little_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("", "x", "empty"),
         ("import os", "import os", "the same"),
@@ -198,8 +198,10 @@ def test_a_near_miss_in_a_huge_file_shows_little_of_it() -> None:
         ("import os\r\n", "x", "not in"),
     ],
 )
-def test_an_edit_that_makes_no_sense_is_refused_with_a_hint(old: str, new: str, told: str) -> None:
-    with pytest.raises(EditError, match=told) as refused:
+def test_an_edit_that_makes_no_sense_is_refused_with_a_hint(
+    old: str, new: str, message: str
+) -> None:
+    with pytest.raises(EditError, match=message) as refused:
         replace_text(SOURCE, old, new)
     assert refused.value.hint
 
@@ -219,7 +221,7 @@ def test_an_empty_file_has_nothing_to_replace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "old", "told"),
+    ("data", "old", "message"),
     [
         pytest.param(
             "def f():\n\treturn 1\n",
@@ -292,9 +294,9 @@ def test_an_empty_file_has_nothing_to_replace() -> None:
         ),
     ],
 )
-def test_a_near_miss_names_the_difference_which_may_be_invisible(
-    data: str, old: str, told: str
+def test_a_near_miss_names_the_difference_even_if_it_is_invisible(
+    data: str, old: str, message: str
 ) -> None:
     with pytest.raises(EditError) as refused:
         replace_text(data.encode(), old, "new", path="f")
-    assert told in refused.value.message
+    assert message in refused.value.message

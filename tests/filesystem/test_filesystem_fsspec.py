@@ -1,4 +1,4 @@
-"""The fsspec view shows the workspace's own files, by the workspace's rules."""
+"""The fsspec view reads and writes the workspace's files by the workspace's rules."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_transaction_takes_effect_as_a_whole_or_not_at_all(files: MemoryFilesyst
     assert not files.exists("c.txt")
 
 
-def test_limit_of_one_write_does_not_bind_programs() -> None:
+def test_write_limit_does_not_apply_to_the_view() -> None:
     files = MemoryFilesystem(limits=FilesystemLimits(write_bytes=2))
     files.as_fsspec().pipe("a", b"longer")
     assert files.read_bytes("a") == b"longer"
@@ -125,7 +125,7 @@ def test_read_only_files_are_read_only_in_the_view() -> None:
     assert view.cat("a") == b"x"
 
 
-def test_links_are_shown_and_not_descended(files: MemoryFilesystem, tmp_path: Path) -> None:
+def test_links_are_shown_and_not_followed(files: MemoryFilesystem, tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/etc")
     files = MemoryFilesystem({"d/a.txt": "text"}, mounts=[HostMount(tmp_path)])
     files.symlink("file", "d/a.txt")

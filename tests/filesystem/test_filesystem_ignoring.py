@@ -1,4 +1,4 @@
-"""Our answer to what git ignores is git's own answer, whatever the rules are."""
+"""``IgnoreRules`` ignores the same paths as git, for any rules."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def rules_of(files: Mapping[str, bytes], exclude: bytes | None = None) -> Ignore
 
 
 def answers_of_git(root: Path, files: Mapping[str, bytes], paths: list[str]) -> dict[str, bool]:
-    """Which of *paths* git ignores; those that can be made are."""
+    """Make those of *paths* that can be made, and say for each whether git ignores it."""
     made: list[str] = []
     for path in paths:
         try:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).open("x").close()
             made.append(path)
-        except OSError:  # a file where a directory would have to be, or the other way round
+        except OSError:  # a file is where a directory is needed, or a directory where the file is
             continue
     for directory, content in files.items():
         if (root / directory).is_dir():
@@ -63,7 +63,7 @@ def pattern(choose: random.Random) -> str:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_rules_are_read_as_git_reads_them(tmp_path: Path, seed: int) -> None:
-    """Many directories in one repository, each with rules of its own: git is asked once."""
+    """One repository holds many directories with their own rules, so git runs only once."""
     choose = random.Random(seed)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, env=ENVIRONMENT, check=True)
     files: dict[str, bytes] = {}
@@ -104,7 +104,7 @@ def test_no_rule_reaches_into_a_repository_inside_another() -> None:
     assert ignored == {"x.log", "outer", "module/own"}
 
 
-def test_rules_above_a_directory_count_in_it() -> None:
+def test_rules_of_parent_directories_apply_in_a_subdirectory() -> None:
     found: dict[Parts, bytes] = {(): b"/sub/out\n*.log\n", ("sub",): b"!b.log\n"}
     rules = IgnoreRules(
         found.get, is_repository=lambda _: False, exclude=lambda _: None, above=("sub",)
@@ -113,7 +113,7 @@ def test_rules_above_a_directory_count_in_it() -> None:
 
 
 def test_patterns_made_to_be_slow_are_answered() -> None:
-    """With backtracking, each of these would take longer than anybody waits."""
+    """With backtracking, each of these patterns would take practically forever."""
     name, deep = "a" * 250, ("a" * 60,) * 60
     stars = b"*a" * 60 + b"b\n" + b"**/a*a*a*b/" * 30 + b"c\n" + b"a*" * 100 + b"[b]\n"
     rules = rules_of({"": stars})
@@ -121,8 +121,8 @@ def test_patterns_made_to_be_slow_are_answered() -> None:
     assert not rules.ignores(deep)
 
 
-def test_rules_without_end_do_not_take_all_day() -> None:
-    """After many million comparisons nothing more is ignored, so more is shown and not less."""
+def test_the_number_of_comparisons_is_bounded() -> None:
+    """After many million comparisons no more paths are ignored: too many are shown, not too few."""
     rules = rules_of({"": b"".join(b"x%d\n" % n for n in range(40_000)) + b"*.log\n"})
     ignored = [rules.ignores((f"{n}.log",)) for n in range(600)]
     assert ignored[0]

@@ -1,4 +1,4 @@
-"""What is particular to the filesystem in memory."""
+"""What ``MemoryFilesystem`` does beyond the contract of filesystems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wink_workspace.testing.filesystem_contract import contents
 
 
 class UncachedFilesystem(MemoryFilesystem):
-    """Computes fingerprints as a backend does that keeps none."""
+    """Computes fingerprints like a backend that does not store them."""
 
     _fingerprint = Filesystem._fingerprint
 
@@ -41,7 +41,7 @@ def test_files_may_be_text_or_bytes_and_need_no_directories_listed() -> None:
     assert [str(entry.path) for entry in files.walk()] == ["a", "a/b", "c", "d", "d/e", "d/e/f"]
 
 
-def test_files_that_exclude_one_another_are_refused() -> None:
+def test_files_that_cannot_exist_together_are_refused() -> None:
     with pytest.raises(DirectoryExpectedError):
         MemoryFilesystem({"a": "", "a/b": ""})
     with pytest.raises(FileExpectedError):
@@ -61,7 +61,7 @@ def test_initial_files_may_exceed_the_limits_and_still_be_read() -> None:
     assert files.stat("big").size_bytes == len(files.read_bytes("big")) == 3_000_000
 
 
-def test_fingerprint_that_is_kept_equals_the_one_computed() -> None:
+def test_stored_fingerprint_equals_the_computed_one() -> None:
     kept, computed = MemoryFilesystem(), UncachedFilesystem()
     for files in (kept, computed):
         files.write_bytes("d/big", b"x" * 1_000_000)
@@ -75,7 +75,7 @@ def test_fingerprint_that_is_kept_equals_the_one_computed() -> None:
 
 
 def test_primitive_refuses_what_changed_since_the_caller_looked() -> None:
-    """What public methods check first may have become something else before they act."""
+    """A path may change between the check and the action of a public method."""
     files = MemoryFilesystem({"file": "x", "full/file": "x"})
     files.symlink("link", "file")
     file, full, link, gone = map(parse_path, ("file", "full", "link", "gone"))

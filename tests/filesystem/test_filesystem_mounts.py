@@ -1,4 +1,4 @@
-"""Mounts bring in what is allowed, and nothing that lies behind a link."""
+"""Mounts show the allowed files, and never follow a link out of their source."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from wink_workspace.testing.filesystem_contract import MUTATORS
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """A host directory with a bit of everything, and a secret beside it."""
+    """A host directory with files of several kinds, and a secret file beside it."""
     root = tmp_path / "host"
     (root / "src" / "deep").mkdir(parents=True)
     (root / "empty").mkdir()
@@ -144,7 +144,7 @@ def test_file_swapped_for_a_link_or_a_pipe_is_not_opened(host: Path) -> None:
         (["nothing"], [], ""),
     ],
 )
-def test_globs_choose_what_comes_along(
+def test_globs_select_the_mounted_files(
     host: Path, include: list[str], exclude: list[str], expected: str
 ) -> None:
     files = MemoryFilesystem(mounts=[HostMount(host, include=include, exclude=exclude)])
@@ -164,15 +164,15 @@ def test_host_mount_over_budget_is_refused_with_the_limit_and_the_value(host: Pa
 
 
 @pytest.mark.behaviour(52)
-def test_file_longer_than_it_says_stops_at_the_budget() -> None:
-    """Files in /proc have a size of 0 and content all the same."""
+def test_file_longer_than_its_stated_size_is_refused_at_the_limit() -> None:
+    """Files in /proc state a size of 0 but have content."""
     with pytest.raises(MountError, match="at most 1 allowed"):
         HostMount("/proc/self", include=["cmdline"], exclude=["*/"], max_bytes=1).load()
 
 
 @pytest.mark.behaviour(52)
 @pytest.mark.parametrize("path", ["missing", "host/run.sh", "host/run.sh/x"])
-def test_missing_host_path_and_one_that_is_no_directory_are_refused(host: Path, path: str) -> None:
+def test_host_path_that_is_missing_or_not_a_directory_is_refused(host: Path, path: str) -> None:
     with pytest.raises(MountError, match=path) as caught:
         MemoryFilesystem(mounts=[HostMount(host.parent / path)])
     assert caught.value.hint
@@ -192,7 +192,7 @@ def test_host_path_outside_the_allowed_roots_is_refused(host: Path, tmp_path: Pa
 
 
 @pytest.mark.behaviour(52)
-def test_what_cannot_be_read_is_listed_and_does_not_break_the_mount(host: Path) -> None:
+def test_special_files_are_listed_and_do_not_break_the_mount(host: Path) -> None:
     os.mkfifo(host / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.relpath(host / "socket"))
@@ -205,8 +205,8 @@ def test_what_cannot_be_read_is_listed_and_does_not_break_the_mount(host: Path) 
 
 @pytest.mark.behaviour(52)
 def test_unreadable_file_and_directory_are_listed_and_do_not_break_the_mount() -> None:
-    with tempfile.TemporaryDirectory() as place:
-        root = Path(place)
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
         root.chmod(0o755)
         for name in ("closed", "open"):
             (root / name).write_text(name)
@@ -366,14 +366,14 @@ def test_file_of_a_local_url_swapped_for_a_link_is_not_read(host: Path, tmp_path
 
 @pytest.mark.behaviour(52)
 def test_url_that_cannot_be_opened_is_refused_without_its_password() -> None:
-    for url in ("memory://no/such", "nosuch://me:hunter2@host/x", "file:///no/such/place"):
+    for url in ("memory://no/such", "nosuch://me:hunter2@host/x", "file:///no/such/directory"):
         with pytest.raises(MountError, match="cannot mount") as caught:
             MemoryFilesystem(mounts=[UrlMount(url, "far")])
         assert "hunter2" not in str(caught.value)
         assert caught.value.hint
 
 
-def test_url_that_fails_later_says_so(remote: str) -> None:
+def test_url_that_fails_later_raises_an_error_with_the_path(remote: str) -> None:
     files = MemoryFilesystem(mounts=[UrlMount(remote, "far")])
     assert len(files.list("far")) == 3
     fsspec.filesystem("memory").rm("/mounted/a.txt")
@@ -382,7 +382,7 @@ def test_url_that_fails_later_says_so(remote: str) -> None:
     assert files.grep("x").n_unreadable == 1
 
 
-def test_limits_bind_what_a_mount_brought(remote: str) -> None:
+def test_limits_apply_to_mounted_files(remote: str) -> None:
     limits = FilesystemLimits(write_bytes=1)
     files = MemoryFilesystem(mounts=[UrlMount(remote, "far", mode="copy-on-write")], limits=limits)
     with pytest.raises(LimitExceededError, match=r"2 bytes.*at most 1"):
@@ -393,7 +393,7 @@ def test_limits_bind_what_a_mount_brought(remote: str) -> None:
 
 
 class OddRemote(AbstractFileSystem):
-    """A remote like some that exist: it lists the directory itself, knows no sizes, has links."""
+    """A remote with quirks of real ones: it lists the directory itself, omits sizes, has links."""
 
     protocol = "odd"
     cachable = False
@@ -425,7 +425,7 @@ def odd_remote() -> str:
     return "odd://top"
 
 
-def test_odd_listing_of_a_remote_is_made_the_best_of(odd_remote: str) -> None:
+def test_odd_listing_of_a_remote_shows_the_usable_entries(odd_remote: str) -> None:
     files = MemoryFilesystem(mounts=[UrlMount(odd_remote, "far")])
     assert paths(files, "far") == ["far/burning", "far/link", "far/unsized"]
     assert files.read_bytes("far/link") == b"content"

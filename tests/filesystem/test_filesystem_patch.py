@@ -1,11 +1,11 @@
-"""What a patch means: which files it touches and what it makes of them."""
+"""Which files a patch touches, and what they are after it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import pytest
-from patch_trees import carried_out, file, link, plan, reader, tree
+from patch_trees import apply_changes, file, link, plan, reader, tree
 
 from wink_workspace.errors import LimitExceededError, PatchError, PathEscapeError
 from wink_workspace.filesystem.model import FileChange, FileKind, FileState, LineRange, PatchedFile
@@ -29,12 +29,12 @@ index 1111111..2222222 120000
 
 def after(patch: str, files: Files) -> dict[str, FileState]:
     before = tree(files)
-    result = carried_out(plan(patch, before).changes, before)
+    result = apply_changes(plan(patch, before).changes, before)
     return {str(path): state for path, state in result.items()}
 
 
 def content(patch: str, data: bytes | str, *, name: str = "f") -> bytes:
-    """What a patch makes of one file."""
+    """The content of one file after a patch."""
     return after(patch, {name: data})[name].data
 
 
@@ -96,7 +96,7 @@ def test_the_file_that_a_header_means_is_found(header: str, name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_text_after_the_last_hunk_is_no_part_of_it(tail: str, end: str) -> None:
+def test_text_after_the_last_hunk_is_not_part_of_it(tail: str, end: str) -> None:
     patch = f"--- a/f\n+++ b/f\n{HUNK}{tail}".replace("\n", end)
     assert content(patch, "one\n") == b"two\n"
 
@@ -104,7 +104,7 @@ def test_text_after_the_last_hunk_is_no_part_of_it(tail: str, end: str) -> None:
 @pytest.mark.parametrize(
     "tail", ["\n", "\n\n", "-- \n2.39.5\n\n", "\n```\n", "\ndiff --git a/f b/f\n"]
 )
-def test_text_after_a_hunk_with_wrong_counts_is_no_part_of_it(tail: str) -> None:
+def test_text_after_a_hunk_with_wrong_counts_is_not_part_of_it(tail: str) -> None:
     more = "old mode 100644\nnew mode 100644\n" if "diff" in tail else ""
     assert (
         content(f"--- a/f\n+++ b/f\n@@ -1,9 +1,9 @@\n-one\n+two\n{tail}{more}", "one\n") == b"two\n"
@@ -212,7 +212,7 @@ A_AND_B = {"a": "1\n", "b": "2\n"}
         pytest.param(
             renamed("a", "b") + renamed("b", "c") + made("a", "3"),
             {"a": "3", "b": "1", "c": "2"},
-            id="moved on",
+            id="renamed in a chain",
         ),
         pytest.param(
             section("a", "1", "x") + copied("a", "c"),
@@ -220,13 +220,11 @@ A_AND_B = {"a": "1\n", "b": "2\n"}
             id="copied as it was",
         ),
         pytest.param(deleted("a", "1") + made("a", "x"), {"a": "x", "b": "2"}, id="replaced"),
-        pytest.param(
-            made("a", "x") + deleted("a", "1"), {"a": "x", "b": "2"}, id="order is nothing"
-        ),
+        pytest.param(made("a", "x") + deleted("a", "1"), {"a": "x", "b": "2"}, id="in any order"),
         pytest.param(
             made("c", "x") + section("c", "x", "y"),
             {"a": "1", "b": "2", "c": "y"},
-            id="made, changed",
+            id="created, changed",
         ),
         pytest.param(
             renamed("a", "c") + section("c", "1", "y"), {"b": "2", "c": "y"}, id="renamed, changed"
@@ -239,7 +237,7 @@ A_AND_B = {"a": "1\n", "b": "2\n"}
         ),
     ],
 )
-def test_sections_see_the_files_as_they_were_except_for_changes_on_changes(
+def test_changes_build_on_earlier_changes_and_copies_take_the_original(
     patch: str, expected: dict[str, str]
 ) -> None:
     assert after(patch, A_AND_B) == {name: file(f"{text}\n") for name, text in expected.items()}
@@ -255,7 +253,7 @@ def test_a_directory_that_the_patch_empties_may_become_a_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patch", "told"),
+    ("patch", "message"),
     [
         (made("a", "x"), "a (patch line 1): it exists already"),
         (made("d", "x"), "d (patch line 1): it is a directory"),
@@ -301,12 +299,12 @@ def test_a_directory_that_the_patch_empties_may_become_a_file() -> None:
         ),
     ],
 )
-def test_what_the_files_do_not_allow_is_refused(patch: str, told: str) -> None:
+def test_a_patch_that_does_not_fit_the_files_is_refused(patch: str, message: str) -> None:
     files = {"a": "1\n", "b": "2\n", "two": "1\n2\n", "d/f": "1\n", "l": link("d")}
-    assert told in refused(patch, files)
+    assert message in refused(patch, files)
 
 
-def test_every_problem_in_every_file_is_told_at_once() -> None:
+def test_every_problem_in_every_file_is_reported_at_once() -> None:
     patch = (
         "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n one\n-twoo\n+2\n@@ -9 +9 @@\n-ninety\n+9\n"
         + section("none", "1", "2")
@@ -323,7 +321,7 @@ def test_every_problem_in_every_file_is_told_at_once() -> None:
     assert message.endswith("so no file was changed")
 
 
-def test_hundreds_of_problems_are_counted_and_not_all_told() -> None:
+def test_hundreds_of_problems_are_counted_and_not_all_listed() -> None:
     message = refused("".join(section(f"f{n}", "1", "2") for n in range(300)), {})
     assert "… 250 more problems" in message
     assert message.count("does not exist") == 50
@@ -341,11 +339,11 @@ def test_the_files_are_listed_in_the_order_of_the_patch_with_what_was_done_to_th
     )
 
 
-def test_a_change_that_ends_where_it_began_is_none() -> None:
+def test_changes_that_cancel_out_are_not_in_the_plan() -> None:
     assert plan(section("a", "1", "x") + section("a", "x", "1"), A_AND_B).changes == ()
 
 
-def test_a_plan_names_each_path_once_with_what_was_there_and_what_will_be() -> None:
+def test_a_plan_has_each_path_once_with_its_state_before_and_after() -> None:
     changes = plan(section("b", "2", "x") + section("b", "x", "y"), A_AND_B).changes
     assert changes == (FileChange(parse_path("b"), file("2\n"), file("y\n")),)
 

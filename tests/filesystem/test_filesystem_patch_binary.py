@@ -1,4 +1,4 @@
-"""Binary changes: git's own are understood, ours are git's, and neither is trusted."""
+"""Binary patches: we read those of git, git reads ours, and damaged ones are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANGED = NOISE[:2_000] + b"\0new\0" + NOISE[1_000:]
 
 
 def binary_patch(old: bytes, new: bytes, *, method: str = "literal", packed: bytes = b"") -> str:
-    """A patch for the file ``f``; *packed* stands for the new content if it is not that."""
+    """A patch for the file ``f``; *packed* replaces the new content as its data."""
     data = packed or new
     lines = b"".join(encode_lines([data])).decode().removesuffix("\n")
     return (
@@ -41,23 +41,23 @@ def refused(patch: str, data: bytes) -> str:
 def test_git_s_own_binary_changes_apply(old: bytes, new: bytes) -> None:
     """Git writes the first of these as a delta."""
     before, after = tree({"f": old}), tree({"f": new})
-    with TemporaryDirectory() as place:
-        text = git_diff(before, after, Path(place), "--binary")
+    with TemporaryDirectory() as directory:
+        text = git_diff(before, after, Path(directory), "--binary")
     assert ("delta" in text) == (old == NOISE)
     assert patched(text, before) == after
 
 
 @given(old=st.binary(max_size=200), new=st.binary(max_size=200))
 @settings(max_examples=30, deadline=None)
-def test_our_binary_changes_are_git_s_and_lead_back_too(old: bytes, new: bytes) -> None:
+def test_git_applies_and_reverses_our_binary_changes(old: bytes, new: bytes) -> None:
     before, after = tree({"f": b"\0" + old}), tree({"f": b"\0\0" + new})
     text = render_diff(changes_between(before, after))
-    with TemporaryDirectory() as place:
-        assert git_applied(text, before, Path(place, "forth")) == after
-        assert git_applied(text, after, Path(place, "back"), "--reverse") == before
+    with TemporaryDirectory() as directory:
+        assert git_applied(text, before, Path(directory, "forth")) == after
+        assert git_applied(text, after, Path(directory, "back"), "--reverse") == before
 
 
-def test_large_content_is_made_of_many_lines() -> None:
+def test_large_binary_content_is_split_into_lines() -> None:
     text = render_diff(changes_between({}, tree({"f": NOISE + b"\0"})))
     assert max(map(len, text.split("\n")[4:])) <= 66
     assert patched(text, {}) == tree({"f": NOISE + b"\0"})
@@ -67,12 +67,12 @@ def test_large_content_is_made_of_many_lines() -> None:
     "index", ["", "index 1234567..89abcde\n", f"index {'0' * 40}..{'1' * 40}\n"]
 )
 def test_a_binary_change_of_other_content_is_refused(index: str) -> None:
-    """Nothing else in it tells whether the file is the one that it was made for."""
+    """Only the ids show whether the patch was made for this file."""
     patch = f"diff --git a/f b/f\n{index}GIT binary patch\nliteral 0\nHcmV?d00001\n\n"
     assert "its content is not the one" in refused(patch, b"old")
 
 
-def test_contents_named_by_sha_256_are_compared_too() -> None:
+def test_sha_256_ids_are_compared_too() -> None:
     name = blob_id(b"old", n_digits=64)
     patch = (
         f"diff --git a/f b/f\nindex {name}..{name}\nGIT binary patch\nliteral 0\nHcmV?d00001\n\n"
@@ -114,7 +114,7 @@ def test_a_delta_copies_64_kib_where_it_names_no_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("delta", "told"),
+    ("delta", "message"),
     [
         (b"", "damaged"),
         (b"\xff" * 20, "damaged"),
@@ -130,8 +130,8 @@ def test_a_delta_copies_64_kib_where_it_names_no_size() -> None:
         (b"\x0a\x01\x00\x01a", "damaged"),
     ],
 )
-def test_a_delta_that_does_not_fit_is_refused(delta: bytes, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_delta_that_does_not_fit_is_refused(delta: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         apply_delta(delta, SOURCE, max_bytes=100)
     patch = binary_patch(SOURCE, b"", method="delta", packed=delta or b"\0")
     if delta:
@@ -146,7 +146,7 @@ INSTRUCTIONS = st.binary(min_size=1, max_size=60) | COPIES
 def test_a_delta_gives_what_its_instructions_say_up_to_the_limit(
     instructions: list[bytes | tuple[int, int]], more: int
 ) -> None:
-    """*more* is by how much the stated size is wrong."""
+    """*more* is the error of the stated size, in bytes."""
     expected = delta = b""
     for each in instructions:
         if isinstance(each, bytes):
@@ -167,12 +167,12 @@ def test_a_delta_gives_what_its_instructions_say_up_to_the_limit(
 
 @given(delta=st.binary(max_size=12))
 @settings(max_examples=200)
-def test_bytes_at_random_are_refused_as_a_delta_or_make_what_they_state(delta: bytes) -> None:
+def test_a_random_delta_is_refused_or_makes_the_stated_size(delta: bytes) -> None:
     assert outcome_of(delta) in (delta[:1], "it is damaged", "it makes too much")
 
 
 def outcome_of(delta: bytes) -> bytes | str:
-    """How much *delta* makes, as the byte that states it, or why it is refused."""
+    """The size of the result, as the byte that states it, or why *delta* is refused."""
     try:
         return bytes([len(apply_delta(b"\x0a" + delta, SOURCE, max_bytes=100))])
     except ValueError as error:
@@ -181,7 +181,7 @@ def outcome_of(delta: bytes) -> bytes | str:
         return "it makes too much" if "at most 100 allowed" in str(error) else str(error)
 
 
-def test_data_that_inflates_to_more_than_stated_is_refused_before_it_is_all_there() -> None:
+def test_inflating_stops_when_the_stated_size_is_exceeded() -> None:
     packed = zlib.compress(bytes(50_000_000))
     tracemalloc.start()
     with pytest.raises(ValueError, match="does not inflate to the 10 bytes stated"):
@@ -191,7 +191,7 @@ def test_data_that_inflates_to_more_than_stated_is_refused_before_it_is_all_ther
     assert peak_bytes < 1_000_000
 
 
-def test_all_binary_content_of_a_patch_is_bounded_together() -> None:
+def test_one_limit_bounds_all_binary_content_of_a_patch() -> None:
     """A delta of a few bytes may ask for megabytes, and a patch may hold thousands."""
     source = bytes(16_000_000)
     size = b"\x80\xc8\xd0\x07"
@@ -203,6 +203,6 @@ def test_all_binary_content_of_a_patch_is_bounded_together() -> None:
     assert "bytes of content, at most" in refused(copies, source)
 
 
-def test_git_agrees_that_our_names_of_contents_are_right(tmp_path: Path) -> None:
+def test_our_blob_ids_equal_those_of_git(tmp_path: Path) -> None:
     done = run(["git", "hash-object", "--stdin"], cwd=tmp_path, stdin="text\n")
     assert done.stdout.decode().strip() == blob_id(b"text\n")

@@ -1,9 +1,9 @@
-"""Patches are applied where they were meant or refused, compared with four other tools.
+"""Patches are applied as intended or refused, compared with four other tools.
 
-The cases and what is right for each are in ``patch_cases``, the other tools in ``patch_peers``.
-Each tool gets a case in the form that it takes, which favours it: what is malformed in a form that
-it does not take, it gets well formed, with right line numbers; and ``git merge-file`` gets no patch
-but the whole file as its writer saw it, before and after the edit.
+``patch_cases`` has the cases with their right results, ``patch_peers`` the other tools. Each tool
+gets a case in a form that it accepts, which favours it. A malformed patch in another form is sent
+to it well formed, with right line numbers. ``git merge-file`` gets no patch but the whole file,
+before and after the edit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CODEX = "codex apply_patch"
 SEED = "suite"
 N_CASES = 2_000
 STEPS = {"git merge-file": 4, CODEX: 8}
-"""Of how many cases these get one; they need a process for each, or for each that they refuse."""
+"""These tools get one case in so many: they need a process for each case or each refusal."""
 
 Results = Mapping[str, bytes | None]
 
@@ -41,7 +41,7 @@ def by_us(data: bytes, case: Case) -> bytes | None:
 
 
 def task(peer: str, case: Case, data: bytes) -> Task:
-    """The case in the form that *peer* takes."""
+    """The case in a form that *peer* accepts."""
     if peer == CODEX:
         takes, other = not case.is_unified, case.envelope
     else:  # a patch without "a/" and "b/" needs another option, which is not the point
@@ -87,14 +87,14 @@ def wrong_ones(some: Iterable[Case], results: Results, *, n_shown: int = 3) -> s
     return "\n\n".join([*shown, f"{len(wrong)} wrong: {[case.seed for case in wrong]}"])
 
 
-def test_no_patch_is_applied_where_it_was_not_meant() -> None:
+def test_no_patch_has_an_unintended_result() -> None:
     """2,000 patches for files that changed meanwhile, or with a model's mistakes, or both."""
     n_wrong = counted(cases(), our_results())["wrong"]
     assert n_wrong == 0, wrong_ones(cases(), our_results())
 
 
 def applied_again(some: Iterable[Case]) -> tuple[int, int]:
-    """How many patches we and git apply to the file that has the intended result already."""
+    """How many patches we and git apply to a file that has the intended result already."""
     chosen = [case for case in some if case.intended is not None]
     tasks = [task("git apply", case, case.intended or b"") for case in chosen]
     by_git = PEERS["git apply"](tasks)
@@ -116,7 +116,7 @@ def test_insertions_sent_twice_are_applied_no_more_often_than_by_git() -> None:
 
 
 def test_other_patches_that_we_applied_are_applied_again_no_more_often_than_by_git() -> None:
-    """What was replaced or removed may stand elsewhere too, and be the only such place then."""
+    """Replaced or removed lines may also be elsewhere, and then match only there."""
     results = our_results()
     others = [case for case in cases() if case.intended and not case.only_inserts]
     applied = [case for case in others if results[case.path] == case.intended]
@@ -136,16 +136,16 @@ def test_more_patches_are_applied_as_intended_than_by(peer: str) -> None:
     assert ours["right"] > theirs["right"] > 0
 
 
-# ---------------------------------------------------------------------- is the judge itself right
+# -------------------------------------------------------------------------- checks of the cases
 
 
 def test_the_cases_find_the_wrong_results_of_tools_that_guess() -> None:
-    """GNU patch guesses with fuzz, so a set of cases that finds nothing wrong shows nothing."""
+    """GNU patch guesses with fuzz; cases without a wrong result of it would prove nothing."""
     assert counted(cases(), their_results("GNU patch"))["wrong"] > N_CASES // 50
 
 
 def test_a_merge_that_knows_the_base_agrees_with_what_the_cases_call_right() -> None:
-    """It shares nothing with us or with the cases: it compares three whole files."""
+    """``git merge-file`` shares no code with us or the cases: it compares three whole files."""
     some = [case for case in cases() if case.path in their_results("git merge-file")]
     counts = counted(some, their_results("git merge-file"))
     assert counts["right"] > len(some) // 3
@@ -153,13 +153,13 @@ def test_a_merge_that_knows_the_base_agrees_with_what_the_cases_call_right() -> 
 
 
 def test_every_patch_makes_the_edit_of_the_file_that_its_writer_saw() -> None:
-    """GNU patch says so, where no context is missing, which it takes for an end of the file."""
+    """GNU patch decides, but not with missing context, which it takes for the end of the file."""
     some = [case for case in cases()[::4] if "missing context" not in case.kind]
     results = PEERS["GNU patch"]([Task(case.path, case.base, case.unified) for case in some])
     assert [case.seed for case in some if results[case.path] != case.edited] == []
 
 
-def test_few_results_are_right_only_because_a_reader_could_not_know_better() -> None:
+def test_few_results_are_right_only_by_the_literal_statements_of_the_patch() -> None:
     lenient = [c for c in cases() if our_results()[c.path] in c.literal - c.results]
     assert len(lenient) < N_CASES // 50
 
@@ -176,8 +176,8 @@ def test_a_seed_makes_the_same_case_again() -> None:
         assert make_case(case.seed) == case
 
 
-def test_peers_decide_the_same_alone_and_together() -> None:
-    """Cases share a process to save time; that must not change what becomes of them."""
+def test_peers_give_the_same_results_alone_and_together() -> None:
+    """Cases share a process to save time; that must not change their results."""
     some = cases()[:24]
     for peer in ("git apply", "GNU patch", *([] if why_no_codex() else [CODEX])):
         tasks = [task(peer, case, case.file) for case in some]
@@ -185,7 +185,7 @@ def test_peers_decide_the_same_alone_and_together() -> None:
         assert PEERS[peer](tasks) == alone
 
 
-def test_a_patch_that_git_cannot_parse_is_refused_and_leaves_the_others_of_its_batch() -> None:
+def test_a_patch_that_git_cannot_parse_does_not_affect_the_others_in_its_batch() -> None:
     tasks = [task("git apply", case, case.file) for case in cases()[:24]]
     broken = Task("broken.py", b"a\n", "--- a/broken.py\n+++ b/broken.py\n@@ -1,1 +-1,0 @@\n-a\n")
     results = PEERS["git apply"]([*tasks[:12], broken, *tasks[12:]])

@@ -1,9 +1,9 @@
-"""The ``*** Begin Patch`` form: places named by text, and never guessed."""
+"""The ``*** Begin Patch`` form finds hunks by their text and never guesses."""
 
 from __future__ import annotations
 
 import pytest
-from patch_trees import carried_out, file, link, plan, tree
+from patch_trees import apply_changes, file, link, plan, tree
 
 from wink_workspace.errors import PatchError
 from wink_workspace.filesystem.model import FileState
@@ -63,7 +63,7 @@ def test_files_are_added_updated_moved_and_deleted() -> None:
     files = {"f": "one\ntwo\n", "old.txt": "a\n", "kept": b"\0", "gone": "any\n", "l": link("up")}
     result: dict[str, FileState] = {
         str(path): state
-        for path, state in carried_out(plan(patch, files).changes, tree(files)).items()
+        for path, state in apply_changes(plan(patch, files).changes, tree(files)).items()
     }
     assert result == {
         "docs/new.md": file("# Title\n\ntext\n"),
@@ -74,7 +74,7 @@ def test_files_are_added_updated_moved_and_deleted() -> None:
     }
 
 
-def test_a_file_may_be_deleted_and_added_anew_in_one_patch() -> None:
+def test_a_file_may_be_deleted_and_added_again_in_one_patch() -> None:
     patch = envelope("*** Delete File: f", "*** Add File: f", "+new")
     assert changed(patch) == b"new\n"
 
@@ -116,14 +116,14 @@ def test_the_last_line_needs_no_newline_and_may_have_spaces_after_it() -> None:
         ["@@ class Square: @@"],
     ],
 )
-def test_a_scope_tells_one_of_several_places(scopes: list[str]) -> None:
+def test_a_scope_selects_one_of_several_matches(scopes: list[str]) -> None:
     patch = update(*scopes, "     def name(self):", "+        print()")
     expected = "class Square:\n    def area(self):\n        return 4\n\n    def name(self):\n        print()\n"
     assert changed(patch).endswith(expected.encode() + b'        return "square"\n')
 
 
-def test_places_in_a_scope_are_told_from_those_behind_it() -> None:
-    """The method named has changed, and that of the next class would fit: a silent mistake."""
+def test_a_match_after_the_end_of_the_scope_is_not_taken() -> None:
+    """The named method has changed; applying to the next class would be a silent mistake."""
     data = SHAPES.replace("return math.pi", "return 3")
     data = data.replace("return 4", "return math.pi") + "\ndef area():\n        return math.pi\n"
     patch = update(
@@ -132,7 +132,7 @@ def test_places_in_a_scope_are_told_from_those_behind_it() -> None:
     assert "fits equally well at lines 14, 20" in refused(patch, data)
 
 
-def test_a_scope_in_braces_reaches_to_the_closing_one() -> None:
+def test_a_scope_in_braces_ends_at_the_closing_brace() -> None:
     data = "int f()\n{\n    return 1;\n}\n\nint g()\n{\n    return 1;\n}\n"
     patch = update("@@ int g()", "-    return 1;", "+    return 2;")
     assert (
@@ -140,14 +140,14 @@ def test_a_scope_in_braces_reaches_to_the_closing_one() -> None:
     )
 
 
-def test_a_scope_in_flat_text_reaches_to_the_next_line_of_its_kind() -> None:
+def test_a_scope_in_unindented_text_ends_at_the_next_line_like_it() -> None:
     data = "# Use\ntext\n\n# More\ntext\n"
     expected = b"# Use\ntext\n\n# More\nnew\n"
     assert changed(update("@@ # More", "-text", "+new"), data) == expected
     assert "fits equally well at lines 2, 5" in refused(update("@@ # No", "-text", "+new"), data)
 
 
-def test_the_only_place_is_taken_and_reported_though_the_scope_is_elsewhere() -> None:
+def test_the_only_match_is_taken_and_reported_if_the_scope_is_elsewhere() -> None:
     patch = update("@@ class Triangle:", "@@ def area", "-import math", "+x")
     assert changed(patch) == SHAPES.replace("import math", "x").encode()
     notes = plan(patch, {"f": SHAPES}).files[0].notes
@@ -156,12 +156,12 @@ def test_the_only_place_is_taken_and_reported_though_the_scope_is_elsewhere() ->
     )
 
 
-def test_a_place_without_scope_must_be_the_only_one() -> None:
+def test_a_match_without_scope_must_be_the_only_one() -> None:
     message = refused(update(" ", "     def name(self):", "+        print()"))
     assert "f, hunk 1 (patch line 3): fits equally well at lines 7, 15" in message
 
 
-def test_a_hunk_is_looked_for_behind_the_one_before_it() -> None:
+def test_a_hunk_is_searched_after_the_previous_one() -> None:
     hunk = ["@@", "     def name(self):", "+        print()"]
     patch = update("@@ class Square:", "-        return 4", "+        return 5", *hunk)
     assert changed(patch).count(b"print()") == 1
@@ -173,7 +173,7 @@ def test_hunks_in_another_order_than_the_file_are_refused() -> None:
     assert "f, hunk 2 (patch line 5): fits at line 4 only, which is above hunk 1" in refused(patch)
 
 
-def test_end_of_file_means_the_last_of_several_places() -> None:
+def test_end_of_file_selects_the_last_of_several_matches() -> None:
     data = "a\nb\n\na\nb\n"
     assert changed(update(" a", "-b", "+c", "*** End of File"), data) == b"a\nb\n\na\nc\n"
     message = refused(update("-a", "+c", "*** End of File"), data)
@@ -182,7 +182,7 @@ def test_end_of_file_means_the_last_of_several_places() -> None:
     assert changed(patch, data) == b"a\nb\nx\n\na\nc\n"
 
 
-def test_lines_to_add_go_to_the_end_or_behind_a_scope_and_nowhere_else() -> None:
+def test_lines_without_context_are_added_only_at_the_end_or_after_a_scope() -> None:
     assert changed(update("@@", "+new", "*** End of File"), "a\nb") == b"a\nb\nnew"
     assert changed(update("+new", "*** End of File"), b"a\r\n") == b"a\r\nnew\r\n"
     patch = update("@@ class Square:", "+    sides = 4")
@@ -195,7 +195,7 @@ def test_an_empty_file_takes_lines_without_context() -> None:
     assert changed(update("+new"), "") == b"new\n"
 
 
-def test_line_numbers_as_in_a_unified_diff_are_understood() -> None:
+def test_line_numbers_as_in_a_unified_diff_are_accepted() -> None:
     hunk = ["@@ -{0},2 +{0},3 @@", "     def name(self):", "+        print()"]
     patch = update(*hunk).format(16)
     assert b"print()" in changed(patch).split(b"class Square")[1]
@@ -231,13 +231,13 @@ def test_line_ends_stay_as_the_file_has_them() -> None:
     assert changed(patch, data).replace(b"\r\n", b"\n").count(b"\r") == 0
 
 
-def test_a_final_newline_is_taken_away_when_marked() -> None:
+def test_a_final_newline_is_removed_when_marked() -> None:
     assert changed(update(" a", "-b", "+c", "\\ No newline at end of file"), "a\nb\n") == b"a\nc"
     patch = envelope("*** Add File: g", "+a", "\\ No newline at end of file")
     assert plan(patch, {}).changes[0].after == file("a")
 
 
-def test_empty_lines_between_the_parts_mean_nothing() -> None:
+def test_empty_lines_between_the_parts_are_ignored() -> None:
     patch = update(
         "",
         "@@",
@@ -305,29 +305,29 @@ HEADER = "--- a/f\n+++ b/f\n"
     ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_what_models_commonly_write_instead_is_read_as_it_is_meant(patch: str, end: str) -> None:
+def test_common_variants_written_by_models_are_read_as_intended(patch: str, end: str) -> None:
     assert changed(patch.replace("\n", end)) == IMPORT
 
 
-def test_a_context_line_that_looks_like_a_marker_is_one_where_markers_are_not_indented() -> None:
+def test_an_indented_marker_is_context_if_the_other_markers_are_not_indented() -> None:
     data = "*** Update File: f\na\n*** End Patch\n"
     patch = update(" *** Update File: f", "-a", "+b", " *** End Patch")
     assert changed(patch, data) == data.replace("a\n", "b\n").encode()
 
 
-def test_a_prefix_of_a_name_is_kept_where_the_directory_has_the_file() -> None:
+def test_a_prefix_is_kept_if_a_directory_of_that_name_has_the_file() -> None:
     patch = envelope("*** Update File: a/f", "-1", "+2", "*** Add File: a/new", "+3")
     files = {"a/f": "1\n", "f": "1\n"}
     paths = [str(change.path) for change in plan(patch, files).changes]
     assert paths == ["a/f", "a/new"]
 
 
-def test_a_prefix_that_is_no_directory_is_taken_off_all_names() -> None:
+def test_a_prefix_that_is_not_a_directory_is_removed_from_all_names() -> None:
     patch = envelope(
         *("*** Update File: a/f", "*** Move to: b/g", "-1", "+2"),
         *("*** Delete File: a/old", "*** Add File: b/new", "+3"),
     )
-    result = carried_out(
+    result = apply_changes(
         plan(patch, {"f": "1\n", "old": "x\n"}).changes, tree({"f": "1\n", "old": "x\n"})
     )
     assert {str(path): state for path, state in result.items()} == {
@@ -336,10 +336,10 @@ def test_a_prefix_that_is_no_directory_is_taken_off_all_names() -> None:
     }
 
 
-def test_a_new_file_keeps_its_prefix_where_nothing_shows_that_it_is_one() -> None:
+def test_a_patch_of_one_new_file_keeps_the_prefix_of_its_name() -> None:
     assert str(plan(envelope("*** Add File: a/new", "+3"), {"f": ""}).changes[0].path) == "a/new"
 
 
-def test_both_names_are_touched_where_only_the_files_can_show_which_is_meant() -> None:
+def test_both_names_are_touched_where_only_the_files_can_decide() -> None:
     patch = envelope("*** Update File: a/f", "*** Move to: b/g", "-1", "+2")
     assert [str(path) for path in touched_paths(patch)] == ["a/f", "f", "b/g", "g"]

@@ -1,4 +1,4 @@
-"""A patch is applied where it was meant, or refused."""
+"""A patch is applied as intended, or refused."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_scope_never_leads_to_a_fuzzy_match() -> None:
     assert "hunk 1" in refused(patch, data)
 
 
-def test_a_scope_that_names_another_place_than_the_fuzzy_one_is_refused() -> None:
+def test_a_scope_that_does_not_contain_the_fuzzy_match_is_refused() -> None:
     patch = update("@@ class Reader:", "     # gone", *CLOSE)
     assert "hunk 1" in refused(patch, READERS)
 
@@ -116,7 +116,7 @@ def test_fuzz_keeps_a_line_of_context() -> None:
         assert "hunk 1" in refused(patch, data)
 
 
-def test_fuzz_does_not_take_a_blank_line_for_context() -> None:
+def test_fuzz_does_not_count_a_blank_line_as_context() -> None:
     data = "a\n\nreturn x\n\nb\n"
     patch = unified("@@ -1,5 +1,5 @@", " z", "", "-return x", "+return y", "", " z")
     assert "hunk 1" in refused(patch, data)
@@ -130,7 +130,7 @@ def test_fuzz_does_not_change_the_only_other_function_with_the_same_lines() -> N
     assert "hunk 1" in refused(patch, data)
 
 
-RIVALS = """\
+SIMILAR_FUNCTIONS = """\
 def load(items):
     check(items)
     total = 0
@@ -146,7 +146,7 @@ def save(items):
         total += item
     return items
 """
-INSIDE = [
+CHANGE_IN_LOAD = [
     " def load(items):",
     "     check(items)",
     "     total = 0",
@@ -156,33 +156,34 @@ INSIDE = [
 ]
 
 
-def test_fuzz_takes_no_sibling_of_a_place_that_has_changed_inside() -> None:
+def test_fuzz_does_not_match_a_similar_function_when_the_right_one_changed() -> None:
     """Without the line that names it, the hunk fits in the other function only."""
-    data = RIVALS.replace("    total = 0\n", "    total = 1\n", 1)
-    assert "hunk 1" in refused(unified("@@ -1,5 +1,6 @@", *INSIDE), data)
-    assert "hunk 1" in refused(update(*INSIDE), data)
+    data = SIMILAR_FUNCTIONS.replace("    total = 0\n", "    total = 1\n", 1)
+    assert "hunk 1" in refused(unified("@@ -1,5 +1,6 @@", *CHANGE_IN_LOAD), data)
+    assert "hunk 1" in refused(update(*CHANGE_IN_LOAD), data)
 
 
-def test_fuzz_takes_no_sibling_of_a_place_that_was_indented() -> None:
-    data = "".join(f"    {line}\n" for line in RIVALS.split("\n")[:6])
+def test_fuzz_does_not_match_a_similar_function_when_the_right_one_was_indented() -> None:
+    data = "".join(f"    {line}\n" for line in SIMILAR_FUNCTIONS.split("\n")[:6])
     assert "hunk 1" in refused(
-        update(*INSIDE), f"if wanted:\n{data}{RIVALS[RIVALS.index('def s') :]}"
+        update(*CHANGE_IN_LOAD),
+        f"if wanted:\n{data}{SIMILAR_FUNCTIONS[SIMILAR_FUNCTIONS.index('def s') :]}",
     )
 
 
-def test_fuzz_needs_lines_that_stand_only_once() -> None:
+def test_fuzz_needs_lines_that_occur_only_once() -> None:
     data = "}\nend\n}\n\nend\na\nb\n"
     assert "hunk 1" in refused(update(" missing", " a", "-b", "+c"), data)
 
 
-def test_ignored_lines_that_stand_nearby_are_as_good_as_those_that_match() -> None:
+def test_ignored_lines_count_as_context_if_they_are_nearby() -> None:
     patch = update(" one", " a", "+more", " b", " two")
     data = "one\nnew\na\nb\ntwo\n"
     assert changed(patch, data) == b"one\nnew\na\nmore\nb\ntwo\n"
     assert "hunk 1" in refused(patch, data.replace("one", "1").replace("two", "2"))
 
 
-def test_fuzz_does_not_insert_lines_again_that_stand_beside_its_place() -> None:
+def test_fuzz_does_not_insert_lines_that_are_next_to_the_match_already() -> None:
     data = numbered(12).replace("line 4\n", "new 1\nnew 2\n")
     hunk = [" line 3", " line 4", "+new 1", "+new 2", " line 5", " line 6", "-line 7", " line 8"]
     assert "hunk 1" in refused(update(*hunk), data)
@@ -194,7 +195,7 @@ def test_fuzz_does_not_insert_lines_again_that_stand_beside_its_place() -> None:
 
 @pytest.mark.parametrize("blank", ["", "  "])
 def test_blank_old_lines_count_only_at_the_stated_line(blank: str) -> None:
-    """They stand everywhere, also above and between scopes, and so the only one may be another."""
+    """Blank lines are everywhere, also between scopes: even a single match may be a wrong one."""
     data = f"class A:\n    x = 1\n{blank}\n    def get():\n        return 1\n"
     for scope in (["@@"], ["@@ class A:"], ["@@ class A:", "@@ def get():"], ["@@ -1,1 +1,1 @@"]):
         assert "hunk 1" in refused(update(*scope, "-", "+    y = 2"), data)
@@ -208,13 +209,13 @@ AROUND = [
 ]
 
 
-def test_the_context_that_was_ignored_is_named_line_by_line() -> None:
+def test_every_ignored_line_of_context_is_reported() -> None:
     data = numbered(12).replace("line 4\n", "four\n").replace("line 9\n", "nine\n")
     assert changed(unified(*AROUND), data) == data.replace("line 6", "six").encode()
     assert reported(unified(*AROUND), data).ignored_lines == (4, 5, 11)
 
 
-def test_no_line_is_below_one_where_ignored_context_would_be_before_the_file() -> None:
+def test_line_numbers_start_at_one_if_ignored_context_is_before_the_file() -> None:
     data = "".join(numbered(9).splitlines(keepends=True)[4:])
     file = reported(unified(*AROUND), data)
     assert file.ignored_lines == (4, 5)
@@ -271,7 +272,7 @@ def test_the_message_about_an_applied_insertion_names_its_lines() -> None:
         ),
     ],
 )
-def test_a_change_sent_twice_is_not_made_in_another_place(hunk: list[str], data: str) -> None:
+def test_a_change_sent_twice_is_not_made_elsewhere(hunk: list[str], data: str) -> None:
     patch = update(*hunk)
     once = changed(patch, data)
     assert "already applied" in refused(patch, once)
@@ -295,7 +296,7 @@ def test_lines_equal_to_their_neighbours_can_be_inserted() -> None:
 # ------------------------------------------------------------------------- ends of the file
 
 
-def test_an_insertion_at_the_end_or_start_stays_there_as_in_git() -> None:
+def test_an_insertion_at_the_end_or_start_is_made_only_there_as_in_git() -> None:
     data = numbered(10)
     assert changed(INSERTIONS["at the end"], data).endswith(b"line 10\nnew\n")
     assert changed(INSERTIONS["at the start"], data).startswith(b"new\nline 1\n")
@@ -305,7 +306,7 @@ def test_an_insertion_at_the_end_or_start_stays_there_as_in_git() -> None:
     assert "belongs at the start of the file, but its lines are at line 2" in message
 
 
-def test_an_insertion_that_fits_where_it_says_is_not_made_at_the_end_or_start_instead() -> None:
+def test_an_insertion_that_fits_at_its_stated_line_is_not_made_at_the_end() -> None:
     data = "}\n}\na\n}\n}\n"
     at_end = refused(unified("@@ -1,2 +1,3 @@", " }", " }", "+new"), data + "}\n")
     assert "belongs at the end of the file" in at_end
@@ -313,7 +314,7 @@ def test_an_insertion_that_fits_where_it_says_is_not_made_at_the_end_or_start_in
 
 
 def test_a_change_with_all_its_context_on_one_side_is_not_moved_from_the_end() -> None:
-    """The end has changed, and the same lines stand once more in another place."""
+    """The end has changed, and the same lines occur once more elsewhere."""
     block = "def f():\n    a()\n    b()\n    c()\n"
     patch = unified("@@ -7,4 +7,4 @@", " def f():", "     a()", "     b()", "-    c()", "+    d()")
     data = f"{block}\n\ndef f():\n    a()\n    x()\n    c()\n"
@@ -337,7 +338,7 @@ def test_several_exact_matches_without_a_stated_line_are_refused_with_their_line
     assert "lines 1, 4, 7" in refused(update(" a", "-b", "+B", " c"), data)
 
 
-# ---------------------------------------------------------- what looks the same
+# ---------------------------------------------------------------- lines that look the same
 
 
 @pytest.mark.parametrize(
@@ -367,7 +368,7 @@ def test_lines_that_look_the_same_match_in_one_place(
 
 
 @pytest.mark.parametrize(
-    ("line", "sent", "told"),
+    ("line", "sent", "message"),
     [
         ("\tx = 1", "    x = 1", "the file has a tab here"),
         ("    x = 1", "\tx = 1", "a tab"),
@@ -379,6 +380,6 @@ def test_lines_that_look_the_same_match_in_one_place(
     ],
 )
 def test_indentation_is_never_guessed_and_a_refusal_names_the_difference(
-    line: str, sent: str, told: str
+    line: str, sent: str, message: str
 ) -> None:
-    assert told in refused(update(" def f():", f"-{sent}", "+new"), f"def f():\n{line}\n")
+    assert message in refused(update(" def f():", f"-{sent}", "+new"), f"def f():\n{line}\n")

@@ -1,4 +1,4 @@
-"""Patches that make no sense: one error each, with the line and what to do; and soon."""
+"""Malformed patches: each gives one error with the line and a hint, in bounded time."""
 
 from __future__ import annotations
 
@@ -141,11 +141,13 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize(("patch", "told"), MALFORMED)
-def test_a_malformed_patch_gives_one_error_with_its_line_and_a_hint(patch: str, told: str) -> None:
+@pytest.mark.parametrize(("patch", "message"), MALFORMED)
+def test_a_malformed_patch_gives_one_error_with_its_line_and_a_hint(
+    patch: str, message: str
+) -> None:
     with pytest.raises(PatchError) as refused:
         touched_paths(patch)
-    assert told in refused.value.message
+    assert message in refused.value.message
     assert refused.value.hint
 
 
@@ -157,7 +159,7 @@ def test_a_malformed_patch_gives_one_error_with_its_line_and_a_hint(patch: str, 
         f"{BEGIN}*** Delete File: a\0b\n{END}",
     ],
 )
-def test_a_name_that_is_no_path_is_refused_as_such(patch: str) -> None:
+def test_a_name_that_is_not_a_path_is_an_invalid_path_error(patch: str) -> None:
     with pytest.raises(InvalidPathError) as refused:
         touched_paths(patch)
     assert refused.value.hint
@@ -196,19 +198,19 @@ def error_of(patch: str, data: bytes) -> FilesystemError | InvalidPathError | No
 
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=12), data=texts())
 @settings(max_examples=200, deadline=None)
-def test_no_patch_however_garbled_gives_anything_but_a_plan_or_an_error_with_a_hint(
+def test_any_garbled_patch_gives_a_plan_or_an_error_with_a_hint(
     pieces: list[str], data: bytes
 ) -> None:
     error = error_of("".join(pieces), data)
     assert error is None or error.hint
 
 
-# ------------------------------------------------------------------------ made to take long
+# ----------------------------------------------------------------------------- slow patches
 
-Filling = tuple[str, str, str]
-"""How a patch begins, what it then repeats, and how it ends."""
+Repetition = tuple[str, str, str]
+"""The start of a patch, the part that is repeated, and the end."""
 
-TEDIOUS: dict[str, Filling] = {
+SLOW_PATCHES: dict[str, Repetition] = {
     "half of a header": ("", "--- a\n", ""),
     "hunk headers": (NAMES, "@@\n", ""),
     "one long number": (f"{NAMES}@@ -", "1", ""),
@@ -230,24 +232,26 @@ TEDIOUS: dict[str, Filling] = {
 }
 
 
-def error_of_filled(filling: Filling, n_chars: int) -> FilesystemError | InvalidPathError | None:
-    start, piece, end = filling
+def error_of_repeated(
+    repetition: Repetition, n_chars: int
+) -> FilesystemError | InvalidPathError | None:
+    start, piece, end = repetition
     patch = start + piece * (n_chars // len(piece)) + end
     return error_of(patch, b"a\n" * (n_chars // 10))
 
 
-@pytest.mark.parametrize("filling", TEDIOUS.values(), ids=TEDIOUS)
-def test_a_patch_that_is_made_to_take_long_ends_with_an_error(filling: Filling) -> None:
-    assert error_of_filled(filling, 65_536) is not None
+@pytest.mark.parametrize("repetition", SLOW_PATCHES.values(), ids=SLOW_PATCHES)
+def test_a_patch_made_to_be_slow_ends_with_an_error(repetition: Repetition) -> None:
+    assert error_of_repeated(repetition, 65_536) is not None
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("filling", TEDIOUS.values(), ids=TEDIOUS)
-def test_a_large_patch_that_is_made_to_take_long_ends_with_an_error(filling: Filling) -> None:
-    assert error_of_filled(filling, 1_048_576) is not None
+@pytest.mark.parametrize("repetition", SLOW_PATCHES.values(), ids=SLOW_PATCHES)
+def test_a_large_patch_made_to_be_slow_ends_with_an_error(repetition: Repetition) -> None:
+    assert error_of_repeated(repetition, 1_048_576) is not None
 
 
-def test_problems_that_would_take_long_to_explain_are_told_without() -> None:
+def test_problems_that_are_slow_to_explain_are_reported_without_details() -> None:
     hunks = "".join(f"@@ -{n} +{n} @@\n-missing {n}\n+x\n" for n in range(1, 40))
     error = error_of(NAMES + hunks, b"".join(b"line %d\n" % n for n in range(30_000)))
     assert error is not None
@@ -259,11 +263,11 @@ def test_problems_that_would_take_long_to_explain_are_told_without() -> None:
     "patch", [f"{NAMES}@@ -600000 +600000 @@\n-a\n+b\n", f"{UPDATE}@@ def f\n-  x\n+  y\n{END}"]
 )
 def test_a_file_of_any_size_can_be_patched(patch: str) -> None:
-    """The bound on the effort grows with what there is to read."""
+    """The limit on the search grows with the size of the file."""
     assert error_of(patch, b"  x\n" + b"a\n" * 600_000 + b"def f\n  x\n") is None
 
 
-def test_searching_that_takes_too_long_is_refused_with_a_hint() -> None:
+def test_a_search_that_takes_too_long_is_refused_with_a_hint() -> None:
     hunks = "".join(["@@ -1 +1 @@\n-missing\n+x\n"] * 1_000)
     error = error_of(NAMES + hunks, b"".join(b"line %d\n" % n for n in range(30_000)))
     assert error is not None

@@ -1,4 +1,4 @@
-"""Where hunks are placed, and never in one of two places that fit equally well."""
+"""Where hunks are applied; one that fits equally well in two places is refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_hunk_is_found_where_its_lines_have_moved_to(data: str, offset: int) -
     assert offset_and_fuzz(MIDDLE, data) == (offset, 0)
 
 
-def test_the_nearest_of_several_places_is_not_taken_for_being_near() -> None:
+def test_the_nearest_of_several_matches_is_not_preferred() -> None:
     block = "a\nb\nc\n"
     data = block + "\n" * 10 + block + "\n\n" + block
     hunk = "@@ -{0},3 +{0},3 @@\n a\n-b\n+B\n c\n"
@@ -49,7 +49,7 @@ def test_the_nearest_of_several_places_is_not_taken_for_being_near() -> None:
     assert changed(hunk.format(14), data) == (block + "\n" * 10 + "a\nB\nc\n\n\n" + block).encode()
 
 
-def test_of_several_places_the_one_moved_like_the_hunks_around_it_is_taken() -> None:
+def test_of_several_matches_the_one_with_the_offset_of_both_neighbours_is_taken() -> None:
     lines = [*"0123", *"xyz", *"789", *"xyz", *"456"]
     data = "".join(f"{line}\n" for line in ["new"] * 6 + lines)
     before, hunk = "@@ -2,3 +2,3 @@\n 1\n-2\n+two\n 3\n", "@@ -11,3 +11,3 @@\n x\n-y\n+Y\n z\n"
@@ -58,8 +58,8 @@ def test_of_several_places_the_one_moved_like_the_hunks_around_it_is_taken() -> 
     assert offset_and_fuzz(before + hunk + after, data) == (6, 0)
 
 
-def test_one_neighbour_that_has_moved_does_not_show_which_of_several_places_is_meant() -> None:
-    """Lines may as well have been added between the two hunks."""
+def test_the_offset_of_one_neighbour_does_not_decide_between_several_matches() -> None:
+    """Lines may also have been added between the two hunks."""
     lines = [*"0123", *"xyz", *"789", *"xyz"]
     data = "".join(f"{line}\n" for line in ["new"] * 6 + lines)
     hunks = "@@ -2,3 +2,3 @@\n 1\n-2\n+two\n 3\n@@ -11,3 +11,3 @@\n x\n-y\n+Y\n z\n"
@@ -67,7 +67,7 @@ def test_one_neighbour_that_has_moved_does_not_show_which_of_several_places_is_m
 
 
 def test_a_hunk_at_the_end_of_the_file_stays_there() -> None:
-    """What a diff with no context after the change means, to git and to GNU patch."""
+    """For git and GNU patch, a change without context after it is at the end of the file."""
     hunk = "@@ -2,2 +2,3 @@\n }\n }\n+more\n"
     data = "a\n}\n}\nb\n}\n}\n"
     for line in (3, 5, 9):
@@ -82,7 +82,7 @@ def test_a_hunk_at_the_start_of_the_file_stays_there() -> None:
 
 
 @pytest.mark.parametrize("hunk", ["@@ -1 +1 @@\n-b\n+B\n", "@@ -1,2 +1,2 @@\n-b\n+B\n c\n"])
-def test_a_hunk_with_little_context_must_have_one_place_or_stand_where_it_says(hunk: str) -> None:
+def test_a_hunk_with_little_context_needs_one_match_or_its_exact_line(hunk: str) -> None:
     assert changed(hunk, "b\nc\na\nb\nc\n") == b"B\nc\na\nb\nc\n"
     assert changed(hunk, "a\nb\nc\n") == b"a\nB\nc\n"
     assert "lines 2, 4" in refused(hunk, "a\nb\nc\nb\nc\n")
@@ -118,30 +118,30 @@ def test_a_wrong_line_between_the_context_is_never_ignored() -> None:
     assert "expected near line 3" in refused(AROUND, TEN.replace("6\n", "x\n"))
 
 
-def test_two_places_found_with_fuzz_are_refused_even_if_one_is_where_it_says() -> None:
+def test_two_matches_with_fuzz_are_refused_even_if_one_is_at_the_stated_line() -> None:
     data = "x\n4\n5\n6\n7\n8\ny\n" * 2
     hunk = "@@ -1,7 +1,7 @@\n 3\n 4\n 5\n-6\n+six\n 7\n 8\n 9\n"
     assert "fits equally well at lines 2, 9" in refused(hunk, data)
 
 
-def test_fuzz_never_leaves_nothing_to_compare() -> None:
-    """GNU patch would put the line wherever the patch says."""
+def test_fuzz_always_leaves_a_line_to_compare() -> None:
+    """GNU patch would insert the line at the stated number without any comparison."""
     assert "expected near line 1" in refused("@@ -1,2 +1,3 @@\n a\n+new\n b\n", TEN)
 
 
-def test_many_places_are_named_in_part() -> None:
+def test_only_the_first_of_many_matches_are_listed() -> None:
     message = refused("@@ @@\n a\n-b\n+c\n", "a\nb\n" * 20)
     assert "lines 1, 3, 5, 7, 9, 11, 13, 15, …;" in message
 
 
-# ------------------------------------------------------------------------ what writers get wrong
+# --------------------------------------------------------------------------- mistakes in patches
 
 
 @pytest.mark.parametrize(
     "header",
     ["@@ -1,9 +1,9 @@", "@@ -1,3 +1,3 @@", "@@ -1 +1,2 @@", "@@ -4,0 +4,0 @@", "@@ -4,5 +4,5"],
 )
-def test_wrong_counts_are_no_problem_where_the_hunk_is_plain_to_see(header: str) -> None:
+def test_wrong_counts_are_ignored_where_the_end_of_the_hunk_is_clear(header: str) -> None:
     assert changed(f"{header}\n 3\n 4\n-5\n+five\n 6\n", TEN) == TEN.replace("5", "five").encode()
 
 
@@ -151,13 +151,13 @@ def test_wrong_counts_before_the_next_file_do_not_swallow_its_header() -> None:
     assert [change.after for change in changes] == [file("x\n"), file("y\n")]
 
 
-def test_lines_that_look_like_a_header_are_lines_where_the_counts_say_so() -> None:
+def test_lines_that_look_like_a_header_are_content_if_the_counts_include_them() -> None:
     hunk = "@@ -1,3 +1,3 @@\n a\n--- x\n+++ x\n b\n"
     assert changed(hunk, "a\n-- x\nb\n") == b"a\n++ x\nb\n"
 
 
 @pytest.mark.parametrize("header", ["@@", "@@ @@", "@@ ... @@", "@@ … @@", "@@ def f(): @@"])
-def test_a_hunk_without_line_numbers_goes_to_its_only_place(header: str) -> None:
+def test_a_hunk_without_line_numbers_is_applied_at_its_only_match(header: str) -> None:
     data = "def f():\n    x\n\ndef g():\n    y\n"
     assert changed(f"{header}\n-    x\n+    z\n", data) == data.replace("x", "z").encode()
 
@@ -183,7 +183,7 @@ def test_lines_to_add_without_any_context_are_refused(hunk: str) -> None:
     assert "has no line of context" in refused(hunk, TEN)
 
 
-def test_an_empty_file_is_filled() -> None:
+def test_lines_are_added_to_an_empty_file() -> None:
     assert changed("@@ -0,0 +1,2 @@\n+a\n+b\n", "") == b"a\nb\n"
 
 
@@ -231,22 +231,27 @@ def test_an_empty_file_is_filled() -> None:
         ),
         pytest.param("@@ -1,2 +1,2 @@\n a\n-b\n+B\n", b"a\nb", b"a\nB", id="no final newline"),
         pytest.param(
-            "@@ -1,2 +1,3 @@\n a\n b\n+c\n", b"a\r\nb", b"a\r\nb\r\nc", id="added after such a line"
+            "@@ -1,2 +1,3 @@\n a\n b\n+c\n",
+            b"a\r\nb",
+            b"a\r\nb\r\nc",
+            id="added after a line without newline",
         ),
-        pytest.param("@@ -1,2 +1 @@\n a\n-b\n", b"a\nb", b"a", id="removed such a line"),
+        pytest.param("@@ -1,2 +1 @@\n a\n-b\n", b"a\nb", b"a", id="removed a line without newline"),
         pytest.param(
             "@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n",
             b"a\nb\n",
             b"a\nc\n",
-            id="was there already",
+            id="final newline in the file already",
         ),
         pytest.param(
             "@@ -1,2 +1,2 @@\n a\n-b\n+c\n\\ No newline at end of file\n",
             b"a\r\nb\r\n",
             b"a\r\nc",
-            id="taken away",
+            id="final newline removed",
         ),
-        pytest.param("@@ -1 +1 @@\n-a\n\\ No newline\n+a\n", b"a", b"a\n", id="given"),
+        pytest.param(
+            "@@ -1 +1 @@\n-a\n\\ No newline\n+a\n", b"a", b"a\n", id="final newline added"
+        ),
         pytest.param(
             "@@ -1,3 +1,3 @@\n \u2028\x0c\n-b\x1d\n+c\n d\x85\n",
             "\u2028\x0c\nb\x1d\nd\x85\n".encode(),
@@ -262,7 +267,7 @@ def test_line_ends_and_byte_order_marks_stay_as_the_file_has_them(
     assert changed(hunk, data) == expected
 
 
-def test_a_last_line_that_is_no_longer_the_last_is_not_changed_elsewhere() -> None:
+def test_a_hunk_marked_as_end_of_file_is_refused_if_lines_follow() -> None:
     hunk = (
         "@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n\\ No newline at end of file\n"
     )
@@ -271,7 +276,7 @@ def test_a_last_line_that_is_no_longer_the_last_is_not_changed_elsewhere() -> No
     )
 
 
-def test_a_patch_with_crlf_in_all_its_lines_applies_as_if_it_had_none() -> None:
+def test_a_patch_with_crlf_in_all_its_lines_applies_like_one_with_lf() -> None:
     patch = "diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n"
     for data, expected in (
         (b"1\n2\n3\n", b"1\ntwo\n3\n"),

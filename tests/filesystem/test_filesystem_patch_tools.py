@@ -1,4 +1,4 @@
-"""Patches made by git and by GNU diff give what git and GNU patch make of them."""
+"""Patches by git and GNU diff give the same result here as with git and GNU patch."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ OPTIONS = st.tuples(st.lists(st.sampled_from(HOW), max_size=3), st.sampled_from(
 
 @given(pair=tree_pairs(), options=OPTIONS)
 @BOUNDED
-def test_what_git_says_between_two_trees_turns_the_first_into_the_second(
+def test_a_git_diff_of_two_trees_turns_the_first_into_the_second(
     pair: tuple[Tree, Tree], options: Sequence[str]
 ) -> None:
     before, after = pair
-    with TemporaryDirectory() as place:
-        text = git_diff(before, after, Path(place), "--binary", *options, "--patch")
+    with TemporaryDirectory() as directory:
+        text = git_diff(before, after, Path(directory), "--binary", *options, "--patch")
         try:
             assert (patched(text, before) if text else before) == after
         except PatchError:
-            # With -B git may write what no tool takes: a rename onto a file that is still there.
+            # With -B git may write a patch that no tool accepts: a rename onto an existing file.
             strip = f"-p{0 if '--no-prefix' in options else 1}"
-            write_tree(Path(place, "work"), before)
-            done = run(["git", "apply", strip, "-"], cwd=Path(place, "work"), stdin=text)
+            write_tree(Path(directory, "work"), before)
+            done = run(["git", "apply", strip, "-"], cwd=Path(directory, "work"), stdin=text)
             assert "-B" in options
             assert b"already exists in working directory" in done.stderr
 
 
 @given(pair=tree_pairs(textual=True))
 @BOUNDED
-def test_what_gnu_diff_says_between_two_trees_turns_the_first_into_the_second(
+def test_a_gnu_diff_of_two_trees_turns_the_first_into_the_second(
     pair: tuple[Tree, Tree],
 ) -> None:
-    """Modes, links and empty files are beyond it."""
+    """GNU diff cannot show modes, links and empty files."""
     before, after = (
         {
             path: file(state.data)
@@ -70,19 +70,19 @@ def test_what_gnu_diff_says_between_two_trees_turns_the_first_into_the_second(
     )
     inner = {above for path in [*before, *after] for above in path.ancestors()}
     assume(not inner & (before.keys() | after.keys()))
-    with TemporaryDirectory() as place:
-        text = gnu_diff(before, after, Path(place))
+    with TemporaryDirectory() as directory:
+        text = gnu_diff(before, after, Path(directory))
     assert (patched(text, before) if text else before) == after
 
 
-# ------------------------------------------------------------------ files that went on changing
+# ----------------------------------------------------- files that changed after the patch was made
 
 NOTES = parse_path("notes.txt")
 
 
 @st.composite
 def changed_lines(draw: st.DrawFn, lines: Sequence[bytes], sign: bytes, inset: int) -> bytes:
-    """Some lines replaced, added and taken out, the first and the last *inset* lines aside."""
+    """*lines* with random edits, except of the first and the last *inset* lines."""
     result = list(lines)
     for n in range(draw(st.integers(1, 3))):
         at = draw(st.integers(inset, max(inset, len(result) - inset)))
@@ -94,18 +94,18 @@ def changed_lines(draw: st.DrawFn, lines: Sequence[bytes], sign: bytes, inset: i
 
 
 @st.composite
-def moved_files(draw: st.DrawFn, *, inset: int = 0) -> tuple[bytes, bytes, bytes]:
-    """A file, what it was changed to, and what somebody else changed it to meanwhile.
+def drifted_files(draw: st.DrawFn, *, inset: int = 0) -> tuple[bytes, bytes, bytes]:
+    """A file, the wanted change of it, and a concurrent change of it.
 
-    All its lines are different, so there is only one right place for each hunk.
+    All lines of the file differ, so each hunk has only one right match.
     """
     base = [b"line %d\n" % n for n in range(draw(st.integers(2 * inset, 30)))]
-    wanted, meanwhile = (
+    wanted, concurrent = (
         draw(changed_lines(base, b"new ", inset)),
         draw(changed_lines(base, b"other ", 0)),
     )
     assume(wanted != b"".join(base) != b"" != wanted)
-    return b"".join(base), wanted, meanwhile
+    return b"".join(base), wanted, concurrent
 
 
 def ours(text: str, data: bytes) -> bytes | None:
@@ -118,34 +118,34 @@ def ours(text: str, data: bytes) -> bytes | None:
 
 def theirs(command: list[str], text: str, data: bytes) -> bytes | None:
     with TemporaryDirectory() as directory:
-        place = Path(directory, "work")
-        write_tree(place, {NOTES: file(data)})
-        done = run(command, cwd=place, stdin=text)
-        return (place / "notes.txt").read_bytes() if done.returncode == 0 else None
+        root = Path(directory, "work")
+        write_tree(root, {NOTES: file(data)})
+        done = run(command, cwd=root, stdin=text)
+        return (root / "notes.txt").read_bytes() if done.returncode == 0 else None
 
 
-@given(files=moved_files())
+@given(files=drifted_files())
 @settings(BOUNDED, max_examples=60)
 def test_a_patch_that_git_applies_with_an_offset_gives_the_same_here(
     files: tuple[bytes, bytes, bytes],
 ) -> None:
-    base, wanted, meanwhile = files
-    with TemporaryDirectory() as place:
-        text = git_diff({NOTES: file(base)}, {NOTES: file(wanted)}, Path(place))
-    by_git = theirs(["git", "apply", "--whitespace=nowarn", "-"], text, meanwhile)
+    base, wanted, concurrent = files
+    with TemporaryDirectory() as directory:
+        text = git_diff({NOTES: file(base)}, {NOTES: file(wanted)}, Path(directory))
+    by_git = theirs(["git", "apply", "--whitespace=nowarn", "-"], text, concurrent)
     if by_git is not None:
-        assert ours(text, meanwhile) == by_git
+        assert ours(text, concurrent) == by_git
 
 
-@given(files=moved_files(inset=3))
+@given(files=drifted_files(inset=3))
 @settings(BOUNDED, max_examples=60)
 def test_a_patch_that_gnu_patch_applies_with_fuzz_gives_the_same_here(
     files: tuple[bytes, bytes, bytes],
 ) -> None:
-    """Where fuzz would leave no line to compare, GNU patch goes on blindly and we do not."""
-    base, wanted, meanwhile = files
-    with TemporaryDirectory() as place:
-        text = gnu_diff({NOTES: file(base)}, {NOTES: file(wanted)}, Path(place))
-    by_patch = theirs(["patch", "-p1", "-f", "--no-backup-if-mismatch", "-r-"], text, meanwhile)
+    """Where fuzz would leave no line to compare, GNU patch applies blindly and we refuse."""
+    base, wanted, concurrent = files
+    with TemporaryDirectory() as directory:
+        text = gnu_diff({NOTES: file(base)}, {NOTES: file(wanted)}, Path(directory))
+    by_patch = theirs(["patch", "-p1", "-f", "--no-backup-if-mismatch", "-r-"], text, concurrent)
     if by_patch is not None:
-        assert ours(text, meanwhile) == by_patch
+        assert ours(text, concurrent) == by_patch

@@ -1,4 +1,4 @@
-"""What the protocol does when something goes wrong in the middle."""
+"""Failures in the middle of an operation of the ``Filesystem`` protocol."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TWO_FILES = (
 
 
 class BrokenFilesystem(MemoryFilesystem):
-    """One that fails at the first write to *broken* and at all later ones to *stuck*."""
+    """Fails at the first write to *broken* and at all later writes to *stuck*."""
 
     broken = stuck = parse_path("none")
     failed = False
@@ -51,7 +51,7 @@ class BrokenFilesystem(MemoryFilesystem):
 
 
 class CrowdedFilesystem(MemoryFilesystem):
-    """One in which somebody else puts a file into each directory that is made."""
+    """Another user puts a file into each directory that is made."""
 
     def _mkdir(self, path: WorkspacePath) -> None:
         super()._mkdir(path)
@@ -59,7 +59,7 @@ class CrowdedFilesystem(MemoryFilesystem):
 
 
 class GrowingFilesystem(MemoryFilesystem):
-    """One whose files grow between being looked at and being read."""
+    """Its files grow between ``stat`` and the read."""
 
     def _stat(self, path: WorkspacePath) -> FileStat | None:
         there = super()._stat(path)
@@ -69,7 +69,7 @@ class GrowingFilesystem(MemoryFilesystem):
 
 
 @pytest.mark.behaviour(34)
-def test_file_that_cannot_be_put_back_is_told_after_all_others_were() -> None:
+def test_file_that_cannot_be_restored_is_reported_after_all_others_are_restored() -> None:
     files = BrokenFilesystem({"a": "a\n", "b": "b\n"})
     files.stuck, files.broken = parse_path("a"), parse_path("new/c")
     with pytest.raises(RollbackError, match="put back") as caught:
@@ -81,7 +81,7 @@ def test_file_that_cannot_be_put_back_is_told_after_all_others_were() -> None:
     assert not files.exists("new")
 
 
-def test_interrupt_during_a_patch_puts_the_files_back_and_goes_on() -> None:
+def test_interrupt_during_a_patch_restores_the_files_and_is_raised() -> None:
     inner = MemoryFilesystem({"a": "a\n", "b": "b\n"})
     before = contents(inner)
     files = FailingFilesystem(inner, fail_at=2, error=KeyboardInterrupt(), afterwards=True)
@@ -90,7 +90,7 @@ def test_interrupt_during_a_patch_puts_the_files_back_and_goes_on() -> None:
     assert contents(inner) == before
 
 
-def test_directory_made_on_the_way_stays_if_somebody_else_uses_it() -> None:
+def test_parent_directory_made_for_a_failed_write_stays_if_it_has_other_files() -> None:
     files = CrowdedFilesystem()
     with pytest.raises(FilesystemError):
         files.move("missing", "x")
@@ -134,7 +134,7 @@ def test_patch_may_turn_a_link_into_a_directory() -> None:
 
 
 @pytest.mark.behaviour(22)
-def test_directory_that_a_patch_made_a_file_comes_back_when_it_fails() -> None:
+def test_directory_that_a_patch_turned_into_a_file_is_restored_when_it_fails() -> None:
     patch = (
         "diff --git a/d/a b/d\nrename from d/a\nrename to d\n"
         "diff --git a/e b/e\nnew file mode 100644\n--- /dev/null\n+++ b/e\n@@ -0,0 +1 @@\n+e\n"
@@ -161,21 +161,21 @@ def test_replacement_that_would_fill_the_memory_is_refused_before_it_is_made() -
 
 
 @pytest.mark.behaviour(46)
-def test_file_that_grew_while_it_was_looked_at_is_not_cut() -> None:
+def test_edit_of_a_file_that_grew_after_stat_is_refused() -> None:
     files = GrowingFilesystem({"a": "old " * 100}, limits=FilesystemLimits(write_bytes=100))
     with pytest.raises(LimitExceededError, match=r"101 bytes for a, at most 100"):
         files.edit("a", "old", "new")
     assert len(files.read_bytes("a")) == 400
 
 
-def test_stream_can_be_read_and_sought() -> None:
+def test_stream_supports_read_and_seek() -> None:
     with MemoryFilesystem({"a": "hello"}).open("a") as stream:
         assert stream.seek(1, io.SEEK_SET) == 1
         assert stream.read() == b"ello"
 
 
-def test_a_change_cut_off_before_its_end_is_not_put_back_when_its_traceback_goes() -> None:
-    """Ctrl-C may strike at the very end of a block, and the traceback live on for long."""
+def test_collecting_an_unfinished_undo_block_restores_nothing() -> None:
+    """Ctrl-C may arrive at the very end of a block, and its traceback may keep the block alive."""
     files = MemoryFilesystem({"a.txt": "old"})
     before = FileState(FileKind.FILE, b"old")
     block = files._undoing()
@@ -186,10 +186,10 @@ def test_a_change_cut_off_before_its_end_is_not_put_back_when_its_traceback_goes
     assert files.read_bytes("a.txt") == b"written by a later call"
 
 
-def test_mode_or_path_that_is_none_is_refused_with_what_can_be_given() -> None:
+def test_invalid_mode_or_path_is_refused_with_the_valid_forms() -> None:
     files = MemoryFilesystem()
     with pytest.raises(UsageError, match=r"'w' is no mode .* create, overwrite, append"):
-        files.write_text("a", "b", mode="w")  # pyright: ignore[reportArgumentType] - the mistake
+        files.write_text("a", "b", mode="w")  # pyright: ignore[reportArgumentType] - wrong on purpose
     with pytest.raises(InvalidPathError, match=r"is no text.*POSIX path relative"):
         files.read_text(Path("a"))  # pyright: ignore[reportArgumentType] - as above
     assert not files.exists("a")

@@ -1,4 +1,4 @@
-"""Searching takes bounded time, whatever the pattern and the tree are."""
+"""Searching takes bounded time for any pattern and any tree."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Children = Callable[[WorkspacePath], Iterable[FileStat]]
 
 
 class EndlessTree:
-    """A directory that holds itself, and counts how often it is listed."""
+    """A directory that contains itself and counts how often it is listed."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -53,7 +53,7 @@ class EndlessTree:
         return [FileStat(path / "a", FileKind.DIRECTORY)]
 
 
-def test_many_double_stars_cost_no_more_than_their_number() -> None:
+def test_many_double_stars_keep_a_bounded_number_of_positions() -> None:
     pattern = compile_glob("**/a/" * 20 + "b")
     positions = pattern.start
     for _ in range(60):
@@ -63,7 +63,7 @@ def test_many_double_stars_cost_no_more_than_their_number() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 30 + "b", "{*,a*}" * 6, "[" * 50, "*[!a-z]*" * 20])
-def test_hostile_segments_are_matched_at_once(pattern: str) -> None:
+def test_patterns_made_to_be_slow_are_matched_at_once(pattern: str) -> None:
     assert not compile_glob(pattern + "$").matches(["a" * 250])
 
 
@@ -130,7 +130,7 @@ def test_filter_matches_names_at_any_depth(pattern: str, path: str, matched: boo
     assert compile_filter("build/").matches(["a", "build"], FileKind.DIRECTORY)
 
 
-def test_walk_without_end_ends_at_the_time_limit() -> None:
+def test_endless_walk_stops_at_the_time_limit() -> None:
     clock = ManualClock()
     tree = EndlessTree(clock)
     timer = SearchTimer(clock, 5.0)
@@ -139,7 +139,7 @@ def test_walk_without_end_ends_at_the_time_limit() -> None:
     assert tree.n_listed == 5
 
 
-def test_directory_that_cannot_be_listed_is_passed_over() -> None:
+def test_directory_that_cannot_be_listed_is_skipped() -> None:
     def children(path: WorkspacePath) -> list[FileStat]:
         if path.name == "gone":
             raise FileMissingError("gone")
@@ -182,7 +182,7 @@ def test_grep_of_many_files_ends_at_the_time_limit() -> None:
 
 
 @pytest.mark.behaviour(49)
-def test_deeply_nested_expression_is_answered() -> None:
+def test_deeply_nested_expression_is_refused_with_a_hint() -> None:
     with pytest.raises(PatternError, match="nested too deeply") as caught:
         compile_expression("(" * 490 + "a" + ")" * 490)
     assert caught.value.hint
@@ -237,8 +237,8 @@ PIECES = st.sampled_from(
 @example(r"(?<!\s)a", "b\na")
 @example(r"b\s*+$", "b\na")
 @example(r"(?>b\s*)$", "b\na")
-def test_block_is_searched_as_line_by_line(pattern: str, block: str) -> None:
-    """The quick look at a whole block never hides a line that matches."""
+def test_searching_a_block_gives_the_same_matches_as_line_by_line(pattern: str, block: str) -> None:
+    """The fast search of a whole block never misses a line that matches."""
     try:
         compiled = regex.compile(pattern)
     except regex.error:
@@ -249,6 +249,6 @@ def test_block_is_searched_as_line_by_line(pattern: str, block: str) -> None:
     assert list(compile_expression(pattern).matching_lines(block, timer)) == expected
 
 
-def test_line_is_searched_up_to_a_bound() -> None:
+def test_line_is_searched_up_to_a_limit() -> None:
     files = MemoryFilesystem({"a": "x" * 300_000 + "needle\nneedle\n"})
     assert [match.line for match in files.grep("needle").matches] == [2]

@@ -1,4 +1,4 @@
-"""Random operations on ``MemoryFilesystem`` and on a plain dict come to the same."""
+"""Random operations on ``MemoryFilesystem`` and on a plain dict give the same result."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def file_at(tree: Tree, path: str) -> FileState:
 
 
 class FilesAndModel(RuleBasedStateMachine):
-    """The model knows no links; the contract suite covers those."""
+    """The model has no links; the contract suite covers them."""
 
     @initialize()
     def start(self) -> None:
@@ -80,7 +80,7 @@ class FilesAndModel(RuleBasedStateMachine):
         self.saved: list[tuple[object, Tree]] = []
 
     def both(self, real: Callable[[], object], model: Callable[[Tree], None]) -> None:
-        """Do the same to both; they succeed alike, or fail alike and change nothing."""
+        """Do one operation on both: both succeed, or fail with one error and change nothing."""
         changed = dict(self.model)
         try:
             model(changed)
@@ -146,7 +146,7 @@ class FilesAndModel(RuleBasedStateMachine):
 
     @rule(path=PATHS, name=NAMES)
     def patch(self, path: str, name: str) -> None:
-        """A move of a file, by patch, to a name that is free then; what it empties goes."""
+        """Move a file by a patch to a free name; directories that become empty are removed."""
 
         def model(tree: Tree) -> None:
             state = tree.pop(path, DIRECTORY)

@@ -1,4 +1,4 @@
-"""Text is read piece by piece, and no more of it than is asked for."""
+"""Text is read in chunks, and only as far as the caller needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATH = parse_path("a.txt")
 
 
 class EndlessLines(io.RawIOBase):
-    """A file of 1 GiB that repeats *pattern*, and counts what is read of it."""
+    """A file of 1 GiB that repeats *pattern* and counts the bytes read."""
 
     def __init__(self, pattern: bytes) -> None:
         self.block = pattern * (MEBIBYTE // len(pattern))
@@ -78,7 +78,7 @@ def window(data: bytes, *, offset: int = 0, limit: int = 100, line_chars: int = 
 
 @pytest.mark.behaviour(54)
 @pytest.mark.parametrize("pattern", [b"0123456789abcde\n", b"x"], ids=["many lines", "one line"])
-def test_ten_lines_of_a_gibibyte_cost_neither_its_memory_nor_its_length(pattern: bytes) -> None:
+def test_reading_ten_lines_of_a_gibibyte_reads_and_holds_a_few_mebibytes(pattern: bytes) -> None:
     mount = GibibyteMount(pattern)
     files = MemoryFilesystem(mounts=[mount])
     tracemalloc.start()
@@ -94,7 +94,7 @@ def test_ten_lines_of_a_gibibyte_cost_neither_its_memory_nor_its_length(pattern:
 
 
 @pytest.mark.behaviour(54)
-def test_lines_after_an_offset_cost_what_lies_before_them() -> None:
+def test_reading_at_an_offset_reads_no_further_than_the_last_line() -> None:
     mount = GibibyteMount(b"0123456789abcde\n")
     files = MemoryFilesystem(mounts=[mount])
     read = files.read_text("big.txt", offset=100_000, limit=10)
@@ -103,7 +103,7 @@ def test_lines_after_an_offset_cost_what_lies_before_them() -> None:
 
 
 @pytest.mark.behaviour(54)
-def test_window_that_ends_early_shows_no_half_lines_as_whole() -> None:
+def test_window_that_ends_early_never_shows_part_of_a_line_as_a_whole_one() -> None:
     long_line = b"x" * (5 * MEBIBYTE) + b"\n"
     read = window(long_line * 3 + b"short\n" * MEBIBYTE, limit=10)
     assert (read.lines[:3], read.n_cut_lines) == (("x" * 10,) * 3, 3)
@@ -114,7 +114,7 @@ def test_window_that_ends_early_shows_no_half_lines_as_whole() -> None:
 
 
 @pytest.mark.behaviour(47)
-def test_what_is_not_looked_at_is_not_checked() -> None:
+def test_binary_data_after_the_window_is_not_checked() -> None:
     data = b"line\n" * 100_000 + b"\0\xff"
     assert window(data, limit=2).lines == ("line", "line")
     with pytest.raises(BinaryFileError):
@@ -122,12 +122,12 @@ def test_what_is_not_looked_at_is_not_checked() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-def test_byte_order_mark_tells_the_encoding_and_is_no_text(encoding: str) -> None:
+def test_byte_order_mark_selects_the_encoding_and_is_not_shown(encoding: str) -> None:
     mark = "\ufeff" if encoding.endswith(("le", "be")) else ""
     assert window((mark + "é\r\nb\n").encode(encoding)).lines == ("é", "b")
 
 
-def test_encoding_that_breaks_off_is_no_text() -> None:
+def test_text_that_ends_inside_a_character_is_refused_as_binary() -> None:
     with pytest.raises(BinaryFileError, match=r"a\.txt"):
         window("é".encode()[:1])
 
@@ -154,7 +154,7 @@ def test_window_is_a_slice_of_the_lines(
     assert read.more == (len(lines) > offset + limit)
 
 
-def test_default_limits_of_a_program_are_those_that_are_documented() -> None:
+def test_default_limits_are_as_documented() -> None:
     limits = FilesystemLimits()
     files = MemoryFilesystem({"a": "x" * 2_001 + "\n" + "\n" * 2_000})
     read = files.read_text("a")

@@ -1,4 +1,4 @@
-"""Trees share what they have in common, so history costs what differs."""
+"""Trees share unchanged nodes, so a snapshot costs only what differs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDE = {f"d{n // 100}/s{n % 10}/f{n}.txt": str(n) for n in range(10_000)}
 
 
 class ListedOnce:
-    """A remote directory's entries, which must be wanted at most once."""
+    """The entries of a remote directory; counts how often they are loaded."""
 
     def __init__(self, children: dict[str, Node]) -> None:
         self.identity = "remote"
@@ -53,7 +53,7 @@ def root_of(token: object) -> Directory:
 
 
 @pytest.mark.behaviour(37)
-def test_snapshots_together_hold_one_tree_and_what_differs() -> None:
+def test_many_snapshots_hold_one_tree_and_the_changed_nodes() -> None:
     files = MemoryFilesystem(WIDE)
     tokens = [files.snapshot()]
     n_nodes = len(nodes_of(root_of(tokens[0])))
@@ -65,7 +65,7 @@ def test_snapshots_together_hold_one_tree_and_what_differs() -> None:
 
 
 @pytest.mark.behaviour(38)
-def test_comparing_looks_only_at_what_was_rebuilt() -> None:
+def test_comparing_visits_only_rebuilt_nodes() -> None:
     files = MemoryFilesystem(WIDE)
     before = files.snapshot()
     files.write_text("d7/s0/f700.txt", "changed")
@@ -75,7 +75,7 @@ def test_comparing_looks_only_at_what_was_rebuilt() -> None:
     assert [str(change.path) for change in files.changes(before)] == ["d7/s0/f700.txt"]
 
 
-def test_write_of_what_is_there_changes_nothing() -> None:
+def test_writing_the_same_content_changes_nothing() -> None:
     files = MemoryFilesystem({"a": "x"})
     token = files.snapshot()
     files.write_text("a", "x")
@@ -84,7 +84,7 @@ def test_write_of_what_is_there_changes_nothing() -> None:
     assert files.snapshot() is token
 
 
-def test_remote_directory_is_listed_once_and_only_when_looked_into() -> None:
+def test_remote_directory_is_listed_once_and_only_when_its_entries_are_needed() -> None:
     source = ListedOnce({"a": File(b"a")})
     before = tree_of({parse_path("far"): RemoteDirectory(source), parse_path("near"): File(b"")})
     after = replaced(before, parse_path("near"), File(b"x"))
@@ -104,7 +104,7 @@ def test_tree_stays_the_same_object_when_nothing_in_it_is_replaced() -> None:
     assert replaced(root, parse_path("a/none"), None) is root
 
 
-def test_node_cannot_be_put_below_a_file_or_nothing() -> None:
+def test_node_cannot_be_put_below_a_file_or_a_missing_directory() -> None:
     root = tree_of({parse_path("a"): File(b"")})
     with pytest.raises(DirectoryExpectedError, match="a is not a directory"):
         replaced(root, parse_path("a/b"), File(b""))
@@ -126,7 +126,7 @@ def test_merging_joins_directories_and_refuses_everything_else() -> None:
         merged(one, tree_of({parse_path("d"): RemoteDirectory(ListedOnce({}))}))
 
 
-def test_kind_that_changes_is_one_change() -> None:
+def test_change_of_kind_is_one_change() -> None:
     before = tree_of({parse_path("a/b"): File(b"")})
     after = tree_of({parse_path("a"): File(b"now a file")})
     assert [
