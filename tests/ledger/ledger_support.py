@@ -1,4 +1,4 @@
-"""What the ledger's tests share: files as values, entries, a child that dies, and plain git."""
+"""Helpers for tests of the ledger: files as values, entries, killed processes, plain git."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ DIRECTORY = FileState(FileKind.DIRECTORY)
 Files = Mapping[str, bytes | FileState]
 
 
-def made(directory: Path, **options: object) -> Ledger:
-    """A new ledger in *directory*, open."""
+def new_ledger(directory: Path, **options: object) -> Ledger:
+    """Create and open a ledger in *directory*."""
     Ledger.create(directory / "ledger.git")
     return reopened(directory, **options)
 
 
 def reopened(directory: Path, **options: object) -> Ledger:
-    """The ledger in *directory* once more."""
+    """Open the ledger in *directory*."""
     return Ledger(directory / "ledger.git", **{"clock": ManualClock(NOW), **options})
 
 
 def state(content: bytes | FileState) -> FileState:
-    """Bytes stand for an ordinary file."""
+    """The state itself, or an ordinary file with these bytes."""
     return content if isinstance(content, FileState) else FileState(FileKind.FILE, content)
 
 
@@ -68,7 +68,7 @@ def at(path: str) -> WorkspacePath:
 
 
 def tree(store: ObjectStore, files: Files, base: str = EMPTY_TREE_ID) -> str:
-    """The root with these files, and those of *base*."""
+    """The id of a root with these files and those of *base*."""
     return build(store, base, {at(path): stored(store, content) for path, content in files.items()})
 
 
@@ -77,7 +77,7 @@ def stored(store: ObjectStore, content: bytes | FileState) -> TreeEntry:
 
 
 def contents(store: ObjectStore, root: str) -> dict[str, bytes | FileState]:
-    """What ``tree`` was given, every directory included."""
+    """The files of a tree in the form that ``tree`` takes, with every directory."""
     found: dict[str, bytes | FileState] = {}
     for path, entry in walk(store, root):
         kept = file_state(store, entry)
@@ -128,7 +128,7 @@ def imported(writer: BranchWriter, files: Files) -> LogEntry:
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """What plain git prints about the ledger in *directory*; it must succeed."""
+    """The output of plain git in the ledger of *directory*; the command must succeed."""
     done = subprocess.run(
         ["git", "-C", str(directory / "ledger.git"), *arguments],
         capture_output=True,
@@ -144,12 +144,12 @@ def git(directory: Path, *arguments: str) -> str:
 
 
 def assert_clean(directory: Path) -> None:
-    """Plain git finds nothing wrong; objects that nothing leads to are no fault."""
+    """Check that plain git finds no fault; unreferenced objects are allowed."""
     found = git(directory, "fsck", "--strict", "--full", "--no-dangling")
     assert found == ""
 
 
-class DiesAt:
+class KillAt:
     """A kill point that ends its process at the *n*-th step, counted from 1."""
 
     def __init__(self, n: int) -> None:
@@ -161,18 +161,18 @@ class DiesAt:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dies(work: Callable[[], object], *, at_step: int = 0) -> bool:
-    """Run *work* in a forked child that ends at the n-th kill point: whether it was killed.
+def killed_in_child(work: Callable[[], object], *, at_step: int = 0) -> bool:
+    """Run *work* in a forked child that is killed at the given kill point, counted from 1.
 
-    If *work* raises, so does this.
+    Returns whether the child was killed. Fails if *work* raises.
     """
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         try:
-            with calling(DiesAt(at_step)):
+            with calling(KillAt(at_step)):
                 work()
-        except BaseException:  # noqa: BLE001 - a child must end here, whatever happened
+        except BaseException:  # noqa: BLE001 - a child must end here after any error
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
@@ -184,17 +184,17 @@ def dies(work: Callable[[], object], *, at_step: int = 0) -> bool:
 __all__ = [
     "DIRECTORY",
     "NOW",
-    "DiesAt",
     "Files",
+    "KillAt",
     "assert_clean",
     "at",
     "call",
     "contents",
-    "dies",
     "git",
     "imported",
+    "killed_in_child",
     "link",
-    "made",
+    "new_ledger",
     "reopened",
     "script",
     "state",

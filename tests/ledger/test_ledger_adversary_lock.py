@@ -1,4 +1,4 @@
-"""A lock that cannot be written is nobody's."""
+"""A lock that cannot be written has no owner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wink_workspace.ledger.lock import WriterLock
 
 @contextmanager
 def _no_room() -> Generator[None]:
-    """No file can be written, as on a full disk."""
+    """Make every write to a file fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:
@@ -25,8 +25,8 @@ def _no_room() -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_lock_that_cannot_be_written_can_be_had_once_there_is_room(tmp_path: Path) -> None:
-    """By the same process, too: it would have to end before anybody could open the line."""
+def test_lock_that_could_not_be_written_can_be_acquired_once_there_is_room(tmp_path: Path) -> None:
+    """Also by the same process: otherwise the branch would be locked until the process ends."""
     lock = tmp_path / "lock"
     with _no_room(), pytest.raises(LedgerError, match="cannot be written") as caught:
         WriterLock(lock, what="the main line", now=NOW)

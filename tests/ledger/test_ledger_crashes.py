@@ -1,4 +1,4 @@
-"""Killed at any step: afterwards the ledger is as before the step or as after it."""
+"""A kill at any step leaves the ledger as it was before or after that step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ledger_support import (
     assert_clean,
     call,
     contents,
-    dies,
     imported,
-    made,
+    killed_in_child,
+    new_ledger,
     reopened,
     tree,
 )
@@ -31,7 +31,7 @@ from wink_workspace.session import Outcome
 
 
 def run_calls(directory: Path, n_calls: int, **options: object) -> None:
-    """Some calls by the whole protocol, each of which rewrites ``f`` and adds a file."""
+    """Make complete calls, each of which rewrites ``f`` and adds a file."""
     with reopened(directory, **options) as ledger, ledger.write() as writer:
         for _ in range(n_calls):
             n = writer.head.number
@@ -53,14 +53,14 @@ def files_only(ledger: Ledger) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_killed_at_any_step_of_a_commit_the_history_ends_at_a_whole_call(tmp_path, durable) -> None:
-    """And the mark tells whether the last call was committed."""
-    with made(tmp_path) as ledger, ledger.write() as writer:
+def test_killing_a_commit_at_any_step_leaves_only_whole_calls(tmp_path, durable) -> None:
+    """The mark shows whether the last call was committed."""
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"f": b"0"})
     outcomes = set()
     for n in count(1):
         before = reopened(tmp_path).branch().head.number
-        killed = dies(lambda: run_calls(tmp_path, 2, durable=durable), at_step=n)
+        killed = killed_in_child(lambda: run_calls(tmp_path, 2, durable=durable), at_step=n)
         with reopened(tmp_path) as ledger:
             after = ledger.branch().head.number
             assert before <= after <= before + 2
@@ -83,8 +83,8 @@ def test_killed_at_any_step_of_a_commit_the_history_ends_at_a_whole_call(tmp_pat
     assert outcomes == {True, False}
 
 
-def test_killed_while_files_are_thrown_away_the_same_can_be_done_again(tmp_path) -> None:
-    """However often it is killed, the files are kept once and the outcome is recorded once."""
+def test_recovery_that_is_killed_at_any_step_can_be_repeated(tmp_path) -> None:
+    """The files are kept once and the outcome is recorded once, even after a kill."""
 
     def recover(directory: Path) -> None:
         with reopened(directory) as ledger, ledger.write() as writer:
@@ -96,13 +96,13 @@ def test_killed_while_files_are_thrown_away_the_same_can_be_done_again(tmp_path)
                 call(writer, same, call_id=mark.call_id, outcome=Outcome.UNKNOWN)
             writer.finish_pending()
 
-    with made(tmp_path) as ledger, ledger.write() as writer:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"f": b"0"})
         writer.begin("call-1", "shell", NOW)
     for n in count(1):
         copy = tmp_path / str(n)
         shutil.copytree(tmp_path / "ledger.git", copy / "ledger.git")
-        killed = dies(lambda copy=copy: recover(copy), at_step=n)
+        killed = killed_in_child(lambda copy=copy: recover(copy), at_step=n)
         recover(copy)
         with reopened(copy) as ledger:
             assert [entry.outcome for entry in ledger.branch().log()] == [Outcome.UNKNOWN, None]
@@ -115,9 +115,9 @@ def test_killed_while_files_are_thrown_away_the_same_can_be_done_again(tmp_path)
     assert n == 2 + 4 + 1 + 1  # the ref to the files, the outcome's commit, the mark, the end
 
 
-def test_killed_at_any_step_of_maintenance_nothing_that_is_kept_is_lost(tmp_path) -> None:
-    """And what is left behind, objects that nothing leads to, is no fault to plain git."""
-    with made(tmp_path) as ledger, ledger.write() as writer:
+def test_killing_maintenance_at_any_step_loses_nothing_that_is_kept(tmp_path) -> None:
+    """Unreferenced objects may remain; plain git accepts them."""
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"f": b"0"})
         for n in range(3):
             lost = tree(ledger.store, {"lost": b"%d" % n * 100})
@@ -131,7 +131,7 @@ def test_killed_at_any_step_of_maintenance_nothing_that_is_kept_is_lost(tmp_path
             ledger.maintain(small)
 
     for n in count(1, 3):
-        killed = dies(maintain, at_step=n)
+        killed = killed_in_child(maintain, at_step=n)
         with reopened(tmp_path) as ledger:
             entries = list(ledger.branch().log())
             assert entries[0] == head
@@ -147,7 +147,7 @@ def test_killed_at_any_step_of_maintenance_nothing_that_is_kept_is_lost(tmp_path
 
 
 def grow(directory: Path) -> None:
-    """Something more to delete, so that every round has work to do: objects nothing leads to."""
+    """Write unreferenced objects, so that every round has something to delete."""
     with reopened(directory) as ledger, ledger.write() as writer:
         for k in range(6):
             tree(ledger.store, {f"x{k}/y": os.urandom(64)}, writer.head.files)
@@ -158,11 +158,11 @@ def grow(directory: Path) -> None:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    with made(tmp_path) as ledger:
+    with new_ledger(tmp_path) as ledger:
         yield ledger
 
 
-def test_a_mark_says_which_call_began_on_which_head(ledger) -> None:
+def test_a_mark_names_the_call_and_the_head_that_it_began_on(ledger) -> None:
     with ledger.write() as writer:
         assert writer.pending() is None
         first = writer.begin("call\n1", "shell", NOW)
@@ -182,17 +182,17 @@ def test_a_mark_with_the_id_of_an_earlier_call_is_not_taken_for_that_one(ledger)
 
 
 @pytest.mark.parametrize("text", [b"", b"\0\0", b"[]", b"{}", b'{"started_at": "then"}'])
-def test_a_mark_that_cannot_be_read_still_says_that_a_call_was_under_way(tmp_path, text) -> None:
+def test_a_mark_that_cannot_be_read_still_means_that_a_call_was_running(tmp_path, text) -> None:
     (tmp_path / "pending").write_bytes(text)
     mark = PendingMarks(tmp_path / "pending").read()
     assert (mark.call_id, mark.parent) == ("", None)
-    with made(tmp_path) as ledger, ledger.write() as writer:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         assert not writer.is_recorded(mark)
         imported(writer, {})
         assert not writer.is_recorded(mark)
 
 
-def test_maintenance_waits_for_a_call_that_is_under_way(ledger) -> None:
+def test_maintenance_is_refused_while_a_call_is_running(ledger) -> None:
     with ledger.write() as writer:
         writer.begin("call-1", "shell", NOW)
         with pytest.raises(LedgerError, match="a call is under way"):
@@ -201,23 +201,23 @@ def test_maintenance_waits_for_a_call_that_is_under_way(ledger) -> None:
         assert ledger.maintain(Retention()).ran
 
 
-# A disk that fails
+# A full disk
 
 
 def limit_files_to(n_bytes: int) -> None:
-    """From now on this process can write no file longer than that, as on a full disk."""
+    """Limit the size of every file that this process writes, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
 
 
 @pytest.mark.parametrize("limit", [160, 200, 250, 300, 400])
-def test_a_disk_that_takes_no_more_fails_the_entry_and_changes_nothing(tmp_path, limit) -> None:
-    """At one size after the other, so that one kind of file after the other does not fit."""
-    with made(tmp_path) as ledger, ledger.write() as writer:
+def test_a_full_disk_fails_the_entry_and_changes_nothing(tmp_path, limit) -> None:
+    """Each limit makes another kind of file too large."""
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         head = imported(writer, {"f": b"0" * 3_000})
 
     def attempt() -> None:
-        limit_files_to(limit)  # of the lock's text, what is there fits
+        limit_files_to(limit)  # the text of the lock fits
         with reopened(tmp_path) as own, own.write() as other:
             with pytest.raises(LedgerError) as caught:
                 other.begin("call-1", "write_file", NOW)
@@ -225,13 +225,13 @@ def test_a_disk_that_takes_no_more_fails_the_entry_and_changes_nothing(tmp_path,
             assert caught.value.__cause__.errno == errno.EFBIG
             assert other.refresh() == head
 
-    assert not dies(attempt)
+    assert not killed_in_child(attempt)
     assert not list((tmp_path / "ledger.git").rglob("tmp_*"))
     assert_clean(tmp_path)
 
 
-def test_a_bulk_on_a_disk_that_takes_no_more_is_an_error_and_leaves_nothing(tmp_path) -> None:
-    with made(tmp_path):
+def test_a_bulk_write_to_a_full_disk_is_an_error_and_leaves_nothing(tmp_path) -> None:
+    with new_ledger(tmp_path):
         pass
 
     def attempt(limit: int) -> None:
@@ -242,13 +242,13 @@ def test_a_bulk_on_a_disk_that_takes_no_more_is_an_error_and_leaves_nothing(tmp_
                     ledger.store.write_blob(b"%d" % n)
 
     for limit in (0, 20, 1_000, 4_000):  # at the last one the pack fits, and its index does not
-        assert not dies(lambda limit=limit: attempt(limit))
+        assert not killed_in_child(lambda limit=limit: attempt(limit))
     assert not list((tmp_path / "ledger.git/objects/pack").iterdir())
 
 
-def test_every_kill_point_has_a_place(tmp_path) -> None:
+def test_every_kill_point_of_the_ledger_is_reached(tmp_path) -> None:
     seen: list[KillPoint] = []
-    with calling(seen.append), made(tmp_path) as ledger, ledger.write() as writer:
+    with calling(seen.append), new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {})
         writer.begin("c", "t", NOW)
         for n in range(60):

@@ -1,4 +1,4 @@
-"""What counts as a repository, compared with the git that is installed."""
+"""Detection of repositories, compared with the installed git."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ HEADS = (
 )  # fmt: skip
 
 
-def git_finds(place: Path) -> bool:
-    """Whether git takes *place* for a repository, in the environment in which it finds most."""
+def is_found_by_git(directory: Path) -> bool:
+    """Whether git finds a repository in *directory*, in the most permissive environment."""
     done = subprocess.run(
         ["git", "rev-parse", "--git-dir"],
-        cwd=place,
+        cwd=directory,
         env={
             "PATH": os.environ["PATH"],
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": "/dev/null",
-            "GIT_CEILING_DIRECTORIES": str(place.parent),
-            "GIT_OBJECT_DIRECTORY": str(place),
+            "GIT_CEILING_DIRECTORIES": str(directory.parent),
+            "GIT_OBJECT_DIRECTORY": str(directory),
         },
         capture_output=True,
         check=False,
@@ -52,36 +52,36 @@ def git_finds(place: Path) -> bool:
     return done.returncode == 0
 
 
-def we_find(place: Path) -> bool:
-    with DiskTree(place) as tree:
+def is_found_here(directory: Path) -> bool:
+    with DiskTree(directory) as tree:
         return is_repository(DiskView(tree), ROOT)
 
 
-def spoiled(content: bytes, rng: random.Random) -> bytes:
-    """*content* with one byte more, less, or another."""
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """*content* with one byte inserted, removed or replaced."""
     at = rng.randrange(len(content) + 1)
     new = bytes([rng.choice(b"ref: /\n\0aF09g")])
     return content[:at] + rng.choice((b"", new)) + content[at + rng.randrange(2) :]
 
 
-def test_heads_that_git_accepts_are_the_ones_that_count(tmp_path: Path) -> None:
+def test_head_files_are_accepted_as_by_git(tmp_path: Path) -> None:
     rng = random.Random(12)
     (tmp_path / "refs").mkdir()
     valid = [head for head in HEADS if head.startswith((b"ref", OID))]
     answers = set[bool]()
-    for head in (*HEADS, *(spoiled(rng.choice(valid), rng) for _ in range(60))):
+    for head in (*HEADS, *(damaged(rng.choice(valid), rng) for _ in range(60))):
         (tmp_path / "HEAD").write_bytes(head)
-        assert we_find(tmp_path) == git_finds(tmp_path), head
-        answers.add(we_find(tmp_path))
+        assert is_found_here(tmp_path) == is_found_by_git(tmp_path), head
+        answers.add(is_found_here(tmp_path))
     assert answers == {True, False}
 
 
-def test_links_that_git_accepts_as_head_are_the_ones_that_count(tmp_path: Path) -> None:
+def test_head_links_are_accepted_as_by_git(tmp_path: Path) -> None:
     (tmp_path / "refs").mkdir()
     (tmp_path / "file").write_text("ref: refs/x")
     for target in ("refs/x", "refs/", "refs", "./refs/x", "file", "refs/../file", "xrefs/x"):
         (tmp_path / "HEAD").symlink_to(target)
-        assert we_find(tmp_path) == git_finds(tmp_path), target
+        assert is_found_here(tmp_path) == is_found_by_git(tmp_path), target
         (tmp_path / "HEAD").unlink()
 
 
@@ -102,13 +102,13 @@ LAYOUTS: dict[str, tuple[Callable[[Path], object], bool]] = {
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_layout_that_git_accepts_counts(tmp_path: Path, name: str) -> None:
-    """And so do some that git would accept after a ``chmod``, or once a link leads somewhere."""
+def test_layouts_accepted_by_git_are_repositories(tmp_path: Path, name: str) -> None:
+    """So are some that git would accept after a ``chmod``, or once a link has a target."""
     make, expected = LAYOUTS[name]
     (tmp_path / "HEAD").write_bytes(OID)
     make(tmp_path)
-    assert we_find(tmp_path) is expected
-    assert expected or not git_finds(tmp_path)
+    assert is_found_here(tmp_path) is expected
+    assert expected or not is_found_by_git(tmp_path)
 
 
 @dataclass
@@ -137,7 +137,7 @@ def path(text: str) -> WorkspacePath:
     return WorkspacePath(tuple(text.split("/")))
 
 
-def test_changed_paths_are_told_with_the_repository_that_they_belong_to() -> None:
+def test_changed_paths_are_reported_with_their_repository() -> None:
     view = View({"own": None, "own/HEAD": OID, "own/refs": None, "d": None, "d/refs": None})
     changes = View(
         {
@@ -146,7 +146,7 @@ def test_changed_paths_are_told_with_the_repository_that_they_belong_to() -> Non
         }
     )  # fmt: skip
     found = repositories_in(view, {path(name): changes.look(path(name)) for name in changes.files})
-    assert {str(at): str(place) for at, place in found.items()} == {
+    assert {str(at): str(repository) for at, repository in found.items()} == {
         "own/config": "own", "own/hooks": "own", "d/HEAD": "d", "x/.GIT/y": "x/.GIT",
         "new": "new", "new/Head.": "new", "new/ref\u017f": "new", "new/deep": "new",
     }  # fmt: skip
@@ -154,14 +154,14 @@ def test_changed_paths_are_told_with_the_repository_that_they_belong_to() -> Non
     assert enclosing_repository(view, path("d/refs/x")) is None
 
 
-def test_removal_completes_nothing() -> None:
+def test_removal_never_completes_a_repository() -> None:
     view = View({"HEAD": OID, "refs": None})
     assert repositories_in(View({"refs": None}), {path("HEAD"): None}) == {}
     after = {path("HEAD"): None, path("refs/x"): Found(FileKind.FILE)}
     assert set(repositories_in(view, after)) == set(after), "the repository is there before"
 
 
-def test_names_of_the_layout_are_known_on_every_system() -> None:
+def test_layout_names_are_recognised_in_every_spelling() -> None:
     for name in ("HEAD", "head", "refs", "REFS", "reftable", "commondir", "HEAD.", "refs::$DATA"):
         assert is_layout_name(name)
     for name in ("HEADS", "ref", "config", "objects", "HEAD.txt", ".HEAD", "", "\u4e2d"):

@@ -1,4 +1,4 @@
-"""A line of history: appended to, read back, found again, and never forged."""
+"""A branch: entries are appended, read back and found, and cannot be forged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ledger_support import (
     contents,
     git,
     imported,
-    made,
+    new_ledger,
     reopened,
     stored,
     tree,
@@ -45,7 +45,7 @@ from wink_workspace.session import (
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    with made(tmp_path) as ledger:
+    with new_ledger(tmp_path) as ledger:
         yield ledger
 
 
@@ -71,7 +71,7 @@ def invoked(**fields: object) -> ToolInvoked:
 
 
 def grown(ledger: Ledger, *texts: bytes) -> tuple:
-    """A writer whose line has an import and a call for each of *texts*, written to ``f``."""
+    """A writer whose branch has an import and a call for each of *texts*, written to ``f``."""
     writer = ledger.write()
     imported(writer, {"f": b"0"})
     for n, text in enumerate(texts, 1):
@@ -82,7 +82,7 @@ def grown(ledger: Ledger, *texts: bytes) -> tuple:
 # Appending and reading
 
 
-def test_an_entry_has_all_that_its_draft_had(ledger) -> None:
+def test_an_entry_has_every_field_of_its_draft(ledger) -> None:
     with ledger.write() as writer:
         first = imported(writer, {})
         entry = writer.append(
@@ -107,9 +107,9 @@ def test_an_entry_has_all_that_its_draft_had(ledger) -> None:
     assert list(ledger.branch().log()) == [entry, first]
 
 
-def test_a_new_line_is_empty(ledger) -> None:
-    line = ledger.branch()
-    assert (line.head, line.refresh(), list(line.log())) == (None, None, [])
+def test_a_new_branch_is_empty(ledger) -> None:
+    branch = ledger.branch()
+    assert (branch.head, branch.refresh(), list(branch.log())) == (None, None, [])
 
 
 def test_plain_git_reads_the_history(ledger, tmp_path) -> None:
@@ -126,7 +126,7 @@ def test_plain_git_reads_the_history(ledger, tmp_path) -> None:
 
 
 @pytest.mark.behaviour(66)
-def test_an_entry_costs_as_many_objects_after_many_as_after_one(ledger) -> None:
+def test_an_entry_costs_the_same_number_of_objects_at_any_length_of_the_history(ledger) -> None:
     with ledger.write() as writer:
         imported(writer, {})
         costs = []
@@ -137,7 +137,7 @@ def test_an_entry_costs_as_many_objects_after_many_as_after_one(ledger) -> None:
     assert set(costs) == {1 + 1 + 1 + 1 + 1}  # content, its directory, record, tree, commit
 
 
-def test_the_log_is_read_as_far_as_it_is_asked_for(ledger) -> None:
+def test_the_log_is_read_from_a_start_up_to_a_limit(ledger) -> None:
     writer, *entries = grown(ledger, b"1", b"2", b"3")
     assert list(writer.log(limit=2)) == entries[:1:-1]
     assert list(writer.log(start=entries[1])) == entries[1::-1]
@@ -168,7 +168,7 @@ def test_a_tool_name_or_call_id_cannot_forge_a_trailer(ledger, tmp_path) -> None
     assert_clean(tmp_path)
 
 
-def test_a_subject_of_nothing_is_replaced(ledger) -> None:
+def test_an_empty_subject_is_replaced(ledger) -> None:
     with ledger.write() as writer:
         draft = Draft(
             kind=EntryKind.EXTERNAL,
@@ -181,7 +181,7 @@ def test_a_subject_of_nothing_is_replaced(ledger) -> None:
         assert writer.append(draft).subject == "(no subject)"
 
 
-def test_a_line_that_grew_elsewhere_refuses_the_entry_and_stays_as_it_is(ledger) -> None:
+def test_a_branch_that_moved_refuses_the_entry_and_is_unchanged(ledger) -> None:
     writer, first, *_ = grown(ledger, b"one")
     refs = RefMover(ledger.store.repository)
     refs.move(writer.ref, expected=writer.head.id, target=first.id)
@@ -199,7 +199,7 @@ def test_a_ref_that_another_program_has_locked_cannot_be_moved(ledger, tmp_path)
     assert ledger.branch().head == head
 
 
-def test_a_filesystem_without_hard_links_is_slower_and_as_good(
+def test_entries_are_appended_on_a_filesystem_without_hard_links(
     ledger, tmp_path, monkeypatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -211,7 +211,9 @@ def test_a_filesystem_without_hard_links_is_slower_and_as_good(
     assert_clean(tmp_path)
 
 
-def test_a_lock_that_could_not_be_written_is_in_nobodys_way_later(ledger, monkeypatch) -> None:
+def test_a_ref_lock_that_could_not_be_written_does_not_block_later_moves(
+    ledger, monkeypatch
+) -> None:
     writer, *_, head = grown(ledger, b"one")
 
     def full(*_: object) -> int:
@@ -226,7 +228,7 @@ def test_a_lock_that_could_not_be_written_is_in_nobodys_way_later(ledger, monkey
     assert call(writer, EMPTY_TREE_ID).parent == head.id
 
 
-def test_packed_refs_are_refs(ledger, tmp_path) -> None:
+def test_packed_refs_are_read(ledger, tmp_path) -> None:
     writer, *_, head = grown(ledger, b"one")
     git(tmp_path, "pack-refs", "--all")
     assert not (tmp_path / "ledger.git/refs/heads/main").exists()
@@ -237,7 +239,7 @@ def test_packed_refs_are_refs(ledger, tmp_path) -> None:
 # Finding
 
 
-def test_entries_are_found_by_number_and_by_the_beginning_of_their_id(ledger) -> None:
+def test_entries_are_found_by_number_and_by_a_prefix_of_their_id(ledger) -> None:
     writer, *entries = grown(ledger, b"1", b"2")
     for entry in entries:
         for which in (entry.number, str(entry.number), entry.id, entry.id[:12].upper()):
@@ -253,7 +255,7 @@ def test_an_entry_whose_id_begins_with_digits_is_found_by_them(ledger) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 4, "17", "beef", "abc", "zzzz", ""])
-def test_what_is_not_there_is_not_found(ledger, which) -> None:
+def test_an_entry_that_does_not_exist_is_not_found(ledger, which) -> None:
     writer, *_ = grown(ledger, b"1")
     with pytest.raises(EntryMissingError, match="no entry"):
         writer.find(which)
@@ -290,13 +292,13 @@ class Receipt:
         WorkspaceRestored(reason="undo", paths=(), at=NOW),
     ],
 )
-def test_an_event_of_the_log_comes_back_as_it_was(ledger, event) -> None:
+def test_a_log_event_is_read_back_unchanged(ledger, event) -> None:
     with ledger.write() as writer:
         record = writer.record(call(writer, EMPTY_TREE_ID, record=event))
     assert (record.event, record.type) == (event, type(event).__name__)
 
 
-def test_parameters_and_values_come_back_as_plain_json(ledger) -> None:
+def test_parameters_and_values_are_read_back_as_plain_json(ledger) -> None:
     with ledger.write() as writer:
         event = invoked(params=Receipt("a", 1), value=(Receipt("b", 2),))
         found = writer.record(call(writer, EMPTY_TREE_ID, record=event)).event
@@ -304,7 +306,7 @@ def test_parameters_and_values_come_back_as_plain_json(ledger) -> None:
     assert found.value == [{"path": "b", "size": 2}]
 
 
-def test_anything_else_is_kept_under_its_name(ledger) -> None:
+def test_any_other_record_is_kept_with_the_name_of_its_type(ledger) -> None:
     with ledger.write() as writer:
         record = writer.record(call(writer, EMPTY_TREE_ID, record=Receipt("a", 1)))
     assert (record.type, record.data, record.event) == ("Receipt", {"path": "a", "size": 1}, None)
@@ -327,14 +329,14 @@ def test_a_value_without_json_form_does_not_stop_the_record(ledger) -> None:
         b'{"schema": 1, "type": "ToolInvoked", "data": {}}',
     ],
 )
-def test_a_record_that_nobody_wrote_is_damage(ledger, text) -> None:
+def test_a_malformed_record_is_damage(ledger, text) -> None:
     with ledger.write() as writer:
         entry = replace(imported(writer, {}), record_id=ledger.store.write_blob(text))
         with pytest.raises(LedgerDamagedError, match="record"):
             writer.record(entry)
 
 
-def test_a_commit_that_is_no_entry_is_damage(ledger) -> None:
+def test_a_commit_that_is_not_an_entry_is_damage(ledger) -> None:
     store = ledger.store
     other = store.write(
         "commit",
@@ -358,7 +360,7 @@ def test_a_commit_that_is_no_entry_is_damage(ledger) -> None:
 # Undo and redo
 
 
-def test_undoing_an_entry_takes_back_what_it_did_and_keeps_what_came_after(ledger) -> None:
+def test_undoing_an_entry_reverts_its_changes_and_keeps_later_ones(ledger) -> None:
     with ledger.write() as writer:
         imported(writer, {"a": b"1\n2\n3\n4\n5\n", "b": b"b"})
         target = call(
@@ -381,7 +383,7 @@ def test_an_undo_that_is_undone_gives_the_same_files_again(ledger) -> None:
     assert writer.reverted(undo).files.tree == target.files
 
 
-def test_what_happened_since_in_the_same_place_is_a_conflict(ledger) -> None:
+def test_later_changes_of_the_same_lines_are_a_conflict(ledger) -> None:
     writer, _, target, _ = grown(ledger, b"one", b"two")
     reverted = writer.reverted(target)
     assert reverted.files.tree is None
@@ -390,7 +392,7 @@ def test_what_happened_since_in_the_same_place_is_a_conflict(ledger) -> None:
     ]
 
 
-def test_nothing_comes_before_the_first_entry(ledger) -> None:
+def test_the_first_entry_cannot_be_undone(ledger) -> None:
     writer, first = grown(ledger)
     with pytest.raises(EntryMissingError, match="nothing from before entry 1"):
         writer.reverted(first)
@@ -421,7 +423,7 @@ def test_what_can_be_undone_and_redone_follows_from_the_history(ledger) -> None:
     assert (list(writer.in_force()), list(writer.undone())) == ([three, one], [undo_two])
 
 
-# Forks and what was thrown away
+# Forks and discards
 
 
 def test_a_fork_has_the_history_up_to_its_base_and_then_its_own(ledger) -> None:
@@ -437,13 +439,13 @@ def test_a_fork_has_the_history_up_to_its_base_and_then_its_own(ledger) -> None:
 @pytest.mark.parametrize(
     "name", ["", "main", "a/b", "../x", ".x", "x.", "a..b", "x.lock", "-x", "a b", "x" * 65, "é"]
 )
-def test_a_name_that_cannot_be_one_is_refused(ledger, name) -> None:
+def test_an_invalid_name_of_a_fork_is_refused(ledger, name) -> None:
     _, first = grown(ledger)
     with pytest.raises(UsageError):
         ledger.fork(name, first)
 
 
-def test_a_fork_that_is_there_cannot_be_made_and_one_that_is_not_cannot_be_opened(ledger) -> None:
+def test_an_existing_fork_cannot_be_made_and_a_missing_one_cannot_be_opened(ledger) -> None:
     _, first = grown(ledger)
     ledger.fork("a", first)
     with pytest.raises(UsageError, match="there is a line 'a' already"):
@@ -461,7 +463,7 @@ def test_a_fork_that_is_there_cannot_be_made_and_one_that_is_not_cannot_be_opene
         assert writer.pending() is None
 
 
-def test_thrown_away_files_are_kept_where_they_can_be_found(ledger, tmp_path) -> None:
+def test_discarded_files_are_kept_under_a_ref(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {})
         lost = tree(ledger.store, {"draft": b"precious", "empty": DIRECTORY})
@@ -476,7 +478,7 @@ def test_thrown_away_files_are_kept_where_they_can_be_found(ledger, tmp_path) ->
     assert_clean(tmp_path)
 
 
-def test_throwing_away_the_same_again_keeps_it_once_and_something_else_beside_it(ledger) -> None:
+def test_discarding_the_same_files_again_keeps_them_once_beside_other_files(ledger) -> None:
     with ledger.write() as writer:
         one, two = tree(ledger.store, {"f": b"1"}), tree(ledger.store, {"f": b"2"})
         refs = [
@@ -502,8 +504,8 @@ def commit_without_files(ledger: Ledger, **trailers: str) -> str:
 # Opening
 
 
-def test_a_ledger_is_made_once_and_opened_where_it_is(tmp_path) -> None:
-    with made(tmp_path) as ledger, ledger.write() as writer:
+def test_a_ledger_is_created_once_and_opened_only_where_it_exists(tmp_path) -> None:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"a": b"1"})
     with pytest.raises(LedgerError, match="is there already"):
         Ledger.create(tmp_path / "ledger.git")
@@ -515,9 +517,9 @@ def test_a_ledger_is_made_once_and_opened_where_it_is(tmp_path) -> None:
         assert contents(ledger.store, ledger.branch().head.files) == {"a": b"1"}
 
 
-def test_what_a_dying_process_left_of_a_new_ledger_is_in_nobodys_way(tmp_path) -> None:
+def test_leftovers_of_a_killed_creation_do_not_block_a_new_ledger(tmp_path) -> None:
     (tmp_path / "ledger.git.new" / "objects").mkdir(parents=True)
-    with made(tmp_path) as ledger:
+    with new_ledger(tmp_path) as ledger:
         assert ledger.branch().head is None
     assert [path.name for path in tmp_path.iterdir()] == ["ledger.git"]
     assert (tmp_path / "ledger.git").stat().st_mode & 0o077 == 0
@@ -536,7 +538,7 @@ def test_call_json_is_json(ledger, tmp_path) -> None:
 def test_a_durable_commit_has_everything_on_the_device_before_the_ref_names_it(
     tmp_path, monkeypatch
 ):
-    """The order of syncs: the mark, the pack, the objects and their names, the ref's value, the ref's name."""
+    """The order of syncs: mark, pack, objects and their names, value and name of the ref."""
     synced: list[str] = []
     real = os.fsync
 
@@ -544,7 +546,7 @@ def test_a_durable_commit_has_everything_on_the_device_before_the_ref_names_it(
         synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()).removeprefix(str(tmp_path)))
         real(fd)
 
-    with made(tmp_path, durable=True) as ledger, ledger.write() as writer:
+    with new_ledger(tmp_path, durable=True) as ledger, ledger.write() as writer:
         monkeypatch.setattr(os, "fsync", fsync)
         writer.begin("call-1", "write_file", NOW)
         marked, synced[:] = list(synced), []
@@ -565,7 +567,7 @@ def test_a_durable_commit_has_everything_on_the_device_before_the_ref_names_it(
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_what_libgit2_writes_is_on_the_device_too_if_the_ledger_is_durable(
+def test_files_written_by_libgit2_are_synced_if_the_ledger_is_durable(
     tmp_path, monkeypatch, durable
 ):
     synced: set[str] = set()
@@ -575,7 +577,7 @@ def test_what_libgit2_writes_is_on_the_device_too_if_the_ledger_is_durable(
         synced.add(str(Path(f"/proc/self/fd/{fd}").readlink()))
         real(fd)
 
-    with made(tmp_path, durable=durable) as ledger:
+    with new_ledger(tmp_path, durable=durable) as ledger:
         lines = [b"%d\n" % n for n in range(9)]
         base = ledger.store.write_blob(b"".join(lines))
         ours = ledger.store.write_blob(b"".join([b"x\n", *lines[1:]]))
@@ -591,9 +593,9 @@ def test_what_libgit2_writes_is_on_the_device_too_if_the_ledger_is_durable(
     assert synced == ({str(path) for path in written} if durable else set())
 
 
-def test_a_sync_that_fails_after_the_ref_moved_is_no_failure_of_the_commit(tmp_path, monkeypatch):
-    """Nobody may undo files of which the history says that they were committed."""
-    with made(tmp_path, durable=True) as ledger, ledger.write() as writer:
+def test_a_sync_that_fails_after_the_ref_moved_does_not_fail_the_commit(tmp_path, monkeypatch):
+    """The call must not be rolled back: the history has it as committed."""
+    with new_ledger(tmp_path, durable=True) as ledger, ledger.write() as writer:
         real = os.fsync
 
         def fsync(fd: int) -> None:

@@ -1,4 +1,4 @@
-"""Nobody else's git has any influence on a ledger, nor a ledger on anybody else's."""
+"""The user's git does not affect a ledger, and a ledger does not affect other uses of git."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pygit2
 import pytest
-from ledger_support import assert_clean, contents, imported, made
+from ledger_support import assert_clean, contents, imported, new_ledger
 from pygit2.enums import ConfigLevel
 
 from wink_workspace.errors import LedgerError
@@ -52,10 +52,10 @@ BROKEN = "[core\nnot a configuration at all"
 SCRIPT = """
 import sys
 from pathlib import Path
-from ledger_support import FILES, imported, made, tree, call
+from ledger_support import FILES, imported, new_ledger, tree, call
 from wink_workspace.ledger import merge_trees
 
-with made(Path(sys.argv[1])) as ledger, ledger.write() as writer:
+with new_ledger(Path(sys.argv[1])) as ledger, ledger.write() as writer:
     store = ledger.store
     imported(writer, FILES)
     lines = b"1\\n2\\n3\\n4\\n5\\n"
@@ -67,7 +67,7 @@ with made(Path(sys.argv[1])) as ledger, ledger.write() as writer:
 
 
 def run(directory: Path, **environment: str) -> str:
-    """What a fresh interpreter makes of the script in an environment of its own."""
+    """The output of the script in a new interpreter with this environment."""
     directory.mkdir()
     paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
     done = subprocess.run(
@@ -82,7 +82,7 @@ def run(directory: Path, **environment: str) -> str:
 
 
 @pytest.mark.behaviour(30)
-def test_configuration_templates_hooks_and_environment_of_the_user_make_no_difference(tmp_path):
+def test_configuration_templates_hooks_and_environment_of_the_user_have_no_effect(tmp_path):
     evil, home = tmp_path / "evil", tmp_path / "home"
     for directory in (evil / "hooks", evil / "template" / "hooks", home / ".config" / "git"):
         directory.mkdir(parents=True)
@@ -115,12 +115,12 @@ def test_configuration_templates_hooks_and_environment_of_the_user_make_no_diffe
 
 
 def listing(directory: Path) -> list[str]:
-    """Every file but those that have a random name."""
+    """The paths of everything below *directory*."""
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
 @pytest.mark.behaviour(30)
-def test_a_configuration_that_git_cannot_even_read_does_not_stop_the_ledger(tmp_path: Path) -> None:
+def test_a_configuration_that_git_cannot_read_does_not_stop_the_ledger(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / ".gitconfig").write_text(BROKEN)
@@ -129,7 +129,7 @@ def test_a_configuration_that_git_cannot_even_read_does_not_stop_the_ledger(tmp_
 
 @pytest.mark.behaviour(30)
 def test_bytes_are_exact_under_any_attributes(tmp_path: Path) -> None:
-    with made(tmp_path) as ledger, ledger.write() as writer:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         entry = imported(writer, FILES)
         assert contents(ledger.store, entry.files) == FILES
 
@@ -137,14 +137,14 @@ def test_bytes_are_exact_under_any_attributes(tmp_path: Path) -> None:
 def test_other_users_of_pygit2_in_the_process_keep_their_configuration(tmp_path: Path) -> None:
     levels = (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG)
     before = [pygit2.settings.search_path[level] for level in levels]
-    with made(tmp_path) as ledger:
+    with new_ledger(tmp_path) as ledger:
         ledger.store.forget()
         assert [pygit2.settings.search_path[level] for level in levels] == before
 
 
 def test_a_damaged_ledger_inside_a_repository_does_not_fall_back_to_that_one(tmp_path) -> None:
     pygit2.init_repository(tmp_path)
-    with made(tmp_path):
+    with new_ledger(tmp_path):
         pass
     (tmp_path / "ledger.git" / "HEAD").unlink()
     with pytest.raises(LedgerError, match="cannot be opened"):

@@ -1,4 +1,4 @@
-"""One writer for each line; a dead one's lock is taken over, with what it left behind."""
+"""One writer for each branch; the next one takes over the locks of a dead writer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ledger_support import NOW, call, dies, imported, made, reopened
+from ledger_support import NOW, call, imported, killed_in_child, new_ledger, reopened
 
 from wink_workspace.errors import ForkedProcessError, LedgerBusyError, LedgerError
 from wink_workspace.ledger import EMPTY_TREE_ID, Ledger, Retention
@@ -28,15 +28,15 @@ with Ledger(Path(sys.argv[1])) as ledger, ledger.write(*sys.argv[2:]) as writer:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    with made(tmp_path) as ledger:
+    with new_ledger(tmp_path) as ledger:
         yield ledger
 
 
 class Holder:
-    """Another process that has a line open until ``with`` ends."""
+    """Another process that has a branch open until ``with`` ends."""
 
-    def __init__(self, directory: Path, *line: str) -> None:
-        self._arguments = [str(directory / "ledger.git"), *line]
+    def __init__(self, directory: Path, *branch: str) -> None:
+        self._arguments = [str(directory / "ledger.git"), *branch]
 
     def __enter__(self) -> subprocess.Popen[str]:
         self.process = subprocess.Popen(
@@ -58,7 +58,7 @@ def test_a_second_process_gets_an_error_that_names_the_first(ledger, tmp_path) -
         with pytest.raises(LedgerBusyError, match=f"in use by process {process.pid} on ") as caught:
             ledger.write()
         assert "fork the workspace" in str(caught.value)
-        assert ledger.branch().head is None  # reading goes on
+        assert ledger.branch().head is None  # reading is still possible
     ledger.write().close()
 
 
@@ -69,7 +69,7 @@ def test_a_second_object_in_one_process_is_refused_too(ledger, tmp_path) -> None
     reopened(tmp_path).write().close()
 
 
-def test_lines_are_written_by_different_processes_at_the_same_time(ledger, tmp_path) -> None:
+def test_branches_are_written_by_different_processes_at_the_same_time(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         first = imported(writer, {})
         ledger.fork("try", first)
@@ -81,7 +81,7 @@ def test_lines_are_written_by_different_processes_at_the_same_time(ledger, tmp_p
 
 
 @pytest.mark.behaviour(40)
-def test_a_killed_owner_stops_nobody(ledger, tmp_path) -> None:
+def test_the_locks_of_a_killed_owner_are_taken_over(ledger, tmp_path) -> None:
     with Holder(tmp_path) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -95,24 +95,24 @@ def test_a_killed_owner_stops_nobody(ledger, tmp_path) -> None:
 
 
 @pytest.mark.behaviour(40)
-def test_locks_of_other_lines_stay_while_somebody_is_at_work_there(ledger, tmp_path) -> None:
+def test_ref_locks_of_a_branch_that_is_open_elsewhere_are_not_removed(ledger, tmp_path) -> None:
     refs = tmp_path / "ledger.git/refs"
     with ledger.write() as writer, reopened(tmp_path) as other:
         ledger.fork("try", imported(writer, {}))
-        assert dies(lambda: abandon(tmp_path, "try"))
+        assert killed_in_child(lambda: abandon(tmp_path, "try"))
         (refs / "heads/main.lock").touch()
         (refs / "wink/forks/try.lock").touch()
         other.write("try").close()
     assert [path.name for path in refs.rglob("*.lock")] == ["main.lock"]
 
 
-def abandon(directory: Path, line: str) -> None:
-    """Open a line and die."""
-    reopened(directory).write(line)
+def abandon(directory: Path, branch: str) -> None:
+    """Open a branch and die."""
+    reopened(directory).write(branch)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_an_owner_that_ended_in_peace_leaves_nothing_to_put_in_order(ledger, tmp_path) -> None:
+def test_no_lock_is_removed_after_an_owner_that_ended_normally(ledger, tmp_path) -> None:
     ledger.write().close()
     lock = tmp_path / "ledger.git/config.lock"
     lock.touch()
@@ -121,8 +121,8 @@ def test_an_owner_that_ended_in_peace_leaves_nothing_to_put_in_order(ledger, tmp
 
 
 def test_a_forked_child_neither_keeps_the_lock_nor_may_write(tmp_path) -> None:
-    """Otherwise a child that outlives a killed parent would lock everybody out."""
-    ledger = made(tmp_path)
+    """Otherwise a child that outlives its killed parent would keep the branch locked."""
+    ledger = new_ledger(tmp_path)
     writer = ledger.write()
     reading, writing = os.pipe()
     pid = os.fork()
@@ -146,7 +146,7 @@ def test_a_forked_child_neither_keeps_the_lock_nor_may_write(tmp_path) -> None:
         os.close(writing)
 
 
-def test_a_forked_child_may_open_a_line_of_its_own(ledger) -> None:
+def test_a_forked_child_may_open_a_branch_of_its_own(ledger) -> None:
     with ledger.write() as writer:
         ledger.fork("child", imported(writer, {}))
 
@@ -154,11 +154,11 @@ def test_a_forked_child_may_open_a_line_of_its_own(ledger) -> None:
             with ledger.write("child") as own:
                 call(own, EMPTY_TREE_ID, call_id="of the child")
 
-        assert not dies(work)
+        assert not killed_in_child(work)
         assert ledger.branch("child").head.call_id == "of the child"
 
 
-def test_a_closed_writer_writes_no_more(ledger) -> None:
+def test_a_closed_writer_refuses_to_write(ledger) -> None:
     writer = ledger.write()
     writer.close()
     writer.close()
@@ -189,7 +189,7 @@ def test_a_closed_writer_writes_no_more(ledger) -> None:
         ),
     ],
 )
-def test_the_message_says_as_much_as_the_lock_does(tmp_path, text, message) -> None:
+def test_the_message_names_the_owner_as_far_as_the_lock_does(tmp_path, text, message) -> None:
     path = tmp_path / "locks" / "lock"
     lock = WriterLock(path, what="the workspace", now=NOW)
     path.write_bytes(text)
@@ -200,22 +200,22 @@ def test_the_message_says_as_much_as_the_lock_does(tmp_path, text, message) -> N
     assert not lock.is_held
 
 
-def test_a_process_is_gone_when_another_has_its_number() -> None:
+def test_an_owner_is_gone_if_another_process_has_its_pid() -> None:
     this = Owner.this_process(NOW)
     assert not this.is_gone
     assert Owner(this.pid, this.host, "an earlier start", this.since).is_gone
 
 
-def test_a_lock_that_cannot_be_made_is_an_error_of_the_ledger(tmp_path) -> None:
+def test_a_lock_that_cannot_be_created_is_a_ledger_error(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LedgerError, match="cannot be opened"):
         WriterLock(tmp_path / "file" / "lock", what="the workspace", now=NOW)
 
 
-def test_a_line_that_cannot_be_read_gives_its_lock_back_with_the_work_undone(
+def test_a_branch_that_cannot_be_read_releases_its_lock_and_leaves_recovery_to_the_next(
     ledger, tmp_path
 ) -> None:
-    """What the one before it left behind is then put in order by the one after it."""
+    """The next writer then removes what an earlier one left behind."""
     with ledger.write() as writer:
         imported(writer, {})
     refs = tmp_path / "ledger.git/refs/heads"
@@ -233,7 +233,7 @@ def test_a_line_that_cannot_be_read_gives_its_lock_back_with_the_work_undone(
 # Deleting objects
 
 
-def test_nobody_deletes_objects_while_others_are_at_work(ledger, tmp_path) -> None:
+def test_objects_are_not_deleted_while_the_ledger_is_open_elsewhere(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {})
         with reopened(tmp_path) as other:
@@ -242,7 +242,7 @@ def test_nobody_deletes_objects_while_others_are_at_work(ledger, tmp_path) -> No
         assert ledger.maintain(Retention()).ran is True
 
 
-def test_nobody_starts_to_work_while_objects_are_deleted(ledger, tmp_path) -> None:
+def test_a_branch_cannot_be_opened_while_objects_are_deleted(ledger, tmp_path) -> None:
     shared = SharedLock(tmp_path / "ledger.git/wink/at-work")
     with shared.alone() as is_alone:
         assert is_alone

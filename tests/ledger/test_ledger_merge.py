@@ -1,11 +1,11 @@
-"""Three-way merges: what one side changed is taken, what both changed is merged or reported."""
+"""Three-way merges: changes of one side are taken, changes of both are merged or reported."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from ledger_support import DIRECTORY, contents, link, made, script, tree
+from ledger_support import DIRECTORY, contents, link, new_ledger, script, tree
 
 from wink_workspace.filesystem.model import FileState
 from wink_workspace.ledger import LARGE_BYTES, Ledger, merge_trees
@@ -16,7 +16,7 @@ LINES = b"1\n2\n3\n4\n5\n6\n7\n"
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory) -> Ledger:
-    with made(tmp_path_factory.mktemp("merge")) as ledger:
+    with new_ledger(tmp_path_factory.mktemp("merge")) as ledger:
         yield ledger
 
 
@@ -38,8 +38,8 @@ def merged(ledger: Ledger, base, ours, theirs):
         pytest.param({"a": b"1"}, {"a": b"2"}, {"a": b"2"}, {"a": b"2"}, id="both the same"),
         pytest.param({"a": b"1"}, {"a": b"1"}, {}, {}, id="theirs deleted"),
         pytest.param({"a": b"1"}, {}, {}, {}, id="both deleted"),
-        pytest.param({}, {"a": b"1"}, {"b": b"2"}, {"a": b"1", "b": b"2"}, id="both made"),
-        pytest.param({}, {"a": b"1"}, {"a": b"1"}, {"a": b"1"}, id="both made the same"),
+        pytest.param({}, {"a": b"1"}, {"b": b"2"}, {"a": b"1", "b": b"2"}, id="both created"),
+        pytest.param({}, {"a": b"1"}, {"a": b"1"}, {"a": b"1"}, id="both created the same"),
         pytest.param(
             {"a": b"1"},
             {"a": script(b"1")},
@@ -55,7 +55,11 @@ def merged(ledger: Ledger, base, ours, theirs):
             id="content and mode",
         ),
         pytest.param(
-            {"a": script(b"1")}, {"a": script(b"2")}, {"a": b"1"}, {"a": b"2"}, id="mode taken back"
+            {"a": script(b"1")},
+            {"a": script(b"2")},
+            {"a": b"1"},
+            {"a": b"2"},
+            id="executable bit removed",
         ),
         pytest.param(
             {"d/x": b"1"},
@@ -80,7 +84,7 @@ def merged(ledger: Ledger, base, ours, theirs):
             {},
             {"d/x": b"1", "d/y": b"2"},
             {"d": DIRECTORY, "d/y": b"2"},
-            id="made in deleted",
+            id="created in a deleted directory",
         ),
         pytest.param(
             {"d": DIRECTORY}, {"d": DIRECTORY, "a": b""}, {}, {"a": b""}, id="empty directory"
@@ -104,7 +108,7 @@ def merged(ledger: Ledger, base, ours, theirs):
         ),
     ],
 )
-def test_changes_that_do_not_meet_are_all_kept(ledger, base, ours, theirs, expected) -> None:
+def test_changes_that_do_not_conflict_are_all_kept(ledger, base, ours, theirs, expected) -> None:
     assert merged(ledger, base, ours, theirs) == expected
 
 
@@ -147,7 +151,7 @@ def test_changes_that_do_not_meet_are_all_kept(ledger, base, ours, theirs, expec
         ),
     ],
 )
-def test_changes_that_meet_are_reported_and_nothing_results(
+def test_conflicting_changes_are_reported_and_there_is_no_result(
     ledger, base, ours, theirs, reasons
 ) -> None:
     assert merged(ledger, base, ours, theirs) == reasons
@@ -166,7 +170,7 @@ FILES = st.dictionaries(NAMES, STATES, max_size=4)
 
 @settings(max_examples=80, deadline=None)
 @given(FILES, FILES)
-def test_merging_with_a_side_that_did_nothing_gives_the_other_side(ledger, base, other) -> None:
+def test_merging_with_an_unchanged_side_gives_the_other_side(ledger, base, other) -> None:
     base_tree, other_tree = tree(ledger.store, base), tree(ledger.store, other)
     for ours, theirs in (
         (base_tree, other_tree),
@@ -187,22 +191,22 @@ def test_a_merge_loses_nothing_that_only_one_side_has(ledger, base, ours, theirs
     before, mine, other = (contents(ledger.store, root) for root in roots)
     merged_files = contents(ledger.store, result.tree)
     for name in before | mine | other:
-        if mine.get(name) == before.get(name) != other.get(name) and name not in kept_alive(
-            merged_files
-        ):
+        if mine.get(name) == before.get(name) != other.get(
+            name
+        ) and name not in non_empty_directories(merged_files):
             assert merged_files.get(name) == other.get(name)
-        if other.get(name) == before.get(name) != mine.get(name) and name not in kept_alive(
-            merged_files
-        ):
+        if other.get(name) == before.get(name) != mine.get(
+            name
+        ) and name not in non_empty_directories(merged_files):
             assert merged_files.get(name) == mine.get(name)
 
 
-def kept_alive(files: dict[str, bytes | FileState]) -> set[str]:
-    """Directories that are there because something is in them."""
+def non_empty_directories(files: dict[str, bytes | FileState]) -> set[str]:
+    """The directories that contain something."""
     return {name for name in files if any(other.startswith(name + "/") for other in files)}
 
 
-def test_slices_are_merged_one_by_one_and_those_both_changed_stay(ledger) -> None:
+def test_slices_are_merged_one_by_one_and_conflicting_ones_stay_ours(ledger) -> None:
     def state(**slices: bytes) -> str:
         return tree(ledger.store, {f"m:{name}/0": content for name, content in slices.items()})
 

@@ -1,4 +1,4 @@
-"""Names in trees: what git would misunderstand is escaped, everything else is readable."""
+"""Names in trees: those with a meaning to git are escaped, all others stay readable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ledger_support import (
     git,
     imported,
     link,
-    made,
+    new_ledger,
     stored,
     tree,
 )
@@ -103,7 +103,7 @@ ORDINARY = [
 
 
 @given(BYTES)
-def test_every_name_of_bytes_comes_back_exactly(name: bytes) -> None:
+def test_every_name_of_bytes_survives_a_round_trip(name: bytes) -> None:
     text = name.decode("utf-8", "surrogateescape")
     assert workspace_name(stored_name(text)).encode("utf-8", "surrogateescape") == name
 
@@ -115,7 +115,7 @@ def test_different_names_are_stored_differently(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPECIAL)
-def test_a_name_that_means_something_to_git_is_escaped(name: str) -> None:
+def test_a_name_with_a_meaning_to_git_is_escaped(name: str) -> None:
     assert stored_name(name).startswith(b"%")
     assert workspace_name(stored_name(name)) == name
 
@@ -130,15 +130,15 @@ def test_the_longest_escape_is_shorter_than_what_git_warns_of() -> None:
 
 
 @pytest.mark.parametrize("foreign", [b"%", b"%x%", b"%plain", b"%.git%2", b"%%2e", b"%%FF%.git"])
-def test_an_escape_that_no_name_has_is_damage(foreign: bytes) -> None:
+def test_an_escape_that_no_name_produces_is_damage(foreign: bytes) -> None:
     with pytest.raises(LedgerDamagedError, match="not a name that it escaped"):
         workspace_name(foreign)
 
 
 @pytest.mark.behaviour(31)
 def test_fsck_accepts_every_name_as_file_directory_and_link(tmp_path: Path) -> None:
-    """A link called ``.gitignore`` or ``.mailmap`` alone is remarked upon, and accepted."""
-    with made(tmp_path) as ledger, ledger.write() as writer:
+    """Links called ``.gitignore`` or ``.mailmap`` are left out: fsck warns of them."""
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         kinds = {"file": b"[core]\nx = y\n" * 300, "directory": DIRECTORY, "link": link("../../x")}
         changes = {
             WorkspacePath((kind, name)): stored(ledger.store, content)
@@ -163,7 +163,7 @@ def test_a_nested_repository_is_content_like_any_other(tmp_path: Path) -> None:
         "lib/.gitattributes": b"* filter=evil " + b"x" * 3_000 + b"\n",
         ".git": b"gitdir: elsewhere\n",
     }
-    with made(tmp_path) as ledger, ledger.write() as writer:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, files)
         found = contents(ledger.store, writer.head.files)
         assert found == {**files, "lib": DIRECTORY, "lib/.git": DIRECTORY}
@@ -171,8 +171,8 @@ def test_a_nested_repository_is_content_like_any_other(tmp_path: Path) -> None:
     assert "%.git/HEAD" in git(tmp_path, "ls-tree", "-r", "--name-only", "main")
 
 
-def test_what_git_knows_by_name_stays_readable_in_plain_git(tmp_path: Path) -> None:
-    with made(tmp_path) as ledger, ledger.write() as writer:
+def test_ordinary_names_are_unchanged_in_plain_git(tmp_path: Path) -> None:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(
             writer, {".gitignore": b"*.pyc\n", ".github/ci.yml": b"on: push\n", "a b.txt": b"x"}
         )

@@ -1,4 +1,4 @@
-"""How much of the past is kept: what is dropped is gone, what is kept can be restored."""
+"""Retention: what is dropped is gone, and every kept entry can be restored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ledger_support import (
     contents,
     git,
     imported,
-    made,
+    new_ledger,
     reopened,
     tree,
 )
@@ -29,7 +29,7 @@ MIB = 1_048_576
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    with made(tmp_path, clock=ManualClock(NOW)) as ledger:
+    with new_ledger(tmp_path, clock=ManualClock(NOW)) as ledger:
         yield ledger
 
 
@@ -39,8 +39,10 @@ def rewrite(writer: BranchWriter, content: bytes, days: float = 0) -> None:
 
 
 @pytest.mark.behaviour(37)
-def test_churn_stays_within_the_budget_and_what_is_kept_can_be_restored(ledger, tmp_path) -> None:
-    """300 rewrites of a file of 1 MiB that does not compress, in 12 MiB."""
+def test_many_rewrites_stay_within_the_budget_and_kept_entries_can_be_restored(
+    ledger, tmp_path
+) -> None:
+    """Rewrite an incompressible file of 1 MiB 300 times, with a budget of 12 MiB."""
     noise, kept = random.Random(0).randbytes(2 * MIB), Retention(budget_bytes=12 * MIB)
     contents_of = {1: b"0"}
     with ledger.write() as writer:
@@ -78,25 +80,25 @@ def test_small_changes_to_a_text_take_little_room_once_packed(ledger, tmp_path) 
     assert_clean(tmp_path)
 
 
-def test_maintenance_tells_how_much_is_done_and_of_how_much(ledger, tmp_path) -> None:
-    told: dict[str, list[tuple[int, int]]] = {}
+def test_maintenance_reports_its_progress_and_the_total(ledger, tmp_path) -> None:
+    reported: dict[str, list[tuple[int, int]]] = {}
 
     def steps(what: str, n_done: int, n_all: int) -> None:
-        told.setdefault(what, []).append((n_done, n_all))
+        reported.setdefault(what, []).append((n_done, n_all))
 
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
         for n in range(40):
             rewrite(writer, b"%d" % n)
         ledger.fork("a", writer.find(20))
-        thrown_away = tree(writer.store, {"f": b"thrown away"}, writer.head.files)
-        writer.discard(thrown_away, reason="rolled back", call_id="c", at=NOW)
+        discarded = tree(writer.store, {"f": b"discarded"}, writer.head.files)
+        writer.discard(discarded, reason="rolled back", call_id="c", at=NOW)
         n_loose = len(list(ledger.store.loose.listed()))
         ledger.maintain(Retention(), steps=steps)
-    assert list(told) == ["reading entries", "packing objects", "deleting files"]
-    assert told["reading entries"] == [(n, 42) for n in range(1, 43)]
-    assert told["packing objects"] == [(n, n_loose) for n in range(n_loose + 1)]
-    assert told["deleting files"] == [(n, n_loose) for n in range(1, n_loose + 1)]
+    assert list(reported) == ["reading entries", "packing objects", "deleting files"]
+    assert reported["reading entries"] == [(n, 42) for n in range(1, 43)]
+    assert reported["packing objects"] == [(n, n_loose) for n in range(n_loose + 1)]
+    assert reported["deleting files"] == [(n, n_loose) for n in range(1, n_loose + 1)]
 
 
 def test_entries_older_than_the_age_are_forgotten(ledger, tmp_path) -> None:
@@ -127,7 +129,7 @@ def test_the_newest_entry_is_kept_whatever_its_age_and_size(ledger, tmp_path) ->
     assert_clean(tmp_path)
 
 
-def test_a_clock_that_went_back_neither_tears_a_chain_nor_makes_it_old(ledger, tmp_path) -> None:
+def test_a_clock_that_went_back_neither_breaks_a_chain_nor_makes_it_old(ledger, tmp_path) -> None:
     """Entry 2 is young enough; entry 3, which only looks old, stays with it."""
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
@@ -147,7 +149,7 @@ def test_a_clock_that_went_back_neither_tears_a_chain_nor_makes_it_old(ledger, t
 
 @pytest.mark.parametrize("jump_days", [2, 29, 31, 4_000])
 def test_a_clock_that_jumps_forward_makes_nothing_old(ledger, tmp_path, jump_days: int) -> None:
-    """Nor do calls made meanwhile, another jump, or the return of the clock."""
+    """Neither do later calls, another jump, or the return of the clock."""
     kept = Retention(max_age_days=30)
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
@@ -162,7 +164,7 @@ def test_a_clock_that_jumps_forward_makes_nothing_old(ledger, tmp_path, jump_day
                 rewrite(writer, b"%d and %d" % (jump, n), days=29 + jump + n / 100)
 
 
-def test_a_long_holiday_counts_once_a_day_of_work_has_followed_it(ledger, tmp_path) -> None:
+def test_a_long_pause_counts_after_a_day_of_calls(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
         rewrite(writer, b"before", days=1)
@@ -181,9 +183,7 @@ def test_a_long_holiday_counts_once_a_day_of_work_has_followed_it(ledger, tmp_pa
         assert (note.up_to_number, note.up_to) == (2, NOW + timedelta(days=1))
 
 
-def test_forgetting_goes_on_from_where_it_stopped_and_keeps_numbers_and_ids(
-    ledger, tmp_path
-) -> None:
+def test_forgetting_can_be_repeated_and_keeps_numbers_and_ids(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
         for round_ in range(3):
@@ -197,7 +197,7 @@ def test_forgetting_goes_on_from_where_it_stopped_and_keeps_numbers_and_ids(
     assert_clean(tmp_path)
 
 
-def test_lines_that_share_a_past_keep_as_much_of_it_as_one_of_them_needs(ledger, tmp_path) -> None:
+def test_branches_keep_every_shared_entry_that_one_of_them_needs(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
         for day in range(1, 6):
@@ -219,7 +219,7 @@ def test_lines_that_share_a_past_keep_as_much_of_it_as_one_of_them_needs(ledger,
     assert_clean(tmp_path)
 
 
-def test_thrown_away_files_are_dropped_by_age_and_for_room(ledger, tmp_path) -> None:
+def test_discards_are_dropped_by_age_and_by_size(ledger, tmp_path) -> None:
     noise = random.Random(2)
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
@@ -237,7 +237,7 @@ def test_thrown_away_files_are_dropped_by_age_and_for_room(ledger, tmp_path) -> 
     assert_clean(tmp_path)
 
 
-def test_many_packs_become_one_and_a_wasteful_one_is_written_anew(ledger, tmp_path) -> None:
+def test_many_packs_are_joined_and_a_wasteful_one_is_written_again(ledger, tmp_path) -> None:
     packs = tmp_path / "ledger.git/objects/pack"
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
@@ -256,7 +256,7 @@ def test_many_packs_become_one_and_a_wasteful_one_is_written_anew(ledger, tmp_pa
     assert_clean(tmp_path)
 
 
-def test_what_plain_git_made_of_the_packs_is_no_obstacle(ledger, tmp_path) -> None:
+def test_packs_rewritten_by_plain_git_can_be_maintained(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
         for n in range(5):
@@ -291,7 +291,7 @@ def test_leftovers_of_dead_writers_are_deleted(ledger, tmp_path) -> None:
     assert not any(path.exists() for path in leftovers)
 
 
-def test_nothing_is_deleted_when_something_that_is_kept_cannot_be_read(ledger, tmp_path) -> None:
+def test_nothing_is_deleted_if_a_kept_object_cannot_be_read(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
         rewrite(writer, b"1")
@@ -303,7 +303,7 @@ def test_nothing_is_deleted_when_something_that_is_kept_cannot_be_read(ledger, t
         assert orphan in ledger.store.repository
 
 
-def test_a_history_that_has_all_its_past_again_ends_nowhere(ledger, tmp_path) -> None:
+def test_a_history_that_is_complete_again_has_no_boundary(ledger, tmp_path) -> None:
     repository = ledger.store.repository
     for ends in ({"a" * 40}, set()):
         repository.set_boundary(ends)
@@ -311,7 +311,7 @@ def test_a_history_that_has_all_its_past_again_ends_nowhere(ledger, tmp_path) ->
     assert not (tmp_path / "ledger.git/shallow").exists()
 
 
-def test_nothing_is_deleted_when_the_new_pack_is_not_what_it_should_be(ledger, monkeypatch) -> None:
+def test_nothing_is_deleted_if_the_new_pack_lacks_objects(ledger, monkeypatch) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"0"})
         for n in range(30):
@@ -326,7 +326,7 @@ def test_nothing_is_deleted_when_the_new_pack_is_not_what_it_should_be(ledger, m
         assert sorted(found.id for found in ledger.store.loose.listed()) == before
 
 
-def test_the_empty_tree_is_there_even_when_nothing_leads_to_it(ledger, tmp_path) -> None:
+def test_the_empty_tree_is_kept_even_if_nothing_refers_to_it(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         full = tree(ledger.store, {"f": b"1"})
         call(writer, full, session=full)
@@ -335,14 +335,14 @@ def test_the_empty_tree_is_there_even_when_nothing_leads_to_it(ledger, tmp_path)
     assert_clean(tmp_path)
 
 
-def test_an_index_that_is_none_is_damage(ledger, tmp_path) -> None:
+def test_a_file_that_is_not_a_pack_index_is_damage(ledger, tmp_path) -> None:
     (tmp_path / "ledger.git/objects/pack/pack-1.pack").write_bytes(b"x" * 40)
     (tmp_path / "ledger.git/objects/pack/pack-1.idx").write_bytes(b"x" * 40)
     with pytest.raises(LedgerDamagedError, match="not an index"):
         ledger.store.packs.listed()
 
 
-def test_the_room_of_objects_in_packs_adds_up_to_the_pack(ledger) -> None:
+def test_the_sizes_of_packed_objects_add_up_to_that_of_the_pack(ledger) -> None:
     with ledger.store.bulk():
         tree(ledger.store, {f"d/{n}": b"%d" % n * n for n in range(100)})
     (pack,) = ledger.store.packs.listed()
@@ -362,7 +362,7 @@ def test_offsets_beyond_two_gibibytes_are_kept_in_the_index(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("field", ["max_age_days", "budget_bytes"])
-def test_a_retention_of_nothing_is_refused(field) -> None:
+def test_a_retention_of_zero_is_refused(field) -> None:
     with pytest.raises(UsageError, match=f"{field} is 0"):
         Retention(**{field: 0})
 
@@ -374,13 +374,13 @@ def test_maintenance_is_due_when_the_budget_is_used_up_or_many_objects_are_loose
         rewrite(writer, random.Random(2).randbytes(200_000))
         assert ledger.is_due(Retention(budget_bytes=100_000))
         ledger.maintain(Retention(budget_bytes=100_000))
-        assert not ledger.is_due(Retention(budget_bytes=1))  # it cannot be met, so not again
+        assert not ledger.is_due(Retention(budget_bytes=1))  # it cannot be met, so do not try again
         ledger.store.n_written += 5_001
         assert ledger.is_due(Retention())
 
 
-def test_a_ledger_that_is_opened_again_knows_how_much_room_is_used(tmp_path) -> None:
-    with made(tmp_path) as ledger, ledger.write() as writer:
+def test_a_reopened_ledger_knows_its_size(tmp_path) -> None:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"f": random.Random(3).randbytes(90_000)})
     with reopened(tmp_path) as ledger, ledger.write() as writer:
         assert not ledger.is_due(Retention(budget_bytes=100_000))
@@ -392,27 +392,27 @@ def test_a_ledger_that_is_opened_again_knows_how_much_room_is_used(tmp_path) -> 
 def test_maintenance_is_due_also_when_several_processes_left_many_objects_loose(
     ledger, tmp_path
 ) -> None:
-    def added(place: Ledger) -> bool:
+    def is_due_after_writes(opened: Ledger) -> bool:
         for n in range(3_000):
-            place.store.write_blob(b"%d of %d" % (n, id(place)))
-        return place.is_due(Retention())
+            opened.store.write_blob(b"%d of %d" % (n, id(opened)))
+        return opened.is_due(Retention())
 
     with ledger.write():
-        assert not added(ledger)
+        assert not is_due_after_writes(ledger)
     ledger.close()
     with reopened(tmp_path) as again, again.write():
-        assert added(again)
+        assert is_due_after_writes(again)
         again.maintain(Retention())
         assert not again.is_due(Retention())
     with reopened(tmp_path) as once_more:
         assert not once_more.is_due(Retention())
 
 
-# Entries that are known by their ids
+# Entries found by their ids
 
 
-def test_a_former_head_is_known_by_its_id_as_long_as_it_is_kept(ledger) -> None:
-    """Also where another line's history ends later than this one's."""
+def test_a_former_head_is_found_by_its_id_while_it_is_kept(ledger) -> None:
+    """Also if the kept history of another branch begins at another entry."""
     with ledger.write() as main:
         first = imported(main, {"f": b"0"})
         ledger.fork("other", first)
@@ -438,9 +438,7 @@ def ids(entries: list[LogEntry]) -> list[str]:
     return [entry.id for entry in entries]
 
 
-def test_looking_for_a_former_head_costs_the_same_however_much_came_since(
-    ledger, monkeypatch
-) -> None:
+def test_finding_a_former_head_reads_one_object(ledger, monkeypatch) -> None:
     read: list[str] = []
     real = type(ledger.store.repository).read
 

@@ -1,4 +1,4 @@
-"""Diffs of what the ledger keeps: git's own, and true however long texts are split."""
+"""Diffs of trees in the ledger: equal to those of git, and correct when long texts are split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_support import at, made, script, stored, tree
+from ledger_support import at, new_ledger, script, stored, tree
 
 from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.diff import DiffLimits, Span, spans_in_pieces
@@ -33,7 +33,7 @@ def spans_of(old: list[bytes], new: list[bytes], piece_lines: int) -> list[Span]
 
 @given(data=st.data(), piece_lines=st.sampled_from([4, 10, 30, 10_000]))
 @settings(max_examples=120, deadline=None)
-def test_the_spans_lead_from_one_text_to_the_other_however_it_is_split(
+def test_the_spans_turn_one_text_into_the_other_for_any_split(
     data: st.DataObject, piece_lines: int
 ) -> None:
     noise = random.Random(data.draw(st.integers(0, 10_000)))
@@ -54,7 +54,7 @@ def test_the_spans_lead_from_one_text_to_the_other_however_it_is_split(
     assert all(a.old_end < b.old_start for a, b in pairwise(spans))
 
 
-def test_a_long_text_is_split_where_lines_occur_once_and_gets_the_short_answer() -> None:
+def test_a_long_text_is_split_at_unique_lines_and_has_the_shortest_diff() -> None:
     old = [b"%d\n" % n for n in range(1_000)]
     new = [line for n, line in enumerate(old) if n % 10]
     whole, split = (spans_of(old, new, n) for n in (2_000, 400))
@@ -65,14 +65,14 @@ def test_a_long_text_is_split_where_lines_occur_once_and_gets_the_short_answer()
     assert replaced.old_end - replaced.old_start == 1_000, "no line occurs once"
 
 
-def test_a_diff_of_two_trees_is_the_one_that_git_makes(tmp_path: Path) -> None:
+def test_a_diff_of_two_trees_equals_that_of_git(tmp_path: Path) -> None:
     noise = random.Random(4)
     lines = [b"%d\n" % noise.randrange(40) for _ in range(400)]
     edited = list(lines)
     for _ in range(12):
         edited[noise.randrange(400)] = b"\tnew %d\n" % noise.randrange(9)
         edited.insert(noise.randrange(400), b"}\n\n")
-    with made(tmp_path) as ledger:
+    with new_ledger(tmp_path) as ledger:
         store = ledger.store
         before = tree(store, {"a.c": b"".join(lines), "b": b"b\n", "d/run": b"#!/bin/sh\n"})
         after = build(
@@ -100,8 +100,10 @@ def test_a_diff_of_two_trees_is_the_one_that_git_makes(tmp_path: Path) -> None:
     ] == stat.splitlines()
 
 
-def test_what_is_too_large_is_not_read_and_what_is_missing_is_damage(tmp_path: Path) -> None:
-    with made(tmp_path) as ledger:
+def test_an_object_that_is_too_large_is_not_read_and_a_missing_one_is_damage(
+    tmp_path: Path,
+) -> None:
+    with new_ledger(tmp_path) as ledger:
         store = ledger.store
         large = stored(store, b"123456")
         lost = TreeEntry(FileKind.FILE, "0" * 39 + "1")

@@ -1,4 +1,4 @@
-"""A session's STATE in the ledger: written in chunks, only what changed, and read back."""
+"""STATE slices in the ledger: changed chunks are written, and all are read back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 
 import pytest
-from ledger_support import call, imported, made, tree
+from ledger_support import call, imported, new_ledger, tree
 
 from wink_workspace import serde
 from wink_workspace.errors import SessionError, SnapshotError, SnapshotVersionError
@@ -41,11 +41,11 @@ class Opaque:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    with made(tmp_path) as ledger:
+    with new_ledger(tmp_path) as ledger:
         yield ledger
 
 
-def knowing(*types: type) -> Session:
+def declaring(*types: type) -> Session:
     session = Session()
     for slice_type in types:
         session[slice_type].declare()
@@ -53,7 +53,7 @@ def knowing(*types: type) -> Session:
 
 
 def filled(n_notes: int = 200) -> Session:
-    session = knowing(Note, Plan)
+    session = declaring(Note, Plan)
     session[Note].seed([Note(f"note {n}\n") for n in range(n_notes)])
     session[Plan].seed(Plan("caf\u00e9", ("one", "two")))
     return session
@@ -66,9 +66,9 @@ def cost(ledger: Ledger, store: SessionStore, session: Session) -> int:
 
 
 @pytest.mark.behaviour(35)
-def test_what_was_written_is_read_back(ledger) -> None:
+def test_written_state_is_read_back(ledger) -> None:
     root = SessionStore(ledger.store).write(filled())
-    session = knowing(Note, Plan)
+    session = declaring(Note, Plan)
     assert SessionStore(ledger.store).load(session, root) == ()
     assert session.dump_state() == filled().dump_state()
 
@@ -83,7 +83,7 @@ def test_values_are_lines_of_json_that_plain_git_shows(ledger) -> None:
     )
 
 
-def test_the_same_state_gives_the_same_root_whatever_way_it_came_about(ledger) -> None:
+def test_the_same_state_gives_the_same_root_in_any_order_of_writes(ledger) -> None:
     session = filled(100)
     store = SessionStore(ledger.store)
     store.write(session)
@@ -107,7 +107,7 @@ def test_only_the_chunks_that_changed_are_written(ledger) -> None:
     assert cost(ledger, store, session) == above - 1
 
 
-def test_a_value_that_stays_is_not_turned_into_json_again(ledger, monkeypatch) -> None:
+def test_an_unchanged_value_is_not_encoded_again(ledger, monkeypatch) -> None:
     session, store = filled(64 + 10), SessionStore(ledger.store)
     store.write(session)
     dumped = []
@@ -127,39 +127,39 @@ def test_a_rolled_back_state_costs_nothing(ledger) -> None:
     assert (store.write(session), cost(ledger, store, session)) == (before, 0)
 
 
-def test_writing_goes_on_from_what_was_loaded(ledger) -> None:
+def test_after_a_load_only_changes_are_written(ledger) -> None:
     root = SessionStore(ledger.store).write(filled())
-    session, store = knowing(Note, Plan), SessionStore(ledger.store)
+    session, store = declaring(Note, Plan), SessionStore(ledger.store)
     store.load(session, root)
     assert (store.write(session), cost(ledger, store, session)) == (root, 0)
     session[Note].append(Note("one more"))
     assert cost(ledger, store, session) == 4
 
 
-def test_log_slices_are_not_kept(ledger) -> None:
+def test_log_slices_are_not_written(ledger) -> None:
     session = filled()
     session[Opaque].declare(kind=SliceKind.LOG)
     session[Opaque].append(Opaque(object()))
     assert SessionStore(ledger.store).write(session) == SessionStore(ledger.store).write(filled())
 
 
-# What the session does not know
+# Slices that the session has not declared
 
 
 def test_an_unknown_slice_is_reported_and_kept(ledger) -> None:
     root = SessionStore(ledger.store).write(filled())
-    session, store = knowing(Note), SessionStore(ledger.store)
+    session, store = declaring(Note), SessionStore(ledger.store)
     assert store.load(session, root) == (f"{__name__}:Plan",) == store.unknown
     assert store.write(session) == root
     session[Note].append(Note("more"))
-    again = knowing(Plan)
+    again = declaring(Plan)
     SessionStore(ledger.store).load(again, store.write(session))
     assert again[Plan].all() == filled()[Plan].all()
 
 
-def test_a_slice_that_becomes_known_later_is_given_to_the_session(ledger) -> None:
+def test_a_slice_that_is_declared_later_is_loaded_then(ledger) -> None:
     root = SessionStore(ledger.store).write(filled())
-    session, store = knowing(Note), SessionStore(ledger.store)
+    session, store = declaring(Note), SessionStore(ledger.store)
     store.load(session, root)
     assert store.adopt(session) == ()
     session[Plan].declare()
@@ -168,9 +168,9 @@ def test_a_slice_that_becomes_known_later_is_given_to_the_session(ledger) -> Non
     assert (store.unknown, store.write(session)) == ((), root)
 
 
-def test_a_slice_that_has_values_of_its_own_by_then_keeps_those(ledger) -> None:
+def test_a_slice_with_values_of_its_own_keeps_them_when_it_is_adopted(ledger) -> None:
     root = SessionStore(ledger.store).write(filled())
-    session, store = knowing(Note), SessionStore(ledger.store)
+    session, store = declaring(Note), SessionStore(ledger.store)
     store.load(session, root)
     session[Plan].seed(Plan("mine"))
     assert store.adopt(session) == ()
@@ -179,12 +179,12 @@ def test_a_slice_that_has_values_of_its_own_by_then_keeps_those(ledger) -> None:
     assert store.unknown == ()
 
 
-def test_a_class_is_never_imported_on_the_word_of_the_ledger(ledger) -> None:
+def test_a_class_named_in_the_ledger_is_never_imported(ledger) -> None:
     trap = tree(ledger.store, {"antigravity:main/00000000": b"{}\n", "schema": b"1\n"})
-    assert SessionStore(ledger.store).load(knowing(), trap) == ("antigravity:main",)
+    assert SessionStore(ledger.store).load(declaring(), trap) == ("antigravity:main",)
 
 
-# What cannot be
+# Errors
 
 
 def test_another_schema_version_is_refused_and_changes_nothing(ledger) -> None:
@@ -217,13 +217,13 @@ def test_a_value_without_json_form_names_its_slice(ledger) -> None:
 def test_two_slices_of_one_name_are_refused(ledger) -> None:
     session = Session()
     for _ in range(2):
-        twin = make_dataclass("Twin", [("n", int)], frozen=True)
-        session[twin].append(twin(1))
+        slice_type = make_dataclass("SameName", [("n", int)], frozen=True)
+        session[slice_type].append(slice_type(1))
     with pytest.raises(SessionError, match="two slices are called"):
         SessionStore(ledger.store).write(session)
 
 
-def test_nothing_is_taken_for_written_after_objects_were_deleted(ledger) -> None:
+def test_state_is_written_again_after_its_objects_were_deleted(ledger) -> None:
     """State that no commit refers to is deleted by maintenance, so it has to be written again."""
     session, store = filled(), SessionStore(ledger.store)
     root = store.write(session)
@@ -233,6 +233,6 @@ def test_nothing_is_taken_for_written_after_objects_were_deleted(ledger) -> None
         assert root not in ledger.store.repository
         entry = call(writer, EMPTY_TREE_ID, session=store.write(session))
     assert entry.session == root
-    again = knowing(Note, Plan)
+    again = declaring(Note, Plan)
     SessionStore(ledger.store).load(again, root)
     assert again.dump_state() == session.dump_state()

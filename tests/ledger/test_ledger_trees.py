@@ -1,4 +1,4 @@
-"""Files as git trees: built from what changed, compared where ids differ, exact in every byte."""
+"""Files as git trees: built from changes, compared where ids differ, exact in every byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ledger_support import (
     contents,
     git,
     link,
-    made,
+    new_ledger,
     script,
     state,
     stored,
@@ -50,7 +50,7 @@ from wink_workspace.ledger import (
 )
 
 NOISE = random.Random(0).randbytes(300_000)
-"""What does not compress."""
+"""Incompressible content."""
 
 MIXED = {
     "README.md": b"# hi\r\nthere\r\n",
@@ -70,7 +70,7 @@ MIXED = {
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    with made(tmp_path_factory.mktemp("trees")) as ledger:
+    with new_ledger(tmp_path_factory.mktemp("trees")) as ledger:
         yield ledger
 
 
@@ -80,15 +80,15 @@ def store(ledger: Ledger) -> ObjectStore:
 
 
 @pytest.mark.behaviour(29)
-def test_contents_modes_links_and_empty_directories_come_back(store) -> None:
+def test_contents_modes_links_and_empty_directories_survive_a_round_trip(store) -> None:
     assert contents(store, tree(store, MIXED)) == MIXED
 
 
-def test_the_same_files_have_the_same_root_in_whatever_order_they_come(store) -> None:
+def test_the_same_files_have_the_same_root_in_any_order(store) -> None:
     assert tree(store, MIXED) == tree(store, dict(reversed(MIXED.items())))
 
 
-def test_the_root_is_the_one_that_git_itself_would_make(store, tmp_path) -> None:
+def test_the_root_is_the_one_that_git_would_write(store, tmp_path) -> None:
     """So a workspace's tree can be compared with a commit of the project it came from."""
     files = {
         **{name: data for name, data in MIXED.items() if data != DIRECTORY},
@@ -123,7 +123,7 @@ def write_on_disk(path: Path, kept: FileState) -> None:
 # Building
 
 
-def test_a_change_writes_the_directories_above_it_and_nothing_else(store) -> None:
+def test_a_change_writes_only_the_content_and_the_directories_above_it(store) -> None:
     files = {
         f"d{n}/e{m}/f{k}.txt": b"%d" % k for n in range(10) for m in range(3) for k in range(3)
     }
@@ -135,7 +135,7 @@ def test_a_change_writes_the_directories_above_it_and_nothing_else(store) -> Non
 
 
 @pytest.mark.behaviour(38)
-def test_what_changes_nothing_writes_nothing(store) -> None:
+def test_a_change_without_effect_writes_nothing(store) -> None:
     base = tree(store, MIXED)
     same = {at("src/deep/er"): SOME_DIRECTORY, at("gone/too"): None, at("gone"): None}
     before = store.n_written
@@ -162,11 +162,11 @@ def test_a_directory_that_loses_its_last_entry_stays_and_may_be_removed(store) -
         ({"a/x": script(b"1")}, {"a": DIRECTORY, "a/x": script(b"1"), "f": b"2"}),
     ],
 )
-def test_one_kind_of_thing_may_take_the_place_of_another(store, changes, expected) -> None:
+def test_an_entry_may_be_replaced_by_one_of_another_kind(store, changes, expected) -> None:
     assert contents(store, tree(store, changes, tree(store, {"a/x": b"1", "f": b"2"}))) == expected
 
 
-def test_a_removed_directory_may_come_back_with_other_things_in_the_same_step(store) -> None:
+def test_a_directory_may_be_removed_and_made_again_in_one_step(store) -> None:
     base = tree(store, {"a/old": b"1", "b": b"2"})
     new = stored(store, b"3")
     expected = {"a": DIRECTORY, "a/new": b"3", "b": b"2"}
@@ -177,14 +177,14 @@ def test_a_removed_directory_may_come_back_with_other_things_in_the_same_step(st
     )
 
 
-def test_a_whole_directory_is_placed_by_its_id(store) -> None:
+def test_a_whole_directory_is_added_by_its_id(store) -> None:
     source = tree(store, {"lib/one": b"1", "lib/two": b"2"})
-    placed = build(store, EMPTY_TREE_ID, {at("copy"): entry_at(store, source, at("lib"))})
-    assert contents(store, placed) == {"copy": DIRECTORY, "copy/one": b"1", "copy/two": b"2"}
-    assert build(store, placed, {ROOT: TreeEntry(FileKind.DIRECTORY, source)}) == source
+    added = build(store, EMPTY_TREE_ID, {at("copy"): entry_at(store, source, at("lib"))})
+    assert contents(store, added) == {"copy": DIRECTORY, "copy/one": b"1", "copy/two": b"2"}
+    assert build(store, added, {ROOT: TreeEntry(FileKind.DIRECTORY, source)}) == source
 
 
-def test_nothing_can_be_put_below_a_file_of_the_same_step(store) -> None:
+def test_an_entry_below_a_file_of_the_same_step_is_refused(store) -> None:
     changes = {at("a"): stored(store, b""), at("a/b"): stored(store, b"")}
     with pytest.raises(UsageError, match="'b' cannot be inside a file"):
         build(store, EMPTY_TREE_ID, changes)
@@ -197,17 +197,17 @@ def test_the_root_is_always_a_directory(store, entry) -> None:
         build(store, EMPTY_TREE_ID, {ROOT: entry})
 
 
-def test_directories_nest_as_deep_as_the_limit_and_no_deeper(store) -> None:
+def test_directories_nest_up_to_the_limit(store) -> None:
     deep = WorkspacePath(("d",) * 256)
     root = build(store, EMPTY_TREE_ID, {deep: stored(store, b"bottom")})
     assert list(walk(store, root))[-1][0] == deep
     assert len(list(diff(store, EMPTY_TREE_ID, root))) == 256
     with pytest.raises(LimitExceededError, match="257 segments"):
         build(store, EMPTY_TREE_ID, {deep / "d": SOME_DIRECTORY})
-    assert build(store, root, {deep / "d": None}) == root, "it was never kept"
+    assert build(store, root, {deep / "d": None}) == root, "the path does not exist"
 
 
-# Any files, any changes
+# Random files and changes
 
 NAMES = st.sampled_from(["a", "b", "a.b", "a-", "git~1", ".git", "%", "é"])
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
@@ -219,8 +219,10 @@ STATES = st.one_of(
 CHANGES = st.lists(st.tuples(PATHS, st.one_of(st.none(), STATES)), max_size=8)
 
 
-def applied(files: dict[str, bytes | FileState], path: str, new: bytes | FileState | None) -> None:
-    """The same change on plain dictionaries, the way a disk would take it."""
+def apply_change(
+    files: dict[str, bytes | FileState], path: str, new: bytes | FileState | None
+) -> None:
+    """Make the same change to a plain dictionary, as on a disk."""
     parts = path.split("/")
     for above in ("/".join(parts[:n]) for n in range(1, len(parts))):
         if files.get(above) != DIRECTORY:
@@ -237,13 +239,13 @@ def applied(files: dict[str, bytes | FileState], path: str, new: bytes | FileSta
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(CHANGES, min_size=1, max_size=3))
-def test_changes_one_by_one_or_together_give_what_plain_dictionaries_give(ledger, steps) -> None:
+def test_changes_one_by_one_or_together_give_the_same_as_plain_dictionaries(ledger, steps) -> None:
     store = ledger.store
     root, files = EMPTY_TREE_ID, {}
     for changes in steps:
         before, known = root, dict(files)
         for path, new in changes:
-            applied(files, path, new)
+            apply_change(files, path, new)
             root = build(store, root, {at(path): None if new is None else stored(store, new)})
         assert contents(store, root) == files
         moved = {
@@ -273,7 +275,7 @@ def as_directories(changes: dict[WorkspacePath, TreeEntry | None]) -> dict:
 # Comparing
 
 
-def test_a_comparison_names_every_path_that_moved_in_order(store) -> None:
+def test_a_comparison_lists_every_changed_path_in_order(store) -> None:
     before = tree(store, {"a/x": b"1", "b": b"2", "c": b"3", "d": b"4", "same/y": b"5"})
     after = build(
         store,
@@ -325,7 +327,7 @@ def test_changes_render_as_a_patch(store) -> None:
     assert "+two" in patch
 
 
-def test_contents_of_changes_are_read_when_they_are_asked_for(store) -> None:
+def test_contents_of_changes_are_read_lazily(store) -> None:
     missing = TreeEntry(FileKind.FILE, "0" * 40)
     root = build(store, EMPTY_TREE_ID, {at("a"): stored(store, b"1"), at("b"): missing})
     changes = file_changes(store, diff(store, EMPTY_TREE_ID, root))
@@ -338,7 +340,7 @@ def test_contents_of_changes_are_read_when_they_are_asked_for(store) -> None:
 
 
 @pytest.mark.behaviour(68)
-def test_restoring_some_paths_touches_those_paths_alone(store) -> None:
+def test_restoring_some_paths_changes_only_those_paths(store) -> None:
     old = tree(store, {"a/x": b"1", "a/y": b"1", "b": b"1", "gone/z": b"1"})
     new = tree(store, {"a/x": b"2", "a/y": b"2", "b": b"2", "made": b"2"})
     restored = with_paths_from(store, new, old, [at("a/x"), at("gone"), at("made"), at("never")])
@@ -355,13 +357,13 @@ def test_restoring_some_paths_touches_those_paths_alone(store) -> None:
 # Contents
 
 
-def test_a_lookup_does_not_go_through_files_or_links(store) -> None:
+def test_a_lookup_does_not_follow_files_or_links(store) -> None:
     root = tree(store, {"f": b"", "l": link("d"), "d/x": b""})
     assert [entry_at(store, root, at(path)) for path in ("f/x", "l/x", "d/y")] == [None] * 3
     assert entry_at(store, root, at("d/x")) == TreeEntry(FileKind.FILE, stored(store, b"").id)
 
 
-def test_a_file_descriptor_is_read_from_where_it_is(store, tmp_path) -> None:
+def test_a_file_descriptor_is_read_from_its_position(store, tmp_path) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
     with (tmp_path / "f").open("rb", buffering=0) as file:
         file.seek(4)
@@ -371,7 +373,7 @@ def test_a_file_descriptor_is_read_from_where_it_is(store, tmp_path) -> None:
 
 @pytest.mark.behaviour(54)
 @pytest.mark.parametrize("pattern", [b"0123456789abcde\n", NOISE[:16]], ids=["text", "noise"])
-def test_a_large_file_is_stored_and_read_in_pieces(store, tmp_path, pattern) -> None:
+def test_a_large_file_is_stored_and_read_in_chunks(store, tmp_path, pattern) -> None:
     size = 4 * LARGE_BYTES
     with (tmp_path / "large").open("wb") as file:
         for _ in range(size >> 20):
@@ -379,7 +381,7 @@ def test_a_large_file_is_stored_and_read_in_pieces(store, tmp_path, pattern) -> 
     with (tmp_path / "large").open("rb", buffering=0) as file:
         tracemalloc.start()
         blob = store.write_blob_from(file.fileno())
-        n_bytes = sum(len(piece) for piece in store.chunks(blob))
+        n_bytes = sum(len(chunk) for chunk in store.chunks(blob))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert (n_bytes, store.size_bytes(blob)) == (size, size)
@@ -388,7 +390,7 @@ def test_a_large_file_is_stored_and_read_in_pieces(store, tmp_path, pattern) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"y" * 5_000_000, NOISE], ids=len)
-def test_pieces_put_together_are_the_content(store, content) -> None:
+def test_joined_chunks_are_the_content(store, content) -> None:
     assert b"".join(store.chunks(store.write_blob(content))) == content
 
 
@@ -399,7 +401,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(store, tmp_path) -> Non
     assert not list(store.repository.directory.glob("objects/tmp_obj_*"))
 
 
-def test_a_descriptor_that_cannot_be_read_is_an_error_of_the_ledger(store) -> None:
+def test_a_descriptor_that_cannot_be_read_is_a_ledger_error(store) -> None:
     reader, writer = os.pipe()
     try:
         with pytest.raises(LedgerError, match="cannot be read"):
@@ -445,26 +447,26 @@ def test_an_object_of_another_kind_is_damage(store) -> None:
 
 
 @pytest.mark.parametrize("damage", ["garbage", "cut", "swapped", "no header"])
-def test_damage_is_noticed_when_a_content_is_read_in_pieces(store, damage) -> None:
+def test_damage_is_noticed_when_a_content_is_read_in_chunks(store, damage) -> None:
     blob = store.write_blob(damage.encode() * 2_000)
     other = store.write_blob(b"other")
-    place = store.repository.directory / "objects" / blob[:2] / blob[2:]
-    whole = place.read_bytes()
-    place.unlink()
-    place.write_bytes(
+    object_path = store.repository.directory / "objects" / blob[:2] / blob[2:]
+    whole = object_path.read_bytes()
+    object_path.unlink()
+    object_path.write_bytes(
         {
             "garbage": b"garbage",
             "cut": whole[:-20],
-            "swapped": (place.parent.parent / other[:2] / other[2:]).read_bytes(),
+            "swapped": (object_path.parent.parent / other[:2] / other[2:]).read_bytes(),
             "no header": zlib.compress(b"x" * 100),
         }[damage]
     )
     with pytest.raises(LedgerDamagedError, match="is damaged"):
         list(store.chunks(blob))
-    place.unlink()
+    object_path.unlink()
 
 
-def test_trees_at_hand_are_bounded_by_their_entries(store, monkeypatch) -> None:
+def test_cached_trees_are_bounded_by_their_number_of_entries(store, monkeypatch) -> None:
     # The real bound takes too many trees to reach.
     monkeypatch.setattr(objects, "_MAX_CACHED_ENTRIES", 10)
     roots = [tree(store, {f"{n}-{k}": b"" for k in range(4)}) for n in range(9)]
@@ -472,12 +474,12 @@ def test_trees_at_hand_are_bounded_by_their_entries(store, monkeypatch) -> None:
     assert [len(contents(store, root)) for root in roots] == [4] * 9
 
 
-# Many at once
+# Bulk writes
 
 
 def test_many_objects_are_written_as_one_pack_that_git_accepts(tmp_path: Path) -> None:
     files = {f"d{n % 7}/f{n}": b"%d\n" % n * (n % 50) for n in range(500)}
-    with made(tmp_path) as ledger, ledger.write() as writer:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         with ledger.store.bulk(), ledger.store.bulk():
             root = tree(ledger.store, {**files, "noise": NOISE, "again": NOISE, "empty": DIRECTORY})
         call(writer, root)
@@ -494,14 +496,14 @@ def test_many_objects_are_written_as_one_pack_that_git_accepts(tmp_path: Path) -
     git(tmp_path, "verify-pack", str(packs[0].with_suffix(".idx")))
 
 
-def test_no_commit_is_made_of_objects_that_are_not_there_yet(tmp_path: Path) -> None:
-    with made(tmp_path) as ledger, ledger.write() as writer:
+def test_a_commit_inside_a_bulk_write_is_refused(tmp_path: Path) -> None:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         with ledger.store.bulk(), pytest.raises(LedgerError, match="inside a bulk"):
             call(writer, tree(ledger.store, {"a": b"1"}))
         assert writer.refresh() is None
 
 
-def test_a_bulk_that_fails_or_is_empty_leaves_nothing(store) -> None:
+def test_a_bulk_write_that_fails_or_is_empty_leaves_nothing(store) -> None:
     before = sorted(store.repository.directory.rglob("*"))
     with pytest.raises(ZeroDivisionError), store.bulk(), store.bulk():
         store.write_blob(b"only in a pack that never was")

@@ -1,4 +1,4 @@
-"""Packing what calls wrote one by one: at a cost that follows their number, and nothing is lost."""
+"""Packing of loose objects: the cost follows their number, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ledger_support import (
     assert_clean,
     call,
     contents,
-    dies,
     imported,
-    made,
+    killed_in_child,
+    new_ledger,
     reopened,
     tree,
 )
@@ -37,12 +37,12 @@ def due_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    with made(tmp_path, clock=ManualClock(NOW)) as ledger:
+    with new_ledger(tmp_path, clock=ManualClock(NOW)) as ledger:
         yield ledger
 
 
 def write(writer: BranchWriter, n: int, *, days: float = 0) -> None:
-    """Four objects: a file, the tree of the files, the tree of the entry, and the entry."""
+    """Write four objects: a file, the tree of the files, the tree of the entry, and the entry."""
     files = tree(writer.store, {"f": b"%d" % n}, writer.head.files)
     call(writer, files, call_id=str(n), when=NOW + timedelta(days=days))
 
@@ -56,14 +56,14 @@ def n_packs(ledger: Ledger) -> int:
 
 
 def assert_has(ledger: Ledger, numbers: range) -> None:
-    """The history is these entries, each but the oldest with the file that it wrote."""
+    """Check that the history has these entries, each but the oldest with the file it wrote."""
     entries = list(ledger.branch().log())
     assert [entry.number for entry in entries] == list(reversed(numbers))
     for entry in entries[: len(numbers) - 1]:
         assert contents(ledger.store, entry.files) == {"f": b"%d" % entry.number}
 
 
-def test_files_of_objects_stay_few_however_many_calls_there_are(ledger, tmp_path) -> None:
+def test_loose_objects_stay_few_after_any_number_of_calls(ledger, tmp_path) -> None:
     most = 0
     with ledger.write() as writer:
         imported(writer, {"f": b"1"})
@@ -72,7 +72,7 @@ def test_files_of_objects_stay_few_however_many_calls_there_are(ledger, tmp_path
             ledger.tidy(Retention())
             most = max(most, n_loose(ledger))
     assert most <= DUE + 4 + 1  # the empty tree is there from the beginning
-    assert n_packs(ledger) > 9  # to join them would take a call long
+    assert n_packs(ledger) > 9  # joining them would make a call slow
     ledger.tidy(Retention(), at_end=True)
     assert n_packs(ledger) <= 2
     assert_has(ledger, range(1, 150))
@@ -80,7 +80,7 @@ def test_files_of_objects_stay_few_however_many_calls_there_are(ledger, tmp_path
 
 
 @pytest.mark.parametrize("sweep", ["tidy", "maintain"])
-def test_index_is_swept_whose_pack_had_no_name_when_its_writer_died(
+def test_index_that_a_killed_writer_left_without_its_pack_is_deleted(
     ledger, tmp_path, sweep: str
 ) -> None:
     with ledger.write() as writer:
@@ -99,7 +99,7 @@ def test_index_is_swept_whose_pack_had_no_name_when_its_writer_died(
     assert_clean(tmp_path)
 
 
-def test_packing_reads_what_is_new_and_nothing_that_is_packed(tmp_path, monkeypatch) -> None:
+def test_packing_reads_only_objects_that_are_not_packed(tmp_path, monkeypatch) -> None:
     read: list[str] = []
     real = GitRepository.read
 
@@ -111,7 +111,7 @@ def test_packing_reads_what_is_new_and_nothing_that_is_packed(tmp_path, monkeypa
     costs: list[int] = []
     for n_before in (16, 64):
         (directory := tmp_path / f"{n_before}").mkdir()
-        with made(directory) as ledger, ledger.write() as writer:
+        with new_ledger(directory) as ledger, ledger.write() as writer:
             imported(writer, {"f": b"1"})
             for n in range(2, n_before):
                 write(writer, n)
@@ -126,7 +126,7 @@ def test_packing_reads_what_is_new_and_nothing_that_is_packed(tmp_path, monkeypa
     assert costs[0] == costs[1] < 40 + 5
 
 
-def test_what_earlier_processes_left_is_packed_at_the_end_and_not_before(ledger, tmp_path) -> None:
+def test_loose_objects_of_earlier_processes_are_packed_only_at_the_end(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"1"})
         for n in range(2, 80):
@@ -141,11 +141,11 @@ def test_what_earlier_processes_left_is_packed_at_the_end_and_not_before(ledger,
     assert_clean(tmp_path)
 
 
-def test_others_at_work_put_packing_off_and_do_not_make_every_call_try(
+def test_packing_waits_for_other_writers_and_is_not_tried_at_every_call(
     ledger, tmp_path, monkeypatch
 ) -> None:
     tries: list[object] = []
-    # Attempts to pack that come to nothing leave no trace that could be counted.
+    # Attempts that pack nothing can be counted in no other way.
     monkeypatch.setattr(Ledger, "_pack", lambda own, real=Ledger._pack: tries.append(real(own)))
     with ledger.write() as writer:
         imported(writer, {"f": b"1"})
@@ -160,7 +160,7 @@ def test_others_at_work_put_packing_off_and_do_not_make_every_call_try(
         assert n_loose(ledger) == 0
 
 
-def test_entries_that_are_too_old_are_forgotten_where_there_is_much_to_pack(
+def test_entries_that_are_too_old_are_forgotten_when_many_objects_are_packed(
     ledger, tmp_path
 ) -> None:
     kept = Retention(max_age_days=30)
@@ -178,7 +178,7 @@ def test_entries_that_are_too_old_are_forgotten_where_there_is_much_to_pack(
     assert_clean(tmp_path)
 
 
-def test_packs_are_joined_when_there_are_many_but_for_one_that_is_larger_than_the_rest(
+def test_many_packs_are_joined_except_one_that_is_larger_than_the_rest(
     ledger, tmp_path, monkeypatch
 ) -> None:
     # As many packs as the real limit take too long to write.
@@ -202,40 +202,40 @@ def test_packs_are_joined_when_there_are_many_but_for_one_that_is_larger_than_th
     assert_clean(tmp_path)
 
 
-def cut_short(directory: Path, object_id: str) -> None:
-    """As a power failure may leave the file of an object."""
+def truncate_object(directory: Path, object_id: str) -> None:
+    """Truncate the file of an object, as a power failure may."""
     (directory / "ledger.git/objects" / object_id[:2] / object_id[2:]).write_bytes(b"x\x9c")
 
 
-def test_what_is_damaged_and_of_no_use_does_not_stop_the_packing(ledger, tmp_path) -> None:
+def test_a_damaged_object_that_is_not_needed_does_not_stop_packing(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"1"})
         for n in range(2, 20):
             write(writer, n)
-        cut_short(tmp_path, ledger.store.write_blob(b"of no entry" * 9))
+        truncate_object(tmp_path, ledger.store.write_blob(b"of no entry" * 9))
         ledger.tidy(Retention())
         assert n_loose(ledger) == 0
         assert_has(ledger, range(1, 20))
     assert_clean(tmp_path)
 
 
-def test_what_is_damaged_and_needed_is_named_and_nothing_is_deleted(ledger, tmp_path) -> None:
+def test_a_damaged_object_that_is_needed_is_named_and_nothing_is_deleted(ledger, tmp_path) -> None:
     with ledger.write() as writer:
         imported(writer, {"f": b"1"})
         for n in range(2, 20):
             write(writer, n)
         needed, before = writer.head.files, n_loose(ledger)
-        cut_short(tmp_path, needed)
+        truncate_object(tmp_path, needed)
         with pytest.raises(LedgerError, match=needed):
             ledger.tidy(Retention())
         assert n_loose(ledger) == before
 
 
-def test_killed_at_any_step_of_packing_nothing_is_lost(tmp_path) -> None:
-    with made(tmp_path) as ledger, ledger.write() as writer:
+def test_killing_packing_at_any_step_loses_nothing(tmp_path) -> None:
+    with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"f": b"1"})
 
-    def tidied() -> None:
+    def pack() -> None:
         with reopened(tmp_path) as own, own.write():
             own.store.n_written += DUE + 1
             own.tidy(Retention())
@@ -247,7 +247,7 @@ def test_killed_at_any_step_of_packing_nothing_is_lost(tmp_path) -> None:
                 number += 1
                 write(writer, number)
             ledger.store.write_blob(os.urandom(64))
-        killed = dies(tidied, at_step=step)
+        killed = killed_in_child(pack, at_step=step)
         with reopened(tmp_path) as ledger:
             assert_has(ledger, range(1, number + 1))
         assert_clean(tmp_path)
