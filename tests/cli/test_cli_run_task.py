@@ -534,14 +534,14 @@ def test_patch_is_printed_and_the_old_file_stays_when_the_disk_is_full(
 
     open_path = Path.open
 
-    def no_room(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+    def full_disk(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         if "out.patch" not in path.name or "w" not in mode:
             return open_path(path, mode, *arguments, **options)
         with open_path(path, mode) as file:
             file.write(b"a part of")
         return open_path(Path("/dev/full"), mode)
 
-    monkeypatch.setattr(Path, "open", no_room)
+    monkeypatch.setattr(Path, "open", full_disk)
     user.serve(*SHORT)
     out = user.run("--patch", patch, *options, fails=2)
     assert "lineno + 1" in out

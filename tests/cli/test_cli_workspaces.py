@@ -407,7 +407,7 @@ def test_new_names_files_that_cannot_be_copied(shell: Shell) -> None:
     assert "; could not be copied: pipe\n" in shell("new", shell.source)
 
 
-def test_run_without_a_place_is_wrong_usage(shell: Shell) -> None:
+def test_run_without_source_or_workspace_is_wrong_usage(shell: Shell) -> None:
     script = shell.tmp_path / "s.jsonl"
     script.write_text('{"text": "x"}\n')
     assert "one place" in shell("run", "--script", script, fails=2)

@@ -34,7 +34,7 @@ def test_change_fails_before_or_after_it_is_done(afterwards: bool, kept: bytes) 
     assert inner.read_bytes("a") == b"three"
 
 
-def test_only_changes_count() -> None:
+def test_only_changes_count_as_steps() -> None:
     files = FailingFilesystem(MemoryFilesystem({"a": "x"}), fail_at=1)
     files.read_text("a")
     files.restore(files.snapshot())

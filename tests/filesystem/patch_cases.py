@@ -321,7 +321,7 @@ def _near_edit(rng: random.Random, file: File, changes: Sequence[Change], reach:
     return _index_of(file, origin)
 
 
-def _fresh(rng: random.Random, file: File, near: int, n: int) -> File:
+def _new_lines(rng: random.Random, file: File, near: int, n: int) -> File:
     texts = tuple(line.text for line in file)
     return [FileLine(new_line(rng, texts, near)) for _ in range(n)]
 
@@ -329,7 +329,7 @@ def _fresh(rng: random.Random, file: File, near: int, n: int) -> File:
 def drift_above(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
     """Lines are inserted above the edit."""
     at = rng.randrange((_index_of(file, changes[0].start) or 0) + 1)
-    file[at:at] = _fresh(rng, file, at, rng.choice((1, 2, 5, 30)))
+    file[at:at] = _new_lines(rng, file, at, rng.choice((1, 2, 5, 30)))
     return "lines above"
 
 
@@ -337,7 +337,7 @@ def drift_anywhere(rng: random.Random, file: File, changes: Sequence[Change]) ->
     """Lines are inserted or removed anywhere."""
     at = rng.randrange(len(file) + 1)
     if rng.random() < 0.5:
-        file[at:at] = _fresh(rng, file, at, rng.randint(1, 6))
+        file[at:at] = _new_lines(rng, file, at, rng.randint(1, 6))
     else:
         del file[at : at + rng.randint(1, 6)]
     return "lines anywhere"
@@ -356,7 +356,7 @@ def drift_nearby(rng: random.Random, file: File, changes: Sequence[Change]) -> s
     """Lines near the edit are inserted or removed."""
     at = _near_edit(rng, file, changes, 4)
     if at is not None and rng.random() < 0.6:
-        file[at:at] = _fresh(rng, file, at, rng.randint(1, 3))
+        file[at:at] = _new_lines(rng, file, at, rng.randint(1, 3))
     elif at is not None:
         del file[at : at + rng.randint(1, 2)]
     return "lines nearby"
@@ -411,7 +411,7 @@ def drift_copy(rng: random.Random, file: File, changes: Sequence[Change]) -> str
     elif how == "edited":  # as if the edit had been made there
         removed = slice(at - first, at - first + change.end - change.start)
         copies[removed] = [FileLine(line) for line in change.new]
-    targets = [first, end, rng.randrange(len(file) + 1), *_borders(file)[:6]]
+    targets = [first, end, rng.randrange(len(file) + 1), *_definition_starts(file)[:6]]
     target = rng.choice([at for at in targets if not first < at < end])
     if how == "exact" and target in (first, end):
         for line, copy in zip(file[first:end], copies, strict=True):
@@ -420,12 +420,12 @@ def drift_copy(rng: random.Random, file: File, changes: Sequence[Change]) -> str
     return f"{how} copy"
 
 
-def _borders(file: File) -> list[int]:
+def _definition_starts(file: File) -> list[int]:
     """The indexes at which definitions begin."""
     return [n for n, line in enumerate(file) if re.match(rb"\s*(def|class) ", line.text)]
 
 
-def drift_gone(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
+def drift_removal(rng: random.Random, file: File, changes: Sequence[Change]) -> str:
     """The block around the edit is removed; similar ones often remain."""
     at = _index_of(file, rng.choice(changes).start)
     if at is not None:
@@ -441,7 +441,7 @@ def drift_move(rng: random.Random, file: File, changes: Sequence[Change]) -> str
         first, end = _block(file, at)
         moved = file[first:end]
         del file[first:end]
-        target = rng.choice((0, len(file), *_borders(file)))
+        target = rng.choice((0, len(file), *_definition_starts(file)))
         file[target:target] = moved
     return "moved"
 
@@ -470,7 +470,7 @@ DRIFTS: Sequence[tuple[Drift, int]] = (
     (drift_nearby, 5),
     (drift_blank, 3),
     (drift_copy, 6),
-    (drift_gone, 2),
+    (drift_removal, 2),
     (drift_move, 2),
     (drift_indentation, 1),
 )
@@ -506,7 +506,7 @@ def plain(line: bytes) -> bytes:
     return line.rstrip()
 
 
-def soften(
+def alter_lines(
     rng: random.Random,
     file: File,
     changes: Sequence[Change],
@@ -637,7 +637,7 @@ def literal_results(
     scopes: Sequence[Sequence[bytes]],
     n_base: int,
     *,
-    ends_loosely: bool,
+    end_may_be_layout: bool,
 ) -> frozenset[bytes]:
     """The results with each hunk where it was intended, or where all it states is true.
 
@@ -648,7 +648,7 @@ def literal_results(
         stated: The index of the first old line that each hunk states.
         scopes: The definitions that each hunk names as its scope.
         n_base: How many lines the base has.
-        ends_loosely: Whether empty lines at the end of a hunk may be context or layout: they
+        end_may_be_layout: Whether empty lines at the end of a hunk may be context or layout: they
             have no sign.
     """
     texts = [line.text for line in file]
@@ -660,7 +660,7 @@ def literal_results(
         old = list(sent[hunk.start : hunk.end])
         matches = _matches(texts, old) or _matches(list(map(plain, texts)), list(map(plain, old)))
         inside = [n for n in matches if scope and _is_inside(texts, n + len(old) // 2, scope)]
-        short = old[: len(old) - n_loose_lines(old)] if ends_loosely else old
+        short = old[: len(old) - n_trailing_empty_lines(old)] if end_may_be_layout else old
         without_end = _matches(texts, short) if short != old else []
         valid = {found[0] for found in (matches, inside, without_end) if len(found) == 1}
         if number is not None and number in matches:
@@ -694,7 +694,7 @@ def _ascending(hunks: Sequence[OldHunk], matches: Sequence[Sequence[int]]) -> li
     ]
 
 
-def n_loose_lines(lines: Sequence[bytes]) -> int:
+def n_trailing_empty_lines(lines: Sequence[bytes]) -> int:
     """How many empty lines are at the end."""
     return next((n for n, line in enumerate(reversed(lines)) if line != b"\n"), len(lines))
 
@@ -870,7 +870,7 @@ _GARBLED = {
 }
 
 
-def misquoted(
+def quoted_base(
     rng: random.Random, lines: Lines, hunks: Sequence[OldHunk], mistakes: Sequence[str]
 ) -> Lines:
     """The base as it is quoted in the patch."""
@@ -941,13 +941,13 @@ def make_case(seed: str, *, with_library: bool = False) -> Case | None:
         kind += _drift(rng, file, edit)
     for mistake in mistakes:
         if mistake in {"typography in file", "trailing space in file"}:
-            soften(rng, file, edit, typographic if "typo" in mistake else trailing_space)
+            alter_lines(rng, file, edit, typographic if "typo" in mistake else trailing_space)
     style = _style(rng, mistakes)
     hunks = hunks_of(edit, len(base), style)
     if not is_unified and not all(_can_be_located(base, hunk, style) for hunk in hunks):
         style.before = style.after = 1
         hunks = hunks_of(edit, len(base), style)
-    sent = misquoted(rng, base, hunks, mistakes)
+    sent = quoted_base(rng, base, hunks, mistakes)
     path = f"{re.sub('[^a-z0-9]', '_', seed)}.py"
     text = _as_sent(path, sent, hunks, style, mistakes, is_unified=is_unified)
     plain = Style(style.before, style.after, git_headers=style.git_headers)
@@ -976,7 +976,7 @@ def make_case(seed: str, *, with_library: bool = False) -> Case | None:
             hunks,
             *_statements(sent, hunks, style, text, is_unified),
             len(base),
-            ends_loosely=style.empty_context,
+            end_may_be_layout=style.empty_context,
         ),
         only_inserts=all(change.start == change.end for change in edit),
     )
@@ -1054,7 +1054,7 @@ def _drift(rng: random.Random, file: File, edit: Sequence[Change]) -> list[str]:
     chosen = rng.choices(drifts, weights, k=rng.choice((1, 1, 2, 3)))
     rearranging = {
         drift_copy,
-        drift_gone,
+        drift_removal,
         drift_move,
         drift_indentation,
     }  # two of them may cancel out

@@ -156,9 +156,8 @@ def test_directory_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None
     with as_ordinary_user(tmp_path):
         for _ in range(2):
             assert path_of("closed") in found(strict).prefixes
-        assert (
-            found(accessible) == found(accessible) == dirty("closed")
-        )  # closed by the test, then made accessible
+        # closed by the test, then made accessible by the tracker
+        assert found(accessible) == found(accessible) == dirty("closed")
         assert found(accessible) == Dirty()
         assert found(strict).prefixes == {path_of("closed")}
     for tracker in (strict, accessible):

@@ -45,7 +45,7 @@ def files(root: Path, tracker: InotifyTracker) -> Iterator[DiskFilesystem]:
         yield DiskFilesystem(tree)
 
 
-def visits(tracker: InotifyTracker) -> tuple[Dirty, int]:
+def drain_and_count(tracker: InotifyTracker) -> tuple[Dirty, int]:
     """The report of a drain, and how many entries it visited."""
     before = tracker.n_visited
     drained = tracker.drain()
@@ -91,12 +91,13 @@ def test_drain_visits_changed_entries_and_none_that_were_only_read(
     files.glob("**/*")
     files.grep("x")
     files.fingerprint()
-    assert visits(tracker) == (Dirty(), 0)
+    assert drain_and_count(tracker) == (Dirty(), 0)
     files.write_text("d/3", "changed")
     files.edit("d/3", "changed", "again")
-    assert visits(tracker) == (dirty("d/3"), 3)  # the file, and the names of two unfinished ones
+    # the file, and the names of two unfinished ones
+    assert drain_and_count(tracker) == (dirty("d/3"), 3)
     files.write_text("new/deep/f", "x", mode="create")
-    drained, n_visited = visits(tracker)
+    drained, n_visited = drain_and_count(tracker)
     assert (drained.prefixes, drained.reason) == ({path_of("new"), path_of("new/deep")}, None)
     assert n_visited == 3
 
@@ -351,7 +352,7 @@ def test_directory_that_moved_out_is_no_longer_watched(root: Path, tracker: Inot
     (root / "d").rename(root.parent / "outside" / "d")
     assert tracker.drain().covers(path_of("d/sub/f"))
     rewrite(root.parent / "outside" / "d" / "sub" / "f")
-    assert visits(tracker) == (Dirty(), 0)
+    assert drain_and_count(tracker) == (Dirty(), 0)
 
 
 def test_directory_with_linked_files_can_be_moved(root: Path, tracker: InotifyTracker) -> None:

@@ -43,7 +43,7 @@ def test_changes_by_other_programs_are_seen_at_once(files: DiskFilesystem, tmp_p
 
 @pytest.mark.behaviour(43)
 @pytest.mark.behaviour(44)
-def test_pipe_is_listed_and_can_be_deleted_replaced_and_not_read(
+def test_pipe_is_listed_deleted_and_replaced_but_not_read(
     files: DiskFilesystem, tmp_path: Path
 ) -> None:
     for name in ("pipe", "other"):
@@ -153,7 +153,9 @@ def test_racily_clean_file_is_hashed_again(tmp_path: Path) -> None:
         assert files.fingerprints.n_hashed_bytes == 20
 
 
-def test_fingerprint_of_a_pipe_and_of_any_depth(files: DiskFilesystem, tmp_path: Path) -> None:
+def test_fingerprints_cover_pipes_and_trees_of_any_depth(
+    files: DiskFilesystem, tmp_path: Path
+) -> None:
     with deep_tree(tmp_path, 1_500):
         deep = files.fingerprint()
     os.mkfifo(tmp_path / "pipe")

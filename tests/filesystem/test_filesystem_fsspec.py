@@ -69,7 +69,7 @@ def test_file_is_written_when_it_is_closed(
     assert files.read_bytes("a.txt") == expected
 
 
-def test_text_mode_and_unknown_modes(files: MemoryFilesystem) -> None:
+def test_text_mode_works_and_unknown_modes_are_refused(files: MemoryFilesystem) -> None:
     view = files.as_fsspec()
     with view.open("new.txt", "w", encoding="utf-8") as file:
         file.write("é")
@@ -159,7 +159,7 @@ def test_copy_keeps_the_executable_bit(files: MemoryFilesystem) -> None:
     assert files.stat("new/copy.txt").executable
 
 
-def test_directories_are_made_and_deleted_as_asked(files: MemoryFilesystem) -> None:
+def test_directories_are_made_and_deleted_as_requested(files: MemoryFilesystem) -> None:
     view = files.as_fsspec()
     view.mkdir("x/y")
     with pytest.raises(FileExistsError):

@@ -89,7 +89,7 @@ def test_rules_on_which_libgit2_crashes_are_read_as_git_reads_them(tmp_path: Pat
     assert {path: rules.ignores(tuple(path.split("/"))) for path in expected} == expected
 
 
-def test_no_rule_reaches_into_a_repository_inside_another() -> None:
+def test_rules_do_not_apply_inside_a_nested_repository() -> None:
     found: dict[Parts, bytes] = {(): b"*.log\nmodule/\n", ("module",): b"!keep\n"}
     rules = IgnoreRules(
         found.get,
@@ -112,7 +112,7 @@ def test_rules_of_parent_directories_apply_in_a_subdirectory() -> None:
     assert [rules.ignores((name,)) for name in ("out", "a.log", "b.log")] == [True, True, False]
 
 
-def test_patterns_made_to_be_slow_are_answered() -> None:
+def test_patterns_made_to_be_slow_are_matched_in_time() -> None:
     """With backtracking, each of these patterns would take practically forever."""
     name, deep = "a" * 250, ("a" * 60,) * 60
     stars = b"*a" * 60 + b"b\n" + b"**/a*a*a*b/" * 30 + b"c\n" + b"a*" * 100 + b"[b]\n"

@@ -74,7 +74,7 @@ def test_stored_fingerprint_equals_the_computed_one() -> None:
         assert kept.fingerprint(path) == computed.fingerprint(path)
 
 
-def test_primitive_refuses_what_changed_since_the_caller_looked() -> None:
+def test_primitive_refuses_a_path_that_changed_after_the_check() -> None:
     """A path may change between the check and the action of a public method."""
     files = MemoryFilesystem({"file": "x", "full/file": "x"})
     files.symlink("link", "file")
@@ -104,7 +104,7 @@ def test_primitive_refuses_what_changed_since_the_caller_looked() -> None:
         assert files.snapshot() is token
 
 
-def test_clock_is_the_one_given() -> None:
+def test_given_clock_is_used() -> None:
     clock = ManualClock()
     assert MemoryFilesystem(clock=clock).clock is clock
 

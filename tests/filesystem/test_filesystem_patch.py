@@ -167,7 +167,7 @@ def test_a_link_is_changed_by_a_patch_that_says_it_is_one() -> None:
     assert after(LINK_MODIFIED, {"l": link("old")}) == {"l": link("new")}
 
 
-def test_a_mode_in_the_index_line_does_not_change_the_file_s_own() -> None:
+def test_a_mode_in_the_index_line_does_not_change_that_of_the_file() -> None:
     patch = f"diff --git a/f b/f\nindex 1111..2222 100644\n--- a/f\n+++ b/f\n{HUNK}"
     assert after(patch, {"f": file("one\n", executable=True)}) == {
         "f": file("two\n", executable=True)
@@ -327,7 +327,7 @@ def test_hundreds_of_problems_are_counted_and_not_all_listed() -> None:
     assert message.count("does not exist") == 50
 
 
-def test_the_files_are_listed_in_the_order_of_the_patch_with_what_was_done_to_them() -> None:
+def test_files_are_listed_in_the_order_of_the_patch_with_their_changes() -> None:
     patch = section("b", "2", "x") + renamed("a", "c") + made("d", "new") + deleted("e", "5")
     files = plan(patch, {**A_AND_B, "e": "5\n"}).files
     line = (LineRange(1, 1),)

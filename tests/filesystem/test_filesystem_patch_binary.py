@@ -38,7 +38,7 @@ def refused(patch: str, data: bytes) -> str:
 
 
 @pytest.mark.parametrize(("old", "new"), [(NOISE, CHANGED), (b"\0", CHANGED), (CHANGED, b"\0")])
-def test_git_s_own_binary_changes_apply(old: bytes, new: bytes) -> None:
+def test_binary_changes_made_by_git_apply(old: bytes, new: bytes) -> None:
     """Git writes the first of these as a delta."""
     before, after = tree({"f": old}), tree({"f": new})
     with TemporaryDirectory() as directory:

@@ -31,7 +31,7 @@ STEPS = {"git merge-file": 4, CODEX: 8}
 Results = Mapping[str, bytes | None]
 
 
-def by_us(data: bytes, case: Case) -> bytes | None:
+def our_result(data: bytes, case: Case) -> bytes | None:
     """The content after the patch, or ``None`` if it is refused."""
     path = parse_path(case.path)
     try:
@@ -58,11 +58,11 @@ def cases() -> Sequence[Case]:
 
 @functools.cache
 def our_results() -> Results:
-    return {case.path: by_us(case.file, case) for case in cases()}
+    return {case.path: our_result(case.file, case) for case in cases()}
 
 
 @functools.cache
-def their_results(peer: str) -> Results:
+def results_of(peer: str) -> Results:
     some = cases()[:: STEPS.get(peer, 1)]
     return PEERS[peer]([task(peer, case, case.file) for case in some])
 
@@ -75,11 +75,11 @@ def verdict(case: Case, result: bytes | None) -> str:
     return "right" if case.intended is not None else "right, arguable"
 
 
-def counted(some: Iterable[Case], results: Results) -> Counter[str]:
+def count_verdicts(some: Iterable[Case], results: Results) -> Counter[str]:
     return Counter(verdict(case, results[case.path]) for case in some)
 
 
-def wrong_ones(some: Iterable[Case], results: Results, *, n_shown: int = 3) -> str:
+def describe_wrong_results(some: Iterable[Case], results: Results, *, n_shown: int = 3) -> str:
     """The wrong results, the smallest ones in full."""
     wrong = [case for case in some if verdict(case, results[case.path]) == "wrong"]
     wrong.sort(key=lambda case: len(case.file) + len(case.text))
@@ -89,8 +89,8 @@ def wrong_ones(some: Iterable[Case], results: Results, *, n_shown: int = 3) -> s
 
 def test_no_patch_has_an_unintended_result() -> None:
     """2,000 patches for files that changed meanwhile, or with a model's mistakes, or both."""
-    n_wrong = counted(cases(), our_results())["wrong"]
-    assert n_wrong == 0, wrong_ones(cases(), our_results())
+    n_wrong = count_verdicts(cases(), our_results())["wrong"]
+    assert n_wrong == 0, describe_wrong_results(cases(), our_results())
 
 
 def applied_again(some: Iterable[Case]) -> tuple[int, int]:
@@ -98,7 +98,7 @@ def applied_again(some: Iterable[Case]) -> tuple[int, int]:
     chosen = [case for case in some if case.intended is not None]
     tasks = [task("git apply", case, case.intended or b"") for case in chosen]
     by_git = PEERS["git apply"](tasks)
-    ours = {case.path: by_us(case.intended or b"", case) for case in chosen}
+    ours = {case.path: our_result(case.intended or b"", case) for case in chosen}
     unchanged = {case.path: (None, case.intended) for case in chosen}
     n_ours, n_git = (
         sum(result not in unchanged[path] for path, result in results.items())
@@ -126,12 +126,12 @@ def test_other_patches_that_we_applied_are_applied_again_no_more_often_than_by_g
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_more_patches_are_applied_as_intended_than_by(peer: str) -> None:
+def test_more_patches_are_applied_as_intended_than_by_another_tool(peer: str) -> None:
     if peer == CODEX and why_no_codex():
         pytest.skip(why_no_codex())
-    some = [case for case in cases() if case.path in their_results(peer)]
-    theirs = counted(some, their_results(peer))
-    ours = counted(some, our_results())
+    some = [case for case in cases() if case.path in results_of(peer)]
+    theirs = count_verdicts(some, results_of(peer))
+    ours = count_verdicts(some, our_results())
     print(f"{peer}: {dict(theirs)}\nours: {dict(ours)}")
     assert ours["right"] > theirs["right"] > 0
 
@@ -141,13 +141,13 @@ def test_more_patches_are_applied_as_intended_than_by(peer: str) -> None:
 
 def test_the_cases_find_the_wrong_results_of_tools_that_guess() -> None:
     """GNU patch guesses with fuzz; cases without a wrong result of it would prove nothing."""
-    assert counted(cases(), their_results("GNU patch"))["wrong"] > N_CASES // 50
+    assert count_verdicts(cases(), results_of("GNU patch"))["wrong"] > N_CASES // 50
 
 
 def test_a_merge_that_knows_the_base_agrees_with_what_the_cases_call_right() -> None:
     """``git merge-file`` shares no code with us or the cases: it compares three whole files."""
-    some = [case for case in cases() if case.path in their_results("git merge-file")]
-    counts = counted(some, their_results("git merge-file"))
+    some = [case for case in cases() if case.path in results_of("git merge-file")]
+    counts = count_verdicts(some, results_of("git merge-file"))
     assert counts["right"] > len(some) // 3
     assert counts["wrong"] < counts["right"] // 50
 
@@ -213,16 +213,16 @@ def test_50_000_patches_are_applied_as_intended_or_refused() -> None:
     n_again = n_again_by_git = 0
     for part in range(25):
         some = tuple(make_cases(N_CASES, seed=f"soak-{part}", with_library=True))
-        results = {case.path: by_us(case.file, case) for case in some}
-        if counted(some, results)["wrong"]:
-            wrong.append(wrong_ones(some, results, n_shown=1))
+        results = {case.path: our_result(case.file, case) for case in some}
+        if count_verdicts(some, results)["wrong"]:
+            wrong.append(describe_wrong_results(some, results, n_shown=1))
         for peer in PEERS:
             if peer == CODEX and why_no_codex():
                 continue
             chosen = some[:: STEPS.get(peer, 1)]
-            ours[peer] += counted(chosen, results)
+            ours[peer] += count_verdicts(chosen, results)
             tasks = [task(peer, case, case.file) for case in chosen]
-            theirs[peer] += counted(chosen, PEERS[peer](tasks))
+            theirs[peer] += count_verdicts(chosen, PEERS[peer](tasks))
         n_ours, n_git = applied_again(case for case in some if case.only_inserts)
         n_again, n_again_by_git = n_again + n_ours, n_again_by_git + n_git
     for peer in PEERS:

@@ -356,7 +356,7 @@ def test_several_exact_matches_without_a_stated_line_are_refused_with_their_line
     ],
 )
 @pytest.mark.parametrize("sign", [" ", "-"])
-def test_lines_that_look_the_same_match_in_one_place(
+def test_lines_that_look_the_same_match_if_only_one_match_exists(
     line: str, sent: str, note: str, sign: str
 ) -> None:
     data = f"def f():\n{line}\n    end\n"

@@ -70,7 +70,7 @@ def invoked(**fields: object) -> ToolInvoked:
     )
 
 
-def grown(ledger: Ledger, *texts: bytes) -> tuple:
+def writer_with_calls(ledger: Ledger, *texts: bytes) -> tuple:
     """A writer whose branch has an import and a call for each of *texts*, written to ``f``."""
     writer = ledger.write()
     imported(writer, {"f": b"0"})
@@ -113,7 +113,7 @@ def test_a_new_branch_is_empty(ledger) -> None:
 
 
 def test_plain_git_reads_the_history(ledger, tmp_path) -> None:
-    grown(ledger, b"one", b"two")
+    writer_with_calls(ledger, b"one", b"two")
     assert git(
         tmp_path, "log", "--format=%an|%s|%(trailers:key=Wink-Call,valueonly,separator=%x2C)"
     ) == (
@@ -138,7 +138,7 @@ def test_an_entry_costs_the_same_number_of_objects_at_any_length_of_the_history(
 
 
 def test_the_log_is_read_from_a_start_up_to_a_limit(ledger) -> None:
-    writer, *entries = grown(ledger, b"1", b"2", b"3")
+    writer, *entries = writer_with_calls(ledger, b"1", b"2", b"3")
     assert list(writer.log(limit=2)) == entries[:1:-1]
     assert list(writer.log(start=entries[1])) == entries[1::-1]
     assert next(writer.log()).number == 4
@@ -182,7 +182,7 @@ def test_an_empty_subject_is_replaced(ledger) -> None:
 
 
 def test_a_branch_that_moved_refuses_the_entry_and_is_unchanged(ledger) -> None:
-    writer, first, *_ = grown(ledger, b"one")
+    writer, first, *_ = writer_with_calls(ledger, b"one")
     refs = RefMover(ledger.store.repository)
     refs.move(writer.ref, expected=writer.head.id, target=first.id)
     with pytest.raises(LedgerMovedError, match=f"at {first.id}"):
@@ -192,7 +192,7 @@ def test_a_branch_that_moved_refuses_the_entry_and_is_unchanged(ledger) -> None:
 
 
 def test_a_ref_that_another_program_has_locked_cannot_be_moved(ledger, tmp_path) -> None:
-    writer, *_, head = grown(ledger, b"one")
+    writer, *_, head = writer_with_calls(ledger, b"one")
     (tmp_path / "ledger.git/refs/heads/main.lock").touch()
     with pytest.raises(LedgerError, match=r"main\.lock is there"):
         call(writer, EMPTY_TREE_ID)
@@ -206,7 +206,7 @@ def test_entries_are_appended_on_a_filesystem_without_hard_links(
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    writer, *_, head = grown(ledger, b"one", b"two")
+    writer, *_, head = writer_with_calls(ledger, b"one", b"two")
     assert ledger.branch().head == head == writer.head
     assert_clean(tmp_path)
 
@@ -214,7 +214,7 @@ def test_entries_are_appended_on_a_filesystem_without_hard_links(
 def test_a_ref_lock_that_could_not_be_written_does_not_block_later_moves(
     ledger, monkeypatch
 ) -> None:
-    writer, *_, head = grown(ledger, b"one")
+    writer, *_, head = writer_with_calls(ledger, b"one")
 
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
@@ -229,7 +229,7 @@ def test_a_ref_lock_that_could_not_be_written_does_not_block_later_moves(
 
 
 def test_packed_refs_are_read(ledger, tmp_path) -> None:
-    writer, *_, head = grown(ledger, b"one")
+    writer, *_, head = writer_with_calls(ledger, b"one")
     git(tmp_path, "pack-refs", "--all")
     assert not (tmp_path / "ledger.git/refs/heads/main").exists()
     assert ledger.branch().head == head
@@ -240,14 +240,14 @@ def test_packed_refs_are_read(ledger, tmp_path) -> None:
 
 
 def test_entries_are_found_by_number_and_by_a_prefix_of_their_id(ledger) -> None:
-    writer, *entries = grown(ledger, b"1", b"2")
+    writer, *entries = writer_with_calls(ledger, b"1", b"2")
     for entry in entries:
         for which in (entry.number, str(entry.number), entry.id, entry.id[:12].upper()):
             assert writer.find(which) == entry
 
 
 def test_an_entry_whose_id_begins_with_digits_is_found_by_them(ledger) -> None:
-    writer, *_ = grown(ledger)
+    writer, *_ = writer_with_calls(ledger)
     while not writer.head.id[:4].isdecimal():  # one id in seven, always the same
         call(writer, EMPTY_TREE_ID, call_id=writer.head.id)
     assert int(writer.head.id[:4]) > writer.head.number
@@ -256,13 +256,13 @@ def test_an_entry_whose_id_begins_with_digits_is_found_by_them(ledger) -> None:
 
 @pytest.mark.parametrize("which", [0, 4, "17", "beef", "abc", "zzzz", ""])
 def test_an_entry_that_does_not_exist_is_not_found(ledger, which) -> None:
-    writer, *_ = grown(ledger, b"1")
+    writer, *_ = writer_with_calls(ledger, b"1")
     with pytest.raises(EntryMissingError, match="no entry"):
         writer.find(which)
 
 
 def test_an_ambiguous_id_is_refused(ledger) -> None:
-    writer, *_ = grown(ledger)
+    writer, *_ = writer_with_calls(ledger)
     seen: set[str] = set()
     while writer.head.id[:4] not in seen:  # some hundred entries, always the same
         seen.add(writer.head.id[:4])
@@ -376,7 +376,7 @@ def test_undoing_an_entry_reverts_its_changes_and_keeps_later_ones(ledger) -> No
 
 
 def test_an_undo_that_is_undone_gives_the_same_files_again(ledger) -> None:
-    writer, _, target = grown(ledger, b"one")
+    writer, _, target = writer_with_calls(ledger, b"one")
     undone = writer.reverted(target).files.tree
     undo = writer.append(step(EntryKind.UNDO, undone, target))
     assert contents(ledger.store, undone) == {"f": b"0"}
@@ -384,7 +384,7 @@ def test_an_undo_that_is_undone_gives_the_same_files_again(ledger) -> None:
 
 
 def test_later_changes_of_the_same_lines_are_a_conflict(ledger) -> None:
-    writer, _, target, _ = grown(ledger, b"one", b"two")
+    writer, _, target, _ = writer_with_calls(ledger, b"one", b"two")
     reverted = writer.reverted(target)
     assert reverted.files.tree is None
     assert [str(conflict) for conflict in reverted.files.conflicts] == [
@@ -393,7 +393,7 @@ def test_later_changes_of_the_same_lines_are_a_conflict(ledger) -> None:
 
 
 def test_the_first_entry_cannot_be_undone(ledger) -> None:
-    writer, first = grown(ledger)
+    writer, first = writer_with_calls(ledger)
     with pytest.raises(EntryMissingError, match="nothing from before entry 1"):
         writer.reverted(first)
 
@@ -411,7 +411,7 @@ def step(kind: EntryKind, files: str, target) -> Draft:
 
 
 def test_what_can_be_undone_and_redone_follows_from_the_history(ledger) -> None:
-    writer, _, one, two = grown(ledger, b"one", b"two")
+    writer, _, one, two = writer_with_calls(ledger, b"one", b"two")
     assert list(writer.in_force()) == [two, one]
     undo_two = writer.append(step(EntryKind.UNDO, one.files, two))
     undo_one = writer.append(step(EntryKind.UNDO, one.files, one))
@@ -427,7 +427,7 @@ def test_what_can_be_undone_and_redone_follows_from_the_history(ledger) -> None:
 
 
 def test_a_fork_has_the_history_up_to_its_base_and_then_its_own(ledger) -> None:
-    writer, first, one, two = grown(ledger, b"one", b"two")
+    writer, first, one, two = writer_with_calls(ledger, b"one", b"two")
     fork = ledger.fork("try-2", one)
     assert (list(fork.log()), ledger.forks()) == ([one, first], ("try-2",))
     with ledger.write("try-2") as other:
@@ -440,13 +440,13 @@ def test_a_fork_has_the_history_up_to_its_base_and_then_its_own(ledger) -> None:
     "name", ["", "main", "a/b", "../x", ".x", "x.", "a..b", "x.lock", "-x", "a b", "x" * 65, "é"]
 )
 def test_an_invalid_name_of_a_fork_is_refused(ledger, name) -> None:
-    _, first = grown(ledger)
+    _, first = writer_with_calls(ledger)
     with pytest.raises(UsageError):
         ledger.fork(name, first)
 
 
 def test_an_existing_fork_cannot_be_made_and_a_missing_one_cannot_be_opened(ledger) -> None:
-    _, first = grown(ledger)
+    _, first = writer_with_calls(ledger)
     ledger.fork("a", first)
     with pytest.raises(UsageError, match="there is a line 'a' already"):
         ledger.fork("a", first)

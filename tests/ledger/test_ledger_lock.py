@@ -99,14 +99,14 @@ def test_ref_locks_of_a_branch_that_is_open_elsewhere_are_not_removed(ledger, tm
     refs = tmp_path / "ledger.git/refs"
     with ledger.write() as writer, reopened(tmp_path) as other:
         ledger.fork("try", imported(writer, {}))
-        assert killed_in_child(lambda: abandon(tmp_path, "try"))
+        assert killed_in_child(lambda: open_and_die(tmp_path, "try"))
         (refs / "heads/main.lock").touch()
         (refs / "wink/forks/try.lock").touch()
         other.write("try").close()
     assert [path.name for path in refs.rglob("*.lock")] == ["main.lock"]
 
 
-def abandon(directory: Path, branch: str) -> None:
+def open_and_die(directory: Path, branch: str) -> None:
     """Open a branch and die."""
     reopened(directory).write(branch)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -125,7 +125,7 @@ def test_any_other_name_is_stored_as_it_is(name: str) -> None:
     assert stored_name(name) == name.encode()
 
 
-def test_the_longest_escape_is_shorter_than_what_git_warns_of() -> None:
+def test_the_longest_escape_is_shorter_than_the_length_that_git_warns_of() -> None:
     assert len(stored_name("\udcff" * 255)) == 766 < 4_096
 
 

@@ -55,7 +55,7 @@ def n_packs(ledger: Ledger) -> int:
     return len(ledger.store.packs.listed())
 
 
-def assert_has(ledger: Ledger, numbers: range) -> None:
+def assert_history(ledger: Ledger, numbers: range) -> None:
     """Check that the history has these entries, each but the oldest with the file it wrote."""
     entries = list(ledger.branch().log())
     assert [entry.number for entry in entries] == list(reversed(numbers))
@@ -75,7 +75,7 @@ def test_loose_objects_stay_few_after_any_number_of_calls(ledger, tmp_path) -> N
     assert n_packs(ledger) > 9  # joining them would make a call slow
     ledger.tidy(Retention(), at_end=True)
     assert n_packs(ledger) <= 2
-    assert_has(ledger, range(1, 150))
+    assert_history(ledger, range(1, 150))
     assert_clean(tmp_path)
 
 
@@ -95,7 +95,7 @@ def test_index_that_a_killed_writer_left_without_its_pack_is_deleted(
             write(writer, n)
         getattr(ledger, sweep)(Retention())
     assert not orphan.exists()
-    assert_has(ledger, range(1, 30))
+    assert_history(ledger, range(1, 30))
     assert_clean(tmp_path)
 
 
@@ -137,7 +137,7 @@ def test_loose_objects_of_earlier_processes_are_packed_only_at_the_end(ledger, t
         assert n_loose(again) > DUE
         again.tidy(Retention(), at_end=True)
         assert n_loose(again) == 0
-        assert_has(again, range(1, 80))
+        assert_history(again, range(1, 80))
     assert_clean(tmp_path)
 
 
@@ -174,7 +174,7 @@ def test_entries_that_are_too_old_are_forgotten_when_many_objects_are_packed(
                 ledger.store.write_blob(b"%d at %d" % (n, at))
             ledger.tidy(kept)
             assert n_loose(ledger) == 0
-            assert_has(ledger, range(oldest, 40))
+            assert_history(ledger, range(oldest, 40))
     assert_clean(tmp_path)
 
 
@@ -215,7 +215,7 @@ def test_a_damaged_object_that_is_not_needed_does_not_stop_packing(ledger, tmp_p
         truncate_object(tmp_path, ledger.store.write_blob(b"of no entry" * 9))
         ledger.tidy(Retention())
         assert n_loose(ledger) == 0
-        assert_has(ledger, range(1, 20))
+        assert_history(ledger, range(1, 20))
     assert_clean(tmp_path)
 
 
@@ -249,7 +249,7 @@ def test_killing_packing_at_any_step_loses_nothing(tmp_path) -> None:
             ledger.store.write_blob(os.urandom(64))
         killed = killed_in_child(pack, at_step=step)
         with reopened(tmp_path) as ledger:
-            assert_has(ledger, range(1, number + 1))
+            assert_history(ledger, range(1, number + 1))
         assert_clean(tmp_path)
         if not killed:
             break
