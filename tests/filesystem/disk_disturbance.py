@@ -208,7 +208,7 @@ class Disturbance:
 
 
 def entries_below(root: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below a directory."""
+    """All entries below a directory, parents first."""
     with os.scandir(root) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:

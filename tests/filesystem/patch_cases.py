@@ -1,4 +1,4 @@
-"""Patches for files that changed meanwhile, with the result that each one was written for.
+"""Patches for files that changed meanwhile, with the results that are right for each.
 
 A case is built from a file that its writer saw (the base), an edit of it, and what the file has
 become since (the drift). Edit and drift are independent changes of the same base. Each line of

@@ -28,7 +28,7 @@ def dirty(*paths: str, below: tuple[str, ...] = (), reason: str | None = None) -
 
 
 def found(tracker: ScanTracker) -> Dirty:
-    """What is dirty, without the reason that a scan always gives."""
+    """The dirty paths, without the reason that a scan always gives."""
     drained = tracker.drain()
     return Dirty(drained.paths, drained.prefixes)
 

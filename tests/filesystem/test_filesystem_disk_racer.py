@@ -81,7 +81,7 @@ def read_file(tree: DiskTree, path: str) -> bytes:
 
 
 class Contents:
-    """Keeps contents as they are."""
+    """Returns contents unchanged."""
 
     def keep(self, content: bytes) -> bytes:
         return content

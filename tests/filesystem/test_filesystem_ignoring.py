@@ -26,7 +26,7 @@ PIECES = (
 
 
 def rules_of(files: Mapping[str, bytes], exclude: bytes | None = None) -> IgnoreRules:
-    """Rules by directory."""
+    """The rules of a ``.gitignore`` in each directory."""
     return IgnoreRules(
         lambda parts: files.get("/".join(parts)),
         is_repository=lambda _: False,

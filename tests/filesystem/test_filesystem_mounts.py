@@ -366,7 +366,7 @@ def test_file_of_a_local_url_swapped_for_a_link_is_not_read(host: Path, tmp_path
 
 @pytest.mark.behaviour(52)
 def test_url_that_cannot_be_opened_is_refused_without_its_password() -> None:
-    for url in ("memory://no/such", "nosuch://me:hunter2@host/x", "file:///no/such/directory"):
+    for url in ("memory://no/such", "nosuch://me:hunter2@host/x", "file:///no/such/place"):
         with pytest.raises(MountError, match="cannot mount") as caught:
             MemoryFilesystem(mounts=[UrlMount(url, "far")])
         assert "hunter2" not in str(caught.value)

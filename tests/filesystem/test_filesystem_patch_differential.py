@@ -44,7 +44,7 @@ def task(peer: str, case: Case, data: bytes) -> Task:
     """The case in a form that *peer* accepts."""
     if peer == CODEX:
         takes, other = not case.is_unified, case.envelope
-    else:  # a patch without "a/" and "b/" needs another option, which is not the point
+    else:  # a patch without "a/" and "b/" needs another option, which is not compared here
         takes, other = case.is_unified and "bare names" not in case.kind, case.unified
     text = case.text if takes else other
     is_alone = takes and case.is_garbled

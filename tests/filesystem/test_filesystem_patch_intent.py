@@ -109,7 +109,7 @@ def test_two_hunks_that_change_the_same_lines_are_refused() -> None:
 
 
 def test_fuzz_keeps_a_line_of_context() -> None:
-    """With one or two lines of context, another function was changed."""
+    """With one or two lines of context, fuzz would change another function."""
     data = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
     for context in ([" def three():"], [" class A:", " def three():"], ["", " def three():"]):
         patch = unified("@@ -1,3 +1,3 @@", *context, "-    return 2", "+    return 3")
