@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from workspace_rig import assert_same, calls, die, doing, folder, made, picture, reopened
 
+from wink_workspace import MarkdownSection, Prompt, ScriptedAdapter, ToolCall, ToolExecutor
 from wink_workspace.clock import ManualClock
 from wink_workspace.ledger import EntryKind
 from wink_workspace.session import ExternalChange, ToolInvoked
@@ -33,6 +34,40 @@ def test_failed_call_after_an_edit_by_hand_leaves_the_edit(tmp_path: Path) -> No
             place.write_bytes(b"by hand\n")
             assert not call("act").result.success
         assert place.read_bytes() == b"by hand\n"
+
+
+def test_edit_after_a_fork_becomes_an_entry_before_the_next_call(tmp_path: Path) -> None:
+    """The look that the fork needed is not reused by what comes later."""
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:
+        call("ls")
+        workspace.fork("try")
+        (folder(tmp_path).files / "a.txt").write_bytes(b"by hand\n")
+        call("ls")
+        assert [entry.kind for entry in workspace.log(limit=2)] == [
+            EntryKind.CALL,
+            EntryKind.EXTERNAL,
+        ]
+
+
+def test_files_that_a_tool_of_a_prompt_without_files_wrote_are_in_its_entry(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
+        place = folder(tmp_path).files / "a.txt"
+        act = doing(lambda: place.write_bytes(b"by the tool\n"))
+        section = MarkdownSection(title="Tools", template="Use them.", tools=[act])
+        prompt = Prompt(ns="tests", key="no-files", sections=[section])
+        prompt.install(workspace.session)
+        with prompt.resources:
+            executor = ToolExecutor(
+                prompt=prompt,
+                rendered_prompt=prompt.render(session=workspace.session),
+                adapter=ScriptedAdapter(()),
+                session=workspace.session,
+            )
+            assert executor.execute(ToolCall("act")).result.success
+        changes = workspace.changes_of(workspace.head)
+        assert [str(change.path) for change in changes] == ["a.txt"]
 
 
 @pytest.mark.behaviour(58)

@@ -62,5 +62,5 @@ def test_opening_again_what_this_process_has_open_says_so(tmp_path: Path) -> Non
 def test_the_name_of_a_fork_goes_apart_from_the_id(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("bold")
-    with pytest.raises(UsageError, match=r"line="):
+    with pytest.raises(UsageError, match=r"branch="):
         Workspace.open(f"{workspace.info.id}/bold", storage=state(tmp_path))

@@ -266,7 +266,6 @@ def play_tests(console: Console, images: SandboxImages, *, build: bool) -> bool:
     """
     console.print("\n[bold]In a sandbox[/]")
     try:
-        package = _package_directory(TESTED_PACKAGE)
         if build:
             with console.status("building the image"):
                 images.build(_IMAGE)
@@ -275,7 +274,7 @@ def play_tests(console: Console, images: SandboxImages, *, build: bool) -> bool:
                 f"there is no image {images.reference(_IMAGE)}",
                 hint="Run `wink-workspace image build`.",
             )
-        _play_tests(console, package)
+        _play_tests(console, _package_directory(TESTED_PACKAGE))
     except (SandboxError, UsageError) as error:
         console.print(f"[yellow]The sandbox {DEFAULT_SANDBOX} is not used here:[/]", end=" ")
         console.print(printable(str(error)), markup=False)

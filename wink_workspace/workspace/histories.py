@@ -51,8 +51,8 @@ class FilesHistory(Protocol):
         """Take the state of the last snapshot as meant so: what follows is a call's."""
         ...
 
-    def reuse_look(self) -> None:
-        """Let the next ``snapshot`` answer as the last one did, without another look.
+    def reuse_look(self, allowed: bool, /) -> None:
+        """Whether the next ``snapshot`` may answer as the last one did, without another look.
 
         For the moment between the entry of external edits and the snapshot of a call. An edit
         in between counts as made during the call, as one an instant later does.
@@ -83,12 +83,13 @@ class FilesHistory(Protocol):
 class CopyHistory(TreeHistory):
     """The history of files that are ours alone; implements ``FilesHistory``."""
 
-    def reuse_look(self) -> None:
-        """Skip the look of the next ``snapshot``."""
-        self._is_fresh = True
+    def reuse_look(self, allowed: bool, /) -> None:
+        """Let the next ``snapshot`` skip its look, or forbid it."""
+        self._is_fresh = allowed
 
     def after_call(self) -> str:
         """The present state: whatever is there is the call's."""
+        self._is_fresh = False
         return self.snapshot().root
 
     def go_to(self, root: str, *, kept: str) -> None:

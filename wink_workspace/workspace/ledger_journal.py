@@ -36,6 +36,7 @@ class LedgerJournal:
         history: The files.
         sessions: Writes the session's STATE.
         session: The session.
+        files: The participant whose snapshot *history* takes.
         discards: Keeps what restores throw away.
         tidy: Called between calls, when nothing is kept that the line does not lead to.
     """
@@ -47,10 +48,12 @@ class LedgerJournal:
         sessions: SessionStore,
         session: Session,
         *,
+        files: Snapshotable,
         discards: Discards,
         tidy: Callable[[], None],
     ) -> None:
         self._writer = writer
+        self._files = files
         self._history = history
         self._sessions = sessions
         self._session = session
@@ -62,7 +65,7 @@ class LedgerJournal:
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
         """Append what moved in the directory since the last entry; the paths that did."""
-        del participants  # the directory is the only one that others can change
+        self._history.reuse_look(False)
         if self._sessions.unknown:  # give the session what is kept for slices it came to know
             self._sessions.adopt(self._session)
         if not self._is_finished:
@@ -70,8 +73,8 @@ class LedgerJournal:
         self._discards.index()
         paths = self._absorbed()
         self._tidy()
-        if not paths:
-            self._history.reuse_look()
+        # Only the snapshot of a call that begins now may rely on this look.
+        self._history.reuse_look(not paths and any(each is self._files for each in participants))
         return paths
 
     def begin(self, call: PendingCall) -> None:

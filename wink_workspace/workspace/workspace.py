@@ -172,6 +172,7 @@ class Workspace(ReadableHistory):
                 self._history,
                 self._sessions,
                 self.session,
+                files=self.files,
                 discards=self._discards,
                 tidy=self._run_maintenance,
             )

@@ -237,7 +237,7 @@ class InPlaceHistory:
         for path in self._tree.leftovers:
             self._effects.begin_file(path)
 
-    def reuse_look(self) -> None:
+    def reuse_look(self, allowed: bool, /) -> None:
         """Nothing: in the user's own directory each snapshot looks."""
 
     def after_call(self) -> str:
