@@ -61,7 +61,7 @@ from wink_workspace.filesystem.lookalikes import (
     plain_line,
 )
 from wink_workspace.filesystem.model import LineRange
-from wink_workspace.filesystem.nearest import excerpt, nearest_place
+from wink_workspace.filesystem.nearest import excerpt, nearest_index
 
 from .parts import Hunk
 from .reading import Effort, Reading, loose_line
@@ -283,7 +283,7 @@ class _Failure:
             wanted = [line.removesuffix("\r") for line in wanted]
         text = excerpt(wanted, 0, len(wanted), numbered=False)
         problem = f"expected {_place_meant(self.shape)}\n{text}\n"
-        at = nearest_place(lines, wanted, expected=self.shape.stated)
+        at = nearest_index(lines, wanted, expected=self.shape.stated)
         if at is None:
             return f"{problem}  but nothing like it is in the file"
         found = f"{problem}  but there stands\n{excerpt(lines, at, len(wanted))}"
