@@ -16,10 +16,10 @@ from .disk.descriptors import (
     Descriptor,
     Parts,
     enter,
-    look,
     open_listing,
     open_regular,
     open_root,
+    status_and_target,
 )
 from .model import FileKind, FileStat
 from .paths import WorkspacePath
@@ -45,7 +45,7 @@ class HostTree:
     def stat(self, path: WorkspacePath) -> FileStat | None:
         """The entry at *path*; ``None`` for pipes, sockets and devices."""
         with self._entered(path.parts[:-1]) as directory:
-            status, target = look(path.name, directory)
+            status, target = status_and_target(path.name, directory)
         if target is not None:
             return FileStat(path, FileKind.SYMLINK, status.st_size, target=target)
         if stat.S_ISDIR(status.st_mode):

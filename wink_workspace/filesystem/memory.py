@@ -23,11 +23,7 @@ from wink_workspace.errors import (
     PathExistsError,
 )
 
-from .model import FileChange, FileStat, FilesystemLimits, WriteMode
-from .mounts import Mount, MountedTree
-from .paths import MAX_PATH_DEPTH, WorkspacePath, parse_path
-from .protocol import Filesystem
-from .tree import (
+from .memory_tree import (
     Directory,
     File,
     Node,
@@ -40,6 +36,10 @@ from .tree import (
     tree_changes,
     tree_of,
 )
+from .model import FileChange, FileStat, FilesystemLimits, WriteMode
+from .mounts import Mount, MountedTree
+from .paths import MAX_PATH_DEPTH, WorkspacePath, parse_path
+from .protocol import Filesystem
 
 if TYPE_CHECKING:
     from .fsspec_memory import MemoryFsspec

@@ -20,10 +20,10 @@ from immutables import Map
 from wink_workspace.errors import InvalidPathError, LimitExceededError, MountError, UsageError
 
 from .host_tree import HostTree
+from .memory_tree import Directory, File, Node, RemoteDirectory, RemoteFile, Symlink, tree_of
 from .model import FileKind, FileStat
 from .paths import MAX_PATH_DEPTH, ROOT, WorkspacePath, parse_path
 from .search import GlobPattern, compile_filter
-from .tree import Directory, File, Node, RemoteDirectory, RemoteFile, Symlink, tree_of
 
 __all__ = ["HostMount", "Mount", "MountReport", "MountedTree", "SkippedFile", "UrlMount"]
 
