@@ -48,7 +48,9 @@ def test_a_closed_workspace_says_that_it_is_closed(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match="not open in this process any more"):
             call()
-    with pytest.raises(FilesystemError, match=r"a\.txt is not accessible: its workspace was closed"):
+    with pytest.raises(
+        FilesystemError, match=r"a\.txt is not accessible: its workspace was closed"
+    ):
         workspace.files.read_text("a.txt")
     assert workspace.forks() == ("bold",)
 

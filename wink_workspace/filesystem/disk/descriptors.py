@@ -108,7 +108,7 @@ _ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
     errno.EROFS: (ReadOnlyError, "is on a read-only filesystem"),
     errno.ENXIO: (FilesystemError, "is a pipe, a socket or a device, which cannot be opened"),
     errno.EBADF: (FilesystemError, "is not accessible: its workspace was closed"),
-    errno.EBUSY: (FilesystemError, "is being changed by another process; try again later"),
+    errno.EBUSY: (FilesystemError, "is being changed by another process all the time"),
 }
 
 
@@ -120,7 +120,7 @@ def translated(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return kind(
         f"{path} {what}" if what else f"{path}: {error.strerror}",
-        hint="Free some disk space, and try again." if is_full else None,
+        hint="Make room on the disk, and try again." if is_full else None,
     )
 
 
