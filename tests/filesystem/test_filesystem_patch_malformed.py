@@ -49,7 +49,10 @@ MALFORMED = [
     (f"{NAMES}{HUNK}c\n@@ -5 +5 @@\n-a\n+b\n", "line 7: a changed line outside of a hunk"),
     (f"{NAMES}@@ -1,9 +1,9 @@\n-a\n--- b\n+++ c\n+d\n", "line 5: this may be a file header"),
     (f"{NAMES}@@ -1,9 +1,9 @@\n-a\n--- b\n+++ b\n+d\n", "line 5: this may be a file header"),
-    (f"{NAMES}@@ -1 +1 @@\n\\ No newline at end of file\n-a\n+b\n", "line 4: a '\\' line that does not follow"),
+    (
+        f"{NAMES}@@ -1 +1 @@\n\\ No newline at end of file\n-a\n+b\n",
+        "line 4: a '\\' line that does not follow",
+    ),
     (f"{NAMES}@@ -1 +1 @@\n-a\n\\ No\n\\ No\n+b\n", "line 6: a '\\' line that does not follow"),
     (
         f"{NAMES}@@ -1,2 +1 @@\n-a\n\\ No newline\n-b\n+c\n",
@@ -59,7 +62,10 @@ MALFORMED = [
         f"{NAMES}@@ -1 +1,2 @@\n-a\n+b\n\\ No newline\n+c\n",
         "line 7: a line follows the line that is marked",
     ),
-    (f"{NAMES}@@ -1,2 +1 @@\n a\n\\ No newline\n-b\n", "line 6: a line follows the line that is marked"),
+    (
+        f"{NAMES}@@ -1,2 +1 @@\n a\n\\ No newline\n-b\n",
+        "line 6: a line follows the line that is marked",
+    ),
     ("--- a/f\n+++ b/g\n" + HUNK, "line 1: the header names different files"),
     (f"{GIT}--- a/g\n+++ b/g\n{HUNK}", "line 1: the header names different files"),
     (
