@@ -278,4 +278,4 @@ def test_a_search_that_takes_too_long_is_refused_with_a_hint() -> None:
     error = error_of(NAMES + hunks, b"".join(b"line %d\n" % n for n in range(30_000)))
     assert error is not None
     assert "takes too long" in error.message
-    assert "right line numbers" in error.hint
+    assert "correct line numbers" in error.hint

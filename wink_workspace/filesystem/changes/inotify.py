@@ -138,7 +138,7 @@ class _Queue:
         self._directories[watch] = directory
         self._renewed.add(watch)
         if self._max_watches is not None and len(self._directories) > self._max_watches:
-            raise OSError(errno.ENOSPC, f"the limit is {self._max_watches} directories")
+            raise OSError(errno.ENOSPC, f"at most {self._max_watches} directories allowed")
 
     def unwatch_below(self, tops: set[Parts]) -> None:
         """Stop watching *tops* and every directory below them."""
@@ -170,9 +170,7 @@ class _Queue:
             canary_seen = False
             for watch, mask, cookie, name in _parsed(data):
                 if mask & _LOST:
-                    raise _LostEventsError(
-                        "more changed at once than the queue of the system can hold"
-                    )
+                    raise _LostEventsError("more changed at once than the system can queue")
                 canary_seen |= watch == self._canary_watch
                 if mask & _IGNORED:
                     self._directories.pop(watch, None)
@@ -249,9 +247,7 @@ class _EventSummary:
             elif mask & _CREATE:
                 self._added.add(watched_name)
         if any(self._moving.values()) or self._moving_directories:
-            self.reason = (
-                _ADDED_AND_DELETED  # moved out of the root, with all names that were added in them
-            )
+            self.reason = _ADDED_AND_DELETED  # moved out of the root
 
     def dirty(self) -> Dirty:
         return Dirty(
