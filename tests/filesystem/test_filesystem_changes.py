@@ -124,7 +124,7 @@ def test_noted_path_is_reported_once(tracker: ScanTracker) -> None:
     tracker.note(path_of("d/f"))
     tracker.note(path_of("void"), below=True)
     tracker.expect("name")
-    tracker.made(path_of("void"))
+    tracker.directory_made(path_of("void"))
     assert found(tracker) == dirty("d/f", below=("void",))
     assert found(tracker) == Dirty()
 

@@ -397,7 +397,7 @@ def test_directory_that_another_program_replaced_is_not_taken_for_our_own(
 def test_own_directory_that_vanishes_before_it_is_watched_is_ignored(
     tracker: InotifyTracker,
 ) -> None:
-    tracker.made(path_of("never/there"))
+    tracker.directory_made(path_of("never/there"))
     assert tracker.drain() == Dirty()
 
 

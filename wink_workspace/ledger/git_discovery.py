@@ -256,7 +256,7 @@ class DiskView:
     def look(self, path: WorkspacePath) -> Found | None:
         """See ``DirectoryView``."""
         try:
-            there = self._tree.looked_at(path)
+            there = self._tree.status_and_target(path)
         except FilesystemError:
             return None
         if there is None:

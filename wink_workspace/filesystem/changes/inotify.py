@@ -339,13 +339,13 @@ class InotifyTracker:
         with self._lock:
             self._expected.add(name)
 
-    def made(self, path: WorkspacePath) -> None:
+    def directory_made(self, path: WorkspacePath) -> None:
         """Watch a directory that this process just created."""
         with self._lock, suppress(FilesystemError), self._tree.opened(path) as descriptor:
             self._watch(path.parts, descriptor)
             self._made.add(path.parts)
 
-    def left(self, directories: Sequence[WorkspacePath]) -> None:
+    def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
         """Stop watching directories that this process just moved out."""
         with self._lock:
             self._left.update(path.parts for path in directories)

@@ -116,10 +116,10 @@ class ScanTracker:
     def expect(self, name: str) -> None:
         """Do nothing: a scan finds all files."""
 
-    def made(self, path: WorkspacePath) -> None:
+    def directory_made(self, path: WorkspacePath) -> None:
         """Do nothing: a scan finds all directories."""
 
-    def left(self, directories: Sequence[WorkspacePath]) -> None:
+    def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
         """Do nothing: a scan finds deleted directories."""
 
     def close(self) -> None:

@@ -142,7 +142,7 @@ class DiskFilesystem(Filesystem):
     ) -> tuple[WorkspacePath, str]:
         """The path of a file without links, and its fingerprint; see ``Filesystem.identify``."""
         given = parse_path(path)
-        found = self.tree.looked_at(given)
+        found = self.tree.status_and_target(given)
         if found is not None and stat.S_ISREG(found[0].st_mode):
             return given, self.fingerprints.of_file(given, found[0])
         return super().identify(given, follow=follow)
@@ -150,7 +150,7 @@ class DiskFilesystem(Filesystem):
     # Primitives
 
     def _stat(self, path: WorkspacePath) -> FileStat | None:
-        found = self.tree.looked_at(path)
+        found = self.tree.status_and_target(path)
         if found is None:
             return None
         status, target = found

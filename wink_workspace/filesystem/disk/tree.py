@@ -133,11 +133,11 @@ class ChangeObserver(Protocol):
         """Expect a new file of this process with the random *name*."""
         ...
 
-    def made(self, path: WorkspacePath) -> None:
+    def directory_made(self, path: WorkspacePath) -> None:
         """Record that this process created the directory *path*, empty."""
         ...
 
-    def left(self, directories: Sequence[WorkspacePath]) -> None:
+    def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
         """Record that *directories* were moved out of the root, with everything below them."""
         ...
 
@@ -232,10 +232,10 @@ class DiskTree:
 
     def entry(self, path: WorkspacePath) -> DiskEntry | None:
         """The entry at *path*; ``None`` if it does not exist or its parent is not a directory."""
-        existing = self.looked_at(path)
+        existing = self.status_and_target(path)
         return None if existing is None else entry_of(path, *existing)
 
-    def looked_at(self, path: WorkspacePath) -> tuple[os.stat_result, str | None] | None:
+    def status_and_target(self, path: WorkspacePath) -> tuple[os.stat_result, str | None] | None:
         """The status of *path* and, for a link, its target; ``None`` as for ``entry``."""
         parts = path.parts
         try:
@@ -329,7 +329,7 @@ class DiskTree:
     def open(self, path: WorkspacePath) -> BinaryIO:
         """The regular file *path*, for reading and seeking; the caller closes it."""
         try:
-            existing = self.looked_at(path)
+            existing = self.status_and_target(path)
             file = -1
             if existing is not None and stat.S_ISREG(existing[0].st_mode):
                 file = open_beneath(self._root, path.parts, READ)
@@ -411,7 +411,7 @@ class DiskTree:
                 match_owner(made, os.fstat(directory))
                 os.fchmod(made, 0o755)
             if self.tracker is not None:
-                self.tracker.made(path)
+                self.tracker.directory_made(path)
             self._sync_directory(directory)
 
     def make_symlink(self, path: WorkspacePath, target: str) -> None:
@@ -483,7 +483,7 @@ class DiskTree:
     def moved_out(self, directories: Sequence[WorkspacePath]) -> None:
         """Stop tracking *directories*, which ``move_out`` moved."""
         if self.tracker is not None and directories:
-            self.tracker.left(directories)
+            self.tracker.directories_left(directories)
 
     def set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
         """Set or clear the executable bits of a file; its other bits stay."""
