@@ -596,7 +596,7 @@ class DiskTree:
         if self._process is not None:
             self._process.check()
         if self.hidden is not None and self.hidden.hides(path.parts):
-            raise ReadOnlyError(f"{path} is hidden and cannot be changed")
+            raise ReadOnlyError(f"{path} cannot be changed: it is not part of this workspace")
 
     # Writing
 
