@@ -981,7 +981,7 @@ class HistoryContract(_Suite):
 
     @pytest.mark.behaviour(22)
     @pytest.mark.behaviour(29)
-    def test_restore_brings_back_all_files_modes_links_and_directories(
+    def test_restore_restores_all_files_modes_links_and_directories(
         self, filesystem: Filesystem
     ) -> None:
         filesystem.symlink("link", "file.txt")
