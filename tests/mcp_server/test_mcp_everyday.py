@@ -112,8 +112,8 @@ def test_a_workspace_can_be_gone_on_with(rig: Rig) -> None:
         (["--repo", ".", "--http", "127.0.0.1:99999"], "not HOST:PORT"),
         (["--repo", ".", "--http", "0.0.0.0:0"], "needs a token"),
         (["--repo", ".", "--http", "[::]:0"], "needs a token"),
-        (["--repo", ".", "--http", "127.0.0.1:0", "--token", "a b"], "a space in it"),
-        (["--repo", ".", "--http", "127.0.0.1:0", "--token", "\u00e9"], "a header cannot hold"),
+        (["--repo", ".", "--http", "127.0.0.1:0", "--token", "a b"], "contains a space"),
+        (["--repo", ".", "--http", "127.0.0.1:0", "--token", "\u00e9"], "not allowed in an HTTP header"),
         (["--repo", ".", "--http", "203.0.113.1:1", "--token", "t"], "cannot listen"),
     ],
 )

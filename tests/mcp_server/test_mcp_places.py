@@ -36,7 +36,7 @@ def test_in_place_the_directory_itself_changes_and_there_is_nothing_to_apply(rig
             names = {tool.name for tool in (await client.list_tools()).tools}
             assert "workspace_undo" in names
             assert "workspace_apply" not in names
-            assert "directory of their user's" in (client.instructions or "")
+            assert "the user's directory" in (client.instructions or "")
             await client.call_tool("write_file", {"file_path": "new", "content": "x\n"})
             assert rig.source_files()["new"] == "x\n"
             await client.call_tool("write_file", {"file_path": "second", "content": "y\n"})

@@ -133,12 +133,12 @@ def test_opening_a_closed_section_asks_for_a_new_rendering_and_changes_nothing_i
 @pytest.mark.parametrize(
     ("keys", "answers"),
     [
-        ([], ["'section_keys': it is empty"]),
+        ([], ["'section_keys': the list is empty"]),
         ([""], ["'': there is no such section"]),
         (["nope"], ["'nope': there is no such section"]),
         (["ref.off"], ["'ref.off': there is no such section"]),
-        (["guide"], ["'guide': it is open already"]),
-        (["guide", "ref.nope"], ["'guide': it is open already", "'ref.nope': there is no such"]),
+        (["guide"], ["'guide': it is already open"]),
+        (["guide", "ref.nope"], ["'guide': it is already open", "'ref.nope': there is no such"]),
     ],
 )
 def test_opening_nothing_that_is_closed_answers_with_an_error_for_each_key(
@@ -161,7 +161,7 @@ def test_mixed_request_opens_what_is_closed_and_reports_the_rest() -> None:
     assert request.section_keys == ("ref",)
     assert request.problems == {
         "nope": "there is no such section",
-        "guide": "it is open already",
+        "guide": "it is already open",
     }
 
 

@@ -286,8 +286,8 @@ def test_hashes_are_those_of_the_content_alone() -> None:
 @pytest.mark.parametrize(
     ("section", "change", "message"),
     [
-        (guide(accepts_overrides=False), {}, "section top.guide: it accepts no overrides; tool"),
-        (guide(tools=[lookup(accepts_overrides=False)]), {}, "tool lookup: it accepts no"),
+        (guide(accepts_overrides=False), {}, "section top.guide: it does not accept overrides; tool"),
+        (guide(tools=[lookup(accepts_overrides=False)]), {}, "tool lookup: it does not accept"),
         (guide(template="Changed."), {}, "section has changed"),
         (guide(tools=[lookup(description="Other.")]), {}, "tool has changed"),
         (
@@ -298,14 +298,14 @@ def test_hashes_are_those_of_the_content_alone() -> None:
         (
             None,
             {"sections": {"top": SectionOverride(expected_hash="", body="")}},
-            "section top: its body is no template",
+            "section top: its body is not a template",
         ),
         (
             None,
             {"tools": {"nope": ToolOverride(expected_hash="")}},
             "tool nope: there is no such tool",
         ),
-        (None, {"key": "other"}, "overrides of examples/tooling/other/latest where"),
+        (None, {"key": "other"}, "overrides are for examples/tooling/other/latest, not"),
     ],
 )
 def test_override_that_does_not_fit_is_refused_and_nothing_stored(
@@ -420,7 +420,7 @@ def other_prompt(text: str) -> str:
         (not_json, "not valid JSON"),
         (no_object, "must be an object"),
         (other_version, "version 99, not 1"),
-        (other_prompt, "overrides of examples/tooling/q/latest"),
+        (other_prompt, "overrides are for examples/tooling/q/latest"),
     ],
 )
 def test_file_that_cannot_be_read_raises_naming_what_is_wrong(

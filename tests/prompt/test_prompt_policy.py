@@ -102,7 +102,7 @@ def test_a_dependency_may_be_given_as_any_collection_of_names() -> None:
 
 @pytest.mark.parametrize("dependencies", [{"a": {"a"}}, {"a": {"b"}, "b": {"c"}, "c": {"a"}}])
 def test_tools_that_depend_on_one_another_in_a_circle_are_refused(dependencies: Any) -> None:
-    with pytest.raises(PromptValidationError, match=r"depends on itself.*Leave out"):
+    with pytest.raises(PromptValidationError, match=r"depends on itself.*Remove one"):
         SequentialDependencyPolicy(dependencies)
 
 

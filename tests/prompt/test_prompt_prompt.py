@@ -104,7 +104,7 @@ def test_two_tools_with_one_name_are_refused_naming_both_sections() -> None:
 
 @pytest.mark.behaviour(4)
 def test_two_tools_with_one_name_in_one_section_are_refused() -> None:
-    with pytest.raises(PromptValidationError, match="taken already by section files"):
+    with pytest.raises(PromptValidationError, match="already used by section files"):
         Prompt(name="p", sections=[Section("Files", tools=[tool("look"), tool("look")])])
 
 
@@ -152,7 +152,7 @@ def test_template_serves_several_prompts_that_do_not_touch_one_another() -> None
 
 def test_template_and_parts_of_one_together_are_refused() -> None:
     template = PromptTemplate(name="p", sections=[])
-    with pytest.raises(PromptValidationError, match="a template is given"):
+    with pytest.raises(PromptValidationError, match="both a template"):
         Prompt(template, name="q")  # pyright: ignore[reportCallIssue] - the mistake under test
 
 
@@ -262,7 +262,7 @@ def test_params_of_a_closed_section_are_missed_before_the_model_opens_it() -> No
         ((Mode(),), "takes params of type Mode.*Types in use: Params. Resources go in"),
         ((Params,), "takes params of type type"),
         (("Ada",), "takes params of type str"),
-        ((Params("a"), Params("b")), "two values of Params"),
+        ((Params("a"), Params("b")), "two values of type Params"),
     ],
 )
 def test_params_that_no_section_uses_are_refused(params: tuple[object, ...], message: str) -> None:
@@ -420,7 +420,7 @@ def test_resources_are_open_inside_the_block_alone() -> None:
 def test_resources_that_are_open_are_not_opened_again() -> None:
     prompt = Prompt(name="p", sections=[])
 
-    with prompt.resources, pytest.raises(ResourceError, match="open already"):
+    with prompt.resources, pytest.raises(ResourceError, match="already open"):
         prompt.resources.__enter__()
 
 
@@ -429,7 +429,7 @@ def test_resources_cannot_be_bound_while_they_are_open_but_params_can() -> None:
 
     with prompt.resources:
         prompt.bind(Params("Ada"))
-        with pytest.raises(ResourceError, match="while they are open"):
+        with pytest.raises(ResourceError, match="while the prompt's resources are open"):
             prompt.bind(resources={Client: Client()})
     assert "Ada" in prompt.render().text
 

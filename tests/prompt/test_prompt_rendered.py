@@ -148,7 +148,7 @@ def test_tool_is_found_by_name_and_an_unknown_one_is_none() -> None:
 
     assert rendered.tool("lookup") is LOOKUP
     assert rendered.tool("nope") is None
-    with pytest.raises(UsageError, match="offers no tool 'nope'"):
+    with pytest.raises(UsageError, match="has no tool 'nope'"):
         rendered.tool_schema("nope")
 
 

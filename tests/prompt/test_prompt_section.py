@@ -68,21 +68,21 @@ def test_key_given_is_used_as_it_is() -> None:
 
 @pytest.mark.parametrize("key", ["", "Upper", "dotted.key", "a b", "-a", "x" * 65, "ä", "a\n"])
 def test_key_that_could_not_stand_in_a_path_is_refused_with_the_title(key: str) -> None:
-    with pytest.raises(PromptValidationError, match="is no key") as caught:
+    with pytest.raises(PromptValidationError, match="is not a valid key") as caught:
         Section("Title", key=key)
     assert caught.value.section_path == ("Title",)
     assert caught.value.field == "key"
 
 
 def test_title_without_letters_needs_a_key() -> None:
-    with pytest.raises(PromptValidationError, match="is no key"):
+    with pytest.raises(PromptValidationError, match="is not a valid key"):
         Section("???")
     assert Section("???", key="questions").title == "???"
 
 
 @pytest.mark.parametrize("title", ["", "  ", "two\nlines"])
 def test_title_that_is_no_line_is_refused(title: str) -> None:
-    with pytest.raises(PromptValidationError, match="is no title"):
+    with pytest.raises(PromptValidationError, match="is not a title"):
         Section(title, key="k")
 
 
@@ -129,7 +129,7 @@ def test_section_without_types_or_with_none_has_no_params() -> None:
             "visibility",
             "has no summary",
         ),
-        (lambda: Section("A", visibility="hidden"), "visibility", "is no SectionVisibility"),
+        (lambda: Section("A", visibility="hidden"), "visibility", "is not a SectionVisibility"),
         (lambda: Section("A", resources={Mode: "loud"}), "resources", "a str is bound to Mode"),
         (
             lambda: Section("A", resources={Mode: Binding(Params, lambda _: Params())}),
@@ -176,10 +176,10 @@ def test_predicate_is_told_just_what_it_asks_for(
 @pytest.mark.parametrize(
     ("params", "enabled", "message"),
     [
-        (Params, lambda params, other: True, "is no function that takes"),
-        (Params, lambda params, *, other: True, "is no function that takes"),
-        (Params, False, "False is no function that takes"),
-        (Params, type, "is no function that takes"),
+        (Params, lambda params, other: True, "is not a function of nothing"),
+        (Params, lambda params, *, other: True, "is not a function of nothing"),
+        (Params, False, "False is not a function of nothing"),
+        (Params, type, "is not a function of nothing"),
         (None, lambda params: True, "takes params but the section has none"),
     ],
 )

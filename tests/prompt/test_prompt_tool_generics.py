@@ -14,7 +14,7 @@ import pytest
 
 from wink_workspace.prompt._generics import (
     Specialised,
-    firmly_frozen,
+    strictly_frozen,
     type_arguments,
     type_name,
 )
@@ -23,7 +23,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-@firmly_frozen
+@strictly_frozen
 @dataclass(frozen=True, slots=True)
 class Pair(Specialised, Generic[A, B]):
     name: str = "pair"
@@ -37,7 +37,7 @@ class Plain(Specialised, Generic[A]):
         self.types_while_built = type_arguments(type(self), Plain)
 
 
-@firmly_frozen
+@strictly_frozen
 @dataclass(frozen=True, slots=True)
 class Value(Generic[A]):
     content: A

@@ -151,7 +151,7 @@ def test_results_are_dataclasses_mappings_sequences_strings_or_none(result: Any)
 
 @pytest.mark.parametrize("result", [int, bytes, set[str], object, Any, Answer | int, Literal["a"]])
 def test_other_results_are_refused(result: Any) -> None:
-    with pytest.raises(PromptValidationError, match="cannot be a result") as caught:
+    with pytest.raises(PromptValidationError, match="cannot be the type of a result") as caught:
         Tool[None, result](name="t", description="d")
 
     assert caught.value.field == "result_type"
@@ -159,7 +159,7 @@ def test_other_results_are_refused(result: Any) -> None:
 
 @pytest.mark.parametrize("params", [str, dict[str, int], Query | None])
 def test_params_that_are_no_dataclass_are_refused(params: Any) -> None:
-    with pytest.raises(PromptValidationError, match="cannot hold params") as caught:
+    with pytest.raises(PromptValidationError, match="cannot be the type of params") as caught:
         Tool[params, None](name="t", description="d")
 
     assert caught.value.field == "params_type"
@@ -334,11 +334,11 @@ class Patient:
         (with_open_keywords, "no keyword-only parameter 'context'"),
         (without_params, "takes none"),
         (with_open_params, "one positional parameter"),
-        (with_needs, "needs limit"),
+        (with_needs, "do not pass: limit"),
         (of_other_params, "takes Answer, but the tool's params are Query"),
         (of_narrow_params, "takes NarrowQuery"),
         (of_other_context, "takes Query as its context"),
-        (with_other_result, r"gives ToolResult\[Query\], but the tool's result is Answer"),
+        (with_other_result, r"returns ToolResult\[Query\], but the tool's result is Answer"),
         (with_plain_result, "return Answer"),
         (with_bare_result, "return ToolResult"),
         (with_maybe_result, "is annotated to return"),
@@ -351,8 +351,8 @@ class Patient:
         (generating, "asynchronous"),
         (Patient(), "asynchronous"),
         (dict.fromkeys, "one positional parameter"),
-        (min, "no signature"),
-        ("look_up", "no function"),
+        (min, "no readable signature"),
+        ("look_up", "is not a function"),
     ],
 )
 def test_a_handler_of_another_shape_is_refused(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, Never, NewType, Protocol, T
 import pytest
 from typing_extensions import TypeAliasType
 
-from wink_workspace.prompt._values import assignable, misfit
+from wink_workspace.prompt._values import assignable, mismatch
 from wink_workspace.prompt.tool import Tool
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ Numbers = TypeAliasType("Numbers", list[int])
     ],
 )
 def test_a_value_of_the_type_fits(value: object, type_: object) -> None:
-    assert misfit(value, type_) is None
+    assert mismatch(value, type_) is None
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_value_of_the_type_fits(value: object, type_: object) -> None:
 def test_a_value_of_another_type_is_named_with_its_place(
     value: object, type_: object, problem: str
 ) -> None:
-    assert (misfit(value, type_) or "").startswith(problem)
+    assert (mismatch(value, type_) or "").startswith(problem)
 
 
 def test_a_tool_checks_values_by_its_result_type() -> None:
