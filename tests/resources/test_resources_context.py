@@ -102,7 +102,7 @@ def test_eager_resource_is_built_when_the_context_opens() -> None:
 
 
 def test_only_a_singleton_can_be_eager() -> None:
-    with pytest.raises(UsageError, match="A is eager, and not a singleton"):
+    with pytest.raises(UsageError, match="A is eager, but not a singleton"):
         Binding(A, lambda _: A(), Scope.TOOL_CALL, eager=True)
 
 
@@ -226,9 +226,9 @@ def test_context_opens_only_once_and_the_registry_gives_fresh_ones() -> None:
     registry = ResourceRegistry.of(Binding(A, lambda _: A()))
     with registry.open() as context:
         first = context.get(A)
-        with pytest.raises(ResourceError, match="is open already, and opens only once"):
+        with pytest.raises(ResourceError, match="is already open; it can be opened only once"):
             context.__enter__()
-    with pytest.raises(ResourceError, match="is closed, and opens only once"):
+    with pytest.raises(ResourceError, match="is closed; it can be opened only once"):
         context.__enter__()
     with registry.open() as fresh:
         assert fresh.get(A) is not first
@@ -244,7 +244,7 @@ def test_unbound_type_is_named_with_the_whole_chain_that_needs_it() -> None:
             UnboundResourceError, match=r"bound to C \(needed by A -> B -> C\)"
         ) as caught:
             context.get(A)
-        assert "Bound are: A, B." in caught.value.hint
+        assert "Bound types: A, B." in caught.value.hint
         with pytest.raises(UnboundResourceError, match=r"^nothing is bound to D\. "):
             context.get(D)
 
@@ -273,7 +273,7 @@ def test_circle_is_named_in_its_real_order(scope: Scope) -> None:
     with (
         registry.open() as context,
         context.tool_scope() as tools,
-        pytest.raises(CircularDependencyError, match="in a circle: A -> C -> B -> D -> C"),
+        pytest.raises(CircularDependencyError, match="in a cycle: A -> C -> B -> D -> C"),
     ):
         tools.get(A)
 

@@ -227,7 +227,7 @@ def test_tool_without_parameters_takes_an_empty_object_or_null() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"x": 1}, "x: is not a known field; no fields are taken"),
+        ({"x": 1}, "x: is not a known field; no fields are accepted"),
         ([], "must be an empty object, not an array"),
     ],
 )

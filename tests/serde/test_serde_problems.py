@@ -175,10 +175,10 @@ def test_field_unknown_to_a_type_without_a_schema_is_told_without_the_known_ones
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('{"path": NaN}', "is not valid JSON: NaN is no JSON value; use a finite number or null"),
+        ('{"path": NaN}', "is not valid JSON: NaN is not a JSON value; use a finite number or null"),
         (
             "[-Infinity]",
-            "is not valid JSON: -Infinity is no JSON value; use a finite number or null",
+            "is not valid JSON: -Infinity is not a JSON value; use a finite number or null",
         ),
         ('{"path": 1e999}', "path: must be a finite number, not inf"),
         ('{"path": "a",}', "is not valid JSON: Illegal trailing comma"),
@@ -214,7 +214,7 @@ def test_everything_that_json_cannot_hold_is_told_at_once() -> None:
         "f": Step("a"),
     }
     assert problems(Plan, data) == [
-        "has the key 'c\\udc80', which is no valid Unicode",
+        "has the key 'c\\udc80', which is not valid Unicode",
         "a: must be a finite number, not nan",
         "b[0]: must be valid Unicode, without lone surrogates",
         "b[1]: must be JSON data, not a Python bytes",
