@@ -62,18 +62,18 @@ def tools_for(workspace: Workspace, killer: Killer) -> list[Any]:
     def names() -> set[str]:
         return {entry.path.name for entry in files.list()}
 
-    def spoil() -> None:
+    def damage() -> None:
         files.write_text("a.txt", "spoilt")
         files.write_text("junk/more", "x" * 3_000)
         files.move("run.sh", "junk/run.sh")
-        killer("spoil")
+        killer("damage")
         files.delete("d0", recursive=True)
         files.move("d1", "d0")
-        killer("spoil")
+        killer("damage")
         files.write_text("d0/1.txt", "spoilt")
-        killer("spoil")
+        killer("damage")
 
-    return [doing(turn, name="turn"), doing(spoil, name="spoil", fails=True)]
+    return [doing(turn, name="turn"), doing(damage, name="damage", fails=True)]
 
 
 def script() -> list[tuple[str, dict[str, object]]]:
@@ -92,7 +92,7 @@ def script() -> list[tuple[str, dict[str, object]]]:
             ("read_file", {"file_path": "d2/2.txt"}),
             ("apply_patch", {"patch": patch}),
             ("turn", {}),
-            ("spoil", {}),
+            ("damage", {}),
             ("mv", {"source": f"p{n}", "destination": f"deep/q{n}"}),
             (
                 "mv",
@@ -135,9 +135,9 @@ def work_open(directory: Path, killer: Killer) -> None:
 
 def warm_up() -> None:
     """Load now what each child would else load for itself."""
-    with tempfile.TemporaryDirectory() as place:
-        begun(Path(place), FILES).close()
-        work_calls(Path(place), Killer())
+    with tempfile.TemporaryDirectory() as temporary:
+        begun(Path(temporary), FILES).close()
+        work_calls(Path(temporary), Killer())
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ GIT = {
 }
 
 
-def git(place: Path, *arguments: str) -> str:
+def git(directory: Path, *arguments: str) -> str:
     """What a git command prints; no configuration but the repository's own."""
     done = subprocess.run(
-        ["git", *arguments], cwd=place, env=GIT, check=True, capture_output=True, text=True
+        ["git", *arguments], cwd=directory, env=GIT, check=True, capture_output=True, text=True
     )
     return done.stdout
 
@@ -66,18 +66,18 @@ def files_of(directory: Path) -> Picture:
     }
 
 
-def fingerprint_of(place: Path) -> str:
+def fingerprint_of(root: Path) -> str:
     """A digest of a whole tree: names, kinds, modes, contents, targets, modification times."""
     digest = hashlib.sha256()
-    for path in sorted([place, *place.rglob("*")]):
+    for path in sorted([root, *root.rglob("*")]):
         status = path.lstat()
         content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
         target = str(path.readlink()) if path.is_symlink() else ""
-        told = (str(path.relative_to(place)), status.st_mode, status.st_mtime_ns, target)
-        digest.update(repr(told).encode() + content)
+        facts = (str(path.relative_to(root)), status.st_mode, status.st_mtime_ns, target)
+        digest.update(repr(facts).encode() + content)
     return digest.hexdigest()
 
 
-def unfinished_in(place: Path) -> list[str]:
+def unfinished_in(root: Path) -> list[str]:
     """The names of files that were left unfinished."""
-    return [path.name for path in place.rglob(".wink-tmp-*")]
+    return [path.name for path in root.rglob(".wink-tmp-*")]

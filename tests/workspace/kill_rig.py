@@ -83,11 +83,11 @@ def copied(template: Path, target: Path) -> Path:
     """A copy of a workspace with its source."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(template, target, symlinks=True)
-    place, source = folder(target), target / "source"
-    info = replace(place.info(), source=str(source))
+    copy, source = folder(target), target / "source"
+    info = replace(copy.info(), source=str(source))
     if info.mode == "in_place":
         info = replace(info, inode=source.stat().st_ino)
-    place.write_info(info)
+    copy.write_info(info)
     return target
 
 

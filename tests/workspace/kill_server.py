@@ -7,7 +7,7 @@ signal that ended the child, 0 if it came to its end::
     {"directory": "/tmp/x", "work": "undo", "kill": 0.0314}
 
 ``work`` names a function ``work_...``; ``kill`` names the n-th time of a kill point, of the handler
-``spoil`` or of a ``system-call`` that may change something, or gives a time in seconds (a child
+``damage`` or of a ``system-call`` that may change something, or gives a time in seconds (a child
 that ends before is not waited for any longer), or is ``null``. A server that forks is ten times faster than a process for each kill, and as dead as one.
 """
 
@@ -44,22 +44,22 @@ SYSTEM_CALLS = (
 
 
 class Killer:
-    """Ends this process the n-th time that it comes by a place; counts all of them."""
+    """Ends this process the n-th time that it comes by a point; counts all of them."""
 
-    def __init__(self, place: str = "", nth: int = 0) -> None:
-        self._place, self._nth = place, nth
+    def __init__(self, point: str = "", nth: int = 0) -> None:
+        self._point, self._nth = point, nth
         self.passed: Counter[str] = Counter()
 
-    def __call__(self, place: str) -> None:
-        self.passed[str(place)] += 1
-        if str(place) == self._place and self.passed[place] == self._nth:
+    def __call__(self, point: str) -> None:
+        self.passed[str(point)] += 1
+        if str(point) == self._point and self.passed[point] == self._nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def let_see_system_calls(killer: Killer) -> None:
+def observe_system_calls(killer: Killer) -> None:
     """Tell *killer* before each system call of this process that may change something."""
 
-    def told(real: Any) -> Any:
+    def notifying(real: Any) -> Any:
         def function(*args: Any, **kwargs: Any) -> Any:
             killer("system-call")
             return real(*args, **kwargs)
@@ -67,7 +67,7 @@ def let_see_system_calls(killer: Killer) -> None:
         return function
 
     for name in SYSTEM_CALLS:
-        setattr(os, name, told(getattr(os, name)))
+        setattr(os, name, notifying(getattr(os, name)))
 
 
 def state_of(workspace: Workspace, root: Path) -> str:
@@ -81,12 +81,12 @@ def state_of(workspace: Workspace, root: Path) -> str:
 def tools_for(root: Path, killer: Killer) -> list[Any]:
     """Tools that work with plain system calls; the last one fails, if it survives that long."""
 
-    def spoil() -> None:
+    def damage() -> None:
         for name in ("a.txt", "run.sh"):
             (root / name).write_bytes(b"spoilt")
         (root / "junk").mkdir()
         (root / "junk" / "more").write_bytes(os.urandom(3_000))
-        killer("spoil")
+        killer("damage")
 
     def modes() -> None:
         (root / "run.sh").chmod((root / "run.sh").stat().st_mode ^ 0o111)
@@ -99,7 +99,7 @@ def tools_for(root: Path, killer: Killer) -> list[Any]:
         (root / "empty").mkdir(exist_ok=True)
 
     acts = [doing(modes, name="modes"), doing(links, name="links")]
-    return [*acts, doing(spoil, name="spoil", fails=True)]
+    return [*acts, doing(damage, name="damage", fails=True)]
 
 
 def script() -> list[tuple[str, dict[str, object]]]:
@@ -114,7 +114,7 @@ def script() -> list[tuple[str, dict[str, object]]]:
             ("write_file", {"file_path": f"deep/er/{n}.txt", "content": f"{n}\n" * 2_000}),
             ("apply_patch", {"patch": patch}),
             ("modes", {}),
-            ("spoil", {}),
+            ("damage", {}),
             ("links", {}),
             ("mv", {"source": f"p{n}", "destination": f"deep/q{n}"}),
             ("rm", {"path": f"deep/er/{n - 1}.txt"} if n else {"path": "missing"}),
@@ -124,14 +124,14 @@ def script() -> list[tuple[str, dict[str, object]]]:
 
 def work_calls(directory: Path, killer: Killer) -> None:
     """Run the script; after each call its entry's number and state go to ``oracle``."""
-    place = folder(directory)
+    copy = folder(directory)
     oracle = os.open(directory / "oracle", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with calling(killer), Workspace(place) as workspace:
-        with calls(workspace, *tools_for(place.files, killer), prefix="mixed") as call:
+    with calling(killer), Workspace(copy) as workspace:
+        with calls(workspace, *tools_for(copy.files, killer), prefix="mixed") as call:
             for name, arguments in script():
                 call(name, **arguments)
                 (head,) = workspace.log(limit=1)
-                os.write(oracle, f"{head.number} {state_of(workspace, place.files)}\n".encode())
+                os.write(oracle, f"{head.number} {state_of(workspace, copy.files)}\n".encode())
 
 
 def work_undo(directory: Path, killer: Killer) -> None:
@@ -160,10 +160,10 @@ def work_gc(directory: Path, killer: Killer) -> None:
 def work_trim(directory: Path, killer: Killer) -> None:
     """One call that fails, of which less is kept than it wrote."""
     config = WorkspaceConfig(retention=Retention(discard_bytes=100))
-    place = folder(directory)
-    with calling(killer), Workspace(place, config=config) as workspace:
-        with calls(workspace, *tools_for(place.files, killer)) as call:
-            call("spoil")
+    copy = folder(directory)
+    with calling(killer), Workspace(copy, config=config) as workspace:
+        with calls(workspace, *tools_for(copy.files, killer)) as call:
+            call("damage")
 
 
 def work_apply(directory: Path, killer: Killer) -> None:
@@ -188,7 +188,7 @@ def serve(request: dict[str, Any], works: dict[str, Any]) -> int:
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         try:
-            let_see_system_calls(killer)
+            observe_system_calls(killer)
             works[f"work_{request['work']}"](Path(request["directory"]), killer)
         except BaseException:  # noqa: BLE001 - a forked child must not go on with its parent's work
             traceback.print_exc()

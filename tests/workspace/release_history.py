@@ -58,9 +58,9 @@ def record(distributions: Path, archive: Path) -> None:
 
 def _release(distribution: Path, before: str) -> tuple[str, bytes]:
     """The tree of a source distribution, and the diff from the tree *before* to it."""
-    with tempfile.TemporaryDirectory() as place, tarfile.open(distribution) as sources:
-        sources.extractall(place, filter="data")
-        (top,) = Path(place).iterdir()
+    with tempfile.TemporaryDirectory() as extracted, tarfile.open(distribution) as sources:
+        sources.extractall(extracted, filter="data")
+        (top,) = Path(extracted).iterdir()
         _git(top, "add", "--all", "--force")
         tree = _git(top, "write-tree").decode().strip()
         return tree, _git(top, "diff", "--binary", "--full-index", "-M", before, tree)

@@ -46,7 +46,7 @@ def test_directory_where_the_last_commit_has_a_file_is_a_conflict(tmp_path: Path
     assert git(source, "branch", "--list", "b") == ""
 
 
-def test_file_and_directory_may_take_the_place_of_each_other(tmp_path: Path) -> None:
+def test_file_and_directory_may_replace_each_other(tmp_path: Path) -> None:
     source = _repository(tmp_path)
     with Workspace.create(source, storage=state(tmp_path)) as workspace:
         for path in ("d/x", "d/y/z", "f"):

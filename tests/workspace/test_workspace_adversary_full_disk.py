@@ -71,7 +71,7 @@ def on_a_small_disk(
     )
 
 
-def test_call_on_a_full_disk_fails_and_is_taken_back_and_with_room_again_all_goes_on(
+def test_call_on_a_full_disk_is_rolled_back_and_calls_work_once_there_is_space(
     tmp_path: Path,
 ) -> None:
     """What it deleted is written again, for which the disk has no room but what we keep."""
@@ -123,7 +123,7 @@ assert run_command(["list"]) == 0
 """
 
 
-def test_commands_that_review_and_make_room_work_on_a_full_disk(
+def test_commands_that_read_or_free_space_work_on_a_full_disk(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """``diff``, ``log``, ``discarded``, ``apply --patch`` to another disk, ``gc`` and ``rm``."""
@@ -163,7 +163,7 @@ with made(here, {"a.txt": b"a" * 9_000, "d/b.txt": b"b" * 9_000}) as workspace:
 """
 
 
-def test_call_that_fills_the_disk_loses_its_largest_file_alone_and_that_is_named(
+def test_call_that_fills_the_disk_loses_only_its_largest_file_which_is_named(
     tmp_path: Path,
 ) -> None:
     done = on_a_small_disk(tmp_path, _FILLS)

@@ -12,7 +12,7 @@ from wink_workspace.errors import LedgerError
 from wink_workspace.ledger import Ledger
 
 
-def test_workspace_that_goes_while_it_is_opened_does_not_come_back_as_a_ghost(
+def test_workspace_deleted_while_it_is_opened_is_not_created_again(
     tmp_path: Path,
 ) -> None:
     """Its folder would hold two locks and nothing else, and nobody would ever delete it."""

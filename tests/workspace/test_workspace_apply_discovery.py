@@ -133,7 +133,7 @@ ALONE = {"top": {"the top"}, "below": CASES.keys() - {"the top"}}
 @pytest.mark.behaviour(31)
 @pytest.mark.parametrize("to", ["worktree", "patch", "branch"])
 @pytest.mark.parametrize("where", ALONE)
-def test_what_would_be_a_repository_is_left_out_and_the_rest_is_brought(
+def test_paths_that_would_complete_a_repository_are_left_out_and_others_applied(
     tmp_path: Path, canary: Canary, where: str, to: Target
 ) -> None:
     given: dict[str, str | bytes | None] = {}
@@ -176,9 +176,7 @@ def _with(canary: Canary, text: str | bytes | None) -> str | bytes | None:
 
 
 @pytest.mark.behaviour(31)
-def test_repository_that_git_itself_made_in_the_copy_stays_there(
-    tmp_path: Path, canary: Canary
-) -> None:
+def test_repository_made_by_git_in_the_copy_is_not_applied(tmp_path: Path, canary: Canary) -> None:
     """Bare ones, one with a working tree, and a linked one; again, and after an undo there."""
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         copy, source = files_of(workspace, tmp_path), tmp_path / "source"
@@ -204,7 +202,7 @@ def test_repository_that_git_itself_made_in_the_copy_stays_there(
 
 
 @pytest.mark.behaviour(31)
-def test_second_apply_completes_nothing_of_what_the_first_brought(
+def test_second_apply_does_not_complete_a_repository_begun_by_the_first(
     tmp_path: Path, canary: Canary
 ) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
@@ -217,7 +215,7 @@ def test_second_apply_completes_nothing_of_what_the_first_brought(
     assert canary.repositories_below(source) == []
 
 
-def test_directory_around_a_repository_of_the_user_stays_when_it_is_removed_in_the_copy(
+def test_removed_directory_stays_in_the_source_if_the_user_has_a_repository_in_it(
     tmp_path: Path, canary: Canary
 ) -> None:
     own = {f"fixtures/own.git/{name}": text for name, text in WHOLE.items()}

@@ -93,7 +93,7 @@ def reset(source: Path) -> None:
         ("new/x", in_place),
     ],
 )
-def test_what_is_saved_at_any_step_of_an_apply_is_kept_and_reported(
+def test_file_saved_at_any_step_of_an_apply_is_kept_and_reported(
     tmp_path: Path, path: str, save: Callable[[Path], None]
 ) -> None:
     person, source = Person(), tmp_path / "source"
@@ -122,7 +122,7 @@ def test_what_is_saved_at_any_step_of_an_apply_is_kept_and_reported(
 
 
 @pytest.mark.parametrize("path", ["a.txt", "gone.txt"])
-def test_what_is_saved_while_an_apply_is_taken_back_is_kept(tmp_path: Path, path: str) -> None:
+def test_file_saved_while_an_apply_is_reverted_is_kept(tmp_path: Path, path: str) -> None:
     person, source = Person(), tmp_path / "source"
 
     def steps(point: KillPoint) -> None:

@@ -51,21 +51,21 @@ def all_of(tokens: dict[str, set[str]]) -> set[str]:
 class Run:
     """One walk through the machine; the same seed is the same walk."""
 
-    def __init__(self, place: Path, seed: int, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, seed: int, stack: ExitStack) -> None:
         self.chosen = random.Random(seed)
         self.n_tokens = 0
         self.have_merged = False
-        self.said: list[str] = []
+        self.steps_done: list[str] = []
         self.source = make_tree(
-            place / "source",
+            directory / "source",
             {name: "".join(f"{name} {n}\n" for n in range(N_LINES)) for name in NAMES},
         )
         git(self.source, "init", "-q", "-b", "main")
         self.commit()
-        with Workspace.create(self.source, storage=state(place)) as workspace:
+        with Workspace.create(self.source, storage=state(directory)) as workspace:
             workspace.fork("one")
             workspace.fork("two")
-            folder = state(place).folder(workspace.info.id)
+            folder = state(directory).folder(workspace.info.id)
         self.left, self.act = 0, lambda: None
         stack.enter_context(calling(self.step))
         self.branches = {
@@ -242,26 +242,28 @@ class Run:
         ]
         for _ in range(n_steps):
             what, act = self.chosen.choice(acts)
-            self.said.append(what)
+            self.steps_done.append(what)
             act()
 
 
-def walked(place: Path, seed: int, *, n_steps: int = 16) -> None:
+def walked(directory: Path, seed: int, *, n_steps: int = 16) -> None:
     with ExitStack() as stack:
-        run = Run(place, seed, stack)
+        run = Run(directory, seed, stack)
         try:
             run.walk(n_steps)
         except AssertionError as error:
-            raise AssertionError(f"seed {seed}, after {', '.join(run.said)}: {error}") from error
+            raise AssertionError(
+                f"seed {seed}, after {', '.join(run.steps_done)}: {error}"
+            ) from error
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_nothing_is_lost_between_two_forks_and_a_person(tmp_path: Path, seed: int) -> None:
+def test_no_edit_of_two_forks_and_a_person_is_lost(tmp_path: Path, seed: int) -> None:
     walked(tmp_path, seed)
 
 
 @pytest.mark.soak
-def test_nothing_is_lost_in_1000_walks(tmp_path: Path) -> None:
+def test_no_edit_is_lost_in_1000_random_walks(tmp_path: Path) -> None:
     for seed in range(1_000, 2_000):
         walked(tmp_path / "walk", seed)
         shutil.rmtree(tmp_path / "walk")

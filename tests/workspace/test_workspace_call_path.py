@@ -85,7 +85,7 @@ def edit(call: Call, n: int) -> None:
     assert call("edit_file", file_path=EDITED, **edits).result.success
 
 
-def test_warm_edit_takes_at_most_its_calls_reads_and_looks(
+def test_warm_edit_stays_within_its_budget_of_calls_reads_and_drains(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     clock = ManualClock(datetime.now(UTC) + timedelta(hours=1))  # nothing changed just now

@@ -140,7 +140,7 @@ def test_call_costs_its_budget_with_a_hundred_and_with_three_thousand_files(
     assert few["system_calls"] <= budget["system_calls"]  # pathlib asks for more in some Pythons
 
 
-def test_read_only_call_writes_what_a_refused_one_does(tmp_path: Path) -> None:
+def test_read_only_call_writes_as_much_as_a_refused_call(tmp_path: Path) -> None:
     read, refused = BUDGETS["read_only_call"], BUDGETS["record_alone"]
     assert (read["objects"], read["new_files"]) == (refused["objects"], refused["new_files"])
 
@@ -173,7 +173,7 @@ def test_workspace_is_made_with_one_pack_and_opened_without_reading_a_file(
     assert opened_files == []
 
 
-def test_workspace_that_was_closed_young_is_opened_without_reading_a_file(
+def test_workspace_closed_soon_after_creation_is_opened_without_reading_a_file(
     tmp_path: Path, opened_files: list[str]
 ) -> None:
     clock = ManualClock(datetime.now(UTC))
@@ -192,15 +192,15 @@ def test_fork_is_opened_for_the_first_time_without_reading_a_file(
 ) -> None:
     with workspace_of(tmp_path, 1_000) as workspace:
         workspace.fork("try")
-        name, place = workspace.info.id, storage(tmp_path)
-        with Workspace.open(name, storage=place, branch="try", clock=later()) as fork:
+        name, workspaces = workspace.info.id, storage(tmp_path)
+        with Workspace.open(name, storage=workspaces, branch="try", clock=later()) as fork:
             assert fork.changes() == ()
             assert fork._ledger.store.n_written == 0
     assert opened_files == []
 
 
 @pytest.fixture
-def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def read_objects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which objects of the ledger were read, and which files of theirs looked at."""
     seen: list[str] = []
     read, listed = GitRepository.read, LooseObjects.listed
@@ -219,8 +219,8 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_opening_after_a_crash_costs_the_same_however_many_calls_there_were(
-    tmp_path: Path, looked_at: list[str], opened_files: list[str]
+def test_cost_of_opening_after_a_crash_does_not_depend_on_the_number_of_calls(
+    tmp_path: Path, read_objects: list[str], opened_files: list[str]
 ) -> None:
     counts: list[tuple[int, int]] = []
     for n_calls in (3, 30):
@@ -232,12 +232,12 @@ def test_opening_after_a_crash_costs_the_same_however_many_calls_there_were(
             for n in range(n_calls):
                 assert call("write_file", file_path="new", content=f"{n}").result.success
         die(crashed)
-        looked_at.clear()
+        read_objects.clear()
         opened_files.clear()
         with reopened(directory, clock=later()) as workspace, calls(workspace) as call:
             assert call("read_file", file_path="new").result.success
             assert [entry.number for entry in workspace.log(limit=1)] == [n_calls + 2]
-            counts.append((len(looked_at), len(opened_files)))
+            counts.append((len(read_objects), len(opened_files)))
     assert counts[0] == counts[1]
     assert "new" in opened_files
     assert "d/a" not in opened_files
@@ -264,7 +264,7 @@ def test_import_that_cannot_be_written_leaves_no_workspace(
     assert list(storage(tmp_path).all()) == []
 
 
-def test_directory_put_back_twice_as_deep_costs_the_next_call_no_more_than_three_times_as_much(
+def test_cost_after_restoring_a_directory_of_twice_the_depth_at_most_triples(
     tmp_path: Path,
 ) -> None:
     costs: list[int] = []

@@ -59,7 +59,7 @@ class Faults:
         self.left = -1
         self.on = False
         self.code = errno.EIO
-        self.struck = ""
+        self.hit = ""
         self.seen: list[str] = []
         self.steps: list[Step] = []
         self.kind = ""
@@ -70,7 +70,7 @@ class Faults:
     def arm(self, nth: int, code: int, *, on: bool = False, kind: str = "") -> None:
         """Let the *nth* call from now fail; with a *kind*, the nth of that name."""
         self.left, self.code, self.on, self.kind = nth, code, on, kind
-        self.struck, self.seen, self.steps = "", [], []
+        self.hit, self.seen, self.steps = "", [], []
 
     def disarm(self) -> None:
         """Let nothing fail."""
@@ -85,7 +85,7 @@ class Faults:
                 if self.kind in ("", name):
                     self.left = max(self.left - 1, 0 if self.on else -1)
                 if self.left == 0:
-                    self.struck = self.struck or name
+                    self.hit = self.hit or name
                     self.left = 0 if self.on else -1
                     raise OSError(self.code, os.strerror(self.code))
             return real(*args, **kwargs)
@@ -176,7 +176,7 @@ def test_any_failing_system_call_leaves_all_or_nothing(
     for n in range(256):  # made when they are needed, these would make every round another one
         (folder(tmp_path).ledger / f"objects/{n:02x}").mkdir(exist_ok=True)
     faults = Faults(monkeypatch, *CHANGING, *(READING if code == errno.EIO else ()))
-    struck: set[str] = set()
+    hit: set[str] = set()
     rounds = itertools.count(1)
 
     def round_with(nth: int, kind: str = "") -> bool:
@@ -199,25 +199,25 @@ def test_any_failing_system_call_leaves_all_or_nothing(
             except WinkError as error:
                 raised, done = error, None
             faults.disarm()
-        struck.add(faults.struck)
+        hit.add(faults.hit)
         if raised is not None:
             assert str(raised)
             workspace.close()
             workspace = reopened(tmp_path, config=WorkspaceConfig(durable=True))
         now = picture(root)
         if work == "undo":
-            assert now in (before, before_undone), (nth, faults.struck, raised)
+            assert now in (before, before_undone), (nth, faults.hit, raised)
         elif done is not None and done.result.success:
             assert now != before
         elif raised is None or work == "rollback":
-            assert now == before, (nth, faults.struck, raised, now.keys() ^ before.keys())
+            assert now == before, (nth, faults.hit, raised, now.keys() ^ before.keys())
         else:
             assert now == before or now.keys() >= {b"new/%d" % n}
         with calls(workspace, *tools) as call:  # files and history agree, and work goes on
             n_entries = next(workspace.log()).number
             assert call("ls").result.success
-            assert next(workspace.log()).number == n_entries + 1, (nth, faults.struck, raised)
-        return bool(faults.struck)
+            assert next(workspace.log()).number == n_entries + 1, (nth, faults.hit, raised)
+        return bool(faults.hit)
 
     for _ in range(2):  # so that what happens only once is over
         assert not round_with(NEVER)
@@ -230,15 +230,15 @@ def test_any_failing_system_call_leaves_all_or_nothing(
     for kind, nth in failing[extent]:
         if not round_with(nth, kind):  # the first after one that failed may have a call less
             round_with(nth, kind)
-    for kind in ALWAYS[work] - struck:  # a round that took longer may have had other steps
+    for kind in ALWAYS[work] - hit:  # a round that took longer may have had other steps
         round_with(1, kind)
     workspace.close()
-    assert struck >= ALWAYS[work]
+    assert hit >= ALWAYS[work]
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
 @pytest.mark.behaviour(34)
-def test_path_that_cannot_be_put_back_raises_after_all_others_were_and_recovers_later(
+def test_path_that_cannot_be_restored_raises_after_all_others_and_recovers_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {f"{name}.txt": b"before" for name in "abc"}
@@ -277,7 +277,7 @@ def test_path_that_cannot_be_put_back_raises_after_all_others_were_and_recovers_
         assert found.removed == ()
 
 
-def test_failed_rollback_is_put_right_by_opening_the_workspace_again(
+def test_opening_the_workspace_again_completes_a_failed_rollback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = made(tmp_path, {"a.txt": b"before"})

@@ -43,7 +43,7 @@ def test_calls_in_a_large_directory_take_the_steps_of_those_in_a_small_one(tmp_p
     assert small[2] == 6
 
 
-def test_repository_of_the_user_is_not_looked_at(tmp_path: Path) -> None:
+def test_repository_of_the_user_is_not_read(tmp_path: Path) -> None:
     source = repository(tmp_path, {"a.txt": b"one\n", "b.txt": b"b\n"})
     for n in range(300):
         (source / ".git" / f"junk-{n}").write_bytes(b"x")

@@ -113,7 +113,7 @@ def test_no_spelling_of_git_is_read_or_written(tmp_path: Path, spelling: str) ->
     assert fingerprint_of(source) == before
 
 
-def test_link_to_git_leads_nowhere(tmp_path: Path) -> None:
+def test_link_to_git_is_refused(tmp_path: Path) -> None:
     source = repository(tmp_path, FILES)
     (source / "door").symlink_to(".git")
     (source / "sub/key").symlink_to("../.git/config")
@@ -149,7 +149,9 @@ def test_hard_link_to_a_file_of_git_is_written_without_writing_git(tmp_path: Pat
     ) == before
 
 
-def test_git_is_no_part_of_the_history_and_its_changes_are_no_entries(tmp_path: Path) -> None:
+def test_git_directory_is_not_in_the_history_and_its_changes_make_no_entries(
+    tmp_path: Path,
+) -> None:
     source = repository(tmp_path, FILES)
     with begun(tmp_path) as workspace, calls(workspace) as call:
         call("ls")
@@ -220,7 +222,7 @@ def no_repository(tmp_path: Path) -> Path:
     "kind",
     [linked_worktree, submodule, link_inside, file_inside, link_outside, no_repository],
 )
-def test_repository_of_any_kind_is_out_of_bounds(
+def test_repository_of_any_kind_is_inaccessible(
     tmp_path: Path, kind: Callable[[Path], Path]
 ) -> None:
     own = kind(tmp_path)
@@ -229,17 +231,17 @@ def test_repository_of_any_kind_is_out_of_bounds(
     before = (own.exists() and fingerprint_of(own), pointer.is_file() and pointer.read_bytes())
     with begun(tmp_path) as workspace:
         inside = own.is_relative_to(source) and own.exists()
-        places = [".git", ".git/HEAD"]
+        paths = [".git", ".git/HEAD"]
         if inside:
-            places += [str(own.relative_to(source)), f"{own.relative_to(source)}/HEAD"]
-        for place in places:
-            assert not workspace.files.exists(place)
+            paths += [str(own.relative_to(source)), f"{own.relative_to(source)}/HEAD"]
+        for path in paths:
+            assert not workspace.files.exists(path)
             with pytest.raises(GitRepositoryError):
-                workspace.files.write_text(place, "x")
+                workspace.files.write_text(path, "x")
             with pytest.raises(GitRepositoryError):
-                workspace.files.write_text(f"{place}/more", "x")
+                workspace.files.write_text(f"{path}/more", "x")
             with pytest.raises(FileMissingError):
-                workspace.files.delete(place, recursive=True)
+                workspace.files.delete(path, recursive=True)
         if own.parent != source and inside:
             with pytest.raises(ReadOnlyError, match="has to stay"):
                 workspace.files.delete("deep", recursive=True)
@@ -256,7 +258,7 @@ def test_repository_of_any_kind_is_out_of_bounds(
     ) == before
 
 
-def test_repository_that_the_user_moves_meanwhile_is_out_of_bounds_from_the_next_call(
+def test_repository_that_the_user_moves_is_inaccessible_from_the_next_call(
     tmp_path: Path,
 ) -> None:
     source = repository(tmp_path, FILES)
@@ -272,20 +274,20 @@ def test_repository_that_the_user_moves_meanwhile_is_out_of_bounds_from_the_next
         assert "real.git" not in kept_paths(workspace)
 
 
-def test_repository_itself_is_no_place_to_work_in(tmp_path: Path) -> None:
+def test_workspace_inside_a_git_directory_is_refused(tmp_path: Path) -> None:
     source = repository(tmp_path, FILES)
     git(tmp_path, "clone", "-q", "--bare", str(source), "bare.git")
     from workspace_rig import storage
 
-    for place in (source / ".git", source / ".git/hooks", tmp_path / "bare.git"):
+    for path in (source / ".git", source / ".git/hooks", tmp_path / "bare.git"):
         with pytest.raises(UsageError, match="repository"):
-            Workspace.create(place, storage=storage(tmp_path), mode="in_place")
+            Workspace.create(path, storage=storage(tmp_path), mode="in_place")
     (source / ".git").rename(tmp_path / "moved.git")
     assert list(storage(tmp_path).all()) == []
 
 
 @pytest.mark.behaviour(31)
-def test_nested_repository_can_be_read_goes_and_comes_back_and_is_not_written_into(
+def test_nested_repository_can_be_read_deleted_and_restored_but_not_written(
     tmp_path: Path,
 ) -> None:
     source = source_of(tmp_path)

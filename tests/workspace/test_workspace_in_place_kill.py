@@ -135,15 +135,15 @@ def test_calls_killed_at_a_step_leave_a_completed_state_and_the_edits(
         assert_recovers(directory, mixed)
 
 
-def test_call_killed_between_its_changes_is_undone_and_its_record_says_what_was(
+def test_call_killed_between_its_changes_is_rolled_back_and_the_record_names_them(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
     for nth in (1, 2, 3):
         directory = copied(mixed.template, tmp_path / "killed")
-        assert server.run(directory, "calls", ["spoil", nth]) == signal.SIGKILL
+        assert server.run(directory, "calls", ["damage", nth]) == signal.SIGKILL
         assert_recovers(directory, mixed)
         with reopened(directory) as workspace:
-            entry = next(entry for entry in workspace.log() if entry.tool == "spoil")
+            entry = next(entry for entry in workspace.log() if entry.tool == "damage")
             message = workspace.record(entry).event.message
         assert "was undone" in message
         assert "left as somebody else changed them: a.txt" in message
@@ -187,11 +187,11 @@ def test_undo_killed_at_any_step_leaves_a_completed_state_and_the_edits(
             assert_recovers(directory, undoing)
 
 
-def test_recovery_that_is_killed_too_is_repeated_and_ends_the_same(
+def test_recovery_that_is_killed_too_is_repeated_with_the_same_result(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
     interrupted = copied(mixed.template, tmp_path / "interrupted")
-    assert server.run(interrupted, "calls", ["spoil", 2]) == signal.SIGKILL
+    assert server.run(interrupted, "calls", ["damage", 2]) == signal.SIGKILL
     complete = copied(interrupted, tmp_path / "complete")
     assert server.run(complete, "open") == 0
     passed = json.loads((complete / "passed").read_text())
@@ -203,7 +203,7 @@ def test_recovery_that_is_killed_too_is_repeated_and_ends_the_same(
             assert_recovers(directory, mixed)
 
 
-def test_unfinished_file_of_a_write_outside_of_any_call_goes_at_the_next_opening(
+def test_unfinished_file_of_a_write_outside_of_calls_is_removed_at_the_next_opening(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
     """There is no mark then; what was written stays or was not written."""
@@ -217,8 +217,8 @@ def test_unfinished_file_of_a_write_outside_of_any_call_goes_at_the_next_opening
         "(info,) = storage.all()\n"
         "def kill(point):\n"
         "    if point == 'effect-under-way': os.kill(os.getpid(), 9)\n"
-        "with calling(kill), Workspace(storage.folder(info.id)) as place:\n"
-        "    place.files.write_text('mine.txt', 'whole')\n"
+        "with calling(kill), Workspace(storage.folder(info.id)) as opened:\n"
+        "    opened.files.write_text('mine.txt', 'whole')\n"
     )
     import subprocess
     import sys

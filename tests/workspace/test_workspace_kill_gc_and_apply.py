@@ -226,14 +226,14 @@ def killed_in_apply(
     assert n_unfinished > times // 8
 
 
-def test_apply_killed_at_system_calls_and_at_random_is_told_of_and_finished_or_taken_back(
+def test_apply_killed_at_system_calls_and_at_random_is_reported_and_finished_or_reverted(
     server: Server, applying: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     killed_in_apply(server, applying, tmp_path / "killed", caplog, times=24)
 
 
 @pytest.mark.soak
-def test_apply_killed_at_every_system_call_is_told_of_and_finished_or_taken_back(
+def test_apply_killed_at_every_system_call_is_reported_and_finished_or_reverted(
     server: Server, applying: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     times = applying.passed["system-call"]

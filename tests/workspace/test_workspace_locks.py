@@ -39,7 +39,7 @@ def holder(directory: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.behaviour(40)
-def test_second_process_is_told_who_has_it_open_and_a_dead_ones_lock_is_taken_over(
+def test_second_process_gets_the_owner_named_and_takes_over_the_lock_of_a_dead_one(
     tmp_path: Path,
 ) -> None:
     made(tmp_path, {"a.txt": b"x"}).close()
@@ -163,10 +163,10 @@ def test_two_forks_work_at_the_same_time_in_two_processes(tmp_path: Path) -> Non
         )
         for line in ("one", "two")
     }
-    for said in ("open", "done"):
+    for expected in ("open", "done"):
         for worker in workers.values():
             assert worker.stdout
-            assert worker.stdout.readline() == f"{said}\n"
+            assert worker.stdout.readline() == f"{expected}\n"
         for worker in workers.values():
             assert worker.stdin
             worker.stdin.write("go on\n")
