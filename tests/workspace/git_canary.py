@@ -1,4 +1,4 @@
-"""Repositories that make git run a canary, and whether git does so anywhere below a directory."""
+"""Repositories whose configuration makes git run a canary program, and a check for them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ HEAD = "ref: refs/heads/main\n"
 
 
 class Canary:
-    """A program that leaves a trace, the files of repositories that run it, and git to try them.
+    """A program that leaves a trace when git runs it, and repositories that run it.
 
     Args:
-        directory: An empty directory outside of what is tested.
+        directory: A new directory outside of the tested files.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -59,7 +59,7 @@ class Canary:
     def git(
         self, directory: Path, *arguments: str, **more: str
     ) -> subprocess.CompletedProcess[str]:
-        """A git command, whatever comes of it."""
+        """Run a git command; it may fail."""
         return subprocess.run(
             ["git", *arguments],
             cwd=directory,
@@ -71,10 +71,10 @@ class Canary:
         )
 
     def repositories_below(self, root: Path, *, own: Iterable[Path] = ()) -> list[str]:
-        """What git takes for a repository in *root* and every directory below, but for *own*.
+        """The repositories that git finds in *root* and every directory below, except *own*.
 
-        git is given another directory for objects, so that it finds whatever it could ever find. Where
-        it finds one, commands are run, with which a configured canary would run.
+        git gets another directory for objects, so that it also finds repositories without one. In
+        each repository, commands run that would start a configured canary.
         """
         known = {path.resolve() for path in own}
         found: set[str] = set()
@@ -90,7 +90,7 @@ class Canary:
 
 
 def directories(root: Path) -> list[Path]:
-    """*root* and every directory below that is no ``.git`` nor inside one."""
+    """*root* and every directory below that is neither a ``.git`` nor inside one."""
     found = [root]
     for directory in found:
         inside = (Path(entry.path) for entry in os.scandir(directory) if entry.is_dir())

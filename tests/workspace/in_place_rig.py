@@ -1,4 +1,4 @@
-"""Workspaces in the user's own directory: repositories to protect, and people who edit meanwhile."""
+"""Helpers for workspaces in place: the user's directory, its repository, and its state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIT = {
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """What a git command prints; no configuration but the repository's own."""
+    """The output of a git command, with the repository's own configuration only."""
     done = subprocess.run(
         ["git", *arguments], cwd=directory, env=GIT, check=True, capture_output=True, text=True
     )
@@ -58,7 +58,7 @@ def begun(directory: Path, files: Mapping[str, bytes] | None = None, **options: 
 
 
 def files_of(directory: Path) -> Picture:
-    """All that is in the user's directory but its ``.git``."""
+    """Everything in the user's directory except its ``.git``."""
     return {
         path: at
         for path, at in picture(source_of(directory)).items()
@@ -79,5 +79,5 @@ def fingerprint_of(root: Path) -> str:
 
 
 def unfinished_in(root: Path) -> list[str]:
-    """The names of files that were left unfinished."""
+    """The names of unfinished files."""
     return [path.name for path in root.rglob(".wink-tmp-*")]

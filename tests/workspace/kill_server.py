@@ -1,14 +1,14 @@
-"""Runs the same mixed calls again and again, each time in a fresh child that is killed.
+"""Run the same mixed calls repeatedly, each time in a new child that is killed.
 
 ``python kill_server.py`` reads one JSON request a line and answers each with the number of the
-signal that ended the child, 0 if it came to its end::
+signal that ended the child, 0 if it was not killed::
 
     {"directory": "/tmp/x", "work": "calls", "kill": ["commit-written", 3]}
     {"directory": "/tmp/x", "work": "undo", "kill": 0.0314}
 
-``work`` names a function ``work_...``; ``kill`` names the n-th time of a kill point, of the handler
-``damage`` or of a ``system-call`` that may change something, or gives a time in seconds (a child
-that ends before is not waited for any longer), or is ``null``. A server that forks is ten times faster than a process for each kill, and as dead as one.
+``work`` names a function ``work_...``. ``kill`` is ``null``, or a time in seconds, or a name and a
+count n: kill at the n-th pass of that kill point, of the handler ``damage``, or of a ``system-call``
+that may change something. Forking is ten times faster than starting a process for each kill.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from workspace_rig import calls, doing, folder, made, picture  # noqa: E402 - found only now
+from workspace_rig import calls, doing, folder, made, picture  # noqa: E402 - needs the path above
 
 from wink_workspace._kill_points import calling  # noqa: E402 - as above
 from wink_workspace.ledger import Retention  # noqa: E402 - as above
@@ -35,7 +35,7 @@ from wink_workspace.workspace import Workspace, WorkspaceConfig  # noqa: E402 - 
 
 N_ROUNDS = 3
 LITTLE_BYTES = 40_000
-"""A budget that keeps a part of what ``calls`` leaves."""
+"""A budget that keeps a part of the history of ``calls``."""
 
 SYSTEM_CALLS = (
     *("open", "write", "pwrite", "ftruncate", "fsync", "fchmod", "link", "symlink", "mkdir"),
@@ -44,7 +44,7 @@ SYSTEM_CALLS = (
 
 
 class Killer:
-    """Ends this process the n-th time that it comes by a point; counts all of them."""
+    """Kills this process the n-th time that it passes a point; counts all passes."""
 
     def __init__(self, point: str = "", nth: int = 0) -> None:
         self._point, self._nth = point, nth
@@ -57,7 +57,7 @@ class Killer:
 
 
 def observe_system_calls(killer: Killer) -> None:
-    """Tell *killer* before each system call of this process that may change something."""
+    """Call *killer* before each system call of this process that may change something."""
 
     def notifying(real: Any) -> Any:
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -79,7 +79,7 @@ def state_of(workspace: Workspace, root: Path) -> str:
 
 
 def tools_for(root: Path, killer: Killer) -> list[Any]:
-    """Tools that work with plain system calls; the last one fails, if it survives that long."""
+    """Tools that use plain system calls; the last one fails unless it is killed before."""
 
     def damage() -> None:
         for name in ("a.txt", "run.sh"):
@@ -103,7 +103,7 @@ def tools_for(root: Path, killer: Killer) -> list[Any]:
 
 
 def script() -> list[tuple[str, dict[str, object]]]:
-    """Thirty calls."""
+    """The calls to run, thirty in all."""
     found: list[tuple[str, dict[str, object]]] = []
     for n in range(N_ROUNDS):
         patch = f"--- /dev/null\n+++ b/p{n}/x.txt\n@@ -0,0 +1 @@\n+patched {n}\n"
@@ -151,14 +151,14 @@ def work_open(directory: Path, killer: Killer) -> None:
 
 
 def work_gc(directory: Path, killer: Killer) -> None:
-    """Keep what fits into a small budget."""
+    """Collect garbage with a small budget."""
     config = WorkspaceConfig(retention=Retention(budget_bytes=LITTLE_BYTES))
     with calling(killer), Workspace(folder(directory), config=config) as workspace:
         assert workspace.maintain().ran
 
 
 def work_trim(directory: Path, killer: Killer) -> None:
-    """One call that fails, of which less is kept than it wrote."""
+    """One failing call that writes more than a discard may hold."""
     config = WorkspaceConfig(retention=Retention(discard_bytes=100))
     copy = folder(directory)
     with calling(killer), Workspace(copy, config=config) as workspace:
@@ -167,13 +167,13 @@ def work_trim(directory: Path, killer: Killer) -> None:
 
 
 def work_apply(directory: Path, killer: Killer) -> None:
-    """Bring everything to the source."""
+    """Apply everything to the source."""
     with calling(killer), Workspace(folder(directory)) as workspace:
         workspace.apply()
 
 
 def work_branch(directory: Path, killer: Killer) -> None:
-    """Bring everything to a branch of the source."""
+    """Apply everything to a branch of the source."""
     with calling(killer), Workspace(folder(directory)) as workspace:
         workspace.apply("branch", branch="made")
 
@@ -181,16 +181,16 @@ def work_branch(directory: Path, killer: Killer) -> None:
 def serve(request: dict[str, Any], works: dict[str, Any]) -> int:
     kill = request["kill"]
     killer = Killer(*kill) if isinstance(kill, list) else Killer()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # to be waited for with a limit
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # for sigtimedwait below
     while signal.sigtimedwait({signal.SIGCHLD}, 0):
-        pass  # left by a child that a request before this one waited for
+        pass  # a pending signal of an earlier child
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         try:
             observe_system_calls(killer)
             works[f"work_{request['work']}"](Path(request["directory"]), killer)
-        except BaseException:  # noqa: BLE001 - a forked child must not go on with its parent's work
+        except BaseException:  # noqa: BLE001 - a forked child must not continue its parent's work
             traceback.print_exc()
             os._exit(1)
         (Path(request["directory"]) / "passed").write_text(json.dumps(killer.passed))
@@ -203,14 +203,14 @@ def serve(request: dict[str, Any], works: dict[str, Any]) -> int:
 
 
 def warm_up() -> None:
-    """Load now what each child would else load for itself."""
+    """Load modules before the fork, so that each child need not."""
     with tempfile.TemporaryDirectory() as directory:
         made(Path(directory), {"a.txt": b"line\n", "run.sh": b""}).close()
         work_calls(Path(directory), Killer())
 
 
 if __name__ == "__main__":
-    os.umask(0o022)  # a directory that is just made has no other mode before it has its own
+    os.umask(0o022)  # a new directory has its final mode from the start
     warm_up()
     for line in sys.stdin:
         print(serve(json.loads(line), globals()), flush=True)

@@ -1,4 +1,4 @@
-"""What ``apply`` needs to know of the source outlasts the history that it came from."""
+"""The records that ``apply`` needs outlive the history entries that they came from."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_fork_with_the_name_of_a_deleted_fork_keeps_the_changes_of_that_fork(
 
 
 def test_source_gets_changes_since_a_tree_that_no_entry_has(tmp_path: Path) -> None:
-    """The folder of output stays behind, so what is applied is the tree of no entry."""
+    """The output folder is left out, so the applied tree belongs to no entry."""
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         write(workspace, **{f"{OUTPUT_FOLDER}/stdout.txt": "said\n", "b.txt": "b\n"})
         assert workspace.apply().paths == ("b.txt",)
@@ -110,7 +110,7 @@ def test_source_is_unchanged_when_the_note_cannot_be_written(tmp_path: Path) -> 
 def test_directory_with_a_repository_made_in_the_copy_is_removed_from_the_source(
     tmp_path: Path,
 ) -> None:
-    """The repository was left out, so the source has none that would be lost."""
+    """The repository was left out, so the source does not lose one."""
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         write(workspace, **{"sub/.git/HEAD": "ref: refs/heads/main\n", "sub/b.txt": "b\n"})
         assert workspace.apply().paths == ("sub/b.txt",)

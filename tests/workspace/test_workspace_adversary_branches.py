@@ -1,4 +1,4 @@
-"""The line that keeps the import is nobody's fork, and a name that is none leads nowhere."""
+"""The branch that keeps the import is not a fork, and unknown names are refused."""
 
 from __future__ import annotations
 

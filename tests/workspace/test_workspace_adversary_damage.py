@@ -1,4 +1,4 @@
-"""What lies damaged in a workspace is named: it never hangs, is never served, and no traceback."""
+"""Damaged files of a workspace are named in an error: no hang, no wrong data, no traceback."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ except LedgerError as error:
 
 
 def _output_of(which: str, tmp_path: Path, act: str) -> str:
-    """What a process prints that opens the workspace and acts; it is ended if it hangs."""
+    """The output of a process that opens the workspace and acts; it is killed if it hangs."""
     command = [sys.executable, "-c", _SCRIPT, which, str(tmp_path / "state"), act]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_WATCHDOG_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,7 @@ def _cut(path: Path) -> None:
 
 @pytest.mark.parametrize("act", [_LIST, _COMPARE, _COLLECT])
 def test_truncated_object_is_named_and_reading_it_does_not_hang(tmp_path: Path, act: str) -> None:
-    """As a loss of power leaves it; libgit2 never returns from reading such a file."""
+    """A loss of power can leave such a file; libgit2 hangs when it reads one."""
     with created(tmp_path, {}) as workspace:
         for n in range(60):  # enough for a pack
             workspace.files.write_text(f"{n}.txt", f"{n}\n" * 99)
@@ -62,7 +62,7 @@ def test_truncated_object_is_named_and_reading_it_does_not_hang(tmp_path: Path, 
 
 
 def test_pack_without_an_index_is_kept_until_git_has_rebuilt_the_index(tmp_path: Path) -> None:
-    """A writer that dies leaves such a pack, too, but then nothing is missing."""
+    """A writer that dies can leave such a pack, too, but then no object is missing."""
     with created(tmp_path, {f"{n}.txt": f"{n}\n" for n in range(60)}) as workspace:
         folder = workspace._folder.ledger
     (pack,) = folder.glob("objects/pack/*.pack")

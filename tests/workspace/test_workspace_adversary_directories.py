@@ -1,4 +1,4 @@
-"""The directories of a workspace go, or become others, behind its back."""
+"""Another program removes or replaces the directories of a workspace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_copy_whose_files_are_missing_is_restored_from_its_history(
 
 
 def test_link_in_place_of_the_files_of_a_copy_is_refused(tmp_path: Path) -> None:
-    """A rollback or a restore would change what it leads to."""
+    """A rollback or a restore would change the target of the link."""
     with made(tmp_path, {"a.txt": b"a\n"}) as workspace:
         write(workspace, **{"b.txt": "b\n"})
     files, elsewhere = folder(tmp_path).files, tmp_path / "elsewhere"

@@ -1,4 +1,4 @@
-"""What a path is when it is written is not what it was when it was read."""
+"""A path is replaced by another kind of file between its read and its write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _put_before_the_next_write(
     make: Callable[[Path], object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Let somebody put something else at *path* after a file was read and before it is written."""
+    """Replace *path* after it was read and before it is written, as another program would."""
     tree = workspace.files.tree  # pyright: ignore[reportAttributeAccessIssue] - it is on disk
     todo, write = [tree.root / path], tree.write_file
 
@@ -67,5 +67,5 @@ def test_workspace_stays_usable_when_the_file_of_a_patch_is_replaced_before_the_
     ):
         call("read_file", file_path="d/f.txt")
         _put_before_the_next_write(workspace, path, make, monkeypatch)
-        call("apply_patch", patch=_PATCH)  # which must not raise that the workspace is poisoned
+        call("apply_patch", patch=_PATCH)  # must not raise an error that the workspace is poisoned
         assert call("read_file", file_path="other.txt").result.success

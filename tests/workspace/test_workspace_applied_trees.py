@@ -1,4 +1,4 @@
-"""The note of what the source was given."""
+"""The record of the trees that were applied to the source."""
 
 from __future__ import annotations
 
@@ -54,4 +54,4 @@ def test_running_apply_is_not_reported_as_interrupted(
         workspace.apply()
         assert seen == [False]
         AppliedTrees(workspace._folder.applied).begin(EMPTY_TREE_ID, EMPTY_TREE_ID)
-        assert look(), "nobody is at it"
+        assert look(), "no apply is running"

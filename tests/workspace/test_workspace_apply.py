@@ -1,4 +1,4 @@
-"""The way back to the source: all of it or nothing, and never over what others changed."""
+"""Apply to the source: all changes or none, and no overwriting of changes of others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILES: dict[str, str | bytes | None] = {
 
 
 def change_everything(files: Path) -> None:
-    """Every kind of change there is, made outside of any call."""
+    """Make every kind of change, outside of any call."""
     (files / "a.txt").write_text("one\nTWO\nthree\n")
     (files / "run.sh").chmod(0o644)
     (files / "dir/b.txt").unlink()
@@ -161,13 +161,13 @@ def test_a_failure_at_any_step_reverts_the_earlier_steps(tmp_path: Path) -> None
 
 
 class FailingSteps:
-    """Kill points of which one that is met while the source is written raises an error."""
+    """Raises an error at one of the kill points of writing the source."""
 
     def __init__(self) -> None:
         self._left = 0
 
     def fail_at(self, n: int) -> None:
-        """Fail at the n-th from now on, and only then."""
+        """Fail only at the n-th point from now on."""
         self._left = n
 
     def __call__(self, point: KillPoint) -> None:
@@ -180,7 +180,7 @@ class FailingSteps:
 def test_an_apply_that_was_killed_at_any_step_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill cannot take back, so the next apply must know the half that it finds."""
+    """After a kill the source has a part of the changes; the next apply must recognize it."""
     steps = FailingSteps()
     with created(tmp_path, FILES) as workspace:
         which = workspace.info.id

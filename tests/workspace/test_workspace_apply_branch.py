@@ -1,4 +1,4 @@
-"""One new branch in the source's repository, and nothing else in it changed."""
+"""Apply makes one new branch in the source's repository and changes nothing else there."""
 
 from __future__ import annotations
 

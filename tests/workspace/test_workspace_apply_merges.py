@@ -1,4 +1,4 @@
-"""Apply is a three-way merge: nothing is lost that another branch or a person put into the source."""
+"""Apply is a three-way merge: it keeps what other branches or people changed in the source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINES = "".join(f"{n}\n" for n in range(1, 21))
 
 
 def with_lines(lines: str = LINES, /, **texts: str) -> str:
-    """*lines* with the n-th replaced for each ``l<n>``."""
+    """*lines* with line n replaced for each ``l<n>``."""
     found = lines.splitlines()
     for name, text in texts.items():
         found[int(name[1:]) - 1] = text
@@ -181,7 +181,7 @@ def test_resolved_markers_are_not_a_conflict_again_unless_the_source_was_reset(
 
 
 def test_all_kinds_of_entries_are_merged(tmp_path: Path) -> None:
-    """Bits, links, directories, replaced kinds, and names that are no UTF-8."""
+    """Bits, links, directories, replaced kinds, and names that are not UTF-8."""
     odd = os.fsdecode(b"odd-\xff")
     before: dict[str, str | bytes | None] = {
         "run.sh": "#!/bin/sh\n1\n2\n3\n4\n",

@@ -1,6 +1,6 @@
-"""What a person saves while ``apply`` writes is in the source or is a conflict, never lost.
+"""A file saved while ``apply`` writes is kept in the source, or is a conflict.
 
-The person acts at every step of an apply in turn, not at some time.
+The save happens at each step of an apply in turn.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Person:
 
 
 def in_place(path: Path) -> None:
-    """As an editor that writes into the file itself."""
+    """Save like an editor that writes into the file itself."""
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(MINE)
 
 
 def by_rename(path: Path) -> None:
-    """As an editor that writes another file, and renames it."""
+    """Save like an editor that writes another file, and renames it."""
     path.parent.mkdir(exist_ok=True)
     other = path.with_name(path.name + "~")
     other.write_bytes(MINE)
@@ -74,7 +74,7 @@ def change(files: Path) -> None:
 
 
 def reset(source: Path) -> None:
-    """Make the source what it was."""
+    """Reset the source to its initial state."""
     for path in sorted(source.rglob("*"), reverse=True):
         if path.is_dir() and not path.is_symlink():
             path.rmdir()

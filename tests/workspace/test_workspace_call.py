@@ -1,4 +1,4 @@
-"""A program's own code as one call: one entry, or nothing but its record."""
+"""A program's own code as one call: one entry, or only a record after a rollback."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def test_a_call_of_a_task_started_by_the_block_is_refused_instead_of_a_deadlock(
 def test_a_plain_call_of_another_task_is_refused_while_a_block_is_open(
     workspace: Workspace,
 ) -> None:
-    """It cannot wait without stopping the loop, and is not a part of the other task's call."""
+    """It would block the loop while it waits, and is not part of the other task's call."""
 
     async def body() -> None:
         entered, go_on = asyncio.Event(), asyncio.Event()

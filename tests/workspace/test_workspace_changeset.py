@@ -1,4 +1,4 @@
-"""One set of changes, whoever asks: what is brought, what stays behind, and why."""
+"""One set of changes for every command: what is applied, what is left out, and why."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ def random_tree(choose: random.Random) -> dict[str, str | bytes | None]:
 
 
 def test_the_tree_of_a_changeset_differs_from_its_base_only_by_its_changes(tmp_path: Path) -> None:
-    """Whatever is left out: the list that is shown and the tree that is brought agree."""
+    """The list that is shown and the tree that is applied agree, whatever is left out."""
     choose = random.Random(12)
     Ledger.create(tmp_path / "ledger.git")
     with Ledger(tmp_path / "ledger.git") as ledger:
@@ -354,7 +354,7 @@ def test_the_tree_of_a_changeset_differs_from_its_base_only_by_its_changes(tmp_p
 
 
 def without_ids(change: TreeChange) -> tuple[object, ...]:
-    """A change in which a directory is one, whatever is in it."""
+    """A change without object ids of directories."""
     sides = (change.before, change.after)
     return change.path, *(
         side if side is None or side.kind is not FileKind.DIRECTORY else FileKind.DIRECTORY

@@ -1,4 +1,4 @@
-"""A history stays within its budget without anybody asking for that, and what is kept is whole."""
+"""A history stays within its budget automatically, and the kept part is complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1_048_576
 
 
 def churn(directory: Path, *, n_calls: int, budget_bytes: int) -> None:
-    """Rewrite files of 1 MiB that do not compress, one in each call, and look at what is left."""
+    """Rewrite incompressible files of 1 MiB, one in each call, and check the kept history."""
     noise = random.Random(0).randbytes(4 * MIB)
     config = WorkspaceConfig(retention=Retention(budget_bytes=budget_bytes))
     contents: dict[int, bytes] = {}
@@ -34,7 +34,7 @@ def churn(directory: Path, *, n_calls: int, budget_bytes: int) -> None:
                 at = number * 3_001 % (3 * MIB)
                 contents[number] = number.to_bytes(8, "big") + noise[at : at + MIB - 8]
                 assert call("act").result.success
-                contents.pop(number - 200, None)  # nobody can hold ten thousand of them
+                contents.pop(number - 200, None)  # ten thousand of them do not fit into memory
                 most_bytes = max(most_bytes, workspace._ledger.disk_bytes())
         assert_kept(workspace, contents)
     assert most_bytes <= budget_bytes * 9 / 8 + 2 * MIB
@@ -42,7 +42,7 @@ def churn(directory: Path, *, n_calls: int, budget_bytes: int) -> None:
 
 
 def assert_kept(workspace: Workspace, contents: dict[int, bytes]) -> None:
-    """What is still in the history has its content, and can be restored."""
+    """Every kept entry has its content, and can be restored."""
     entries = list(workspace.log())
     assert [entry.number for entry in entries] == list(
         range(entries[0].number, entries[0].number - len(entries), -1)

@@ -1,4 +1,4 @@
-"""Several processes make workspaces at once, and some of them die over it."""
+"""Several processes create workspaces at once, and some of them are killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WorkspaceStorage(sys.argv[1]).add(fill, in_place=target)
 
 @contextmanager
 def maker(directory: Path, *target: Path) -> Generator[subprocess.Popen[str]]:
-    """A process in the middle of making a workspace, killed in the end."""
+    """A process that is creating a workspace; it is killed at the end."""
     process = subprocess.Popen(
         [sys.executable, "-c", MAKER, directory / "state", *target],
         stdin=subprocess.PIPE,
@@ -55,7 +55,7 @@ def test_next_creation_removes_only_the_leftovers_of_a_killed_one(tmp_path: Path
         (dead,) = folders(tmp_path)
     foreign = tmp_path / "state/workspaces/foreign"
     foreign.mkdir()
-    (foreign / "kept.txt").write_text("by somebody else")
+    (foreign / "kept.txt").write_text("by another program")
     with (
         maker(tmp_path),
         Workspace.create(tmp_path / "source", storage=storage(tmp_path)) as made,

@@ -1,4 +1,4 @@
-"""What a call on disk costs, and opening, counted rather than timed, so that it is exact."""
+"""The cost of a call on disk and of opening, counted and not timed, so that it is exact."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from wink_workspace.workspace import Workspace
 BUDGETS = tomllib.loads(
     (Path(__file__).parents[2] / "benchmarks" / "budgets.toml").read_text(encoding="utf-8")
 )
-# What the system is asked for without a function of Python's own, by our function's name.
+# System calls that Python lacks: our functions call them through ctypes.
 BY_CTYPES = frozenset(("openat2", "rename"))
 NO_CALLS = frozenset(("fspath", "geteuid", "getegid", "getpid"))
 
 
 @dataclass
 class Count:
-    """What was done inside a block."""
+    """The operations inside a block."""
 
     system_calls: int = 0
     new_files: int = 0
@@ -66,7 +66,7 @@ def counting() -> Iterator[Count]:
         return opened(path, flags, *args, **options)
 
     os.open = opening
-    gc.disable()  # whoever listens to it would be counted
+    gc.disable()  # its callbacks would be counted
     sys.setprofile(profile)
     try:
         yield count
@@ -77,7 +77,7 @@ def counting() -> Iterator[Count]:
 
 
 def later() -> ManualClock:
-    """A clock by which everything on disk is old, so that no content is read twice."""
+    """A clock that makes all files old, so that none is racily clean."""
     return ManualClock(datetime.now(UTC) + timedelta(hours=1))
 
 
@@ -109,7 +109,7 @@ def cost(directory: Path, kind: str, n_files: int) -> dict[str, int]:
         one(call, "read_only_call", "")
         for n in (1, 2):
             one(call, kind, f"{n} before\n")
-        # The least of three: what else the interpreter does now and then is no cost of a call
+        # The least of three: other work of the interpreter is not a cost of the call
         return min(
             (counted(workspace, call, kind, n) for n in range(3)), key=itemgetter("functions")
         )
@@ -137,7 +137,9 @@ def test_call_costs_its_budget_with_a_hundred_and_with_three_thousand_files(
     assert few == many
     budget = BUDGETS[kind]
     assert (few["objects"], few["new_files"]) == (budget["objects"], budget["new_files"])
-    assert few["system_calls"] <= budget["system_calls"]  # pathlib asks for more in some Pythons
+    assert (
+        few["system_calls"] <= budget["system_calls"]
+    )  # pathlib makes more calls in some versions of Python
 
 
 def test_read_only_call_writes_as_much_as_a_refused_call(tmp_path: Path) -> None:
@@ -201,7 +203,7 @@ def test_fork_is_opened_for_the_first_time_without_reading_a_file(
 
 @pytest.fixture
 def read_objects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which objects of the ledger were read, and which files of theirs looked at."""
+    """The objects of the ledger that were read, and the object files that were listed."""
     seen: list[str] = []
     read, listed = GitRepository.read, LooseObjects.listed
 

@@ -1,4 +1,4 @@
-"""What a rollback throws away: moved aside, kept within a limit, listed and restored."""
+"""Discards of a rollback: moved to a folder, kept within a limit, listed and restored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kept_up_to(n_bytes: int) -> WorkspaceConfig:
 
 
 def contents(workspace: Workspace, which: int = 1) -> dict[str, bytes | None]:
-    """What the paths of a discard held, ``None`` for what was deleted and for directories."""
+    """The contents of a discard by path; ``None`` for deleted paths and directories."""
     changes = workspace.discarded_changes(workspace.find_discarded(which))
     return {
         str(each.path): each.after.data if each.after and each.after.data else None
@@ -117,7 +117,7 @@ def test_file_that_the_user_saved_during_a_failing_call_is_listed_and_restored(
         entry = workspace.restore_discarded(1)
         assert entry.subject == "restore of discard 1"
         assert (root / "a.txt").read_bytes() == b"spoilt"
-        assert (root / "gone.txt").exists()  # a deletion is repeated only where it is named
+        assert (root / "gone.txt").exists()  # a deletion is repeated only if the path is named
         workspace.restore_discarded(1, paths=["gone.txt"])
         assert not (root / "gone.txt").exists()
         workspace.undo()
@@ -250,7 +250,7 @@ def test_trees_with_odd_modes_are_discarded_and_files_that_cannot_be_kept_named(
 def test_path_that_cannot_be_renamed_is_removed_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a filesystem of its own is mounted in the copy."""
+    """Like a path on another filesystem that is mounted in the copy."""
     real = os.rename
 
     def rename(old: object, new: object, **where: object) -> None:

@@ -1,4 +1,4 @@
-"""What people and other programs do to a workspace's files is never lost, whenever they do it."""
+"""Changes that people and other programs make to a workspace's files are always kept."""
 
 from __future__ import annotations
 
@@ -84,8 +84,10 @@ def test_file_edited_by_hand_since_it_was_read_must_be_read_again(tmp_path: Path
 def test_edit_made_while_open_is_found_after_close_with_or_without_a_diff(
     tmp_path: Path, look: bool
 ) -> None:
-    """Looking at the difference must not make the stored index know more than the history."""
-    in_an_hour = ManualClock(datetime.now(UTC) + timedelta(hours=1))  # so that files are settled
+    """A diff must not put changes into the stored index that the history does not have."""
+    in_an_hour = ManualClock(
+        datetime.now(UTC) + timedelta(hours=1)
+    )  # so that no file is racily clean
     with made(tmp_path, {"a.txt": b"one\n"}, clock=in_an_hour) as workspace:
         (folder(tmp_path).files / "a.txt").write_bytes(b"by hand\n")
         if look:
@@ -107,7 +109,7 @@ def test_edits_made_while_closed_are_found(tmp_path: Path) -> None:
 
 
 def test_deletion_of_a_file_that_is_younger_than_the_stored_index_is_found(tmp_path: Path) -> None:
-    """The index is from the last close in peace; the file came and went since."""
+    """The index is from the last clean close; the file was added and deleted since."""
     workspace = made(tmp_path, {"a.txt": b"one\n"})
     with calls(workspace) as call:
         call("write_file", file_path="young.txt", content="x")
@@ -171,7 +173,7 @@ def test_names_that_are_not_utf_8_are_read_back_from_the_record(tmp_path: Path) 
 
 
 def test_history_is_loaded_on_open(tmp_path: Path) -> None:
-    """Plans, what the policy knows to have been read, and the record of every call."""
+    """Plans, the reads that the policy knows, and the record of every call."""
     from wink_workspace.sections import Plan
 
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:

@@ -1,4 +1,4 @@
-"""Forks: lines of their own, with files of their own."""
+"""Forks: separate branches with separate files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forked child cannot write, and leaves its parent's workspace as it is."""
+"""A forked child cannot write, and does not change its parent's workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workspace in the user's own directory: what calls do there, and what is taken back."""
+"""A workspace in the user's own directory: calls, rollbacks, undo, forks and apply."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = {"a.txt": b"one\n", "run.sh": b"#!/bin/sh\n", "sub/b.txt": b"b\n", "sub/
 
 
 def damage(workspace: Workspace) -> None:
-    """Change something in each of the ways that there are."""
+    """Make one change of each kind."""
     files = workspace.files
     files.write_text("a.txt", "spoilt\n")
     files.write_text("new/deep/x.txt", "x")
@@ -209,7 +209,7 @@ def test_deleting_the_workspace_leaves_every_file_of_the_user(tmp_path: Path) ->
     Workspace.delete(workspace.info.id, storage=storage(tmp_path))
     assert_same(before, files_of(tmp_path))
     assert not directory.exists()
-    begun(tmp_path).close()  # and another one can begin there
+    begun(tmp_path).close()  # and a new one can be created there
 
 
 @pytest.mark.parametrize("where", [".", "sub", ".."])

@@ -1,4 +1,4 @@
-"""No call in place makes git find a repository, so that git runs no program that a model chose."""
+"""Calls in place cannot create a repository, so git never runs a program that a model chose."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def writing(path: str, text: str = "x") -> Step:
 
 
 def adding(path: str, text: str) -> Step:
-    """A patch that makes a file of one line."""
+    """Apply a patch that adds a file of one line."""
     return lambda files: files.apply_patch(f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{text}")
 
 
@@ -47,7 +47,7 @@ def linking(path: str, target: str) -> Step:
 
 
 def test_the_canary_runs_wherever_a_repository_is_complete(tmp_path: Path, canary: Canary) -> None:
-    """What the other tests exclude does happen: each setting makes git run the program."""
+    """The canary works: each setting makes git run the program in a complete repository."""
     cases: list[tuple[Sequence[str], tuple[str, ...]]] = [
         (("[core]", "fsmonitor = %"), ("status",)),
         (("[core]", "hooksPath = %h"), ("commit", "--allow-empty", "-m", "x")),
@@ -89,7 +89,7 @@ def refused(workspace: Workspace, steps: Sequence[Step]) -> list[WinkError]:
 
 
 LINKED = {"worktrees/w/HEAD": HEAD.encode(), "worktrees/w/commondir": b"../../shared\n"}
-"""A linked working tree's part of a repository of the user that is not there."""
+"""The files of a linked working tree whose main repository is missing."""
 
 SEQUENCES: dict[str, tuple[Files, Sequence[Step]]] = {
     "detached": ({}, [writing("d/HEAD", OID), writing("d/refs/x")]),
@@ -211,7 +211,7 @@ def test_directory_shared_by_a_repository_of_the_user_is_moved_with_it(tmp_path:
 def test_five_writes_in_any_order_complete_no_repository(
     tmp_path: Path, canary: Canary, prefix: str
 ) -> None:
-    """The last of the two that decide is refused and names the directory; the rest is written."""
+    """The write that would complete it is refused and names the directory; the others succeed."""
     parts = {"HEAD": HEAD, **PARTS}
     with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
         call("write_file", file_path=f"{prefix}config", content=canary.config())
@@ -234,7 +234,7 @@ def test_five_writes_in_any_order_complete_no_repository(
 def test_names_of_the_layout_are_written_where_they_do_not_complete_a_repository(
     tmp_path: Path,
 ) -> None:
-    """No refusal without need: a layout without HEAD, another HEAD, or parts in two directories."""
+    """A layout without HEAD, another HEAD, or parts in two directories are allowed."""
     with begun(tmp_path) as workspace:
         files = workspace.files
         for path, text in {
@@ -253,7 +253,7 @@ def test_names_of_the_layout_are_written_where_they_do_not_complete_a_repository
 
 
 def bare_repository(tmp_path: Path, canary: Canary) -> Path:
-    """One that its user keeps among the files, in the same directory as a file of a project."""
+    """A bare repository of the user among the files, beside a file of a project."""
     made = source_of(tmp_path) / "fixtures/bare.git"
     made.mkdir(parents=True)
     canary.git(made, "init", "-q", "--bare")
@@ -341,7 +341,7 @@ def test_redo_that_would_complete_a_repository_is_refused(tmp_path: Path, canary
 def test_restore_of_a_path_that_would_complete_a_repository_is_refused(
     tmp_path: Path, canary: Canary, path: str
 ) -> None:
-    """Each part was there once, but never both."""
+    """Each part existed once, but never both together."""
     with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
         call("write_file", file_path="d/config", content=canary.config())
         call("write_file", file_path="d/objects/x", content="x")
@@ -363,7 +363,7 @@ def test_restore_of_a_path_that_would_complete_a_repository_is_refused(
 def test_restore_writes_no_files_of_calls_into_a_directory_that_the_user_now_shares(
     tmp_path: Path, canary: Canary
 ) -> None:
-    """An earlier entry has the directory, but there was no ``commondir`` that led to it."""
+    """An earlier entry has the directory, but no ``commondir`` pointed to it then."""
     source = source_of(tmp_path)
     with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
         for name, text in {"config": canary.config(), **PARTS}.items():
@@ -407,7 +407,7 @@ def test_restore_to_an_older_snapshot_does_not_complete_a_repository(
         token = workspace.files.snapshot()
         call("rm", path="d/HEAD")
         call("write_file", file_path="d/refs/x", content="x")
-        workspace.files.restore(token)  # a whole state, in which there was no ``refs``
+        workspace.files.restore(token)  # a complete earlier state, without ``refs``
         assert not workspace.files.exists("d/refs")
     assert canary.repositories_below(source_of(tmp_path)) == []
 
@@ -479,7 +479,7 @@ def restore_some(workspace: Workspace, rng: random.Random) -> None:
 
 
 def test_git_still_finds_the_users_repository_at_the_top(tmp_path: Path, canary: Canary) -> None:
-    """A refusal takes nothing from git: it finds the user's own repository everywhere."""
+    """After a refusal git still finds the user's own repository in every directory."""
     source = repository(tmp_path, {"a.txt": b"a\n"})
     with begun(tmp_path) as workspace:
         workspace.files.write_text("sub/HEAD", HEAD)

@@ -1,4 +1,4 @@
-"""What people do to the files of a workspace in place is never lost, at whatever moment."""
+"""Edits that people make to the files of a workspace in place are kept at any moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = {"a.txt": b"one\n", "b.txt": b"b\n", "sub/c.txt": b"c\n", "sub/d.txt": b
 
 
 def taken_in(workspace: Workspace) -> tuple[str, ...]:
-    """The paths that the last call found changed by somebody else."""
+    """The paths of the last external change."""
     external = workspace.session[ExternalChange].latest()
     return () if external is None else external.paths
 
@@ -226,7 +226,7 @@ def test_undo_that_meets_a_simultaneous_edit_reverts_its_own_changes(
 def test_edit_just_before_the_rename_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str, how: str
 ) -> None:
-    """After the comparison and before the rename, as the fastest editor would."""
+    """The edit happens after the comparison and before the rename."""
     source = source_of(tmp_path)
     path = source / "a.txt"
 
@@ -264,7 +264,7 @@ def test_edit_just_before_the_rename_is_restored(
 
         with calls(workspace, doing(do)) as call:
             assert "somebody else" in call("act").text
-        # What both removed comes back with the failed call: whose removal it was is not known.
+        # A file that both removed is restored: it is not known which removal came first.
         gone = b"one\n" if act == "delete" else None
         expected = gone if how == "removed" else b"by hand\n"
         assert (path.read_bytes() if path.exists() else None) == expected

@@ -1,4 +1,4 @@
-"""The user's own repository is never written, never shown, and no part of a workspace in place."""
+"""The user's own repository is never written or shown, and is not part of a workspace in place."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_link_to_git_is_refused(tmp_path: Path) -> None:
         ):
             with pytest.raises((FileMissingError, GitRepositoryError)):
                 act()
-        files.delete("door")  # the link itself is the workspace's
+        files.delete("door")  # the link itself belongs to the workspace
     assert fingerprint_of(source / ".git") == before
 
 
@@ -169,14 +169,14 @@ def without_modes(shown: Picture) -> Picture:
 
 
 def linked_worktree(tmp_path: Path) -> Path:
-    """``.git`` is a file that leads to another repository."""
+    """``.git`` is a file that points to another repository."""
     main = repository(tmp_path / "main", FILES)
     git(main, "worktree", "add", "-q", str(source_of(tmp_path)))
     return main / ".git"
 
 
 def submodule(tmp_path: Path) -> Path:
-    """``.git`` is a file that leads up and then down."""
+    """``.git`` is a file whose path goes up and then down."""
     repository(tmp_path / "library", FILES)
     above = repository(tmp_path / "above", {"x": b"x"})
     library = str(source_of(tmp_path / "library"))
@@ -194,7 +194,7 @@ def link_inside(tmp_path: Path) -> Path:
 
 
 def file_inside(tmp_path: Path) -> Path:
-    """``.git`` is a file that leads to a directory deeper down."""
+    """``.git`` is a file that points to a directory below."""
     source = repository(tmp_path, FILES)
     (source / "deep").mkdir()
     (source / ".git").rename(source / "deep/.bare")
@@ -203,7 +203,7 @@ def file_inside(tmp_path: Path) -> Path:
 
 
 def link_outside(tmp_path: Path) -> Path:
-    """``.git`` is a link to somewhere else."""
+    """``.git`` is a link to a directory outside."""
     source = repository(tmp_path, FILES)
     (source / ".git").rename(tmp_path / "elsewhere.git")
     (source / ".git").symlink_to(tmp_path / "elsewhere.git")
@@ -211,7 +211,7 @@ def link_outside(tmp_path: Path) -> Path:
 
 
 def no_repository(tmp_path: Path) -> Path:
-    """There is none."""
+    """The directory has no repository."""
     for name, content in FILES.items():
         (source_of(tmp_path) / name).parent.mkdir(parents=True, exist_ok=True)
         (source_of(tmp_path) / name).write_bytes(content)
@@ -313,7 +313,7 @@ def test_nested_repository_can_be_read_deleted_and_restored_but_not_written(
             assert_same(before, files_of(tmp_path))
             call("rm", path="lib")
             assert not (source / "lib").exists()
-        workspace.undo()  # objects, which git makes read-only, are so no more
+        workspace.undo()  # objects are writable now, although git makes them read-only
         assert_same(without_modes(before), without_modes(files_of(tmp_path)))
         git(source / "lib", "fsck", "--strict")
     with reopened(tmp_path) as workspace:

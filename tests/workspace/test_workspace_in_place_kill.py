@@ -1,9 +1,9 @@
-"""``kill -9`` in place: what the call did is gone, and what people did before the next opening stays.
+"""``kill -9`` in place: the call is rolled back, and edits made before the next opening stay.
 
-A run that is not killed writes down every file after each call, once. After each kill somebody
-edits two files, one that calls write and one that they do not. Once opened, every other file must
-be as it was after the last call that was written down or after the next, the two as they were
-edited, the repository untouched, and nothing left unfinished.
+A run without a kill records every file after each call, once. After each kill two files are edited:
+one that calls write, and one that they do not. After opening, the two have the edits. Every other
+file must be as after the last recorded call or the next one, the repository unchanged, and no
+unfinished file left.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def staged(server: Server, template: Path, work: str) -> Stage:
 
 
 def oracle(directory: Path) -> dict[int, dict[str, Any]]:
-    """The states that were written down, by entry number."""
+    """The recorded states, by entry number."""
     path = directory / "oracle"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    # A kill may have cut the last line short: its state counts as not written down
+    # A kill may have cut the last line short: its state counts as not recorded
     noted = [json.loads(line) for line in lines if line.endswith("\n")]
     return {state.pop("number"): state for state in noted}
 
@@ -90,7 +90,7 @@ def but_edited(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_recovers(directory: Path, stage: Stage) -> None:
-    """See the module."""
+    """The directory has a recorded state with the edits; see the module."""
     source = source_of(directory)
     own = fingerprint_of(source / ".git")
     for name, content in EDITED.items():
@@ -206,7 +206,7 @@ def test_recovery_that_is_killed_too_is_repeated_with_the_same_result(
 def test_unfinished_file_of_a_write_outside_of_calls_is_removed_at_the_next_opening(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    """There is no mark then; what was written stays or was not written."""
+    """There is no pending mark then; the write happened fully or not at all."""
     directory = copied(mixed.template, tmp_path / "killed")
     source = source_of(directory)
     code = (

@@ -1,4 +1,4 @@
-"""Nothing that comes back in place can be read by more people than could read it before."""
+"""Restored files in place have no wider permissions than before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def mode_of(path: Path) -> int:
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
-    """A file of its owner's alone, in a directory of its owner's alone."""
+    """A file with mode 0600 in a directory with mode 0700."""
     path = source_of(tmp_path) / "keys" / "secret"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"secret\n")

@@ -1,4 +1,4 @@
-"""What a journal, a lost file or a system with less to offer leads to in place."""
+"""Recovery in place: interrupted effects, unreadable or lost files, missing system calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEMPORARY = ".wink-tmp-00"
 def interrupted(
     tmp_path: Path, *, after: bytes | None, now: bytes | None, aside: bytes, marked: bool
 ) -> None:
-    """A process died while it replaced or deleted ``a.txt``, which holds *now*."""
+    """Make the state of a process that died while it replaced or deleted ``a.txt``."""
     workspace = begun(tmp_path, FILES)
     store, journal = workspace._ledger.store, workspace._writer.effects
     before = TreeEntry(FileKind.FILE, store.write_blob(b"one\n"))

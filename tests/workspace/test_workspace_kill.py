@@ -1,7 +1,7 @@
 """``kill -9`` at any instant leaves the workspace as it was after some completed call.
 
-A run that is not killed writes down the state after each call, once. Every killed run must be,
-once opened, in the last state that it wrote down itself or in the one after it.
+A run without a kill records the state after each call, once. After a kill and opening, the state
+must be the last one that the killed run recorded, or the next one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_calls_killed_in_a_handler_leave_its_files_as_a_discard(
 
 
 def discarded_contents(directory: Path) -> dict[bytes, set[bytes]]:
-    """The contents of each path in everything that was thrown away, whatever the reason."""
+    """The contents of each path in all discards, whatever their reason."""
     found: dict[bytes, set[bytes]] = {}
     for kept in discarded(directory, "rolled back", "interrupted"):
         for path, content in kept.items():

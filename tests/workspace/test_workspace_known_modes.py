@@ -1,4 +1,4 @@
-"""The note of which paths gave fewer rights than git can tell."""
+"""The record of paths whose permissions were narrower than git can store."""
 
 from __future__ import annotations
 

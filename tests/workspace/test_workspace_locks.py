@@ -1,4 +1,4 @@
-"""One process at a time; a dead one is in nobody's way."""
+"""One process at a time; the lock of a dead process is taken over."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_workspace_can_be_opened_once_in_one_process(tmp_path: Path) -> None:
 def test_threads_that_close_at_once_close_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else one would empty the lock's file by a number that may be another file's by then."""
+    """Else a thread could truncate the lock file by a descriptor number that was reused."""
     workspace, both_inside = made(tmp_path), threading.Barrier(2)
     met: list[int] = []
 
     def meet() -> None:
-        with suppress(threading.BrokenBarrierError):  # nobody else came
+        with suppress(threading.BrokenBarrierError):  # no other thread arrived
             met.append(both_inside.wait(0.3))
 
     monkeypatch.setattr(workspace._sandbox, "close", meet)

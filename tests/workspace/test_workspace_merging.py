@@ -1,4 +1,4 @@
-"""Merging branches, and following the source: one entry each, which can be undone."""
+"""Merge of branches and sync with the source: one entry each, which can be undone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINES = "".join(f"{n}\n" for n in range(1, 10))
 
 
 def with_line(n: int, text: str, lines: str = LINES) -> str:
-    """*lines* with the n-th replaced."""
+    """*lines* with line *n* replaced."""
     found = lines.splitlines()
     found[n - 1] = text
     return "\n".join(found) + "\n"
@@ -27,7 +27,7 @@ def fork(workspace: Workspace, tmp_path: Path, name: str = "bold") -> Workspace:
 
 
 def put(workspace: Workspace, **contents: str) -> None:
-    """Edits outside of any call, committed as the entry that they become."""
+    """Edit files outside of any call, and commit them as an external entry."""
     for path, text in contents.items():
         workspace.files.write_text(path, text)
     with workspace._turn():

@@ -1,4 +1,4 @@
-"""What people write at first that cannot be: refused in words that say what to write instead."""
+"""Common mistakes with the API are refused with a message that says what to write instead."""
 
 from __future__ import annotations
 

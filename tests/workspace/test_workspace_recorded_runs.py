@@ -1,4 +1,4 @@
-"""Runs as they are kept: numbered, told from half-made ones, and put together with their answers."""
+"""Recorded runs: numbers, incomplete runs, and conversations with the results of the ledger."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def workspace_in(tmp_path: Path) -> tuple[Workspace, WorkspaceStorage]:
 
 
 def play(workspace: Workspace, run: RecordedRun, *turns: ModelTurn) -> None:
-    """Take *turns*; a script that is over is an interruption like any other."""
+    """Take *turns*; the end of the script interrupts the run."""
     prompt = Prompt[None](ns="t", key="k", sections=[VfsToolsSection()])
     prompt.bind(resources={Filesystem: workspace.files})
     adapter = ScriptRecorder(ScriptedAdapter[None](turns), run.script, append=True)
@@ -49,12 +49,12 @@ def test_runs_are_numbered_and_the_newest_is_found(tmp_path: Path) -> None:
         assert RecordedRun.newest(folder) is None
         for n in range(11):
             RecordedRun.begin(folder, RunAbout(f"task {n}", "m", "none", 1))
-        (folder.runs / "12").mkdir()  # its making was interrupted
+        (folder.runs / "12").mkdir()  # its creation was interrupted
         newest = RecordedRun.newest(folder)
         assert newest is not None
         assert (newest.folder.name, newest.about.task) == ("11", "task 10")
         assert not newest.is_finished
-        assert newest.conversation(workspace) == (), "nothing was said, so there is nothing to add"
+        assert newest.conversation(workspace) == (), "a run without turns has an empty conversation"
 
 
 def test_a_fork_has_runs_of_its_own(tmp_path: Path) -> None:

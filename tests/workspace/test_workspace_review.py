@@ -1,4 +1,4 @@
-"""What changed can be looked at and handed over, whatever is among it, in bounded memory."""
+"""Diffs and patches of any files need bounded memory."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_patch_includes_files_that_are_too_large_to_be_shown(tmp_path: Path) -
 
 
 def test_a_patch_of_more_than_a_million_lines_needs_bounded_memory(tmp_path: Path) -> None:
-    """3 MB, of which every other line changed; comparing them takes 280 MB."""
+    """3 MB in which every second line changed; comparing them takes 280 MB."""
     with created(tmp_path, {"lines": "a\n" * 1_600_000}) as workspace:
         (files_of(workspace, tmp_path) / "lines").write_text("a\nb\n" * 800_000)
         which = workspace.info.id

@@ -1,4 +1,4 @@
-"""A handler changes everything with plain system calls and fails: nothing of it is left."""
+"""A handler changes everything with plain system calls and fails: all of it is rolled back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DEFAULT_ACL = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *e) for e in _
 
 
 def furnish(root: Path) -> None:
-    """Fill *root* with one of everything that a workspace keeps."""
+    """Fill *root* with one path of every kind that a workspace keeps."""
     for name in NAMES:
         (root / os.fsdecode(name)).write_bytes(name)
     (root / "empty" / "inner").mkdir(parents=True)
@@ -67,7 +67,7 @@ def furnish(root: Path) -> None:
 
 
 def wreck(root: Path) -> None:
-    """Change every path, each in another way, and add what cannot be kept."""
+    """Change every path, each in a different way, and add kinds that cannot be kept."""
     for n, path in enumerate(sorted(root.iterdir())):
         if path.is_symlink():
             path.unlink()
@@ -115,7 +115,7 @@ def test_failed_call_that_changed_every_path_leaves_no_trace(
 
 
 def noise(path: Path, n_mib: int, seed: int) -> str:
-    """Make a file that does not compress, piece by piece; the digest of its content."""
+    """Write an incompressible file in pieces; returns the digest of its content."""
     digest, piece = hashlib.sha256(), bytearray(random.Random(seed).randbytes(1_048_576))
     with path.open("wb") as file:
         for n in range(n_mib):
@@ -179,7 +179,7 @@ def moves(root: Path) -> None:
 
 
 def swaps(root: Path) -> None:
-    """Names that differ in case, and one that becomes a directory of itself."""
+    """Names that differ in case, and a file that becomes a directory."""
     (root / "a").rename(root / "A")
     (root / "a").mkdir()
     (root / "A").rename(root / "a" / "a")
@@ -286,7 +286,7 @@ def test_git_configuration_has_no_effect(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.behaviour(31)
 @pytest.mark.parametrize("kind", ["ordinary", "bare", "none"])
 def test_a_repository_is_copied_unchanged_and_restored(tmp_path: Path, kind: str) -> None:
-    """With a submodule, and with what is uncommitted, untracked and ignored; whatever ``.git`` is."""
+    """With a submodule, and uncommitted, untracked and ignored files; ``.git`` of each kind."""
     module = make_tree(tmp_path / "module", {"m.txt": "m\n"})
     source = make_tree(tmp_path / "source", {"a.txt": "1\n", ".gitignore": "*.log\n"})
     for repository in (module, source):

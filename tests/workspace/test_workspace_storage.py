@@ -1,4 +1,4 @@
-"""Where workspaces live: found by their ids, made whole or not at all."""
+"""Storage of workspaces: found by their ids, created fully or not at all."""
 
 from __future__ import annotations
 
@@ -117,4 +117,4 @@ def test_import_reports_its_progress_up_to_the_totals_of_its_record(tmp_path: Pa
 
 def test_a_workspace_cannot_be_constructed_from_a_path(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Use Workspace\.create"):
-        Workspace(tmp_path)  # pyright: ignore[reportArgumentType] - what a newcomer tries first
+        Workspace(tmp_path)  # pyright: ignore[reportArgumentType] - a common mistake

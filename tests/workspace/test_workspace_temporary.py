@@ -1,4 +1,4 @@
-"""Temporary workspaces: their folder goes when they close, or with the interpreter."""
+"""Temporary workspaces: their folder is deleted on close or when the interpreter ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wink_workspace.workspace import Workspace
 
 @pytest.fixture
 def temporary_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made."""
+    """The directory in which temporary folders are created."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     return tmp_path / "tmp"
@@ -61,7 +61,7 @@ def test_the_folder_is_deleted_when_the_interpreter_ends(tmp_path: Path, ending:
         "from wink_workspace.workspace import Workspace\n"
         "workspace = Workspace.temporary(sys.argv[1])\n"
         "if os.fork() == 0:\n"
-        "    sys.exit()\n"  # a child that ends takes nothing away
+        "    sys.exit()\n"  # a child that ends deletes nothing
         "os.wait()\n"
         "print(workspace.files.read_text('a').text, flush=True)\n" + ending
     )

@@ -1,4 +1,4 @@
-"""Undo, redo and restore: what others did stays, or the conflict is reported and nothing moves."""
+"""Undo, redo and restore: later edits stay, or the conflict is reported and nothing changes."""
 
 from __future__ import annotations
 
