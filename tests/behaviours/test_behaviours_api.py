@@ -1,6 +1,6 @@
-"""Small programs with the public API, as a new user writes them.
+"""The public API as an engineer first writes it: small programs that must keep running.
 
-They use only public names. They test the statements 69 to 77 of
+They use only public names. The statements that they show are numbers 69 to 77 of
 ``docs/reference/behaviours.md``.
 """
 

@@ -41,7 +41,7 @@ def defined_in(file: Path) -> frozenset[str]:
 
 
 def marked() -> set[int]:
-    """The numbers in the marks of tests."""
+    """The numbers that tests are marked with."""
     files = [
         *(ROOT / "tests").rglob("*.py"),
         *(ROOT / "wink_workspace" / "testing").rglob("*.py"),

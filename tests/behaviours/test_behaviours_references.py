@@ -1,4 +1,4 @@
-"""References in the repository lead to files in the repository."""
+"""Everything that a reader is referred to is in the repository."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def matches_of(pattern: re.Pattern[str]) -> list[tuple[Path, str]]:
     return found
 
 
-def test_no_file_refers_to_a_section_or_an_issue_of_another_document() -> None:
+def test_nothing_refers_to_a_section_or_an_issue_of_another_document() -> None:
     assert matches_of(OUTSIDE) == []
 
 
@@ -44,7 +44,7 @@ def test_such_a_reference_would_be_found(text: str) -> None:
 
 
 def test_capitalised_pages_that_are_named_exist() -> None:
-    """Tests and examples name some such files as data (``NEW.md``, ``NOTES.md``)."""
+    """Tests name such files as data, and so do examples (``NEW.md``, ``NOTES.md``)."""
     tests = ROOT / "tests"
     named = {name for path, name in matches_of(PAGE) if not path.is_relative_to(tests)}
     missing = {name for name in named - {"NEW.md", "NOTES.md"} if not (ROOT / name).exists()}

@@ -1,6 +1,6 @@
-"""Checks of what the documentation tells a reader to type: commands, options, targets, extras.
+"""What the documentation asks a reader to type: our commands and options, make targets, extras.
 
-Commands and options are read from ``--help``.
+Commands and options are read from ``--help``, as a reader would.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def invocations(page: Page) -> Iterator[tuple[int, list[str]]]:
     """The words after ``wink-workspace``, wherever *page* shows it."""
     for line, text in page.shell_lines():
         words: list[str] = []
-        with suppress(ValueError):  # not a shell line, such as an unmatched quote
+        with suppress(ValueError):  # not a line of a shell, such as a lone quote
             words = list(_words(text))
         if "wink-workspace" in words:
             yield line, _until_the_end(words[words.index("wink-workspace") + 1 :])

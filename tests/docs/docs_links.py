@@ -1,4 +1,4 @@
-"""Checks of links, anchors, and repository paths in backticks."""
+"""Where the documentation leads: links, anchors, and paths of the repository in backticks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def broken_links(page: Page) -> list[str]:
         if target and not path.exists():
             problems.append(f"{page.name}: no file {link}")
         elif anchor and path.suffix != ".md":
-            problems.append(f"{page.name}: {link} names a heading of a file that is not a page")
+            problems.append(f"{page.name}: {link} names a heading of what is no page")
         elif anchor and anchor not in _anchors_of(page, path):
             problems.append(f"{page.name}: no heading {link}")
     return problems
@@ -49,7 +49,7 @@ def _python_files() -> frozenset[str]:
 
 
 def missing_paths(page: Page) -> list[str]:
-    """Spans that look like a file of this repository that does not exist."""
+    """Spans that look like a file of this repository and are none."""
     return [
         f"{page.name}:{line}: there is no {path}"
         for line, span in page.spans

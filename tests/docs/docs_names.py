@@ -1,4 +1,4 @@
-"""The names that the documentation may use: public names, parameters, words of the source."""
+"""What the documentation may name: the public names of the package, its parameters, its words."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FOREIGN = frozenset(
     }.values()
     for name in names
 )
-"""Names in backticks that other software defines."""
+"""What pages put in backticks as code and others define."""
 
 USUAL = {
     "adapter": "ProviderAdapter",
@@ -64,7 +64,7 @@ USUAL = {
     "store": "LocalPromptOverridesStore",
     "workspace": "Workspace",
 }
-"""The classes of variables with usual names on the pages."""
+"""The class of a variable that the pages call by its usual name."""
 
 
 def find(dotted: str) -> object:
@@ -138,7 +138,7 @@ def _defined_by(statement: ast.stmt) -> set[str]:
 @cache
 def modules() -> tuple[ModuleType, ...]:
     names = [each.name for each in walk_packages(wink_workspace.__path__, "wink_workspace.")]
-    # Importing these runs them: the command, and the programs inside of a container.
+    # These two are the command and the program inside of a container; to import them runs them.
     left = [name for name in names if not name.endswith(("__main__", ".runner", ".probes"))]
     return (wink_workspace, *map(import_module, left))
 
@@ -191,7 +191,7 @@ def words() -> frozenset[str]:
 
 
 def unknown_names(page: Page) -> list[str]:
-    """Names in backticks on *page* that look like names of the package but do not exist."""
+    """What *page* puts in backticks as a name of ours, and is none."""
     return [
         f"{page.name}:{line}: `{span}`: {problem}"
         for line, span in page.spans

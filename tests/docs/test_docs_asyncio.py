@@ -1,4 +1,4 @@
-"""The code of docs/asyncio.md rolls a call back on a real Ctrl-C."""
+"""The wiring of docs/asyncio.md rolls a call back on a real Ctrl-C."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ with Workspace.temporary(source) as workspace:
 
     def handle(params, *, context):
         workspace.files.write_text("a.txt", "half done")
-        os.write(ready, b"the call is running")
+        os.write(ready, b"the call is under way")
         while not context.cancellation.cancelled:
             select.select([], [], [], 0.005)
         if asks == "asks":
@@ -67,6 +67,6 @@ def test_ctrl_c_while_a_call_runs_on_a_thread_of_asyncio_rolls_it_back(
         assert os.read(reading, 100)
         os.close(reading)
         process.send_signal(signal.SIGINT)
-        output, complaints = process.communicate(timeout=_WATCHDOG_S)
-    assert output.splitlines() == ["interrupted", "before rolled_back"], complaints
+        said, complaints = process.communicate(timeout=_WATCHDOG_S)
+    assert said.splitlines() == ["interrupted", "before rolled_back"], complaints
     assert complaints == ""

@@ -1,4 +1,4 @@
-"""The code of the documentation runs: every Python block, and the commands of the README."""
+"""What the documentation shows runs: every block of Python, the commands of the README."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wink_workspace.cli import main
 
 
 def drawing(text: str) -> str:
-    """A block without a language must not be Python, because no check would run it."""
+    """A block without a language; Python there would be run by no check."""
     with pytest.raises(SyntaxError):
         ast.parse(text)
     return text
@@ -38,7 +38,7 @@ WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for bloc
 
 
 def run_blocks(page: Page, module: ModuleType) -> None:
-    """Run the blocks in order in *module*; of blocks that are not run, only the imports."""
+    """Run the blocks in order in *module*; of one that needs a network, only what it imports."""
     for block in page.blocks:
         if block.language == "python":
             tree = ast.parse(block.text)
@@ -79,7 +79,7 @@ def test_python_of_a_page_runs_in_order_in_one_namespace(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     module = ModuleType("example")
-    monkeypatch.setitem(sys.modules, "example", module)  # dataclasses look their types up there
+    monkeypatch.setitem(sys.modules, "example", module)  # where dataclasses look their types up
     run_blocks(page, module)
 
 
@@ -106,7 +106,7 @@ def test_a_page_whose_python_fails_is_reported() -> None:
         ("def", SyntaxError),
     ],
 )
-def test_a_block_that_is_not_run_is_still_checked(code: str, error: type[Exception]) -> None:
+def test_a_block_that_is_not_run_is_checked_all_the_same(code: str, error: type[Exception]) -> None:
     page = sample(f"<!-- not run: needs a key -->\n```python\n{code}\n```\n")
     assert page.blocks[0].reason_not_to_run == "needs a key"
     with pytest.raises(error):

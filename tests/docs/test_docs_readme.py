@@ -1,4 +1,4 @@
-"""The first example of the README."""
+"""The first thing that a reader of the README copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example runs offline, and asserts its own results."""
+"""Every example runs offline; what it claims, it asserts itself."""
 
 from __future__ import annotations
 
