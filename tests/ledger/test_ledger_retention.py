@@ -111,7 +111,7 @@ def test_entries_older_than_the_age_are_forgotten(ledger, tmp_path) -> None:
         assert [entry.number for entry in writer.log()] == [6, 5]
         with pytest.raises(EntryMissingError, match="no entry that is kept"):
             writer.find(4)
-        with pytest.raises(EntryMissingError, match="nothing from before entry 5"):
+        with pytest.raises(EntryMissingError, match="no entry before entry 5"):
             writer.reverted(writer.find(5))
     assert git(tmp_path, "log", "--format=%s").count("\n") == 2
     assert_clean(tmp_path)
@@ -321,7 +321,7 @@ def test_nothing_is_deleted_if_the_new_pack_lacks_objects(ledger, monkeypatch) -
         monkeypatch.setattr(
             ledger.store.repository, "pack", lambda ids, **options: real(ids[1:], **options)
         )
-        with pytest.raises(LedgerDamagedError, match="does not have the objects"):
+        with pytest.raises(LedgerDamagedError, match="does not contain the objects"):
             ledger.maintain(Retention())
         assert sorted(found.id for found in ledger.store.loose.listed()) == before
 
