@@ -22,7 +22,7 @@ from ledger_support import (
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, UsageError
 from wink_workspace.ledger import EMPTY_TREE_ID, BranchWriter, Ledger, LogEntry, Retention
-from wink_workspace.ledger.packs import _index, _room_by_id
+from wink_workspace.ledger.packs import _index, _size_by_id
 
 MIB = 1_048_576
 
@@ -357,7 +357,7 @@ def test_offsets_beyond_two_gibibytes_are_kept_in_the_index(tmp_path) -> None:
     (tmp_path / "p.idx").write_bytes(index)
     with (tmp_path / "p.pack").open("wb") as pack:
         pack.truncate((5 << 30) + 120)
-    room = _room_by_id(tmp_path / "p.idx")
+    room = _size_by_id(tmp_path / "p.idx")
     assert [room[id_.hex()] for id_ in ids] == [(3 << 30) - 12, 2 << 30, 100]
 
 

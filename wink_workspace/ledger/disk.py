@@ -41,7 +41,7 @@ def ledger_failure(what: str, error: OSError) -> LedgerError:
     """The error that ``ledger_failures`` raises, for code too hot for a ``with`` block."""
     return LedgerError(
         f"{what}: {error.strerror or error}",
-        hint="Free disk space or fix the permissions, then try again.",
+        hint="Make room on the disk or fix the permissions, then try again.",
     )
 
 

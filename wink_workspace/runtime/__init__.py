@@ -1,4 +1,4 @@
-"""Running tool calls: each one a transaction over the session and the files."""
+"""Run tool calls, each one a transaction over the session and the files."""
 
 from .call import CallOutcome, ToolCall
 from .calls import CallBoundary, CallScope, Redaction, shown
