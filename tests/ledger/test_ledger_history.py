@@ -194,7 +194,7 @@ def test_a_branch_that_moved_refuses_the_entry_and_is_unchanged(ledger) -> None:
 def test_a_ref_that_another_program_has_locked_cannot_be_moved(ledger, tmp_path) -> None:
     writer, *_, head = writer_with_calls(ledger, b"one")
     (tmp_path / "ledger.git/refs/heads/main.lock").touch()
-    with pytest.raises(LedgerError, match=r"main\.lock is there"):
+    with pytest.raises(LedgerError, match=r"main\.lock exists"):
         call(writer, EMPTY_TREE_ID)
     assert ledger.branch().head == head
 
@@ -344,11 +344,11 @@ def test_a_commit_that_is_not_an_entry_is_damage(ledger) -> None:
     )
     refs = RefMover(store.repository)
     refs.move("refs/heads/main", expected=None, target=other)
-    with pytest.raises(LedgerDamagedError, match="is no entry"):
+    with pytest.raises(LedgerDamagedError, match="is not an entry"):
         ledger.branch()
     without_files = commit_without_files(ledger, Kind="call", Number="1")
     refs.move("refs/heads/main", expected=other, target=without_files)
-    with pytest.raises(LedgerDamagedError, match="is no entry"):
+    with pytest.raises(LedgerDamagedError, match="is not an entry"):
         ledger.branch()
     for content in (b"", b"x" * 50):
         wrong = store.write("commit", content)
@@ -511,7 +511,7 @@ def test_a_ledger_is_created_once_and_opened_only_where_it_exists(tmp_path) -> N
         Ledger.create(tmp_path / "ledger.git")
     with pytest.raises(LedgerError, match="cannot be opened"):
         Ledger(tmp_path)
-    with pytest.raises(LedgerError, match="cannot be made"):
+    with pytest.raises(LedgerError, match="cannot be created"):
         Ledger.create(tmp_path / "missing" / "ledger.git")
     with reopened(tmp_path) as ledger:
         assert contents(ledger.store, ledger.branch().head.files) == {"a": b"1"}

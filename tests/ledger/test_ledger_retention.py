@@ -338,7 +338,7 @@ def test_the_empty_tree_is_kept_even_if_nothing_refers_to_it(ledger, tmp_path) -
 def test_a_file_that_is_not_a_pack_index_is_damage(ledger, tmp_path) -> None:
     (tmp_path / "ledger.git/objects/pack/pack-1.pack").write_bytes(b"x" * 40)
     (tmp_path / "ledger.git/objects/pack/pack-1.idx").write_bytes(b"x" * 40)
-    with pytest.raises(LedgerDamagedError, match="not an index"):
+    with pytest.raises(LedgerDamagedError, match="not a pack index"):
         ledger.store.packs.listed()
 
 
