@@ -29,7 +29,7 @@ class KillPoint(StrEnum):
     """The pending mark is removed."""
     EFFECT_PLANNED = "effect-planned"
     """The effect journal has the planned changes of some paths; no path is changed yet."""
-    EFFECT_UNDER_WAY = "effect-under-way"
+    EFFECT_IN_PROGRESS = "effect-in-progress"
     """New files have their names; the files they replace have temporary names."""
     EFFECT_DONE = "effect-done"
     """The files with temporary names are removed."""
