@@ -265,7 +265,7 @@ class Ledger:
             self._disk_bytes = self.disk_bytes() - n_bytes
         return self._disk_bytes + n_bytes > retention.budget_bytes
 
-    def tidy(self, retention: Retention, *, at_end: bool = False) -> None:
+    def maintain_if_due(self, retention: Retention, *, at_end: bool = False) -> None:
         """Do only the part of ``maintain`` that is due; between calls only.
 
         Runs ``maintain`` if the history is over budget. If thousands of loose objects were added,
