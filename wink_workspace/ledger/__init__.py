@@ -25,7 +25,7 @@ from .git_discovery import (
 )
 from .history import MAIN_BRANCH, Branch, EntryKind, LogEntry, Reverted, lost_ref, merge_base
 from .ledger import Ledger
-from .lock import WriterLock, looking_at
+from .lock import WriterLock, try_read_lock
 from .merge import (
     AppliedChange,
     Merge,
@@ -120,7 +120,6 @@ __all__ = [
     "is_git_directory_name",
     "is_layout_name",
     "is_repository",
-    "looking_at",
     "lost_ref",
     "merge_base",
     "merge_trees",
@@ -129,6 +128,7 @@ __all__ = [
     "paths_left_behind",
     "repositories_in",
     "tree_diff",
+    "try_read_lock",
     "walk",
     "with_paths_from",
     "without_lines",

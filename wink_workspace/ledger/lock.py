@@ -26,7 +26,7 @@ from wink_workspace.errors import LedgerBusyError, LedgerError
 
 from .disk import is_disk_full, ledger_failures
 
-__all__ = ["Owner", "SharedLock", "WriterLock", "looking_at"]
+__all__ = ["Owner", "SharedLock", "WriterLock", "try_read_lock"]
 
 _NO_OWNER: Final = 0o600
 _OWNER_WITHOUT_TEXT: Final = 0o100
@@ -207,7 +207,7 @@ def _busy(what: str, owner: Owner | None, hint: str | None) -> LedgerBusyError:
 
 
 @contextmanager
-def looking_at(path: Path) -> Generator[bool]:
+def try_read_lock(path: Path) -> Generator[bool]:
     """Whether the writer lock in *path* is free; then it stays free during the block."""
     file = _LockFile(path)
     try:
