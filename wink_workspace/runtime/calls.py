@@ -43,7 +43,7 @@ from .interrupts import GuardedBlock
 from .journal import PendingCall
 from .transaction import Transaction, transactions_of
 
-__all__ = ["CallBoundary", "CallScope", "Redaction", "shown"]
+__all__ = ["CallBoundary", "CallScope", "Redaction", "error_text"]
 
 _log = logging.getLogger(__name__)
 
@@ -300,7 +300,7 @@ class CallBoundary(GuardedBlock):
     # Commit, rollback and record
 
     def _record(self, result: ToolResult[Any], error: BaseException | None = None) -> ToolInvoked:
-        trace = None if error is None else shown(error, traceback.format_exception)
+        trace = None if error is None else error_text(error, traceback.format_exception)
         rendered = result.render()
         event = ToolInvoked(
             call_id=self.call_id,
@@ -377,7 +377,7 @@ class CallBoundary(GuardedBlock):
             raise interruption
 
 
-def shown(error: BaseException, show: Callable[[BaseException], Iterable[str]]) -> str:
+def error_text(error: BaseException, show: Callable[[BaseException], Iterable[str]]) -> str:
     """*error* as text; only its type if its own methods raise."""
     try:
         return "".join(show(error))

@@ -47,7 +47,7 @@ from wink_workspace.session import (
 )
 
 from .call import CallOutcome, ToolCall
-from .calls import CallBoundary, Redaction, shown
+from .calls import CallBoundary, Redaction, error_text
 from .transaction import Transaction, takes_part, transactions_of
 
 __all__ = ["ToolExecutor"]
@@ -286,7 +286,7 @@ def _verdict(error: BaseException, boundary: _ToolCall) -> tuple[_AnyResult, Bas
     The rows are behaviour 78 in docs/reference/behaviours.md. A policy that raises any exception
     refuses the call.
     """
-    what = shown(error, traceback.format_exception_only).strip()[:_MAX_ERROR_CHARS]
+    what = error_text(error, traceback.format_exception_only).strip()[:_MAX_ERROR_CHARS]
     subject = f"Tool {boundary.call.name[:64]!r}"
     if boundary.policy is not None and isinstance(error, Exception):
         reason = f"it raised {what}"
@@ -294,7 +294,7 @@ def _verdict(error: BaseException, boundary: _ToolCall) -> tuple[_AnyResult, Bas
             PolicyVerdict(policy=boundary.policy, allowed=False, reason=reason)
         )
         return ToolResult.error(_refused(boundary.policy, reason)), None
-    message = shown(error, str)[:_MAX_ERROR_CHARS]
+    message = error_text(error, str)[:_MAX_ERROR_CHARS]
     match error:
         case ToolValidationError():
             return ToolResult.error(f"{subject} refused its arguments: {message}"), None
