@@ -377,10 +377,10 @@ class CallBoundary(GuardedBlock):
             raise interruption
 
 
-def error_text(error: BaseException, show: Callable[[BaseException], Iterable[str]]) -> str:
+def error_text(error: BaseException, format_error: Callable[[BaseException], Iterable[str]]) -> str:
     """*error* as text; only its type if its own methods raise."""
     try:
-        return "".join(show(error))
+        return "".join(format_error(error))
     except Exception:  # noqa: BLE001 - the call needs its answer and its record
         return f"{type(error).__name__}, which cannot be shown"
 
