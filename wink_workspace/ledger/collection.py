@@ -47,9 +47,9 @@ _log = logging.getLogger(__name__)
 _MAX_PACKS: Final = 8
 # Joining packs takes seconds. A session that adds a pack every few hundred calls should not wait
 # for that between two calls, and a lookup in this many packs costs microseconds.
-_MAX_PACKS_AT_WORK: Final = 64
+_MAX_PACKS_BETWEEN_CALLS: Final = 64
 _MAX_WASTE: Final = 0.2
-_WORTH_A_PACK: Final = 50
+_MIN_TO_PACK: Final = 50
 
 
 def no_steps(what: str, n_done: int, n_all: int) -> None:
@@ -78,7 +78,7 @@ def collect(
     """
     store.loose.delete_leftovers()
     store.packs.delete_leftovers()
-    kept = _kept(store, lambda n_done: steps("reading entries", n_done, n_commits))
+    kept = _reachable(store, lambda n_done: steps("reading entries", n_done, n_commits))
     for root in trees:
         if root in store.repository:
             for _ in _objects_in(store, root, kept):
@@ -87,20 +87,20 @@ def collect(
     packs = store.packs.listed()
     if not kept.difference((found.id for found in loose), *(pack.disk_bytes for pack in packs)):
         store.packs.delete_unindexed()  # otherwise one may contain a missing object
-    replaced = _wasteful(packs, kept)
-    staying = _without(packs, replaced)
+    replaced = _packs_to_rewrite(packs, kept)
+    staying = _except(packs, replaced)
     candidates = {found.id for found in loose if not store.stays_loose(found)}
     to_pack = _to_pack(candidates, kept, staying, replaced)
-    if replaced or len(to_pack) >= _WORTH_A_PACK:
+    if replaced or len(to_pack) >= _MIN_TO_PACK:
         try:
-            new = _packed(store, to_pack, steps)
+            new = _write_pack(store, to_pack, steps)
         except LedgerError as error:
             if not is_disk_full(error):
                 raise
             _log.warning("The disk is too full to pack objects; they stay unpacked.")
             staying, replaced = packs, []
         else:
-            staying, replaced = staying + new, _without(replaced, new)
+            staying, replaced = staying + new, _except(replaced, new)
     passed(KillPoint.PACK_WRITTEN)
     needed = kept.difference(*(pack.disk_bytes for pack in staying))
     _delete_loose(store, [found for found in loose if found.id not in needed], steps)
@@ -120,7 +120,7 @@ def pack_loose(store: ObjectStore, *, steps: Steps = no_steps) -> None:
     loose = [found for found in store.loose.listed() if store.is_small(found)]
     to_pack = {found.id for found in loose}
     to_pack.difference_update(*(pack.disk_bytes for pack in store.packs.listed()))
-    _packed(store, to_pack, steps)
+    _write_pack(store, to_pack, steps)
     passed(KillPoint.PACK_WRITTEN)
     _delete_loose(store, loose, steps)
     store.forget()
@@ -128,17 +128,17 @@ def pack_loose(store: ObjectStore, *, steps: Steps = no_steps) -> None:
 
 def has_many_packs(store: ObjectStore, *, at_end: bool) -> bool:
     """Whether ``collect`` should join packs; *at_end* uses a lower limit."""
-    most = _MAX_PACKS if at_end else _MAX_PACKS_AT_WORK
+    most = _MAX_PACKS if at_end else _MAX_PACKS_BETWEEN_CALLS
     return len(list(store.packs.directory.glob("*.idx"))) > most
 
 
-def _delete_loose(store: ObjectStore, gone: list[LooseObject], steps: Steps) -> None:
+def _delete_loose(store: ObjectStore, unneeded: list[LooseObject], steps: Steps) -> None:
     """Delete in inode order, which takes half the time."""
-    gone.sort(key=lambda found: found.inode)
-    for n_done, found in enumerate(gone, start=1):
+    unneeded.sort(key=lambda found: found.inode)
+    for n_done, found in enumerate(unneeded, start=1):
         store.loose.delete(found.id)
         passed(KillPoint.LOOSE_DELETED)
-        steps("deleting files", n_done, len(gone))
+        steps("deleting files", n_done, len(unneeded))
 
 
 def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[str]:
@@ -192,7 +192,7 @@ def n_unpacked(store: ObjectStore, *, few: int) -> int:
     return sum(store.is_small(found) for found in store.loose.listed())
 
 
-def _kept(store: ObjectStore, on_progress: Callable[[int], None]) -> set[str]:
+def _reachable(store: ObjectStore, on_progress: Callable[[int], None]) -> set[str]:
     ends = store.repository.boundary()
     seen = {EMPTY_TREE_ID}
     n_done = 0
@@ -208,15 +208,15 @@ def _kept(store: ObjectStore, on_progress: Callable[[int], None]) -> set[str]:
     return seen
 
 
-def _wasteful(packs: list[Pack], kept: set[str]) -> list[Pack]:
+def _packs_to_rewrite(packs: list[Pack], kept: set[str]) -> list[Pack]:
     """The packs to rewrite: those with much unreachable data and, if there are many, others.
 
     A pack with more objects than all smaller packs together stays, so each is rewritten rarely.
     """
-    wasteful = [pack for pack in packs if _waste(pack, kept) > _MAX_WASTE]
+    wasteful = [pack for pack in packs if _wasted_part(pack, kept) > _MAX_WASTE]
     if len(packs) - len(wasteful) <= _MAX_PACKS:
         return wasteful
-    joined = sorted(_without(packs, wasteful), key=lambda pack: len(pack.disk_bytes))
+    joined = sorted(_except(packs, wasteful), key=lambda pack: len(pack.disk_bytes))
     while len(joined) > 1 and len(joined[-1].disk_bytes) > sum(
         len(pack.disk_bytes) for pack in joined[:-1]
     ):
@@ -224,12 +224,12 @@ def _wasteful(packs: list[Pack], kept: set[str]) -> list[Pack]:
     return [*wasteful, *joined]
 
 
-def _waste(pack: Pack, kept: set[str]) -> float:
+def _wasted_part(pack: Pack, kept: set[str]) -> float:
     wasted = sum(size for object_id, size in pack.disk_bytes.items() if object_id not in kept)
     return wasted / max(1, sum(pack.disk_bytes.values()))
 
 
-def _without(packs: list[Pack], others: list[Pack]) -> list[Pack]:
+def _except(packs: list[Pack], others: list[Pack]) -> list[Pack]:
     paths = {pack.path for pack in others}
     return [pack for pack in packs if pack.path not in paths]
 
@@ -242,7 +242,7 @@ def _to_pack(
     return to_pack.difference(*(pack.disk_bytes for pack in staying))
 
 
-def _packed(store: ObjectStore, object_ids: set[str], steps: Steps) -> list[Pack]:
+def _write_pack(store: ObjectStore, object_ids: set[str], steps: Steps) -> list[Pack]:
     """The new pack, read back to check it; none if there are no objects to pack."""
     if not object_ids:
         return []

@@ -144,10 +144,10 @@ def keep_discarded(store: ObjectStore, refs: RefMover, what: Discard, *, discard
     Raises:
         LedgerError: If it cannot be written.
     """
-    for ref in _names(what.call_id, what.at):
+    for ref in _ref_names(what.call_id, what.at):
         commit_id = store.repository.ref(ref)
         if commit_id is None:
-            commit_id = _written(store, what, discard)
+            commit_id = _write_discard(store, what, discard)
             store.sync()
             refs.move(ref, expected=None, target=commit_id)
             return discarded_at(store, ref, commit_id)
@@ -157,10 +157,10 @@ def keep_discarded(store: ObjectStore, refs: RefMover, what: Discard, *, discard
     raise AssertionError("names do not end")
 
 
-def _written(store: ObjectStore, what: Discard, discard: int) -> str:
+def _write_discard(store: ObjectStore, what: Discard, discard: int) -> str:
     changes = list(diff(store, what.base, what.files))
     changed = {change.path: change.after for change in changes if change.after is not None}
-    removed = [_names_of(change.path) for change in changes if change.after is None]
+    removed = [list(change.path.parts) for change in changes if change.after is None]
     dropped = [[each.path, each.size_bytes, each.reason] for each in what.dropped.named]
     about = {
         "removed": removed,
@@ -191,11 +191,7 @@ def _written(store: ObjectStore, what: Discard, discard: int) -> str:
     return store.write("commit", format_commit(commit))
 
 
-def _names_of(path: WorkspacePath) -> list[str]:
-    return list(path.parts)
-
-
-def _names(call_id: str, at: datetime) -> Iterator[str]:
+def _ref_names(call_id: str, at: datetime) -> Iterator[str]:
     """The ref name for a discard, then alternatives for when it is taken."""
     time = at.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     call = _NOT_IN_REFS.sub(
@@ -217,7 +213,7 @@ def discarded_at(store: ObjectStore, ref: str, commit_id: str) -> Discarded:
     files, changed = tree.get(b"files"), tree.get(b"changed")
     if files is None:
         raise LedgerDamagedError(f"{ref} has no tree 'files'")
-    removed, dropped = _about(store, ref, tree.get(b"about.json"))
+    removed, dropped = _read_about(store, ref, tree.get(b"about.json"))
     return Discarded(
         ref=ref,
         id=commit_id,
@@ -234,7 +230,7 @@ def discarded_at(store: ObjectStore, ref: str, commit_id: str) -> Discarded:
     )
 
 
-def _about(
+def _read_about(
     store: ObjectStore, ref: str, entry: GitEntry | None
 ) -> tuple[tuple[WorkspacePath, ...], Dropped]:
     if entry is None:

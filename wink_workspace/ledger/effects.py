@@ -85,7 +85,7 @@ class EffectJournal:
         Raises:
             LedgerError: If the journal cannot be written; do not begin them then.
         """
-        self._append({"effects": [_fields(effect) for effect in effects]}, sync=self._durable)
+        self._append({"effects": [_dump_effect(effect) for effect in effects]}, sync=self._durable)
 
     def read(self) -> PlannedEffects:
         """Everything noted since ``clear``, by this process or a dead one.
@@ -102,12 +102,12 @@ class EffectJournal:
         for line in lines:
             try:
                 noted: dict[str, Any] = json.loads(line)
-                effects = [_effect(fields) for fields in noted.get("effects", ())]
+                effects = [_parse_effect(fields) for fields in noted.get("effects", ())]
             except (ValueError, TypeError, KeyError, AttributeError):
                 continue  # incomplete, so its effect was never begun
             planned.effects.extend(effects)
             if "unfinished" in noted:
-                planned.unfinished.append(_path(noted["unfinished"]))
+                planned.unfinished.append(_parse_path(noted["unfinished"]))
         return planned
 
     def clear(self) -> None:
@@ -117,7 +117,7 @@ class EffectJournal:
             LedgerError: If the file cannot be truncated.
         """
         with ledger_failures("the effect journal cannot be cleared"):
-            os.ftruncate(self._opened(), 0)
+            os.ftruncate(self._open(), 0)
 
     def close(self) -> None:
         """Close the file; may be repeated."""
@@ -129,13 +129,13 @@ class EffectJournal:
         # The newline comes first, so that an incomplete line does not damage the next one.
         line = memoryview(b"\n" + json.dumps(noted, separators=(",", ":")).encode())
         with ledger_failures("the effect journal cannot be written"):
-            fd = self._opened()
+            fd = self._open()
             while line:
                 line = line[os.write(fd, line) :]
             if sync:
                 os.fsync(fd)
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         if self._fd is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,25 +145,25 @@ class EffectJournal:
         return self._fd
 
 
-def _fields(effect: Effect) -> list[object]:
-    before, after = _entry_fields(effect.before), _entry_fields(effect.after)
+def _dump_effect(effect: Effect) -> list[object]:
+    before, after = _dump_entry(effect.before), _dump_entry(effect.after)
     return [str(effect.path), effect.mode, before, after, effect.temporary]
 
 
-def _effect(fields: Sequence[Any]) -> Effect:
+def _parse_effect(fields: Sequence[Any]) -> Effect:
     path, mode, before, after, temporary = fields
-    return Effect(_path(path), _entry(before), _entry(after), mode, temporary)
+    return Effect(_parse_path(path), _parse_entry(before), _parse_entry(after), mode, temporary)
 
 
-def _path(text: str) -> WorkspacePath:
+def _parse_path(text: str) -> WorkspacePath:
     return WorkspacePath(tuple(text.split("/")))  # it may exceed the depth limit for callers
 
 
-def _entry_fields(entry: TreeEntry | None) -> list[object] | None:
+def _dump_entry(entry: TreeEntry | None) -> list[object] | None:
     return None if entry is None else [entry.kind.value, entry.id, entry.executable]
 
 
-def _entry(fields: Sequence[Any] | None) -> TreeEntry | None:
+def _parse_entry(fields: Sequence[Any] | None) -> TreeEntry | None:
     if fields is None:
         return None
     kind, blob, executable = fields

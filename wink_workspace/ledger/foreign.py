@@ -41,7 +41,9 @@ _SUBMODULE: Final = 0o160000
 _LINK: Final = 0o120000
 _PLAIN: Final = 0o100644
 _EXECUTABLE: Final = 0o100755
-_LOCKED: Final = "If no git is running there, a killed one left the lock: delete it and try again."
+_LOCKED_HINT: Final = (
+    "If no git is running there, a killed one left the lock: delete it and try again."
+)
 _ALLOWED_NAMES: Final = frozenset((".gitattributes", ".gitmodules"))
 _PLACEHOLDER: Final = b"\0this is a submodule, or what a directory holds besides\n"
 
@@ -69,8 +71,8 @@ class ForeignHead:
         self._ref = f"refs/heads/{name}"
         self._what = f"cannot create the branch {name!r} in {directory}"
         with _own_configuration_only():
-            self._repository = _opened(directory)
-        _check(self._repository, directory, name, self._what)
+            self._repository = _open_repository(directory)
+        _check_branch(self._repository, directory, name, self._what)
         with _failures(self._what):
             self._head = self._repository.head.peel(pygit2.Commit)
             self._index = pygit2.Index()
@@ -85,7 +87,9 @@ class ForeignHead:
         """
         from .repository import _failures
 
-        plain = ((at.path, at.after) for at in changes if not any(map(_is_refused, at.path.parts)))
+        plain = (
+            (at.path, at.after) for at in changes if not any(map(_is_refused_by_git, at.path.parts))
+        )
         with _failures(self._what), DiskTree(self._directory) as disk:
             views = (DiskView(disk), _CommitView(self._repository, self._head))
             theirs = paths_left_behind(self._store, views, plain)
@@ -94,7 +98,7 @@ class ForeignHead:
 
     def _is_left_out(self, change: TreeChange, ignores: Callable[[WorkspacePath], bool]) -> bool:
         path = change.path
-        if any(_is_refused(name) for name in path.parts):
+        if any(_is_refused_by_git(name) for name in path.parts):
             return True
         above = (str(ancestor) for ancestor in (*path.ancestors(), path) if ancestor.parts)
         if any(entry in self._index and self._index[entry].mode == _SUBMODULE for entry in above):
@@ -184,11 +188,11 @@ class ForeignHead:
             try:
                 self._repository.references.create(self._ref, commit, force=False)
             except OSError as error:
-                raise LedgerError(f"{self._what}: {error}", hint=_LOCKED) from error
+                raise LedgerError(f"{self._what}: {error}", hint=_LOCKED_HINT) from error
         return str(commit)
 
 
-def _opened(directory: Path) -> pygit2.Repository:
+def _open_repository(directory: Path) -> pygit2.Repository:
     import pygit2
     from pygit2.enums import RepositoryOpenFlag
 
@@ -201,7 +205,7 @@ def _opened(directory: Path) -> pygit2.Repository:
         ) from error
 
 
-def _check(repository: pygit2.Repository, directory: Path, name: str, what: str) -> None:
+def _check_branch(repository: pygit2.Repository, directory: Path, name: str, what: str) -> None:
     """Raise ``UsageError`` for what the caller can fix, before anything is written."""
     import pygit2
 
@@ -262,7 +266,7 @@ def _unless_directory(entry: TreeEntry | None) -> TreeEntry | None:
     return None if entry is None or entry.kind is FileKind.DIRECTORY else entry
 
 
-def _is_refused(name: str) -> bool:
+def _is_refused_by_git(name: str) -> bool:
     if name in _ALLOWED_NAMES:
         return False
     return stored_name(name) != name.encode("utf-8", "surrogateescape")

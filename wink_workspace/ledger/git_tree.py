@@ -83,7 +83,7 @@ class GitTree:
 
     def __iter__(self) -> Iterator[tuple[bytes, GitEntry]]:
         """Stored names and entries, in git's order."""
-        return map(_parsed, self.rows)
+        return map(_parse_row, self.rows)
 
     def get(self, name: bytes) -> GitEntry | None:
         """The entry with the stored name *name*."""
@@ -116,7 +116,7 @@ class GitTree:
 
     def rows_not_in(self, other: GitTree) -> Iterable[tuple[bytes, GitEntry]]:
         """The entries that are missing or different in *other*, in no order."""
-        return map(_parsed, set(self.rows).difference(other.rows))
+        return map(_parse_row, set(self.rows).difference(other.rows))
 
 
 def _keyed_row(name: bytes, entry: GitEntry) -> tuple[bytes, bytes]:
@@ -124,7 +124,7 @@ def _keyed_row(name: bytes, entry: GitEntry) -> tuple[bytes, bytes]:
     return key, b"%s %s\0%s" % (entry.mode, name, bytes.fromhex(entry.id))
 
 
-def _parsed(row: bytes) -> tuple[bytes, GitEntry]:
+def _parse_row(row: bytes) -> tuple[bytes, GitEntry]:
     mode, _, name = row[:-21].partition(b" ")
     return name, GitEntry(_MODES[mode], row[-20:].hex())
 

@@ -36,7 +36,7 @@ __all__ = [
     "LooseObject",
     "LooseObjects",
     "ObjectKind",
-    "compressed",
+    "compress",
     "is_worth_compressing",
 ]
 
@@ -76,7 +76,7 @@ def is_worth_compressing(content: bytes) -> bool:
     return len(zlib.compress(sample, 1)) < WORTH_COMPRESSING * len(sample)
 
 
-def compressed(content: bytes, *, worth: bool) -> bytes:
+def compress(content: bytes, *, worth: bool) -> bytes:
     """*content* in zlib's format at the fastest level, or uncompressed if not *worth* it.
 
     The windows are as small as possible: preparing the usual one of 32 KiB takes 50 µs.
@@ -118,7 +118,7 @@ class LooseObjects:
             worth = kind != "tree" and (
                 len(content) <= _SAMPLE_BYTES or is_worth_compressing(content)
             )
-            self._write_new(path, compressed(whole, worth=worth))
+            self._write_new(path, compress(whole, worth=worth))
         return object_id
 
     def _write_new(self, path: str, data: bytes) -> None:
@@ -181,10 +181,10 @@ class LooseObjects:
             LedgerDamagedError: If it is damaged.
         """
         with open(self._path(object_id), "rb") as file:  # noqa: PTH123 - hot, as above
-            whole = b"".join(_inflated(file, object_id))
+            whole = b"".join(_decompress(file, object_id))
         if git_hash(whole).hexdigest() != object_id:
             raise LedgerDamagedError(f"object {object_id} is damaged: its content differs")
-        kind, _, content = _parsed_header(whole, object_id)
+        kind, _, content = _parse_header(whole, object_id)
         return kind, content
 
     def chunks(self, object_id: str) -> Iterator[bytes] | None:
@@ -195,12 +195,12 @@ class LooseObjects:
         """
         if object_id not in self:
             return None
-        return _checked_chunks(self._path(object_id), object_id)
+        return _read_chunks(self._path(object_id), object_id)
 
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """A loose object's kind and its size in bytes."""
         with open(self._path(object_id), "rb") as file:  # noqa: PTH123 - as above
-            return _parsed_header(next(_inflated(file, object_id), b""), object_id)[:2]
+            return _parse_header(next(_decompress(file, object_id), b""), object_id)[:2]
 
     def listed(self) -> Iterator[LooseObject]:
         """Every loose object."""
@@ -286,7 +286,7 @@ def _entries(directory: str, names: re.Pattern[str]) -> Iterator[os.DirEntry[str
         yield from (entry for entry in entries if names.fullmatch(entry.name))
 
 
-def _inflated(file: BinaryIO, object_id: str) -> Iterator[bytes]:
+def _decompress(file: BinaryIO, object_id: str) -> Iterator[bytes]:
     """The decompressed content of *file*; no piece is much longer than ``CHUNK_BYTES``."""
     inflate = zlib.decompressobj()
     try:
@@ -302,7 +302,7 @@ def _inflated(file: BinaryIO, object_id: str) -> Iterator[bytes]:
         raise LedgerDamagedError(f"object {object_id} is damaged: {error}") from error
 
 
-def _parsed_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes]:
+def _parse_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes]:
     """Kind, size, and the beginning of the content that followed the header."""
     header = _HEADER.match(start)
     if header is None:
@@ -310,13 +310,13 @@ def _parsed_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes
     return cast("ObjectKind", header[1].decode()), int(header[2]), start[header.end() :]
 
 
-def _checked_chunks(path: str, object_id: str) -> Iterator[bytes]:
+def _read_chunks(path: str, object_id: str) -> Iterator[bytes]:
     with open(path, "rb") as file:  # noqa: PTH123 - hot, and a Path costs more
         digest = git_hash()
-        pieces = _inflated(file, object_id)
+        pieces = _decompress(file, object_id)
         start = next(pieces, b"")
         digest.update(start)
-        yield _parsed_header(start, object_id)[2]
+        yield _parse_header(start, object_id)[2]
         for piece in pieces:
             digest.update(piece)
             yield piece

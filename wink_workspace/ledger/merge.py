@@ -46,9 +46,9 @@ __all__ = [
 ]
 
 _TEXT_SAMPLE_BYTES: Final = 8_000  # git's own measure of what is binary
-_MOST_LINES: Final = 1_000_000
-_MOST_HUNKS: Final = 20
-_MOST_HUNK_CHARS: Final = 2_000
+_MAX_LINES: Final = 1_000_000
+_MAX_HUNKS: Final = 20
+_MAX_HUNK_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def merge_trees(
     merger = _Merger(store, base, ours)
     for change in diff(store, base, theirs):
         try:
-            changes.update(merger.merged(change))
+            changes.update(merger.merge(change))
         except _ConflictFound as found:
             if any(above in conflicts for above in change.path.ancestors()):
                 continue  # already reported for a parent directory
@@ -137,7 +137,7 @@ def applied_changes(
     for change in diff(store, base, theirs):
         present = entry_at(store, ours, change.path)
         try:
-            merged = dict(merger.merged(change))
+            merged = dict(merger.merge(change))
         except _ConflictFound as found:
             text = None if found.texts is None else found.texts.still_there(store)
             edited = None
@@ -186,13 +186,13 @@ class _Merger:
     base: str
     ours: str
 
-    def merged(self, change: TreeChange) -> Iterator[tuple[WorkspacePath, TreeEntry | None]]:
+    def merge(self, change: TreeChange) -> Iterator[tuple[WorkspacePath, TreeEntry | None]]:
         """The paths to change and their new entries; none if the change is there already."""
         present = entry_at(self.store, self.ours, change.path)
         if _same(present, change.after):
             return
         if not _same(present, change.before):
-            yield change.path, self._merged_file(change, present)
+            yield change.path, self._merge_files(change, present)
         elif not _is_directory(change.before):
             self._check_parents(change)
             yield change.path, _without_content(change.after)
@@ -217,7 +217,7 @@ class _Merger:
         added = diff(self.store, _tree_id(base), _tree_id(ours))
         return any(change.before is None for change in added)
 
-    def _merged_file(self, change: TreeChange, present: TreeEntry | None) -> TreeEntry:
+    def _merge_files(self, change: TreeChange, present: TreeEntry | None) -> TreeEntry:
         before, after = change.before, change.after
         if present is None:
             raise _ConflictFound("was deleted since")
@@ -230,9 +230,9 @@ class _Merger:
         if {before.kind, after.kind, present.kind} != {FileKind.FILE}:
             raise _ConflictFound("was changed since, and is not a file on all sides")
         executable = (after if present.executable == before.executable else present).executable
-        return TreeEntry(FileKind.FILE, self._merged_blob(before, present, after), executable)
+        return TreeEntry(FileKind.FILE, self._merge_blobs(before, present, after), executable)
 
-    def _merged_blob(self, before: TreeEntry, present: TreeEntry, after: TreeEntry) -> str:
+    def _merge_blobs(self, before: TreeEntry, present: TreeEntry, after: TreeEntry) -> str:
         if present.id in (before.id, after.id):
             return after.id
         if after.id == before.id:
@@ -261,7 +261,7 @@ def _is_text(store: ObjectStore, entry: TreeEntry) -> bool:
         return False
     content = store.read(entry.id)
     # libgit2 takes seconds and gigabytes for millions of short lines.
-    return b"\0" not in content[:_TEXT_SAMPLE_BYTES] and content.count(b"\n") <= _MOST_LINES
+    return b"\0" not in content[:_TEXT_SAMPLE_BYTES] and content.count(b"\n") <= _MAX_LINES
 
 
 def _is_directory(entry: TreeEntry | None) -> bool:
@@ -325,9 +325,9 @@ class _Texts:
         Every line has a prefix during the merge, so that no line of the texts can look like a
         marker.
         """
-        sides = (_prefixed(content) for content in self.contents(store))
+        sides = (_add_prefixes(content) for content in self.contents(store))
         merged = store.repository.merge_with_markers(*sides)
-        return b"".join(_unprefixed(line, names) for line in _lines(merged))
+        return b"".join(_remove_prefix(line, names) for line in _lines(merged))
 
 
 def _n_changed(changed: Sequence[tuple[range, range]]) -> int:
@@ -345,11 +345,11 @@ def _lines(content: bytes) -> list[bytes]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _prefixed(content: bytes) -> bytes:
+def _add_prefixes(content: bytes) -> bytes:
     return b"".join(b"|" + line for line in _lines(content))
 
 
-def _unprefixed(line: bytes, names: SideNames) -> bytes:
+def _remove_prefix(line: bytes, names: SideNames) -> bytes:
     if line.startswith(b"|"):
         return line[1:]
     end = b"\r\n" if line.endswith(b"\r\n") else b"\n"
@@ -364,7 +364,7 @@ def _conflict(store: ObjectStore, path: WorkspacePath, found: _ConflictFound) ->
         return Conflict(str(path), str(found))
     hunks = _hunks(store, found.texts)
     return Conflict(
-        str(path), str(found), tuple(hunks[:_MOST_HUNKS]), max(0, len(hunks) - _MOST_HUNKS)
+        str(path), str(found), tuple(hunks[:_MAX_HUNKS]), max(0, len(hunks) - _MAX_HUNKS)
     )
 
 
@@ -402,11 +402,11 @@ def _hunks(store: ObjectStore, texts: _Texts) -> list[ConflictHunk]:
             hunks.append(
                 ConflictHunk(
                     group.start + 1,
-                    _shown(base_lines[group.start : group.end]),
+                    _hunk_text(base_lines[group.start : group.end]),
                     ours.start + 1,
-                    _shown(our_text),
+                    _hunk_text(our_text),
                     theirs.start + 1,
-                    _shown(their_text),
+                    _hunk_text(their_text),
                 )
             )
     return hunks
@@ -426,9 +426,9 @@ def _line_in(changes: Sequence[tuple[range, range]], line: int) -> int:
     return line + sum(len(new) - len(old) for old, new in changes if old.stop <= line)
 
 
-def _shown(lines: Sequence[bytes]) -> str:
+def _hunk_text(lines: Sequence[bytes]) -> str:
     text = b"".join(lines).decode("utf-8", "backslashreplace")
-    return text if len(text) <= _MOST_HUNK_CHARS else text[: _MOST_HUNK_CHARS - 1] + "…"
+    return text if len(text) <= _MAX_HUNK_CHARS else text[: _MAX_HUNK_CHARS - 1] + "…"
 
 
 # STATE

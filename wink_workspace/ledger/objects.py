@@ -27,7 +27,7 @@ from .loose import (
     ObjectKind,
     is_worth_compressing,
 )
-from .packs import PackedObject, Packs, PackWriter, packed
+from .packs import PackedObject, Packs, PackWriter, encode_object
 
 if TYPE_CHECKING:
     from .repository import GitRepository
@@ -80,14 +80,14 @@ class ObjectStore:
         self.n_written += 1
         self.written_bytes += len(content)
         if self._bulk is not None and (kind != "blob" or _is_packable(content)):
-            made = packed(kind, content)
+            made = encode_object(kind, content)
             self._bulk.write(made)
             return made.id
         return self.loose.write(kind, content)
 
     def prepare_blob(self, content: bytes) -> PreparedBlob:
         """Encode *content* for ``write_prepared``; may run in any thread."""
-        return packed("blob", content) if _is_packable(content) else content
+        return encode_object("blob", content) if _is_packable(content) else content
 
     def write_prepared(self, prepared: PreparedBlob) -> str:
         """Add a prepared blob inside a ``bulk``; return its id. Raises as ``write``."""

@@ -26,9 +26,9 @@ from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 
 from .disk import ledger_failures, sync
-from .loose import CHUNK_BYTES, ObjectKind, compressed
+from .loose import CHUNK_BYTES, ObjectKind, compress
 
-__all__ = ["Pack", "PackWriter", "PackedObject", "Packs", "packed"]
+__all__ = ["Pack", "PackWriter", "PackedObject", "Packs", "encode_object"]
 
 _TYPE_OF_KIND: dict[ObjectKind, int] = {"commit": 1, "tree": 2, "blob": 3}
 _PACK_HEADER = struct.Struct(">4sII")
@@ -57,11 +57,11 @@ class PackedObject:
     size_bytes: int
 
 
-def packed(kind: ObjectKind, content: bytes) -> PackedObject:
+def encode_object(kind: ObjectKind, content: bytes) -> PackedObject:
     """Encode an object for a pack."""
     header = object_header(kind, len(content))
     object_id = git_hash(header + content).hexdigest()
-    entry = _entry_header(kind, len(content)) + compressed(content, worth=True)
+    entry = _entry_header(kind, len(content)) + compress(content, worth=True)
     return PackedObject(object_id, entry, len(content))
 
 

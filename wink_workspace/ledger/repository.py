@@ -114,7 +114,7 @@ class _failures(AbstractContextManager[None]):  # noqa: N801 - used as a functio
             ) from error
 
 
-def _lines_at(start: int, n_lines: int) -> range:
+def _line_range(start: int, n_lines: int) -> range:
     """The lines of one side of a hunk; a side without lines has the number of the line before."""
     first = start - 1 if n_lines else start
     return range(first, first + n_lines)
@@ -143,7 +143,7 @@ class GitRepository:
         self.directory = directory
         self.durable = durable
         self.loose = LooseObjects(directory / "objects", durable=durable)
-        self._git = self._opened()
+        self._git = self._open()
 
     @classmethod
     def create(cls, directory: Path) -> None:
@@ -170,13 +170,13 @@ class GitRepository:
     def reopen(self) -> None:
         """Clear libgit2's caches, after packs were deleted or the boundary moved."""
         self._git.free()
-        self._git = self._opened()
+        self._git = self._open()
 
     def close(self) -> None:
         """Close every file; do not use the object afterwards."""
         self._git.free()
 
-    def _opened(self) -> pygit2.Repository:
+    def _open(self) -> pygit2.Repository:
         with _failures(f"the ledger {self.directory} cannot be opened"), _own_configuration_only():
             flags = RepositoryOpenFlag.NO_SEARCH | RepositoryOpenFlag.BARE
             return pygit2.Repository(str(self.directory), flags)
@@ -281,7 +281,10 @@ class GitRepository:
                 hint="Free some memory, or compare smaller files.",
             )
         return [
-            (_lines_at(hunk.old_start, hunk.old_lines), _lines_at(hunk.new_start, hunk.new_lines))
+            (
+                _line_range(hunk.old_start, hunk.old_lines),
+                _line_range(hunk.new_start, hunk.new_lines),
+            )
             for hunk in hunks
         ]
 

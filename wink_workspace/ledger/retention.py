@@ -41,7 +41,7 @@ __all__ = ["Forgotten", "Maintenance", "Retention", "forgotten_in", "has_too_old
 
 _log = logging.getLogger(__name__)
 
-_SURE_GAP: Final = timedelta(days=1)
+_TRUSTED_GAP: Final = timedelta(days=1)
 """The longest gap between entries that counts in full, and the time after it that confirms one."""
 _LOW_WATER: Final = 0.8
 _ATTEMPTS: Final = 3
@@ -130,24 +130,26 @@ def maintain(
     limit_bytes, size_bytes = math.inf, 0
     # More than once, as kept objects may grow: a delta whose base is deleted is stored in full.
     for _ in range(_ATTEMPTS):
-        kept = _kept(store, candidates, oldest, limit_bytes)
+        kept = _commits_to_keep(store, candidates, oldest, limit_bytes)
         reason = _reason([before[name] for name in before.keys() - kept.keys()], oldest, retention)
         _note_forgotten(store, before, kept, now, reason)
-        _forget_all_but(store, kept)
+        _remove_others(store, kept)
         collect(store, len(kept), trees=trees, steps=steps)
         candidates, size_bytes = _candidates(store), disk_bytes(store)
         if size_bytes <= retention.budget_bytes:
             break
         limit_bytes = min(limit_bytes, retention.budget_bytes) * _LOW_WATER
-    gone = [before[name] for name in before.keys() - candidates.keys()]
+    removed = [before[name] for name in before.keys() - candidates.keys()]
     return Maintenance(
         ran=True,
-        n_entries_forgotten=sum(not each.is_discarded for each in gone),
-        n_discards_forgotten=sum(each.is_discarded for each in gone),
+        n_entries_forgotten=sum(not each.is_discarded for each in removed),
+        n_discards_forgotten=sum(each.is_discarded for each in removed),
         disk_bytes=size_bytes,
         freed_bytes=max(0, before_bytes - size_bytes),
-        forgotten_up_to=max((each.noted for each in gone if not each.is_discarded), default=None),
-        reason=_reason(gone, oldest, retention),
+        forgotten_up_to=max(
+            (each.noted for each in removed if not each.is_discarded), default=None
+        ),
+        reason=_reason(removed, oldest, retention),
     )
 
 
@@ -157,9 +159,9 @@ def _too_old_before(times: Iterable[datetime], now: datetime, retention: Retenti
     later, age, trusted = now, timedelta(), timedelta()
     for time in sorted((time for time in times if time <= now), reverse=True):
         gap = later - time
-        if gap <= _SURE_GAP:
+        if gap <= _TRUSTED_GAP:
             trusted += gap
-        if gap <= _SURE_GAP or trusted >= _SURE_GAP:
+        if gap <= _TRUSTED_GAP or trusted >= _TRUSTED_GAP:
             if age + gap > keeps:
                 return later - (keeps - age)
             age += gap
@@ -167,13 +169,15 @@ def _too_old_before(times: Iterable[datetime], now: datetime, retention: Retenti
     return datetime.min.replace(tzinfo=UTC)
 
 
-def _reason(gone: Collection[_Candidate], oldest: datetime, retention: Retention) -> str:
-    n_old = sum(each.at < oldest for each in gone)
+def _reason(removed: Collection[_Candidate], oldest: datetime, retention: Retention) -> str:
+    n_old = sum(each.at < oldest for each in removed)
     reasons: list[str] = []
     if n_old:
         reasons.append(f"{n_old:,} older than {retention.max_age_days:g} days")
-    if len(gone) > n_old:
-        reasons.append(f"{len(gone) - n_old:,} over the limit of {retention.budget_bytes:,} bytes")
+    if len(removed) > n_old:
+        reasons.append(
+            f"{len(removed) - n_old:,} over the limit of {retention.budget_bytes:,} bytes"
+        )
     return ", ".join(reasons)
 
 
@@ -281,7 +285,7 @@ def _candidates(store: ObjectStore) -> dict[str, _Candidate]:
     return found
 
 
-def _kept(
+def _commits_to_keep(
     store: ObjectStore, candidates: dict[str, _Candidate], oldest: datetime, limit_bytes: float
 ) -> dict[str, _Candidate]:
     """The commits to keep: the heads, then the newest others up to *limit_bytes*."""
@@ -302,7 +306,7 @@ def _kept(
     return kept
 
 
-def _forget_all_but(store: ObjectStore, kept: dict[str, _Candidate]) -> None:
+def _remove_others(store: ObjectStore, kept: dict[str, _Candidate]) -> None:
     ends = frozenset(
         candidate.id
         for candidate in kept.values()

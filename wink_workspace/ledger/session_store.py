@@ -34,7 +34,7 @@ from .objects import ObjectStore
 
 __all__ = ["SessionStore"]
 
-_VALUES_A_CHUNK: Final = 64
+_VALUES_PER_CHUNK: Final = 64
 _SCHEMA: Final = b"schema"
 
 
@@ -50,7 +50,7 @@ class _Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _WrittenSlice:
     """A slice as of the last write."""
 
     view: SliceView[object]
@@ -68,7 +68,7 @@ class SessionStore:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._epoch = store.epoch
-        self._written: dict[str, _Written] = {}
+        self._written: dict[str, _WrittenSlice] = {}
         self._unknown: dict[str, GitEntry] = {}
         self._schema: GitEntry | None = None
         self._last: tuple[object, str] | None = None  # a STATE, by reference, and its root
@@ -109,26 +109,26 @@ class SessionStore:
         for name, view in views.items():
             written = before.get(name)
             if written is None or written.view is not view:
-                written = self._written_slice(name, view, () if written is None else written.chunks)
+                written = self._write_slice(name, view, () if written is None else written.chunks)
             self._written[name] = written
             entries[stored_name(name)] = written.entry
         return self._store.write_tree(EMPTY_TREE.changed(entries))
 
-    def _written_slice(
+    def _write_slice(
         self, name: str, view: SliceView[object], old: tuple[_Chunk, ...]
-    ) -> _Written:
+    ) -> _WrittenSlice:
         chunks: list[_Chunk] = []
         entries: dict[bytes, GitEntry | None] = {}
         values = view.all()
-        for n, start in enumerate(range(0, len(values), _VALUES_A_CHUNK)):
-            part = values[start : start + _VALUES_A_CHUNK]
-            chunk = self._written_chunk(name, part, old[n] if n < len(old) else None)
+        for n, start in enumerate(range(0, len(values), _VALUES_PER_CHUNK)):
+            part = values[start : start + _VALUES_PER_CHUNK]
+            chunk = self._write_chunk(name, part, old[n] if n < len(old) else None)
             chunks.append(chunk)
             entries[b"%08x" % n] = GitEntry(b"100644", chunk.id)
         tree = self._store.write_tree(EMPTY_TREE.changed(entries))
-        return _Written(view, tuple(chunks), GitEntry(b"40000", tree))
+        return _WrittenSlice(view, tuple(chunks), GitEntry(b"40000", tree))
 
-    def _written_chunk(self, name: str, values: tuple[object, ...], old: _Chunk | None) -> _Chunk:
+    def _write_chunk(self, name: str, values: tuple[object, ...], old: _Chunk | None) -> _Chunk:
         if old is not None and old.holds(values):
             return old
         lines: dict[int, bytes] = {}
@@ -137,7 +137,7 @@ class SessionStore:
             lines = dict(zip(map(id, old.values), stored, strict=True))
         text = bytearray()
         for value in values:
-            text += lines.get(id(value)) or _line(name, value)
+            text += lines.get(id(value)) or _dump_value(name, value)
             text += b"\n"
         return _Chunk(values, self._store.write("blob", bytes(text)))
 
@@ -205,10 +205,10 @@ class SessionStore:
         for _, chunk in self._store.tree(entry.id):
             yield from self._store.read(chunk.id).decode().split("\n")[:-1]
 
-    def _read_slice(self, view: SliceView[object], entry: GitEntry) -> _Written:
+    def _read_slice(self, view: SliceView[object], entry: GitEntry) -> _WrittenSlice:
         ids = (chunk.id for _, chunk in self._store.tree(entry.id))
-        chunks = tuple(_Chunk(values, id_) for values, id_ in zip(_chunked(view), ids, strict=True))
-        return _Written(view, chunks, entry)
+        chunks = tuple(_Chunk(values, id_) for values, id_ in zip(_chunks(view), ids, strict=True))
+        return _WrittenSlice(view, chunks, entry)
 
 
 def _by_name(views: Iterable[SliceView[object]]) -> dict[str, SliceView[object]]:
@@ -235,13 +235,13 @@ def _knows(session: Session, name: str) -> bool:
     return True
 
 
-def _chunked(view: SliceView[object]) -> Iterator[tuple[object, ...]]:
+def _chunks(view: SliceView[object]) -> Iterator[tuple[object, ...]]:
     values = view.all()
-    for start in range(0, len(values), _VALUES_A_CHUNK):
-        yield values[start : start + _VALUES_A_CHUNK]
+    for start in range(0, len(values), _VALUES_PER_CHUNK):
+        yield values[start : start + _VALUES_PER_CHUNK]
 
 
-def _line(name: str, value: object) -> bytes:
+def _dump_value(name: str, value: object) -> bytes:
     try:
         return serde.dump_json(value).encode()
     except UsageError as error:

@@ -162,7 +162,7 @@ def build(store: ObjectStore, base: str, changes: Mapping[WorkspacePath, TreeEnt
                 inner = change.inside[name] = _Change()
             change = inner
         change.is_set, change.entry = True, entry
-    root = _changed(store, GitEntry(_TREE, base), whole)
+    root = _apply_change(store, GitEntry(_TREE, base), whole)
     if root is None or root.mode != _TREE:
         raise UsageError("the root must be a directory", hint="Change the paths below it.")
     return root.id
@@ -176,7 +176,7 @@ def _check_depth(n_segments: int) -> None:
         )
 
 
-def _changed(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
+def _apply_change(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
     own = _own_change(before, change) if change.is_set else before
     if not change.inside:
         return own
@@ -185,7 +185,7 @@ def _changed(store: ObjectStore, before: GitEntry | None, change: _Change) -> Gi
     entries: dict[bytes, GitEntry | None] = {}
     for name, inner in change.inside.items():
         stored = stored_name(name)
-        entries[stored] = _changed(store, tree.get(stored), inner)
+        entries[stored] = _apply_change(store, tree.get(stored), inner)
     if not is_tree:
         if not any(entries.values()):
             return own  # there is nothing to remove

@@ -230,8 +230,8 @@ class ToolExecutor:
                 boundary.cancellation.check()
             refusal = boundary.refusal(available.policies, tool, params, context)
             if refusal is not None:
-                return ToolResult.error(_refused(*refusal))
-            result = _handle(tool, params, context)
+                return ToolResult.error(_refusal_text(*refusal))
+            result = _run_handler(tool, params, context)
             if result.success:
                 boundary.notify_policies(available.policies, tool, params, result, context)
                 if boundary.cancellation is not None:
@@ -259,11 +259,11 @@ class ToolExecutor:
                 ) from error
 
 
-def _refused(policy: str, reason: str) -> str:
+def _refusal_text(policy: str, reason: str) -> str:
     return f"Refused by policy {policy!r}: {reason.rstrip('.')}."
 
 
-def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
+def _run_handler(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
     if tool.handler is None:
         raise ToolValidationError(
             f"tool {tool.name!r} has no handler, so it cannot be called",
@@ -293,13 +293,15 @@ def _verdict(error: BaseException, boundary: _ToolCall) -> tuple[_AnyResult, Bas
         boundary.decisions.append(
             PolicyVerdict(policy=boundary.policy, allowed=False, reason=reason)
         )
-        return ToolResult.error(_refused(boundary.policy, reason)), None
+        return ToolResult.error(_refusal_text(boundary.policy, reason)), None
     message = error_text(error, str)[:_MAX_ERROR_CHARS]
     match error:
         case ToolValidationError():
             return ToolResult.error(f"{subject} refused its arguments: {message}"), None
         case DeadlineExceededError():
-            return ToolResult.error(f"{subject} ran out of time: {message}"), _ended(error)
+            return ToolResult.error(f"{subject} ran out of time: {message}"), _evaluation_error(
+                error
+            )
         case CallCancelledError():
             return ToolResult.error(f"{subject} was cancelled, and changed nothing."), None
         case VisibilityExpansionRequired():
@@ -315,7 +317,7 @@ def _verdict(error: BaseException, boundary: _ToolCall) -> tuple[_AnyResult, Bas
             return ToolResult.error(f"{subject} was interrupted: {what}"), error
 
 
-def _ended(error: DeadlineExceededError) -> PromptEvaluationError:
+def _evaluation_error(error: DeadlineExceededError) -> PromptEvaluationError:
     ended = PromptEvaluationError(error.message, phase="tool", hint=error.hint)
     ended.__cause__ = error
     return ended

@@ -62,8 +62,8 @@ class SliceView(Generic[S]):
         self, slice_type: type[S], values: Iterable[S] = (), *, initial: S | None = None
     ) -> None:
         self.slice_type = slice_type
-        self._initial = None if initial is None else self._checked((initial,))[0]
-        self._items: Map[int, S] = Map(enumerate(self._checked(values))) if values else Map()
+        self._initial = None if initial is None else self._check_types((initial,))[0]
+        self._items: Map[int, S] = Map(enumerate(self._check_types(values))) if values else Map()
 
     @property
     def initial(self) -> S | None:
@@ -99,7 +99,7 @@ class SliceView(Generic[S]):
         """A view with *values* appended; costs their number, not the slice's."""
         if not values:
             return self
-        added = enumerate(self._checked(values), start=len(self._items))
+        added = enumerate(self._check_types(values), start=len(self._items))
         return self._with(self._items.update(added))
 
     def replaced_at(self, position: int, value: S) -> SliceView[S]:
@@ -109,11 +109,11 @@ class SliceView(Generic[S]):
                 f"slice {self.slice_type.__name__} has {len(self)} values, none at {position}",
                 hint="Use a position between 0 and the number of values less one.",
             )
-        return self._with(self._items.set(position, *self._checked((value,))))
+        return self._with(self._items.set(position, *self._check_types((value,))))
 
     def replaced(self, values: Iterable[S]) -> SliceView[S]:
         """A view with only *values*."""
-        return self._with(Map(enumerate(self._checked(values))))
+        return self._with(Map(enumerate(self._check_types(values))))
 
     def cleared(self) -> SliceView[S]:
         """A view without values."""
@@ -124,7 +124,7 @@ class SliceView(Generic[S]):
         view.slice_type, view._initial, view._items = self.slice_type, self._initial, items
         return view
 
-    def _checked(self, values: Iterable[S]) -> tuple[S, ...]:
+    def _check_types(self, values: Iterable[S]) -> tuple[S, ...]:
         taken = tuple(values)
         for value in taken:
             if type(value) is not self.slice_type:

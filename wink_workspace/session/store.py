@@ -47,7 +47,7 @@ class _Registration:
     slice_type: type[object]
     reducer: Reducer[object, object]
 
-    def reduced(self, view: SliceView[object], event: object) -> SliceView[object]:
+    def apply(self, view: SliceView[object], event: object) -> SliceView[object]:
         """The slice after *event*; raises any exception as a ``ReducerError``."""
         try:
             operation = self.reducer(view, event)
@@ -177,7 +177,7 @@ class Store:
                 # An empty slice always has the present initial value
                 before = slices.get(slice_type, definition.empty)
                 before = before if len(before) else definition.empty
-                after = registration.reduced(before, event)
+                after = registration.apply(before, event)
                 if after is not before:
                     contents = contents.set(definition.kind, slices.set(slice_type, after))
             self._contents = contents

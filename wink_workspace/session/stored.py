@@ -53,7 +53,7 @@ def parse_slices(text: str, known: Iterable[type[object]]) -> list[SliceView[obj
                 f"the stored state has a slice {name!r} that this session does not know",
                 hint="Install the sections that own it, or declare the slice, and load again.",
             )
-        views.append(_parsed(types[name], name, values))
+        views.append(_parse_slice(types[name], name, values))
     return views
 
 
@@ -90,7 +90,7 @@ def _object(value: object, what: str) -> dict[str, object]:
     return cast("dict[str, object]", value)
 
 
-def _parsed(slice_type: type[S], name: str, values: object) -> SliceView[S]:
+def _parse_slice(slice_type: type[S], name: str, values: object) -> SliceView[S]:
     try:
         parsed = serde.parse(GenericAlias(tuple, (slice_type, ...)), values, what=f"slice {name!r}")
     except ParseError as error:
