@@ -30,7 +30,7 @@ from wink_workspace.ledger.disk import sync
 from wink_workspace.ledger.git_tree import GitEntry, GitTree
 from wink_workspace.ledger.loose import LooseObjects
 from wink_workspace.ledger.objects import ObjectStore
-from wink_workspace.ledger.packs import Packs, PackWriter, packed
+from wink_workspace.ledger.packs import Packs, PackWriter, encode_object
 from wink_workspace.ledger.refs import RefMover
 from wink_workspace.ledger.repository import GitRepository
 
@@ -288,7 +288,7 @@ class Bench:
         def ours(_: int) -> None:
             writer = PackWriter(packs)
             for _ in range(2_000):
-                writer.write(packed("blob", text(1_000)))
+                writer.write(encode_object("blob", text(1_000)))
             writer.finish()
 
         def libgit2(_: int) -> None:

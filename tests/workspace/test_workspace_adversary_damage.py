@@ -123,7 +123,7 @@ def test_objects_are_kept_while_the_ref_of_the_main_branch_is_missing(tmp_path: 
     ):
         opened.maintain(Retention())
     for open_it in (WorkspaceReader, Workspace):
-        with pytest.raises(LedgerDamagedError, match="ref of the line main is missing") as caught:
+        with pytest.raises(LedgerDamagedError, match="ref of the branch main is missing") as caught:
             open_it(workspace._folder)
         assert "spare-1" in caught.value.hint
     (ledger / "refs/heads/main").write_text(f"{newest}\n")

@@ -124,7 +124,12 @@ def test_a_mode_changed_in_the_source_and_a_content_in_the_workspace_are_both_ke
 
 
 @pytest.mark.parametrize(
-    ("branch", "says"), [("main", "already"), ("bad..name", "cannot be"), ("-x", "cannot be")]
+    ("branch", "says"),
+    [
+        ("main", "already"),
+        ("bad..name", "not a valid branch name"),
+        ("-x", "not a valid branch name"),
+    ],
 )
 def test_a_taken_or_impossible_name_is_refused(tmp_path: Path, branch: str, says: str) -> None:
     source = repository(tmp_path)

@@ -29,7 +29,7 @@ POINTS = (
     "mark-written",
     "mark-in-place",
     "effect-planned",
-    "effect-under-way",
+    "effect-in-progress",
     "effect-done",
     "trees-written",
     "commit-written",
@@ -216,7 +216,7 @@ def test_unfinished_file_of_a_write_outside_of_calls_is_removed_at_the_next_open
         "storage = WorkspaceStorage(sys.argv[1])\n"
         "(info,) = storage.all()\n"
         "def kill(point):\n"
-        "    if point == 'effect-under-way': os.kill(os.getpid(), 9)\n"
+        "    if point == 'effect-in-progress': os.kill(os.getpid(), 9)\n"
         "with calling(kill), Workspace(storage.folder(info.id)) as opened:\n"
         "    opened.files.write_text('mine.txt', 'whole')\n"
     )
