@@ -40,7 +40,7 @@ class SlowToStart(Sandbox):
 
 def test_a_prompt_without_a_sandbox_is_refused_when_it_is_rendered() -> None:
     prompt = Prompt[None](ns="t", key="p", sections=[PodmanSandboxSection()])
-    with pytest.raises(PromptRenderError, match="needs a Sandbox, and none is bound") as caught:
+    with pytest.raises(PromptRenderError, match="needs a Sandbox, but none is bound") as caught:
         prompt.render()
     assert "prompt.bind(resources=workspace.resources)" in str(caught.value)
 
