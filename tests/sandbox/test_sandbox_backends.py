@@ -84,7 +84,7 @@ def test_a_backend_that_is_taken_away_is_unknown_and_the_error_names_those_that_
 
 
 def test_a_name_that_is_taken_is_refused(fake: FakeMachine) -> None:
-    with pytest.raises(UsageError, match="a sandbox 'fake' already"):
+    with pytest.raises(UsageError, match="a sandbox named 'fake' already"):
         SANDBOXES.register(fake.backend)
 
 
@@ -193,7 +193,7 @@ def test_a_package_that_offers_no_backend_is_named(
 def test_doctor_and_gc_report_a_package_that_cannot_be_loaded_and_go_on(
     desk: RunRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SANDBOXES, "_own", {})  # to examine those takes seconds
+    monkeypatch.setattr(SANDBOXES, "_built_in", {})  # to examine those takes seconds
     monkeypatch.delitem(sys.modules, "wrong_sandbox", raising=False)
     install(tmp_path, "wrong", "raise RuntimeError('broken')")
     monkeypatch.syspath_prepend(tmp_path)

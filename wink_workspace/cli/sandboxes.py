@@ -52,7 +52,8 @@ __all__ = [
 ]
 
 SANDBOX_HELP: Final = (
-    f"Where code may run: {NO_SANDBOX}, {', '.join(SANDBOXES.own)}, or one that a package adds."
+    f"Where code may run: {NO_SANDBOX}, {', '.join(SANDBOXES.built_in)},"
+    " or one that a package adds."
 )
 
 _MAX_INPUT_BYTES: Final = 256 * 1_048_576  # held in memory

@@ -1,7 +1,7 @@
-"""Where foreign code runs, and what isolates it.
+"""Sandboxes for code that is not trusted, and the report of their isolation.
 
-``Sandbox`` is the protocol; ``SANDBOXES`` holds the kinds that there are, by name. Importing this
-package loads none of them.
+``Sandbox`` is the protocol; ``SANDBOXES`` has the backends by name. Importing this package loads
+no backend.
 """
 
 from .backends import (

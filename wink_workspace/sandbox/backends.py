@@ -1,14 +1,14 @@
-"""The sandboxes that there are: each one registers here, and callers ask for it by name.
+"""Registry of sandbox backends: each backend registers here, and callers get it by name.
 
-Rule 1: a backend is known by its name alone until somebody asks for it. Importing this module
-loads no backend, and neither does listing the names.
-Rule 2: a configuration names its backend. So whoever gets one, such as a workspace, finds the
-sandbox that it is of without knowing any.
-Rule 3: what a backend cannot do is left out of it; nothing is offered that fails when called.
+Rule 1: a backend is loaded when a caller asks for it. Importing this module or listing the names
+loads none.
+Rule 2: a configuration names its backend, so a workspace finds the backend for a configuration
+without knowing any.
+Rule 3: an optional feature that a backend lacks is ``None``, not a method that fails.
 
-Our own backends are listed in ``_OWN``. A package adds one with an entry point of the group
-``wink_workspace.sandboxes``, a program with ``SANDBOXES.register``. ``docs/extending.md`` shows
-one.
+The built-in backends are listed in ``_BUILT_IN``. A package adds one with an entry point of the
+group ``wink_workspace.sandboxes``, a program with ``SANDBOXES.register``. ``docs/extending.md``
+has an example.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ __all__ = [
 ]
 
 NO_SANDBOX: Final = "none"
-"""What stands for no sandbox where one can be chosen."""
+"""The name that selects no sandbox."""
 
 DEFAULT_SANDBOX: Final = "podman"
-"""The backend that runs commands where none is named."""
+"""The backend that runs commands unless the caller names another."""
 
 _GROUP: Final = "wink_workspace.sandboxes"
-_OWN: Final = {
+_BUILT_IN: Final = {
     "podman": "wink_workspace.sections.podman:PODMAN",
     "asteval": "wink_workspace.sections.asteval:ASTEVAL",
 }
@@ -61,10 +61,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
 class SandboxConfig:
-    """Base of the configurations of sandboxes, each a frozen dataclass with defaults only.
+    """Base of sandbox configurations, which are frozen dataclasses with defaults for all fields.
 
     Attributes:
-        backend: The name of the backend that it is of.
+        backend: The name of the backend that it configures.
     """
 
     __slots__ = ()
@@ -78,15 +78,15 @@ C_contra = TypeVar("C_contra", bound=SandboxConfig, contravariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPlace:
-    """Where a sandbox works.
+    """What a sandbox gets from its workspace.
 
     Attributes:
-        files: The directory whose files commands see and change. It is the sandbox's to give to
-            another user.
-        notes: A directory outside of it, for what must be known after a crash, such as which
-            container runs.
-        publish: Puts output that a result does not hold where a model can read it.
-        changed: How many bytes and entries there are where something may have moved since the
+        files: The directory whose files commands see and change. The sandbox may change its owner.
+        notes: A directory outside of *files*, for what recovery needs after a crash, such as the
+            name of the running container.
+        publish: Stores output that does not fit into a result. Returns the path at which a model
+            can read it.
+        changed: The number of bytes and of entries in directories that may have changed since the
             last call.
     """
 
@@ -97,7 +97,7 @@ class SandboxPlace:
 
 
 class SandboxFactory(Protocol[C_contra]):
-    """Makes a sandbox; the place for slow work is ``Sandbox.start``."""
+    """Creates a sandbox. It returns quickly; slow work belongs in ``Sandbox.start``."""
 
     def __call__(
         self,
@@ -107,13 +107,13 @@ class SandboxFactory(Protocol[C_contra]):
         environment: Environment | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> Sandbox:
-        """A sandbox over *place*, which the caller closes; *environment* defaults to ours."""
+        """A sandbox that the caller closes; *environment* defaults to that of this process."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxImage:
-    """An image in a backend's store; ``recipe_digest`` is empty for an image of another origin."""
+    """An image in a backend's store; ``recipe_digest`` is empty if it has no recipe."""
 
     reference: str
     id: str
@@ -131,7 +131,7 @@ class SandboxImageState:
 
 
 class SandboxImages(Protocol):
-    """The images that the sandboxes of a backend start from."""
+    """The images from which a backend starts its sandboxes."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class SandboxImages(Protocol):
         ...
 
     def listed(self) -> tuple[SandboxImageState, ...]:
-        """Every image of ours, built or not, by reference."""
+        """Every image that has a recipe, built or not, ordered by reference."""
         ...
 
     def build(
@@ -158,13 +158,13 @@ class SandboxImages(Protocol):
         rebuild: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> SandboxImage:
-        """The image *name*, built unless it matches its recipe.
+        """The image *name*, built first unless it matches its recipe.
 
         Args:
             name: One of ``names``.
             base: A public image to start from.
             rebuild: Whether to build it even if it matches.
-            progress: Gets each line of the build's output.
+            progress: Is called with each line of the build's output.
 
         Raises:
             SandboxUnavailableError: If it cannot be built.
@@ -174,24 +174,26 @@ class SandboxImages(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxBackend(Generic[C]):
-    """One kind of sandbox, with all that the rest of the package needs of it.
+    """One kind of sandbox, and everything that the rest of the package uses of it.
 
     Attributes:
-        name: What ``--sandbox`` and ``SandboxConfig.backend`` call it: a lower-case word.
-        config: Its configuration; ``config()`` is the default one.
-        section: Makes the section with its tools and their guidance. The file tools stand beside
-            it in a section of their own.
-        create: Makes the sandbox that runs commands over a workspace. ``None`` for a backend
-            whose section brings all that its tools need.
-        examine: What ``wink-workspace doctor`` reports of this machine.
+        name: Its name in ``--sandbox`` and ``SandboxConfig.backend``: a lower-case word.
+        config: Its configuration class; ``config()`` is the default configuration.
+        section: Creates the section with its tools and their guidance. The file tools are in a
+            section of their own.
+        create: Creates the sandbox that runs commands in a workspace. ``None`` for a backend
+            whose section contains everything that its tools need.
+        examine: The findings about this machine that ``wink-workspace doctor`` reports.
         images: The images of its sandboxes; ``None`` for a backend without images. The command
             ``wink-workspace image`` builds and lists those of the default backend.
-        sweep: Removes what dead processes left on the machine; the names of what went.
-        end_leftover: Ends what a killed process left running, as its notes say, before anybody
-            looks at the files; what it had written last. Raises ``SandboxError`` if it cannot.
+        sweep: Removes what dead processes left on the machine. Returns the names of what it
+            removed.
+        end_leftover: Ends what a killed process left running, which it finds by the files in
+            *notes*. Runs before the workspace reads its files. Returns the last output of what
+            it ended. Raises ``SandboxError`` if it cannot end it.
 
     Raises:
-        UsageError: If *name* cannot be one, or *config* is another backend's.
+        UsageError: If *name* is not allowed, or *config* belongs to another backend.
     """
 
     name: str
@@ -216,10 +218,10 @@ class SandboxBackend(Generic[C]):
             )
 
     def factory(self) -> SandboxFactory[C]:
-        """What makes its sandboxes.
+        """The factory of its sandboxes.
 
         Raises:
-            UsageError: If it runs no commands.
+            UsageError: If the backend runs no commands.
         """
         if self.create is None:
             raise UsageError(
@@ -233,27 +235,27 @@ class SandboxRegistry:
     """Backends by name.
 
     Args:
-        own: Where our own are, as ``module:attribute``. Nothing takes their names.
+        built_in: The built-in backends by name, as ``module:attribute``. Their names are reserved.
     """
 
-    def __init__(self, own: Mapping[str, str]) -> None:
-        self._own = dict(own)
+    def __init__(self, built_in: Mapping[str, str]) -> None:
+        self._built_in = dict(built_in)
         self._registered: dict[str, SandboxBackend[Any]] = {}  # Any: each has its own config
 
     @property
-    def own(self) -> tuple[str, ...]:
-        """The names of our own, which cost nothing to list."""
-        return tuple(self._own)
+    def built_in(self) -> tuple[str, ...]:
+        """The names of the built-in backends."""
+        return tuple(self._built_in)
 
     def register(self, backend: SandboxBackend[Any]) -> Callable[[], None]:
-        """Add a backend of this program; what takes it away again.
+        """Add a backend for this process; the returned function removes it.
 
         Raises:
             UsageError: If its name is taken.
         """
         if backend.name in self.names():
             raise UsageError(
-                f"there is a sandbox {backend.name!r} already", hint="Choose another name."
+                f"a sandbox named {backend.name!r} already exists", hint="Choose another name."
             )
         self._registered[backend.name] = backend
 
@@ -263,49 +265,50 @@ class SandboxRegistry:
         return unregister
 
     def names(self) -> tuple[str, ...]:
-        """The names of all: our own first, then those of packages and of this program."""
+        """All names: built-in backends first, then those of packages, then registered ones."""
         installed = sorted(_installed().names)
-        return tuple(dict.fromkeys((*self._own, *installed, *self._registered)))
+        return tuple(dict.fromkeys((*self._built_in, *installed, *self._registered)))
 
     def get(self, name: str) -> SandboxBackend[Any]:
-        """The backend called *name*, loaded now if it is not yet.
+        """The backend called *name*, which is loaded if necessary.
 
         Raises:
             UsageError: If there is none.
-            SandboxUnavailableError: If its package cannot be loaded, or offers something else.
+            SandboxUnavailableError: If its package cannot be loaded, or the entry point is not a
+                backend of that name.
         """
         if name in self._registered:
             return self._registered[name]
-        if name in self._own:
-            module, _, attribute = self._own[name].partition(":")
+        if name in self._built_in:
+            module, _, attribute = self._built_in[name].partition(":")
             return getattr(import_module(module), attribute)
         if name not in _installed().names:
             known = ", ".join((*self.names(), NO_SANDBOX))
             raise UsageError(f"there is no sandbox {name!r}", hint=f"Use one of {known}.")
-        return _loaded(name)
+        return _load_installed(name)
 
     def of_config(self, config: SandboxConfig) -> SandboxBackend[Any]:
-        """The backend that *config* is of; raises as ``get``."""
+        """The backend that *config* configures; raises as ``get``."""
         return self.get(config.backend)
 
     def __iter__(self) -> Iterator[SandboxBackend[Any]]:
-        """All of them, each loaded when its turn comes; raises as ``get``."""
+        """All backends, each loaded when the iterator reaches it; raises as ``get``."""
         return map(self.get, self.names())
 
 
 def _installed() -> EntryPoints:
-    """The entry points of installed packages, read anew: one may have been added."""
-    from importlib.metadata import entry_points  # slow to import, and seldom needed
+    """The entry points of installed packages, read again each time: one may have been added."""
+    from importlib.metadata import entry_points  # slow to import, and rarely needed
 
     return entry_points(group=_GROUP)
 
 
-def _loaded(name: str) -> SandboxBackend[Any]:
-    """The backend that a package offers under *name*."""
-    found = next(iter(_installed().select(name=name)))
-    hint = f"Repair or remove the package that offers it: {found.value}."
+def _load_installed(name: str) -> SandboxBackend[Any]:
+    """The backend that a package registers under *name*."""
+    entry_point = next(iter(_installed().select(name=name)))
+    hint = f"Repair or remove the package that registers it: {entry_point.value}."
     try:
-        backend: object = found.load()
+        backend: object = entry_point.load()
     except Exception as error:
         raise SandboxUnavailableError(
             f"the sandbox {name!r} cannot be loaded: {type(error).__name__}: {error}", hint=hint
@@ -317,5 +320,5 @@ def _loaded(name: str) -> SandboxBackend[Any]:
     return cast("SandboxBackend[Any]", backend)
 
 
-SANDBOXES: Final = SandboxRegistry(_OWN)
-"""The sandboxes of this process."""
+SANDBOXES: Final = SandboxRegistry(_BUILT_IN)
+"""The backends that this process knows."""

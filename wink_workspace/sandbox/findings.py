@@ -1,4 +1,4 @@
-"""What an examination of this machine found: one line for each thing that sandboxes need."""
+"""Findings of ``wink-workspace doctor``: one for each thing that a sandbox needs of the machine."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Literal
 __all__ = ["Finding", "State"]
 
 State = Literal["good", "limited", "missing"]
-"""``limited``: sandboxes work, with less than could be had. ``missing``: some do not work."""
+"""``limited``: sandboxes work, but with fewer features. ``missing``: some do not work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        part: What needs it, such as ``podman``.
-        name: What it is.
-        state: Whether it is as it should be.
-        detail: What was found.
-        fix: What to do about it, unless it is good.
+        part: The backend that needs it, such as ``podman``.
+        name: What was checked.
+        state: The result.
+        detail: What the check found.
+        fix: What the user can do; empty if the state is ``good``.
     """
 
     part: str

@@ -1,8 +1,8 @@
-"""What confines foreign code, named layer by layer, with the proof that each one holds.
+"""The report of a sandbox's isolation: which layers are active, and which probes were stopped.
 
-A *layer* is one mechanism (a seccomp filter, an empty network namespace). A *probe* tries from
-inside what the layers forbid. A probe that succeeds is a hole: whoever opened the sandbox
-refuses to run anything in it.
+A *layer* is one mechanism, such as a seccomp filter or an empty network namespace. A *probe*
+attempts, from inside the sandbox, something that the layers forbid. If a probe succeeds, the
+sandbox refuses to run anything.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ __all__ = ["IsolationReport", "Layer", "Probe"]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One mechanism: whether it is up, and if not, why and what would bring it up."""
+    """One mechanism: whether it is active; if not, ``detail`` has the reason and a remedy."""
 
     name: str
-    is_up: bool
+    is_active: bool
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One attempt to get out: ``was_stopped`` is what we want, ``detail`` how it was answered."""
+    """One attempt to break out. ``detail`` is what the attempt returned or which error it got."""
 
     name: str
     was_stopped: bool
@@ -32,17 +32,17 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class IsolationReport:
-    """All layers of one sandbox and all that was tried against them."""
+    """The layers of one sandbox, and the probes that were made."""
 
     layers: tuple[Layer, ...] = ()
     probes: tuple[Probe, ...] = ()
 
     @property
     def holes(self) -> tuple[Probe, ...]:
-        """The attempts that succeeded."""
+        """The probes that succeeded."""
         return tuple(probe for probe in self.probes if not probe.was_stopped)
 
     @property
     def missing(self) -> tuple[Layer, ...]:
-        """The layers that are not up."""
-        return tuple(layer for layer in self.layers if not layer.is_up)
+        """The layers that are not active."""
+        return tuple(layer for layer in self.layers if not layer.is_active)

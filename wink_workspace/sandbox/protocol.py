@@ -1,8 +1,8 @@
-"""Running foreign code: what is asked, what comes back, and what every sandbox promises.
+"""The sandbox protocol: requests, results, and what every sandbox guarantees.
 
-Rule 1: when ``run`` returns or raises, every process that the command started is gone.
-Rule 2: how a command ended is a value. Only a sandbox that cannot do its work raises.
-Rule 3: what a command says of itself is never trusted: sizes are bounded, bytes are bytes.
+Rule 1: when ``run`` returns or raises, every process that the command started is dead.
+Rule 2: a command that fails is a result. A sandbox raises only if it cannot run the command.
+Rule 3: nothing from inside a sandbox is trusted. Sizes are bounded, and output is bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 StreamName = Literal["stdout", "stderr"]
 OutputObserver = Callable[[StreamName, bytes], None]
-"""Told of each piece of output as it comes."""
+"""Is called with each piece of output when it arrives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,13 @@ class ExecRequest:
     """A command to run.
 
     Attributes:
-        argv: The program and its arguments; found on the sandbox's own ``PATH``.
-        cwd: Where it starts. A relative path is below the workspace's root, an absolute one is
-            a path of the sandbox, such as ``/tmp`` of a container.
-        env: Variables on top of the sandbox's own.
-        stdin: What it can read; then the end of the file.
-        timeout_s: When it is killed, with everything it started.
-        cancellation: Kills it likewise, as soon as it is not wanted any more.
+        argv: The program and its arguments; the sandbox's own ``PATH`` is searched.
+        cwd: Its working directory. A relative path is below the workspace's root, an absolute one
+            is a path in the sandbox, such as ``/tmp`` of a container.
+        env: Variables in addition to the sandbox's own.
+        stdin: Its standard input, followed by the end of file.
+        timeout_s: After this time it is killed, with every process that it started.
+        cancellation: Kills it likewise when it is cancelled.
         output_bytes: How much of each stream is kept, half from its head and half from its tail.
         merge_stderr: Whether standard error goes to standard output, in the order written. The
             result's ``stderr`` is empty then.
@@ -62,11 +62,11 @@ class ExecRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonRequest:
-    """Python code to run as a program of its own, in an interpreter that may be warm.
+    """Python code to run in a process of its own, whose interpreter may have been started before.
 
-    It is ``__main__``, finds the modules in *cwd*, and leaves nothing behind for the next one.
-    If its last statement is an expression, its value is printed as an interactive session
-    would. The other attributes are those of ``ExecRequest``.
+    The code is ``__main__``, can import modules in *cwd*, and shares no state with later requests.
+    If its last statement is an expression, its value is printed as in an interactive session.
+    The other attributes are those of ``ExecRequest``.
     """
 
     code: str
@@ -80,11 +80,10 @@ class PythonRequest:
 
 @dataclass(frozen=True, slots=True)
 class CapturedOutput:
-    """One stream: what was kept of it.
+    """What was kept of one output stream.
 
-    ``head`` and ``tail`` are the first and last bytes, ``n_bytes`` counts all that came.
-    ``whole`` is where the first ``n_whole`` of them can be read from, a path in the workspace,
-    if it was cut.
+    ``head`` and ``tail`` are the first and last bytes, ``n_bytes`` is the length of the whole
+    stream. If it was cut, ``whole`` is a path in the workspace with its first ``n_whole`` bytes.
     """
 
     head: bytes = b""
@@ -103,9 +102,9 @@ class CapturedOutput:
 class ExecResult:
     """How a command ended.
 
-    Exactly one of ``exit_code`` and ``signal`` is set; ``timed_out`` says that the sandbox sent
-    the signal because the time was over. ``stopped`` says in a sentence what else the sandbox
-    ended it for: it filled the disk, say, or was cancelled.
+    Exactly one of ``exit_code`` and ``signal`` is set. ``timed_out`` is true if the sandbox sent
+    the signal because the time limit was reached. ``stopped`` is a sentence with any other reason
+    for which the sandbox ended it, such as a full disk or a cancellation.
     """
 
     exit_code: int | None
@@ -118,48 +117,52 @@ class ExecResult:
 
 
 class Sandbox(ABC):
-    """A place where foreign code runs over the files of one workspace.
+    """Runs code that is not trusted, with the files of one workspace.
 
-    A base class, as resources are asked for by type.
+    It is a base class and not a protocol because resources are looked up by type.
     """
 
     @property
     @abstractmethod
     def report(self) -> IsolationReport:
-        """Which walls are up, and what was tried against them."""
+        """The isolation layers, and the probes that were made."""
 
     @abstractmethod
     def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
-        """Run a command to its end.
+        """Run a command and wait until it ends.
 
         Raises:
-            UsageError: If the request cannot be run: no such directory, a NUL, too much.
+            UsageError: If the request is invalid: no such directory, a NUL, or too long.
             CallCancelledError: If it is cancelled before it begins.
-            SandboxError: If the sandbox failed, or broke the protocol and was ended.
+            SandboxError: If the sandbox failed, or violated the protocol and was ended.
         """
 
     def evaluate(
         self, request: PythonRequest, *, observer: OutputObserver | None = None
     ) -> ExecResult:
-        """Run Python code to its end; raises as ``run``, and where there is no Python."""
+        """Run Python code and wait until it ends.
+
+        Raises:
+            SandboxUnavailableError: If the sandbox has no Python; otherwise as ``run``.
+        """
         del request, observer
         raise SandboxUnavailableError(
             "this sandbox cannot evaluate Python", hint="Run a program of the image instead."
         )
 
     def start(self, cancellation: Cancellation | None = None) -> None:  # noqa: B027 - most have nothing to start
-        """Be ready for a command, which else would wait for it; costs nothing when it is.
+        """Start the sandbox before the first command needs it; does nothing if it is running.
 
         Raises:
-            CallCancelledError: If *cancellation* says so meanwhile; nothing stays running.
+            CallCancelledError: If *cancellation* is cancelled meanwhile; nothing stays running.
             SandboxError: If it cannot be started.
         """
 
     @property
     def shell(self) -> tuple[str, ...]:
-        """The program that runs a line of text as a command, and what goes before the line."""
+        """The program that runs a shell command, and its arguments before the command."""
         return ("/bin/sh", "-c")
 
     @abstractmethod
     def close(self) -> None:
-        """End it with everything in it. Once is enough."""
+        """End the sandbox and every process in it. May be called again."""

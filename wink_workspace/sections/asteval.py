@@ -132,7 +132,7 @@ class AstevalResult:
             writes=tuple(map(str, evaluation.writes)),
             error=evaluation.detail if evaluation.error is None else str(evaluation.error),
             duration_s=evaluation.usage.duration_s,
-            layers=tuple(layer.name for layer in isolation.layers if layer.is_up),
+            layers=tuple(layer.name for layer in isolation.layers if layer.is_active),
             missing_layers=tuple(layer.name for layer in isolation.missing),
         )
 

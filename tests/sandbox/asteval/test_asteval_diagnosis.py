@@ -12,7 +12,7 @@ from wink_workspace.sandbox.asteval import LAYERS, diagnosis
 
 def test_every_layer_and_the_attempts_are_found_here() -> None:
     findings = diagnosis.examine(Environment())
-    assert [finding.name for finding in findings] == [*LAYERS, "attempts"]
+    assert [finding.name for finding in findings] == [*LAYERS, "probes"]
     assert all(finding.detail for finding in findings)
     assert not [finding for finding in findings if finding.state == "missing"]
     assert "all stopped" in findings[-1].detail
@@ -20,12 +20,12 @@ def test_every_layer_and_the_attempts_are_found_here() -> None:
 
 @pytest.mark.parametrize(
     ("layer", "state", "fix"),
-    [("seccomp", "missing", "No Python"), ("landlock", "limited", "other layers")],
+    [("seccomp", "missing", "not evaluated"), ("landlock", "limited", "other layers")],
 )
 def test_a_layer_that_is_not_up_says_what_that_means(
     layer: str, state: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = IsolationReport((Layer(layer, is_up=False, detail="no kernel"),), ())
+    report = IsolationReport((Layer(layer, is_active=False, detail="no kernel"),), ())
     monkeypatch.setattr(diagnosis, "probe_isolation", lambda: report)
     first, _ = diagnosis.examine(Environment())
     assert (first.state, first.detail) == (state, "no kernel")

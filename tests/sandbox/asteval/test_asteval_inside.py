@@ -16,14 +16,14 @@ from asteval_support import evaluate, opened
 from wink_workspace.sandbox import Layer
 from wink_workspace.sandbox.asteval import Outcome, launching
 from wink_workspace.sandbox.asteval.frames import SIZES, Frame, encode_frame
-from wink_workspace.sandbox.asteval.inside import canaries, isolation
+from wink_workspace.sandbox.asteval.inside import isolation, probes
 from wink_workspace.sandbox.asteval.inside.child import Channel, answer_host
 from wink_workspace.sandbox.asteval.inside.files import WorkspaceFiles, refusal
 from wink_workspace.sandbox.asteval.inside.interpreter import Interpreter
 from wink_workspace.sandbox.asteval.inside.server import loaded_interpreter
 from wink_workspace.sandbox.asteval.inside.values import as_fields, bounded_repr
 
-LAYERS = (Layer("limits", is_up=True, detail="some"),)
+LAYERS = (Layer("limits", is_active=True, detail="some"),)
 
 
 class Host:
@@ -77,14 +77,14 @@ def host(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     limit, state = sys.getrecursionlimit(), random.getstate()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        interpreter.whole.names.clear()
+        interpreter.module.names.clear()
         child = threading.Thread(
             target=answer_host, args=(Channel(theirs.fileno()), LAYERS, interpreter)
         )
         child.start()
         yield Host(ours, {"a": b"x\r\ny\n"})
         child.join()
-    interpreter.whole.names.clear()
+    interpreter.module.names.clear()
     sys.setrecursionlimit(limit)
     random.setstate(state)
 
@@ -117,7 +117,7 @@ def test_plain_python_without_a_last_expression_has_no_value(host: Host) -> None
         ("asteval", "x = '\0'", ("SyntaxError", "source code string cannot contain null bytes", 0, 0)),
         ("python", "raise SystemExit(3)", ("SystemExit", "3", 1, 1)),
         ("python", "class E(Exception):\n    def __str__(self): 1 / 0\nraise E",
-         ("E", "its text could not be had", 3, 1)),
+         ("E", "its __str__ failed", 3, 1)),
         ("python", "exec('x = (')", ("SyntaxError", "'(' was never closed", 1, 1)),
     ],
 )  # fmt: skip
@@ -164,7 +164,7 @@ def test_probes_are_made_when_the_host_asks(
     interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The real attempts would be made against this process, which has no isolation.
-    monkeypatch.setattr(canaries, "_ATTEMPTS", {"nothing": lambda: ""})
+    monkeypatch.setattr(probes, "_ATTEMPTS", {"nothing": lambda: ""})
     limit, state = sys.getrecursionlimit(), random.getstate()
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -188,11 +188,11 @@ def test_a_channel_whose_host_has_gone_ends() -> None:
 
 
 def attempting(make: Callable[[], str]) -> object:
-    canaries._ATTEMPTS, kept = {"it": make}, canaries._ATTEMPTS
+    probes._ATTEMPTS, kept = {"it": make}, probes._ATTEMPTS
     try:
-        (probe,) = canaries.tried()
+        (probe,) = probes.run_probes()
     finally:
-        canaries._ATTEMPTS = kept
+        probes._ATTEMPTS = kept
     return probe.was_stopped
 
 
@@ -212,11 +212,11 @@ def test_only_what_is_forbidden_counts_as_stopped() -> None:
 
 ATTEMPTS_ALONE = """
 import os, sys
-from wink_workspace.sandbox.asteval.inside import canaries
+from wink_workspace.sandbox.asteval.inside import probes
 os.chdir(sys.argv[1])
-for name in ("run a program", "signal everybody", "mount something", "make a user namespace"):
-    del canaries._ATTEMPTS[name]  # which would do harm here, or end this process
-print(*[probe.name for probe in canaries.tried() if probe.was_stopped], sep="|")
+for name in ("run a program", "signal every process", "mount something", "create a user namespace"):
+    del probes._ATTEMPTS[name]  # which would do harm here, or end this process
+print(*[probe.name for probe in probes.run_probes() if probe.was_stopped], sep="|")
 """
 
 
@@ -228,8 +228,8 @@ def test_the_attempts_are_real_for_without_a_wall_they_succeed(tmp_path: Any) ->
     stopped = set(done.stdout.strip().split("|")) - {""}
     # What an ordinary user may not do, or another wall around the tests does not let them
     excused = {"change its account", "trace the server", "read the server's memory",
-               "make an I/O ring", "make a directory", "open a netlink socket",
-               "make a Landlock ruleset", "open a UDP socket"}  # fmt: skip
+               "create an I/O ring", "create a directory", "open a netlink socket",
+               "create a Landlock ruleset", "open a UDP socket"}  # fmt: skip
     assert stopped <= excused
 
 
@@ -244,10 +244,10 @@ sys.modules.update(numpy=None, numpy_financial=None)
 from wink_workspace.sandbox.asteval.inside import server
 from wink_workspace.sandbox.isolation import Layer
 class NoWall(server.Isolation):
-    def settle(self):
-        return (Layer("namespaces", is_up=False, detail="left out"),)
-    def put_up(self, **_):
-        return tuple(Layer(name, is_up=True) for name in LAYERS)
+    def confine_server(self):
+        return (Layer("namespaces", is_active=False, detail="left out"),)
+    def confine_child(self, **_):
+        return tuple(Layer(name, is_active=True) for name in LAYERS)
 from wink_workspace.sandbox.asteval.layers import LAYERS
 server.Isolation = NoWall
 server.main(sys.argv[2 + n :])
@@ -268,12 +268,12 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     # Coverage needs a server without isolation that imports the package; no option offers one.
     monkeypatch.setattr(launching, "_START", MEASURED)
     monkeypatch.setattr(launching, "_END_S", 30.0)
-    monkeypatch.setattr(launching, "_where_libpython_is", dict)
+    monkeypatch.setattr(launching, "_library_path", dict)
     from wink_workspace.sandbox.asteval import host
 
     # The host refuses a server without isolation, so what it checks is left out.
     monkeypatch.setattr(host, "_check_holes", lambda report: None)
-    monkeypatch.setattr(host.AstevalSandbox, "_proved", lambda self, server: self._report)
+    monkeypatch.setattr(host.AstevalSandbox, "_probe", lambda self, server: self._report)
     monkeypatch.setattr(host.AstevalSandbox, "_check", lambda self, layers: None)
 
 
@@ -292,9 +292,9 @@ def test_preparing_a_wall_says_what_it_is_made_of_or_why_it_is_not() -> None:
     assert prepared._own_bytes > 1_048_576
     assert isolation._prepared(raising(OSError(1, "no"))).reason.startswith("the kernel refuses")
     assert isolation._prepared(raising(isolation._CannotError("so"))).reason == "so"
-    assert not isolation._attempt("a", raising(isolation._CannotError("so"))).is_up
+    assert not isolation._attempt("a", raising(isolation._CannotError("so"))).is_active
     assert isolation._attempt("a", raising(ValueError("x"))).detail == "ValueError: x"
-    assert isolation._attempt("a", lambda: "fine") == Layer("a", is_up=True, detail="fine")
+    assert isolation._attempt("a", lambda: "fine") == Layer("a", is_active=True, detail="fine")
 
 
 # Values and files

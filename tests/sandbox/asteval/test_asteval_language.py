@@ -29,7 +29,7 @@ BUILTINS = builtin_names(use_numpy=False)
 
 def interpreter() -> Interpreter:
     made = Interpreter(BUILTINS, SPACES)
-    made.outermost.names["print"] = print
+    made.builtins.names["print"] = print
     return made
 
 
@@ -270,7 +270,7 @@ def test_a_module_offers_what_it_says_and_leads_nowhere(name: str) -> None:
     assert not missing
     star = interpreter()
     star.evaluate(ast.parse(f"from {name} import *"))
-    assert set(dir(space)) <= set(star.whole.names)
+    assert set(dir(space)) <= set(star.module.names)
 
 
 NUMBERS = st.integers(-1000, 1000)
@@ -578,7 +578,7 @@ Ending = tuple[str, str | None]
 def of_asteval(program: str) -> Ending:
     def run(printing: Any) -> None:
         made = Interpreter(BUILTINS, SPACES)
-        made.outermost.names["print"] = printing
+        made.builtins.names["print"] = printing
         made.evaluate(ast.parse(program))
 
     return ending(run)

@@ -148,7 +148,7 @@ def test_a_child_that_does_not_end_properly_is_ended(
     assert evaluation.outcome == outcome
     assert evaluation.detail
     if outcome == "deadline":
-        assert evaluation.detail == "it was killed when its 1 s were over", "by the host"
+        assert evaluation.detail == "it was killed at its time limit of 1 s", "by the host"
     assert len(children_of(server)) == 1
     assert evaluate(sandbox, "6 * 7").value.json == 42
 

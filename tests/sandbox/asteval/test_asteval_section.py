@@ -276,7 +276,7 @@ def test_a_wall_that_is_not_up_refuses_the_call_and_says_why() -> None:
         outcome = agent.call("evaluate_python", code="1")
     assert not outcome.result.success
     assert "seccomp" in outcome.text
-    assert "stay safe to use" in outcome.text
+    assert "are not affected" in outcome.text
 
 
 def test_a_workspace_on_disk_keeps_what_code_wrote_and_puts_back_what_failed(

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wink_workspace.sandbox.podman.capture import Capture, last_words
+from wink_workspace.sandbox.podman.capture import Capture, last_output
 from wink_workspace.sandbox.protocol import CapturedOutput
 
 
@@ -66,11 +66,11 @@ def test_what_was_written_can_be_read_by_who_comes_after_a_crash(tmp_path: Path)
     capture = Capture(limit_bytes=10, file_bytes=10_000, folder=tmp_path, observer=None)
     capture("stdout", b"x" * 5_000 + b"nearly done\n")
     capture("stderr", b"a warning \xff\n")
-    said = last_words(tmp_path)
+    said = last_output(tmp_path)
     assert said.endswith("nearly done\nstderr: a warning \ufffd")
     assert len(said) < 5_000
     Capture(limit_bytes=10, file_bytes=10, folder=tmp_path, observer=None)
-    assert last_words(tmp_path) == "", "the next command begins anew"
+    assert last_output(tmp_path) == "", "the next command begins anew"
     capture.discard()
 
 

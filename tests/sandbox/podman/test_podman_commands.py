@@ -70,7 +70,7 @@ def entries(shell: Shell, workspace: str) -> list[tuple[str, str]]:
 
 def test_doctor_finds_what_sandboxes_need_on_this_machine(shell: Shell) -> None:
     found = {finding["name"]: finding for finding in json.loads(shell("doctor", "--json"))}
-    assert found["walls"]["state"] == "good"
+    assert found["isolation"]["state"] == "good"
     assert found["image python"]["state"] == "good"
     assert found["workspace size"]["state"] == "limited", "there is no quota"
     assert all(finding["fix"] for finding in found.values() if finding["state"] != "good")
@@ -260,7 +260,7 @@ def test_the_demonstration_says_before_its_first_command_that_no_container_start
         raise SandboxUnavailableError("the container does not start: no room")
 
     # An engine that is well and starts nothing cannot be had on demand.
-    monkeypatch.setattr(PodmanSandbox, "_started", cannot_start)
+    monkeypatch.setattr(PodmanSandbox, "_start", cannot_start)
     console = Console(file=io.StringIO(), width=300)
     assert not demo.play_tests(console, images.PodmanImages(environment), build=False)
     said = console.file.getvalue()

@@ -196,7 +196,7 @@ def test_a_command_that_is_not_in_the_image_does_not_start(
     container = Container(service, asked, timeout_s=60)
     try:
         with pytest.raises(SandboxUnavailableError):
-            container.attached()
+            container.attach()
     finally:
         container.end()
 
@@ -236,19 +236,19 @@ def test_an_engine_of_ours_that_stops_when_it_is_asked_is_asked_again(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = PodmanService(surroundings(CONTAINER_HOST=""))
-    asked = service._asked
+    asked = service._send
 
     def ends_first(*arguments: Any) -> Any:
         own = service._own
         assert own is not None
         own._process.kill()
         # Only the first request fails.
-        monkeypatch.setattr(service, "_asked", asked)
+        monkeypatch.setattr(service, "_send", asked)
         raise SandboxUnavailableError("it was cut off")
 
     try:
         # The engine has to end between the look for it and the request.
-        monkeypatch.setattr(service, "_asked", ends_first)
+        monkeypatch.setattr(service, "_send", ends_first)
         assert service.request("GET", "/version")["Version"]
     finally:
         service.close()

@@ -199,7 +199,7 @@ def test_walls_that_are_not_up_are_told_with_what_to_do_other_than_look_again(
     def prove() -> int:
         raise error
 
-    found = diagnosis._proof(prove, "localhost/image:1")
+    found = diagnosis._probes(prove, "localhost/image:1")
     assert (found.state, found.detail) == ("missing", error.message)
     assert "podman run --rm --network=none localhost/image:1 true" in found.fix
     assert "doctor" not in found.fix
@@ -209,14 +209,14 @@ def test_walls_that_lack_an_image_are_told_with_how_to_get_it() -> None:
     def prove() -> int:
         raise SandboxUnavailableError("there is no image", hint="Build it.")
 
-    assert diagnosis._proof(prove, "localhost/image:1").fix == "Build it."
+    assert diagnosis._probes(prove, "localhost/image:1").fix == "Build it."
 
 
 def test_an_engine_that_fails_to_start_is_told_with_who_knows_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An engine that listens where one usually does would be used instead.
-    monkeypatch.setattr(PodmanService, "_usual", lambda _: ())
+    monkeypatch.setattr(PodmanService, "_usual_sockets", lambda _: ())
     (tmp_path / "podman").write_text("#!/bin/sh\necho no room\nexit 1\n")
     (tmp_path / "podman").chmod(0o755)
     variables = {"PATH": f"{tmp_path}:/bin"}

@@ -89,7 +89,7 @@ class Cell:
     @property
     def bounds_memory(self) -> bool:
         layers = self.workspace.sandbox(SMALL).report.layers
-        return next(layer.is_up for layer in layers if layer.name == "memory limit")
+        return next(layer.is_active for layer in layers if layer.name == "memory limit")
 
     def make(self, attempt: Attempt) -> ExecResult | SandboxBrokenError:
         self.attempt, self.result = attempt, None

@@ -33,7 +33,7 @@ from wink_workspace.sandbox.podman import (
 from wink_workspace.sandbox.podman import direct as direct_module
 from wink_workspace.sandbox.podman import service as service_module
 from wink_workspace.sandbox.podman.containers import Container, Host, LiveContainer, remove
-from wink_workspace.sandbox.podman.sandbox import _end_container, _give_all, _not_tried
+from wink_workspace.sandbox.podman.sandbox import _change_owner, _end_container, _not_probed
 from wink_workspace.sandbox.podman.service import EngineError, shared_service
 from wink_workspace.sandbox.podman.stream import Ending, Limits
 
@@ -182,7 +182,7 @@ def test_an_engine_that_hangs_up_is_no_engine(engine: Engine, service: PodmanSer
     with pytest.raises(SandboxUnavailableError, match="does not answer"):
         service.request("GET", "/info")
     with pytest.raises(SandboxUnavailableError, match="does not answer"):
-        made(engine, service).attached()
+        made(engine, service).attach()
 
 
 def test_an_engine_that_is_gone_is_told_and_leaves_no_connection_open(
@@ -207,14 +207,14 @@ def test_each_step_of_a_container_tells_why_it_cannot_be(
     for step in ("attach", "init", "wait", "abc", "json"):
         engine.answers[step] = (500, '{"message": "no room"}')
     with pytest.raises(SandboxUnavailableError, match=r"does not start: .*no room"):
-        container.attached()
+        container.attach()
     with pytest.raises(SandboxUnavailableError, match=r"does not start: .*no room"):
         container.start()
     with pytest.raises(SandboxError, match=r"lost: .*no room"):
         container.exit_code()
     engine.answers["init"] = (200, "")
     engine.answers["json"] = (200, '{"State": {"Pid": 0}}')
-    with pytest.raises(SandboxError, match="ended at once"):
+    with pytest.raises(SandboxError, match="ended immediately"):
         container.start()
     engine.answers["json"] = (200, f'{{"State": {{"Pid": {os.getpid()}}}}}')
     with pytest.raises(SandboxUnavailableError, match="kernel objects cannot be limited"):
@@ -254,7 +254,7 @@ def test_the_engine_of_somebody_else_is_refused(
     (tmp_path / "files").mkdir()
     monkeypatch.setattr(PodmanService, "is_root", property(lambda _: os.geteuid() != 0))
     sandbox = PodmanSandbox(SandboxPlace(files=tmp_path / "files"), service=service)
-    with pytest.raises(SandboxUnavailableError, match="and we are not"):
+    with pytest.raises(SandboxUnavailableError, match="and this process does not"):
         assert sandbox.report
     assert engine.asked == []
 
@@ -267,8 +267,8 @@ def test_files_that_cannot_be_given_away_are_told(
 
     (tmp_path / "file").touch()
     monkeypatch.setattr(os, "chown", refuse)
-    with pytest.raises(SandboxUnavailableError, match="cannot be given"):
-        _give_all(tmp_path, 2_100_001_000)
+    with pytest.raises(SandboxUnavailableError, match="cannot be changed"):
+        _change_owner(tmp_path, 2_100_001_000)
 
 
 def test_one_service_serves_all_of_a_process(engine: Engine) -> None:
@@ -358,15 +358,19 @@ def test_a_proof_that_is_not_complete_is_none(printed: str) -> None:
 @pytest.mark.parametrize(
     ("ending", "errors", "told"),
     [
-        (Ending(signal=9), b"", "was ended by signal 9"),
-        (Ending(signal=9, timed_out=True), b"", "said nothing for 60 seconds"),
-        (Ending(exit_code=1), b"Trace\nMemoryError\n", "ended with 1, saying 'MemoryError'"),
+        (Ending(signal=9), b"", "was killed by signal 9"),
+        (Ending(signal=9, timed_out=True), b"", "printed nothing for 60 seconds"),
+        (
+            Ending(exit_code=1),
+            b"Trace\nMemoryError\n",
+            "ended with exit code 1, with the error 'MemoryError'",
+        ),
     ],
 )
 def test_a_proof_that_did_not_begin_says_how_it_ended(
     ending: Ending, errors: bytes, told: str
 ) -> None:
-    assert _not_tried(ending, errors).message.endswith(told)
+    assert _not_probed(ending, errors).message.endswith(told)
 
 
 def test_a_secret_that_was_changed_is_a_hole() -> None:
@@ -375,7 +379,7 @@ def test_a_secret_that_was_changed_is_a_hole() -> None:
         return ""
 
     holes = {hole.name: hole.detail for hole in proof.prove(run, PodmanConfig(), ROOT).holes}
-    assert holes["reach what the host planted"] == "reached: secret"
+    assert holes["reach the canaries of the host"] == "reached: secret"
 
 
 def test_each_proof_makes_a_file_whose_name_nobody_knew_before() -> None:
@@ -394,7 +398,9 @@ def test_each_proof_makes_a_file_whose_name_nobody_knew_before() -> None:
 def test_layers_say_which_limits_the_machine_does_not_have() -> None:
     bare = replace(ROOT, is_root=False, controllers=frozenset())
     missing = {
-        layer.name: layer.detail for layer in proof.layers(PodmanConfig(), bare) if not layer.is_up
+        layer.name: layer.detail
+        for layer in proof.layers(PodmanConfig(), bare)
+        if not layer.is_active
     }
     assert set(missing) == {"memory limit", "process limit", "processor limit", "disk quota"}
     assert "memory" in missing["memory limit"]
@@ -406,8 +412,8 @@ def follow(said: bytes, *, stdin: bytes = b"", limits: Limits | None = None) -> 
     with ours, theirs:
         theirs.sendall(said)
         theirs.shutdown(socket.SHUT_WR)
-        following = direct_module._Following(ours, stdin, lambda *_: None, SYSTEM_CLOCK)
-        return following.until_end(limits or Limits(20))
+        following = direct_module._Streams(ours, stdin, lambda *_: None, SYSTEM_CLOCK)
+        return following.run(limits or Limits(20))
 
 
 def test_a_stream_that_is_none_of_an_engine_breaks_the_command() -> None:

@@ -109,7 +109,7 @@ def test_an_image_that_is_as_its_recipe_says_is_not_built_again(
     assert machine.store.is_current(python)
     assert machine.store.build(python) == built
     assert len(machine.builds()) == 1
-    machine.store.build(python, anew=True)
+    machine.store.build(python, rebuild=True)
     assert len(machine.builds()) == 2
 
 
@@ -182,7 +182,7 @@ def test_a_static_busybox_of_this_machine_becomes_the_small_image(machine: Machi
     (machine.programs / "busybox").symlink_to(busybox)
     machine.store.build(wanted)
     first = (machine.store.cache / f"minimal-{wanted.digest}.tar").read_bytes()
-    machine.store.build(wanted, anew=True)
+    machine.store.build(wanted, rebuild=True)
     assert (machine.store.cache / f"minimal-{wanted.digest}.tar").read_bytes() == first
 
 
@@ -221,7 +221,7 @@ def test_a_user_without_the_rights_to_make_a_root_filesystem_is_told_what_is_nee
     machine: Machine, python: Recipe, said: str
 ) -> None:
     machine.install("mmdebstrap", f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
-    with pytest.raises(SandboxUnavailableError, match="for lack of rights") as caught:
+    with pytest.raises(SandboxUnavailableError, match="for lack of permissions") as caught:
         machine.store.build(python)
     assert said in caught.value.message
     assert "newuidmap" in caught.value.hint

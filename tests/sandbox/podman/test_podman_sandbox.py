@@ -543,9 +543,9 @@ def test_a_container_goes_with_the_process_that_owns_it(
         timeout=120,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    from wink_workspace.sandbox.podman.leftovers import _ends, _noted
+    from wink_workspace.sandbox.podman.leftovers import _ends, _recorded
 
-    left = _noted(where.notes)
+    left = _recorded(where.notes)
     assert left is not None
     assert _ends(left, 60), "it must end by itself"
 
@@ -593,7 +593,7 @@ def test_every_attempt_was_stopped_and_the_report_says_which_walls_are_up(
     ("hole", "probe"),
     [
         ({"no_new_privileges": False}, "gain rights: programs may gain rights"),
-        ({"netns": {"nsmode": "host"}, "sysctl": {}}, "reach what the host planted"),
+        ({"netns": {"nsmode": "host"}, "sysctl": {}}, "reach the canaries of the host"),
         ({"read_only_filesystem": False}, "write outside the workspace"),
         ({"r_limits": []}, "raise limits"),
     ],

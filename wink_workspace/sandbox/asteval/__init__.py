@@ -1,7 +1,7 @@
-"""Python evaluated without a container: asteval in a process of its own, behind a wall.
+"""Evaluation of Python without a container: asteval in an isolated process of its own.
 
-``AstevalSandbox`` is the host's side. Importing this package loads neither asteval nor what the
-wall is made of; only the server, another process, does.
+``AstevalSandbox`` is the host's side. Importing this package loads neither asteval nor the
+libraries for the isolation; only the server, which is another process, loads them.
 """
 
 from .config import AstevalConfig

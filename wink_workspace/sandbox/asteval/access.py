@@ -1,9 +1,9 @@
-"""The host's side of the file calls: what one evaluation may do to the workspace's files.
+"""The host's side of file calls: what one evaluation may do with the workspace's files.
 
-Rule 1: the child is hostile. Paths are parsed here, and compared with what was declared; sizes
-and numbers of calls are bounded here.
-Rule 2: what the filesystem or a limit refuses goes back as an exception for the code. It is the
-evaluation's affair and not the end of it.
+Rule 1: the child is hostile. The host parses each path, compares it with the declared ones, and
+limits sizes and the number of calls.
+Rule 2: if the filesystem or a limit refuses a call, the code gets an exception. The evaluation
+continues.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ WRITE_MODES: Final[dict[str, WriteMode]] = {
 
 
 class FileAccess:
-    """Reads and writes of one evaluation.
+    """Reads and writes the files of one evaluation.
 
-    ``reads`` and ``writes`` are the files that it did read and write.
+    ``reads`` and ``writes`` are the files that the code has read and written.
     """
 
     def __init__(
@@ -49,72 +49,72 @@ class FileAccess:
         self.writes: dict[WorkspacePath, None] = {}
 
     def read(self, given: str) -> bytes:
-        """All of a file.
+        """The content of a file.
 
         Raises:
             WinkError: If it was not declared, is too large, or cannot be read.
         """
-        files, path = self._counted(), parse_path(given)
-        declared = any(path.is_below(place) for place in self._request.reads)
-        if not declared and path not in self.writes:
+        files, path = self._count_call(), parse_path(given)
+        is_declared = any(path.is_below(declared) for declared in self._request.reads)
+        if not is_declared and path not in self.writes:
             raise _undeclared(path, "reads")
         most = self._config.file_bytes
         if files.stat(path).size_bytes > most:
             raise _too_large(path, most)
         data = files.read_bytes(path, limit=most + 1)
-        if len(data) > most:  # it has grown since
+        if len(data) > most:  # it has grown since the check
             raise _too_large(path, most)
-        self._transferred(len(data))
+        self._count_bytes(len(data))
         self.reads[path] = None
         return data
 
     def write(self, given: str, data: bytes, mode: WriteMode) -> None:
-        """Make, replace or extend a file.
+        """Create, replace or extend a file.
 
         Raises:
-            WinkError: If it was not declared, or must be read first, or cannot be written.
+            WinkError: If it was not declared, must be read first, or cannot be written.
         """
-        files, path = self._counted(), parse_path(given)
+        files, path = self._count_call(), parse_path(given)
         if path not in self._request.writes:
             raise _undeclared(path, "writes")
         if path in self._request.reads and path not in self.reads and path not in self.writes:
-            self._check_new(files, path)
-        self._transferred(len(data))
+            self._check_is_new(files, path)
+        self._count_bytes(len(data))
         files.write_bytes(path, data, mode=mode, most_bytes=self._config.write_bytes)
         self.writes[path] = None
 
-    def _check_new(self, files: Filesystem, path: WorkspacePath) -> None:
-        """A file that the code may read and write is not replaced unread."""
+    def _check_is_new(self, files: Filesystem, path: WorkspacePath) -> None:
+        """Refuse to replace a file that the code may read but has not read."""
         if files.exists(path):
             raise ReadOnlyError(
                 f"{path} exists and this code has not read it",
                 hint="Read it before writing it, or leave it out of reads.",
             )
 
-    def _counted(self) -> Filesystem:
+    def _count_call(self) -> Filesystem:
         self._n_calls += 1
         if self._n_calls > self._config.file_calls:
             raise LimitExceededError(
-                f"more than {self._config.file_calls} file calls",
-                hint="Read and write fewer files, or do it in several calls.",
+                f"the code made more than {self._config.file_calls} file calls",
+                hint="Read and write fewer files, or use several evaluations.",
             )
         if self._files is None:
             raise FilesystemError(
-                "no filesystem is bound to the prompt", hint="Pass what the code needs as globals."
+                "no filesystem is bound to the prompt", hint="Pass the data as globals instead."
             )
         return self._files
 
-    def _transferred(self, n_bytes: int) -> None:
+    def _count_bytes(self, n_bytes: int) -> None:
         self._n_bytes += n_bytes
         if self._n_bytes > self._config.transfer_bytes:
             raise LimitExceededError(
-                f"more than {self._config.transfer_bytes:,} bytes read and written",
-                hint="Work on parts of the files, in several calls.",
+                f"the code read and wrote more than {self._config.transfer_bytes:,} bytes",
+                hint="Work on parts of the files, in several evaluations.",
             )
 
 
 def python_error(error: WinkError) -> str:
-    """The exception that Python code expects for *error*."""
+    """The name of the Python exception that corresponds to *error*."""
     for kind in (
         FileNotFoundError,
         FileExistsError,
@@ -134,5 +134,5 @@ def _undeclared(path: WorkspacePath, parameter: str) -> ReadOnlyError:
 def _too_large(path: WorkspacePath, most: int) -> LimitExceededError:
     return LimitExceededError(
         f"{path} has more than {most:,} bytes",
-        hint="Pass the part that is needed as a global.",
+        hint="Pass the part that the code needs as a global.",
     )

@@ -1,4 +1,4 @@
-"""What an evaluation may cost, and how much of a wall it must have around it."""
+"""Limits of an evaluation, and the isolation layers that it requires."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _MIB: Final = 1_048_576
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AstevalConfig(SandboxConfig):
-    """Bounds on one evaluation, and the layers without which none is begun.
+    """Limits of each evaluation, and the isolation layers that it requires.
 
     Attributes:
-        timeout_s: When an evaluation is killed, counted from the moment it gets its code.
-        memory_bytes: What it may take beyond the interpreter that it starts with.
+        timeout_s: After this time an evaluation is killed. It starts when the code is sent.
+        memory_bytes: Memory that it may use in addition to that of the interpreter.
         output_bytes: How much it may print on both streams together; more ends it.
-        value_chars: How much of a value's ``repr`` comes back.
+        value_chars: How much of a value's ``repr`` is returned.
         code_chars: Longest code.
         file_calls: How often it may open, read or write a file.
         file_bytes: Largest file that it may read.
-        write_bytes: Most that one write may hold, unless the filesystem's limit is less.
-        transfer_bytes: How much it may read and write in all.
-        start_timeout_s: How long the server, and the wall of each evaluation, may take to be up.
-        use_numpy: Whether numpy is there, with everything of it that reads and writes files off.
-        required_layers: Names of ``LAYERS``. What is missing of these refuses every evaluation.
+        write_bytes: Largest single write, unless the filesystem's limit is lower.
+        transfer_bytes: How much it may read and write in total.
+        start_timeout_s: Time limit for starting the server, and for isolating each evaluation.
+        use_numpy: Whether numpy is available, without its functions that read or write files.
+        required_layers: Names of ``LAYERS``. If one is missing, every evaluation is refused.
     """
 
     backend: ClassVar[str] = "asteval"
@@ -57,5 +57,5 @@ class AstevalConfig(SandboxConfig):
         unknown = sorted(self.required_layers - LAYERS.keys())
         if unknown:
             raise UsageError(
-                f"{', '.join(unknown)}: no such layer", hint=f"Layers are {', '.join(LAYERS)}."
+                f"{', '.join(unknown)}: no such layer", hint=f"The layers are {', '.join(LAYERS)}."
             )

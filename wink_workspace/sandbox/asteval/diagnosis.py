@@ -1,4 +1,4 @@
-"""What ``doctor`` tells of walled Python: each layer of the wall, and what was tried against it."""
+"""The findings of ``doctor`` about isolated Python: each isolation layer, and the probes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _PART: Final = "asteval"
 
 
 def examine(environment: Environment) -> tuple[Finding, ...]:
-    """A finding for each layer, and one for all attempts; a server is started and ended."""
-    del environment  # the server gets none of it
+    """A finding for each layer, and one for all probes. Starts a server and ends it."""
+    del environment  # the server does not get it
     try:
         report = probe_isolation()
     except SandboxError as error:
         return (Finding(_PART, "server", "missing", error.message, error.hint),)
-    return (*(_of_layer(layer) for layer in report.layers), _of_attempts(report))
+    return (*(_layer_finding(layer) for layer in report.layers), _probes_finding(report))
 
 
-def _of_layer(layer: Layer) -> Finding:
-    if layer.is_up:
+def _layer_finding(layer: Layer) -> Finding:
+    if layer.is_active:
         return Finding(_PART, layer.name, "good", layer.detail or LAYERS[layer.name])
     is_required = layer.name in AstevalConfig().required_layers
     return Finding(
@@ -37,15 +37,14 @@ def _of_layer(layer: Layer) -> Finding:
         layer.name,
         "missing" if is_required else "limited",
         layer.detail,
-        "No Python is evaluated without it."
+        "Python is not evaluated without it."
         if is_required
-        else "Nothing gets through for the lack of it; other layers stop the same.",
+        else "It is optional: other layers forbid the same.",
     )
 
 
-def _of_attempts(report: IsolationReport) -> Finding:
-    n_tried = len(report.probes)
+def _probes_finding(report: IsolationReport) -> Finding:
     if report.holes:
         named = ", ".join(hole.name for hole in report.holes)
-        return Finding(_PART, "attempts", "missing", f"not stopped: {named}", "Report it, please.")
-    return Finding(_PART, "attempts", "good", f"{n_tried} attempts to get out, all stopped")
+        return Finding(_PART, "probes", "missing", f"not stopped: {named}", "Please report it.")
+    return Finding(_PART, "probes", "good", f"{len(report.probes)} probes, all stopped")

@@ -1,4 +1,4 @@
-"""What an evaluation is asked, and what comes back."""
+"""The request and the result of an evaluation."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class EvaluationRequest:
     """Code to evaluate.
 
     Attributes:
-        code: Python; the value is that of its last statement, if that is an expression.
-        names: Names that the code finds, with values that JSON can hold.
-        reads: Files that it may read; a directory stands for all that lies below it.
-        writes: Files that it may make, or replace: exactly these. One that is among *reads*, too,
-            must have been read by this code before it replaces what is there.
-        interpreter: ``asteval``; or ``python``, Python itself, which is how the wall is tested.
-            The same wall is around both.
+        code: Python. The value is that of the last statement, if that is an expression.
+        names: Global names of the code, with values that JSON can represent.
+        reads: Files that the code may read; a directory includes everything below it.
+        writes: Files that it may create or replace, without directories. The code must read an
+            existing file that is also in *reads* before it replaces it.
+        interpreter: ``asteval``, or ``python`` for Python itself, with which tests check the
+            isolation. The isolation is the same.
     """
 
     code: str
@@ -49,32 +49,32 @@ class Outcome(StrEnum):
     """How an evaluation ended."""
 
     VALUE = "value"
-    """It came to its end."""
+    """It finished."""
 
     ERROR = "error"
-    """The code is no Python, or raised."""
+    """The code is not valid Python, or it raised an exception."""
 
     DEADLINE = "deadline"
-    """It was killed when its time, or its time on a processor, was over."""
+    """It was killed at its time limit, or at the limit of its processor time."""
 
     MEMORY = "memory"
-    """It wanted more memory than it may take."""
+    """It reached its memory limit."""
 
     OUTPUT = "output"
-    """It was killed because it printed more than it may."""
+    """It was killed because it printed more than its limit."""
 
     CANCELLED = "cancelled"
-    """It was killed because nobody wanted it any more."""
+    """It was killed because the caller cancelled it."""
 
     KILLED = "killed"
-    """It died otherwise, such as of a signal."""
+    """It died for another reason, such as a signal."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A value: its ``repr``, how many characters of it are missing at least, and JSON.
+    """A value: its ``repr``, the least number of characters missing from it, and its JSON form.
 
-    ``json`` holds it as far as JSON can, lists for tuples; ``is_json`` tells whether it does.
+    ``json`` is valid if ``is_json`` is true. Tuples are lists in it.
     """
 
     text: str
@@ -88,7 +88,7 @@ class ShownValue:
 
 @dataclass(frozen=True, slots=True)
 class CodeError:
-    """What the code raised, and where: line and column from 1, 0 where that is not known."""
+    """The exception that the code raised, and where: line and column from 1, or 0 if unknown."""
 
     type: str
     message: str
@@ -103,7 +103,7 @@ class CodeError:
             return what
         cut = max(0, self.column - 1 - _SHOWN_CHARS // 2) if len(self.text) > _SHOWN_CHARS else 0
         text, column = self.text[cut : cut + _SHOWN_CHARS], self.column - cut
-        # Tabs stay, so that the caret stands below what it means
+        # Keep tabs, so that the caret is below its column
         before = "".join("\t" if char == "\t" else " " for char in text[: column - 1])
         caret = f"\n    {before}^" if 0 < column <= len(text) + 1 else ""
         return f"line {self.line}:\n    {text}{caret}\n{what}"
@@ -111,7 +111,7 @@ class CodeError:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationUsage:
-    """What an evaluation took; 0 where the system did not tell."""
+    """The time and memory of an evaluation; 0 if the system did not report it."""
 
     duration_s: float = 0.0
     cpu_s: float = 0.0
@@ -120,21 +120,22 @@ class EvaluationUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """How an evaluation ended, and all that it left.
+    """The result of an evaluation.
 
     Attributes:
-        outcome: Only with ``VALUE`` is there a value, and only then are effects meant to stay.
-        detail: In words why it did not come to its end; empty if it did, or if it raised.
-        value: Of the last expression; ``None`` if there is none, or it is ``None``.
-        error: What the code raised.
-        stdout: What was printed, also by code that was killed.
-        stderr: The same for errors.
-        names: The code's global names that hold values, at its end.
-        reads: Files that it read, in the order in which it did so first.
-        writes: Files that it wrote, likewise.
+        outcome: How it ended. Unless it is ``VALUE`` there is no value, and the caller should
+            roll the writes back.
+        detail: Why it was ended; empty if it finished or raised an exception.
+        value: The value of the last expression; ``None`` if there is none, or if it is ``None``.
+        error: The exception that the code raised.
+        stdout: Its standard output, also if it was killed.
+        stderr: Its standard error, also if it was killed.
+        names: The global names that hold values at the end.
+        reads: Files that it read, in the order of the first read.
+        writes: Files that it wrote, in the order of the first write.
         usage: Time and memory.
-        isolation: The layers that were up around this very evaluation, and what the server's start
-            proved of them.
+        isolation: The layers that were active in this evaluation, and the probes that were made
+            when the server started.
     """
 
     outcome: Outcome

@@ -1,9 +1,9 @@
-"""The pipe between host and child: frames of a small JSON header and a body of bytes.
+"""Messages on the pipe between host and child: frames of a small JSON header and a binary body.
 
-Rule 1: sizes come first and are checked before anything is read or kept.
-Rule 2: a header is a JSON object, without NaN and infinities; whatever else comes is
-``FrameError``. The host ends a child that sends such a thing, since its own code never does.
-Rule 3: what names a frame's meaning is ``kind``; who reads it checks every field that it uses.
+Rule 1: lengths come first, and are checked before anything else is read or stored.
+Rule 2: a header is a JSON object without NaN and infinities; anything else is a ``FrameError``.
+Our own code in a child never sends an invalid frame, so the host then ends the child.
+Rule 3: ``kind`` says what a frame means. The receiver checks every field that it uses.
 
 A frame is two big-endian 32-bit lengths, then the header, then the body.
 """
@@ -24,12 +24,12 @@ HEADER_BYTES_MAX: Final = 4 * 1_048_576
 
 
 class FrameError(Exception):
-    """What came is no frame."""
+    """The data received is not a valid frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message: what it is, its fields, and the bytes that it carries."""
+    """One message: its kind, its fields, and its body."""
 
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -37,53 +37,55 @@ class Frame:
 
     @classmethod
     def parse(cls, header: bytes, body: bytes) -> Frame:
-        """The frame that *header* and *body* make.
+        """The frame with this *header* and *body*.
 
         Raises:
-            FrameError: If *header* is not a JSON object with a text as ``kind``.
+            FrameError: If *header* is not a JSON object with a string as ``kind``.
         """
         try:
-            fields: object = json.loads(header, parse_constant=_no_constant, parse_float=_finite)
+            fields: object = json.loads(header, parse_constant=_refuse_number, parse_float=_finite)
         except (ValueError, RecursionError) as error:
-            raise FrameError(f"its header is no JSON ({error})") from error
+            raise FrameError(f"its header is not JSON ({error})") from error
         if not isinstance(fields, dict):
-            raise FrameError("its header is no object")
+            raise FrameError("its header is not an object")
         known = cast("dict[str, object]", fields)
         kind = known.get("kind")
         if not isinstance(kind, str):
-            raise FrameError("its header names no kind")
+            raise FrameError("its header has no kind")
         return cls(kind, known, body)
 
 
 def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _no_constant(text)  # 1e999 is written as JSON
+    return number if math.isfinite(number) else _refuse_number(text)  # 1e999 is valid JSON
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+def _refuse_number(text: str) -> float:
+    raise ValueError(f"{text} is not a finite number")
 
 
 def encode_frame(kind: str, fields: Mapping[str, object] | None = None, body: bytes = b"") -> bytes:
-    """A frame as it goes over the pipe.
+    """The bytes of a frame.
 
     Raises:
-        ValueError: If *fields* hold what JSON cannot; ``TypeError`` and ``RecursionError``, too.
-        FrameError: If the header would be longer than anybody reads.
+        ValueError, TypeError, RecursionError: If *fields* cannot be represented in JSON.
+        FrameError: If the header is longer than ``HEADER_BYTES_MAX``.
     """
     header = json.dumps({"kind": kind, **(fields or {})}, allow_nan=False).encode("ascii")
     if len(header) > HEADER_BYTES_MAX:
-        raise FrameError(f"its header has {len(header)} bytes")
+        raise FrameError(
+            f"its header has {len(header)} bytes, at most {HEADER_BYTES_MAX} are allowed"
+        )
     return SIZES.pack(len(header), len(body)) + header + body
 
 
 def frame_sizes(prefix: bytes, *, body_bytes_max: int) -> tuple[int, int]:
-    """The lengths of header and body that a frame begins with.
+    """The lengths of header and body in the *prefix* of a frame.
 
     Raises:
-        FrameError: If either is more than may come.
+        FrameError: If one of them is above its limit.
     """
     header_bytes, body_bytes = SIZES.unpack(prefix)
     if header_bytes > HEADER_BYTES_MAX or body_bytes > body_bytes_max:
-        raise FrameError(f"it claims {header_bytes} and {body_bytes} bytes")
+        raise FrameError(f"its lengths, {header_bytes} and {body_bytes} bytes, are too large")
     return header_bytes, body_bytes

@@ -1,16 +1,15 @@
-"""Walled evaluation of Python: the host's side.
+"""Isolated evaluation of Python: the host's side.
 
-An evaluation is one child of the server. The host holds its pipe and a *watch*, a socket on
-which the server says which process it is and how it ended. Each thread that evaluates has its
-own, so any number may do so at once.
+An evaluation is one child of the server. The host has one end of its pipe, and a *watch*: a socket
+on which the server hands the child over and reports how it ended. Each evaluation has its own
+child, so threads may evaluate at the same time.
 
-Rule 1: the host enforces. It keeps the time, counts what comes, answers file calls, and kills
-the child with a signal that nothing can refuse. When ``evaluate`` returns or raises, the child
-is gone.
-Rule 2: the host believes nothing. A frame that is malformed, too large or out of turn ends the
-child, and raises ``SandboxBrokenError``, since our own code sends none.
-Rule 3: no code is sent before the child has told that its wall is up. What it tells then is
-true, for it has heard nothing yet that could make it lie.
+Rule 1: the host enforces the limits. It measures time, counts output, answers file calls, and
+kills the child with SIGKILL. When ``evaluate`` returns or raises, the child is dead.
+Rule 2: the host trusts nothing that a child sends. A frame that is malformed, too large or out of
+order ends the child and raises ``SandboxBrokenError``; our own code never sends one.
+Rule 3: the host sends no code before the child has reported its isolation layers. That report can
+be trusted, because the child has not run any code yet.
 """
 
 from __future__ import annotations
@@ -57,21 +56,21 @@ __all__ = ["AstevalSandbox", "probe_isolation"]
 
 _WATCH_S: Final = 0.02
 _READ_BYTES: Final = 262_144
-_TOLD_BYTES_MAX: Final = 65_536
+_REPORT_BYTES_MAX: Final = 65_536
 _NAMES_MAX: Final = 200
 _LEVELS_MAX: Final = 50
 _TEXT_CHARS_MAX: Final = 100_000
 
 
 class AstevalSandbox:
-    """A place where Python is evaluated over a workspace's files, behind a wall.
+    """Evaluates Python in isolation, with access to a workspace's files.
 
-    Its server starts with the first evaluation, and again if it should have died. Threads may
-    evaluate at the same time.
+    The server starts with the first evaluation, and again if it has died. Threads may evaluate at
+    the same time.
 
     Args:
-        config: Limits, and the layers of the wall without which nothing is evaluated.
-        clock: Keeps the time of evaluations.
+        config: Limits and required isolation layers.
+        clock: Measures the time of evaluations.
     """
 
     def __init__(self, config: AstevalConfig | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -84,17 +83,17 @@ class AstevalSandbox:
 
     @property
     def report(self) -> IsolationReport:
-        """The layers of the wall, and what was tried against them; starts the server if need be.
+        """The isolation layers and the probes; starts the server if necessary.
 
         Raises:
             SandboxUnavailableError: If it cannot be started.
-            IsolationError: If a required layer is missing, or an attempt has found a hole.
+            IsolationError: If a required layer is missing, or a probe succeeded.
         """
         self._running()
         return self._report
 
     def survey(self) -> IsolationReport:
-        """As ``report``, but a wall with holes or without required layers is not refused."""
+        """As ``report``, also if a required layer is missing or a probe succeeded."""
         with suppress(IsolationError):
             self._running()
         return self._report
@@ -107,31 +106,31 @@ class AstevalSandbox:
         deadline: Deadline | None = None,
         cancellation: Cancellation | None = None,
     ) -> Evaluation:
-        """Evaluate code to its end, or to the end of what it may take.
+        """Evaluate code until it ends or reaches a limit.
 
         Args:
             request: The code, and which files it may use.
-            files: Where those are. What the code writes is written at once; to undo it after a
-                failure is the caller's part, for whom a call is a transaction.
-            deadline: Ends it earlier than the configured time would.
-            cancellation: Ends it as soon as it is not wanted any more.
+            files: The filesystem with those files. Writes take effect immediately; after a failure
+                the caller's transaction must roll them back.
+            deadline: Ends the evaluation before the configured time limit.
+            cancellation: Kills the evaluation when it is cancelled.
 
         Raises:
             LimitExceededError: If the code or the names are too long.
-            UsageError: If a name cannot be one, or a value is nothing that JSON can hold.
+            UsageError: If a name is not valid, or a value cannot be represented in JSON.
             SandboxUnavailableError: If the server cannot be started.
-            IsolationError: If the wall lacks a required layer; nothing was evaluated.
-            SandboxBrokenError: If the child or the server broke the protocol.
+            IsolationError: If a required isolation layer is missing; nothing was evaluated.
+            SandboxBrokenError: If the child or the server violated the protocol.
         """
         message = self._message(request)
         with self._child() as child:
             layers = child.ready_layers()
             self._check(layers)
             timeout_s = self.config.timeout_s
-            if deadline is not None:  # asked now, as the start of a server may take seconds
+            if deadline is not None:  # read now, because starting a server may take seconds
                 timeout_s = min(timeout_s, deadline.remaining_s())
             child.begin(timeout_s, cancellation)
-            return _Conversation(
+            return _Exchange(
                 child,
                 FileAccess(files, request, self.config),
                 self.config,
@@ -139,7 +138,7 @@ class AstevalSandbox:
             ).evaluate(message)
 
     def close(self) -> None:
-        """End the server, and with it whatever is being evaluated. Once is enough."""
+        """End the server and all evaluations. May be called again."""
         with self._lock:
             self._is_closed = True
             server, self._server = self._server, None
@@ -151,7 +150,7 @@ class AstevalSandbox:
             raise LimitExceededError(
                 f"the code has {len(request.code):,} characters,"
                 f" at most {self.config.code_chars:,} are allowed",
-                hint="Split it over several calls; read data from a file.",
+                hint="Split it into several calls, or read data from a file.",
             )
         fields = {
             "code": request.code,
@@ -162,21 +161,24 @@ class AstevalSandbox:
         }
         for name in request.names:
             if not name.isidentifier() or name.startswith("_"):
-                raise UsageError(f"{name!r} cannot be a name", hint="Use letters, digits and '_'.")
+                raise UsageError(
+                    f"{name!r} cannot be a name", hint="Use an identifier without a leading '_'."
+                )
         try:
             request.code.encode()
             return encode_frame("evaluate", fields)
         except FrameError as error:
             raise LimitExceededError(
-                f"the globals hold too much: {error}", hint="Read large data from a file."
+                f"the globals are too large: {error}", hint="Read large data from a file."
             ) from error
         except (ValueError, TypeError, RecursionError) as error:
             raise UsageError(
-                f"the code or the names cannot be sent: {error}", hint="Use what JSON can hold."
+                f"the code or the names cannot be sent: {error}",
+                hint="Use values that JSON can represent.",
             ) from error
 
     def _child(self) -> _Child:
-        """A child, of a second server if the first has died since it was last looked at."""
+        """A child; starts another server if the present one has died meanwhile."""
         server = self._running()
         try:
             return _Child(server, self.config, self._clock)
@@ -188,10 +190,10 @@ class AstevalSandbox:
         return _Child(self._running(), self.config, self._clock)
 
     def _running(self) -> ServerProcess:
-        """The server, started and proved if there is none."""
+        """The server, started and probed first if it is not running."""
         with self._lock:
             if self._is_closed:
-                raise SandboxBrokenError("the sandbox is closed", hint="Open another.")
+                raise SandboxBrokenError("the sandbox is closed", hint="Open another sandbox.")
             if self._server is not None and not _is_over(self._server.control):
                 return self._server
             if self._server is not None:
@@ -200,7 +202,7 @@ class AstevalSandbox:
             server = ServerProcess(self.config)
             try:
                 server.hello(timeout_s=self.config.start_timeout_s)
-                self._report = self._proved(server)
+                self._report = self._probe(server)
                 self._check(self._report.layers)
                 _check_holes(self._report)
             except BaseException:
@@ -209,8 +211,8 @@ class AstevalSandbox:
             self._server = server
             return server
 
-    def _proved(self, server: ServerProcess) -> IsolationReport:
-        """What the wall is made of, and what came of all attempts to get through."""
+    def _probe(self, server: ServerProcess) -> IsolationReport:
+        """The isolation layers of a first child, and the results of its probes."""
         with _Child(server, self.config, self._clock) as child:
             layers = child.ready_layers()
             child.begin(self.config.start_timeout_s)
@@ -219,30 +221,30 @@ class AstevalSandbox:
             if frame is None or frame.kind != "probed":
                 child.kill()
                 raise SandboxBrokenError(
-                    f"the attempts on the wall were not reported ({child.ending_in_words()})"
+                    f"the child did not report its isolation probes ({child.describe_ending()})"
                 )
             return IsolationReport(layers, _probes(frame.fields.get("probes")))
 
     def _check(self, layers: tuple[Layer, ...]) -> None:
-        up = {layer.name for layer in layers if layer.is_up}
+        up = {layer.name for layer in layers if layer.is_active}
         missing = [name for name in LAYERS if name in self.config.required_layers - up]
         if not missing:
             return
         reasons = {layer.name: layer.detail for layer in layers}
-        told = "; ".join(f"{name} ({reasons.get(name) or 'not tried'})" for name in missing)
-        stopped = "; ".join(f"{name}: {LAYERS[name]}" for name in missing)
+        listed = "; ".join(f"{name} ({reasons.get(name) or 'not attempted'})" for name in missing)
+        purposes = "; ".join(f"{name}: {LAYERS[name]}" for name in missing)
         raise IsolationError(
-            f"the wall around Python lacks {told}. What would not be stopped: {stopped}",
-            hint="Nothing was run. File tools and plans stay safe to use, and so does Python in a"
-            " container. `wink-workspace doctor` shows what this machine can put up.",
+            f"the isolation of Python lacks {listed}. These layers provide {purposes}",
+            hint="Nothing was run. File tools, plans and Python in a container are not affected."
+            " `wink-workspace doctor` shows which layers this machine supports.",
         )
 
 
 def probe_isolation(config: AstevalConfig | None = None) -> IsolationReport:
-    """What wall this machine can put up, and what was tried against it; nothing stays running.
+    """The isolation layers that this machine supports, and the probes; nothing stays running.
 
     Raises:
-        SandboxUnavailableError: If no server can be started at all.
+        SandboxUnavailableError: If the server cannot be started.
     """
     with closing(AstevalSandbox(config)) as sandbox:
         return sandbox.survey()
@@ -250,12 +252,12 @@ def probe_isolation(config: AstevalConfig | None = None) -> IsolationReport:
 
 def _check_holes(report: IsolationReport) -> None:
     if report.holes:
-        told = "; ".join(f"{hole.name} ({hole.detail})" for hole in report.holes)
-        raise IsolationError(f"the wall around Python has holes, code could: {told}")
+        listed = "; ".join(f"{hole.name} ({hole.detail})" for hole in report.holes)
+        raise IsolationError(f"the isolation of Python has holes, code could: {listed}")
 
 
 class _Child:
-    """A child of the server, from its fork to its end; leaving the block kills what is left."""
+    """A child of the server. Leaving the ``with`` block kills it if it still runs."""
 
     def __init__(self, server: ServerProcess, config: AstevalConfig, clock: Clock) -> None:
         self._clock = clock
@@ -267,12 +269,12 @@ class _Child:
         self._cancellation: Cancellation | None = None
         self._buffer = bytearray()
         with ExitStack() as opened:
-            self._watch, servers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._watch, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             opened.enter_context(self._watch)
-            with servers:
-                _order(server.control, servers)
+            with server_end:
+                _request_child(server.control, server_end)
             self._watch.settimeout(config.start_timeout_s)
-            self._process, pipe = _handed_out(self._watch)
+            self._process, pipe = _receive_child(self._watch)
             opened.callback(os.close, self._process)
             self._pipe = opened.enter_context(socket.socket(fileno=pipe))
             self._pipe.setblocking(False)
@@ -289,24 +291,24 @@ class _Child:
             self.ending()
 
     def ready_layers(self) -> tuple[Layer, ...]:
-        """Wait for the child to report its wall.
+        """Wait until the child has reported its isolation layers.
 
         Raises:
-            SandboxBrokenError: If it does not, in time.
+            SandboxBrokenError: If it does not report them in time.
         """
         try:
             frame = self.receive(0)
         except TimeoutError:
             raise SandboxBrokenError(
-                f"the wall was not up after {self._config.start_timeout_s:g} s"
+                f"the child was not isolated after {self._config.start_timeout_s:g} s"
             ) from None
         if frame is None or frame.kind != "ready":
             self.kill()
-            raise SandboxBrokenError(f"the wall was not put up ({self.ending_in_words()})")
+            raise SandboxBrokenError(f"the child was not isolated ({self.describe_ending()})")
         return _layers(frame.fields.get("layers"))
 
     def begin(self, timeout_s: float, cancellation: Cancellation | None = None) -> None:
-        """From now on the time of the evaluation runs, and *cancellation* ends it."""
+        """Start the time limit of the evaluation; *cancellation* ends it from now on."""
         self.timeout_s = timeout_s
         self._cancellation = cancellation
         self._began_s = self._clock.monotonic_s()
@@ -322,7 +324,7 @@ class _Child:
 
         Raises:
             TimeoutError: At the deadline.
-            CallCancelledError: Once it was cancelled.
+            CallCancelledError: If it is cancelled.
             ConnectionError: If the child died.
         """
         view = memoryview(data)
@@ -333,55 +335,57 @@ class _Child:
                 self._wait(select.POLLOUT)
 
     def receive(self, body_bytes_max: int) -> Frame | None:
-        """The next frame, ``None`` if the child has ended.
+        """The next frame, or ``None`` if the child has ended.
 
         Raises:
             TimeoutError: At the deadline.
-            CallCancelledError: Once it was cancelled.
-            SandboxBrokenError: If what comes is no frame.
+            CallCancelledError: If it is cancelled.
+            SandboxBrokenError: If the child sends an invalid frame.
         """
-        self._left_s()  # also when there is always something to read
+        self._remaining_s()  # also if data is always available
         try:
-            prefix = self._taken(SIZES.size)
+            prefix = self._read(SIZES.size)
             if prefix is None:
                 return None
             sizes = frame_sizes(prefix, body_bytes_max=body_bytes_max)
-            header, body = self._taken(sizes[0]), self._taken(sizes[1])
+            header, body = self._read(sizes[0]), self._read(sizes[1])
             return None if header is None or body is None else Frame.parse(header, body)
         except FrameError as error:
-            raise SandboxBrokenError(f"the child sent what is no message: {error}") from error
+            raise SandboxBrokenError(f"the child sent an invalid frame: {error}") from error
 
     def kill(self) -> None:
-        """Kill it, whatever it is doing."""
+        """Kill it, unless it has ended."""
         if self._ended is None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     def ending(self) -> Mapping[str, Any]:
-        """How it ended, as the server tells when it has.
+        """Wait for the server's report of how the child ended.
 
         Raises:
-            SandboxBrokenError: If the server does not tell.
+            SandboxBrokenError: If the server does not send the report.
         """
         if self._ended is None:
             try:
-                data = self._watch.recv(_TOLD_BYTES_MAX)
+                data = self._watch.recv(_REPORT_BYTES_MAX)
             except OSError as error:
-                raise SandboxBrokenError(f"a child could not be ended ({error})") from error
+                raise SandboxBrokenError(
+                    f"the asteval server did not report the end of a child ({error})"
+                ) from error
             self._ended = _object(data) if data else {"failed": "the asteval server has died"}
         return self._ended
 
-    def ending_in_words(self) -> str:
-        """What ``ending`` says, for a message."""
+    def describe_ending(self) -> str:
+        """How the child ended, in words for an error message."""
         ending = self.ending()
         if ending.get("failed"):
             return str(ending["failed"])
         number = ending.get("signal")
         if isinstance(number, int):
             return f"killed by {_signal_name(number)}"
-        return f"it ended with code {ending.get('exit_code')}"
+        return f"exit code {ending.get('exit_code')}"
 
-    def _taken(self, n_bytes: int) -> bytes | None:
+    def _read(self, n_bytes: int) -> bytes | None:
         while len(self._buffer) < n_bytes:
             try:
                 piece = self._pipe.recv(_READ_BYTES)
@@ -393,26 +397,26 @@ class _Child:
             if not piece:
                 return None
             self._buffer += piece
-        taken = bytes(memoryview(self._buffer)[:n_bytes])
+        data = bytes(memoryview(self._buffer)[:n_bytes])
         del self._buffer[:n_bytes]
-        return taken
+        return data
 
     def _wait(self, event: int) -> None:
         self._poll.modify(self._pipe, event)
-        while not self._poll.poll(1_000 * min(self._left_s(), _WATCH_S)):
+        while not self._poll.poll(1_000 * min(self._remaining_s(), _WATCH_S)):
             pass
 
-    def _left_s(self) -> float:
+    def _remaining_s(self) -> float:
         if self._cancellation is not None:
             self._cancellation.check()
-        left_s = self._ends_s - self._clock.monotonic_s()
-        if left_s <= 0:
+        remaining_s = self._ends_s - self._clock.monotonic_s()
+        if remaining_s <= 0:
             raise TimeoutError
-        return left_s
+        return remaining_s
 
 
-class _Conversation:
-    """What is said between the code being sent and its end."""
+class _Exchange:
+    """The messages of one evaluation, from the code to the result."""
 
     def __init__(
         self, child: _Child, access: FileAccess, config: AstevalConfig, isolation: IsolationReport
@@ -422,24 +426,24 @@ class _Conversation:
         self._config = config
         self._isolation = isolation
         self._output: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        self._kinds: dict[str, Callable[[Frame], None]] = {
-            "stdout": self._keep,
-            "stderr": self._keep,
+        self._handlers: dict[str, Callable[[Frame], None]] = {
+            "stdout": self._keep_output,
+            "stderr": self._keep_output,
             "read": self._read,
             "write": self._write,
         }
-        self._body_bytes_max = max(config.transfer_bytes, 65_536)  # output comes in less
+        self._body_bytes_max = max(config.transfer_bytes, 65_536)  # a frame of output is smaller
 
     def evaluate(self, message: bytes) -> Evaluation:
-        """Send the code to the child, whose time has begun, and answer until it has ended."""
+        """Send the code to the child, and answer its requests until it ends."""
         try:
             self._child.send(message)
             done = self._until_done()
         except TimeoutError:
             allowed = f"{self._child.timeout_s:.3g} s"
-            return self._failed(Outcome.DEADLINE, f"it was killed when its {allowed} were over")
+            return self._failed(Outcome.DEADLINE, f"it was killed at its time limit of {allowed}")
         except CallCancelledError:
-            return self._failed(Outcome.CANCELLED, "nobody wanted it any more")
+            return self._failed(Outcome.CANCELLED, "the caller cancelled it")
         except ConnectionError:
             done = None
         except _TooMuchOutput:
@@ -455,12 +459,12 @@ class _Conversation:
             frame = self._child.receive(self._body_bytes_max)
             if frame is None or frame.kind == "done":
                 return frame
-            act = self._kinds.get(frame.kind)
-            if act is None:
-                raise SandboxBrokenError(f"the child sent {frame.kind[:40]!r}, which means nothing")
-            act(frame)
+            handler = self._handlers.get(frame.kind)
+            if handler is None:
+                raise SandboxBrokenError(f"the child sent an unknown message {frame.kind[:40]!r}")
+            handler(frame)
 
-    def _keep(self, frame: Frame) -> None:
+    def _keep_output(self, frame: Frame) -> None:
         room = self._config.output_bytes - sum(map(len, self._output.values()))
         self._output[frame.kind] += frame.body[:room]
         if len(frame.body) > room:
@@ -473,7 +477,7 @@ class _Conversation:
     def _write(self, frame: Frame) -> None:
         path, mode = _text(frame.fields, "path"), WRITE_MODES.get(_text(frame.fields, "mode"))
         if mode is None:
-            raise SandboxBrokenError("the child sent a write of no known mode")
+            raise SandboxBrokenError("the child sent a write with an unknown mode")
 
         def write() -> bytes:
             self._access.write(path, frame.body, mode)
@@ -491,14 +495,14 @@ class _Conversation:
         self._child.send(answer)
 
     def _died(self, duration_s: float) -> Evaluation:
-        self._child.kill()  # it may only have closed its pipe; one that is dead stays as it died
+        self._child.kill()  # it may only have closed its pipe; a dead child keeps its exit status
         ending = self._child.ending()
         if ending.get("failed"):
             raise SandboxBrokenError(f"the evaluation was lost: {ending['failed']}")
         if ending.get("signal") == signal.SIGXCPU:
             return self._failed(Outcome.DEADLINE, "it used up its processor time", duration_s)
-        words = self._child.ending_in_words()
-        return self._failed(Outcome.KILLED, f"the interpreter died: {words}", duration_s)
+        ended = self._child.describe_ending()
+        return self._failed(Outcome.KILLED, f"the interpreter died: {ended}", duration_s)
 
     def _ended(self, fields: Mapping[str, Any], duration_s: float) -> Evaluation:
         match fields.get("outcome"):
@@ -516,17 +520,17 @@ class _Conversation:
                 )
             case "memory":
                 most = f"{self._config.memory_bytes:,} bytes"
-                return self._failed(Outcome.MEMORY, f"it wanted more than {most}", duration_s)
+                return self._failed(Outcome.MEMORY, f"it needed more than {most}", duration_s)
             case _:
-                raise SandboxBrokenError("the child told of no known outcome")
+                raise SandboxBrokenError("the child sent an unknown outcome")
 
     def _failed(self, outcome: Outcome, detail: str, duration_s: float | None = None) -> Evaluation:
         return self._evaluation(
             outcome, self._child.duration_s if duration_s is None else duration_s, detail=detail
         )
 
-    def _evaluation(self, outcome: Outcome, duration_s: float, **told: Any) -> Evaluation:
-        """The whole answer; the child is dead when it is given."""
+    def _evaluation(self, outcome: Outcome, duration_s: float, **fields: Any) -> Evaluation:
+        """Kill the child and make the result."""
         self._child.kill()
         ending = self._child.ending()
         cpu_s, rss = ending.get("cpu_s"), ending.get("max_rss_bytes")
@@ -543,48 +547,48 @@ class _Conversation:
             writes=tuple(self._access.writes),
             usage=usage,
             isolation=self._isolation,
-            **told,
+            **fields,
         )
 
 
 class _ServerGoneError(SandboxBrokenError):
-    """The server died before it had handed out a child: no code was sent."""
+    """The server died before it handed over a child, so no code was sent."""
 
 
 class _TooMuchOutput(Exception):  # noqa: N818 - an outcome, not a fault
-    """The code printed more than it may."""
+    """The code printed more than its limit."""
 
 
-def _order(control: socket.socket, watch: socket.socket) -> None:
+def _request_child(control: socket.socket, watch: socket.socket) -> None:
     try:
         socket.send_fds(control, [b"o"], [watch.fileno()])
     except OSError as error:
-        raise _ServerGoneError(f"the asteval server has gone ({error})") from error
+        raise _ServerGoneError(f"the asteval server has ended ({error})") from error
 
 
-def _handed_out(watch: socket.socket) -> tuple[int, int]:
-    """Descriptors of a child's process and of our end of its pipe."""
+def _receive_child(watch: socket.socket) -> tuple[int, int]:
+    """Receive the descriptors of a child's process and of the host's end of its pipe."""
     try:
         data, descriptors, _, _ = socket.recv_fds(
-            watch, _TOLD_BYTES_MAX, 2, socket.MSG_CMSG_CLOEXEC
+            watch, _REPORT_BYTES_MAX, 2, socket.MSG_CMSG_CLOEXEC
         )
     except OSError as error:
-        raise SandboxBrokenError(f"the asteval server fell silent ({error})") from error
+        raise SandboxBrokenError(f"the asteval server did not answer ({error})") from error
     if len(descriptors) == 2:
         return descriptors[0], descriptors[1]
-    for descriptor in descriptors:  # there was no room for both
+    for descriptor in descriptors:  # this process had no free descriptor for both
         os.close(descriptor)
     if not data:
-        raise _ServerGoneError("the asteval server has died, or has no room for descriptors")
+        raise _ServerGoneError("the asteval server has died, or has no free descriptors")
     reason = _object(data).get("failed", "descriptors have run out")
     raise SandboxBrokenError(f"the asteval server could not start a child: {reason}")
 
 
-# Reading what a child says, field by field
+# Checks of each field that a child sends
 
 
 def _is_over(control: socket.socket) -> bool:
-    """Whether the server has ended; it says nothing on this socket after its hello."""
+    """Whether the server has ended; it sends nothing on this socket after its hello."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
     return bool(poll.poll(0))
@@ -594,9 +598,11 @@ def _object(data: bytes) -> Mapping[str, Any]:
     try:
         found: object = json.loads(data)
     except ValueError as error:
-        raise SandboxBrokenError(f"the asteval server sent no JSON ({error})") from error
+        raise SandboxBrokenError(
+            f"the asteval server sent a message that is not JSON ({error})"
+        ) from error
     if not isinstance(found, dict):
-        raise SandboxBrokenError("the asteval server sent no object")
+        raise SandboxBrokenError("the asteval server sent a message that is not an object")
     return cast("dict[str, Any]", found)
 
 
@@ -605,9 +611,9 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _as_text(value: object, what: str) -> str:
-    """*value*, if it is a text of bearable length that can be written down."""
+    """*value* as encodable text, if it is a string that is not too long."""
     if not isinstance(value, str) or len(value) > _TEXT_CHARS_MAX:
-        raise SandboxBrokenError(f"the child sent {what} that is no text, or far too long")
+        raise SandboxBrokenError(f"the child sent {what} that is not a string, or too long")
     if not value.isascii():
         return value.encode("utf-8", "replace").decode()
     return value
@@ -615,14 +621,14 @@ def _as_text(value: object, what: str) -> str:
 
 def _number(value: object, what: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise SandboxBrokenError(f"the child sent {what} that is no number")
+        raise SandboxBrokenError(f"the child sent {what} that is not a number")
     return value
 
 
-def _value(told: object) -> ShownValue:
-    if not isinstance(told, dict):
-        raise SandboxBrokenError("the child sent a value that is none")
-    fields = cast("dict[str, Any]", told)
+def _value(data: object) -> ShownValue:
+    if not isinstance(data, dict):
+        raise SandboxBrokenError("the child sent an invalid value")
+    fields = cast("dict[str, Any]", data)
     is_json = "json" in fields
     return ShownValue(
         _text(fields, "repr"),
@@ -633,9 +639,9 @@ def _value(told: object) -> ShownValue:
 
 
 def _json(value: object, level: int = 0) -> JsonValue:
-    """JSON is JSON, whoever sent it; but it must be such that it can be stored."""
+    """*value* with encodable text, checked against the limits of length and depth."""
     if level > _LEVELS_MAX:
-        raise SandboxBrokenError("the child sent a value that is nested far too deeply")
+        raise SandboxBrokenError("the child sent a value that is nested too deeply")
     match value:
         case str():
             return _as_text(value, "a value")
@@ -648,10 +654,10 @@ def _json(value: object, level: int = 0) -> JsonValue:
             return cast("JsonValue", value)
 
 
-def _names(told: object) -> Mapping[str, ShownValue]:
-    if not isinstance(told, dict):
-        raise SandboxBrokenError("the child sent names that are none")
-    names = cast("dict[str, object]", told)
+def _names(data: object) -> Mapping[str, ShownValue]:
+    if not isinstance(data, dict):
+        raise SandboxBrokenError("the child sent invalid names")
+    names = cast("dict[str, object]", data)
     if len(names) > _NAMES_MAX:
         raise SandboxBrokenError(f"the child sent {len(names)} names")
     return MappingProxyType(
@@ -659,10 +665,10 @@ def _names(told: object) -> Mapping[str, ShownValue]:
     )
 
 
-def _error(told: object) -> CodeError:
-    if not isinstance(told, dict):
-        raise SandboxBrokenError("the child sent an error that is none")
-    fields = cast("dict[str, Any]", told)
+def _error(data: object) -> CodeError:
+    if not isinstance(data, dict):
+        raise SandboxBrokenError("the child sent an invalid error")
+    fields = cast("dict[str, Any]", data)
     return CodeError(
         _text(fields, "type"),
         _text(fields, "message"),
@@ -672,26 +678,26 @@ def _error(told: object) -> CodeError:
     )
 
 
-def _triples(told: object, what: str) -> list[tuple[str, bool, str]]:
-    """A list of [name, yes or no, detail]."""
+def _triples(data: object, what: str) -> list[tuple[str, bool, str]]:
+    """A list of [name, flag, detail]."""
     found: list[tuple[str, bool, str]] = []
-    for row in cast("list[object]", told) if isinstance(told, list) else [None]:
+    for row in cast("list[object]", data) if isinstance(data, list) else [None]:
         match row:
             case [str(name), bool(flag), str(detail)]:
                 found.append((name, flag, detail))
             case _:
-                raise SandboxBrokenError(f"the child sent {what} that are none")
+                raise SandboxBrokenError(f"the child sent invalid {what}")
     return found
 
 
-def _layers(told: object) -> tuple[Layer, ...]:
+def _layers(data: object) -> tuple[Layer, ...]:
     order = list(LAYERS)
-    rows = [row for row in _triples(told, "layers") if row[0] in LAYERS]
+    rows = [row for row in _triples(data, "layers") if row[0] in LAYERS]
     return tuple(Layer(*row) for row in sorted(rows, key=lambda row: order.index(row[0])))
 
 
-def _probes(told: object) -> tuple[Probe, ...]:
-    return tuple(Probe(*row) for row in _triples(told, "probes"))
+def _probes(data: object) -> tuple[Probe, ...]:
+    return tuple(Probe(*row) for row in _triples(data, "probes"))
 
 
 def _signal_name(number: int) -> str:

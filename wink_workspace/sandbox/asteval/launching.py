@@ -1,8 +1,8 @@
-"""How the server is started: by exec, isolated, with only the folders that it needs.
+"""Start of the server process: with exec, isolated, and with only the import paths that it needs.
 
-``-I`` keeps the environment, the current directory and the user's own packages out of it, ``-S``
-the start-up files of site-packages; the folders of the few packages that it loads are named
-one by one.
+``-I`` excludes the environment, the current directory and the user's own packages, ``-S`` the
+start-up files of site-packages. The import paths of the few packages that the server loads are
+passed as arguments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .config import AstevalConfig
 
 __all__ = ["ServerProcess"]
 
-# asteval loads numpy where it finds it, so it must not find one that nobody has asked for
+# asteval loads numpy if it is installed, so it is hidden unless the configuration enables it
 _START: Final = (
     "import sys; n = int(sys.argv[1]); sys.path[:0] = sys.argv[2:2 + n];"
     " sys.argv[-1] == 'numpy' or sys.modules.update(numpy=None, numpy_financial=None);"
@@ -34,41 +34,41 @@ _START: Final = (
 _PACKAGES: Final = ("wink_workspace", "asteval", "landlock", "pyseccomp")
 _NEEDED: Final = frozenset({"wink_workspace", "asteval"})
 _HELLO_BYTES_MAX: Final = 65_536
-_SAID_CHARS: Final = 2_000
+_STDERR_CHARS: Final = 2_000
 _END_S = 2.0
-# numpy's libraries start threads unless told not to; forking would not be sound then
+# numpy's libraries start threads by default, and forking is not safe with threads
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class ServerProcess:
-    """A running server. It ends with this object, and with this process, however that ends."""
+    """A running server. It ends with this object, or when this process ends or is killed."""
 
     def __init__(self, config: AstevalConfig) -> None:
         use_numpy = config.use_numpy
-        program, folders = _interpreter(), _folders(("numpy",) if use_numpy else ())
+        program, import_paths = _interpreter(), _import_paths(("numpy",) if use_numpy else ())
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control: Final = ours
-        self._said: IO[bytes] = os.fdopen(os.memfd_create("wink-asteval-stderr"), "w+b")
+        self._stderr: IO[bytes] = os.fdopen(os.memfd_create("wink-asteval-stderr"), "w+b")
         with theirs, ExitStack() as opened:
             opened.enter_context(ours)
-            opened.enter_context(self._said)
+            opened.enter_context(self._stderr)
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and code
                 [
-                    *(program, "-I", "-S", "-c", _START, str(len(folders)), *folders),
+                    *(program, "-I", "-S", "-c", _START, str(len(import_paths)), *import_paths),
                     *(str(theirs.fileno()), str(os.getpid()), str(config.memory_bytes)),
                     *(str(config.timeout_s), str(config.start_timeout_s)),
                     "numpy" if use_numpy else "",
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._stderr,
                 cwd="/",
-                env={**_where_libpython_is(), **(_ONE_THREAD if use_numpy else {})},
+                env={**_library_path(), **(_ONE_THREAD if use_numpy else {})},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-            opened.pop_all()  # the process has them now, and ends with them
-        self.end = weakref.finalize(self, _end, self._process, ours, self._said)
+            opened.pop_all()  # from here on, self.end closes them
+        self.end = weakref.finalize(self, _end, self._process, ours, self._stderr)
 
     @property
     def pid(self) -> int:
@@ -76,61 +76,65 @@ class ServerProcess:
         return self._process.pid
 
     def hello(self, *, timeout_s: float) -> bytes:
-        """The first thing it says, when it is ready.
+        """Wait for its first message, which means that it is ready.
 
         Raises:
-            SandboxUnavailableError: If it says nothing in time, or ends.
+            SandboxUnavailableError: If it sends none in time, or ends.
         """
         self.control.settimeout(timeout_s)
         try:
-            said = self.control.recv(_HELLO_BYTES_MAX)
+            message = self.control.recv(_HELLO_BYTES_MAX)
         except TimeoutError:
             self.end()
             raise SandboxUnavailableError(
                 f"the asteval server was not ready after {timeout_s:g} s"
             ) from None
         except OSError:
-            said = b""
+            message = b""
         self.control.settimeout(None)
-        if not said:
-            reason = self._last_words()
+        if not message:
+            reason = self._last_output()
             self.end()
             raise SandboxUnavailableError(f"the asteval server did not start: {reason}")
-        return said
+        return message
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5.0)
-        self._said.seek(0)
-        return self._said.read().decode("utf-8", "replace").strip()[-_SAID_CHARS:] or "no reason"
+        self._stderr.seek(0)
+        return (
+            self._stderr.read().decode("utf-8", "replace").strip()[-_STDERR_CHARS:]
+            or "it printed no error"
+        )
 
 
 def _interpreter() -> str:
     if not sys.executable:
         raise SandboxUnavailableError(
-            "this Python does not know its own program", hint="Run it as `python`."
+            "this Python does not know the path of its own program (sys.executable is empty)",
+            hint="Run it as `python`.",
         )
     return sys.executable
 
 
-def _where_libpython_is() -> dict[str, str]:
-    """What lets a Python find its own library that we may have found by a variable.
+def _library_path() -> dict[str, str]:
+    """The ``LD_LIBRARY_PATH`` with which the server finds libpython, if this Python uses one.
 
-    Nothing for a Python without one. No variable of ours is handed on for it.
+    It is made from the library that this process has loaded, not copied from its environment.
     """
     try:
         mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:  # no /proc; most need nothing
+    except OSError:  # no /proc; most Pythons do not need it
         return {}
     for line in mapped.splitlines():
-        place = Path(line.partition("/")[2])
-        if place.name.startswith("libpython"):
-            return {"LD_LIBRARY_PATH": f"/{place.parent}"}
+        path = Path(line.partition("/")[2])
+        if path.name.startswith("libpython"):
+            return {"LD_LIBRARY_PATH": f"/{path.parent}"}
     return {}
 
 
-def _folders(more: tuple[str, ...]) -> list[str]:
-    """Where the packages that the server loads are, as this process would find them."""
+def _import_paths(more: tuple[str, ...]) -> list[str]:
+    """The directories from which this process imports the packages that the server needs."""
     found: list[str] = []
     for name in (*_PACKAGES, *more):
         spec = importlib.util.find_spec(name)
@@ -140,16 +144,16 @@ def _folders(more: tuple[str, ...]) -> list[str]:
                     f"the package {name} is not installed", hint=f"Install it: pip install {name}"
                 )
             continue
-        place = Path(spec.origin)
-        folder = place.parent.parent if spec.submodule_search_locations else place.parent
-        found.append(str(folder))
+        origin = Path(spec.origin)
+        directory = origin.parent.parent if spec.submodule_search_locations else origin.parent
+        found.append(str(directory))
     return list(dict.fromkeys(found))
 
 
-def _end(process: subprocess.Popen[bytes], control: socket.socket, said: IO[bytes]) -> None:
-    """Let it go, and see that it went."""
+def _end(process: subprocess.Popen[bytes], control: socket.socket, stderr: IO[bytes]) -> None:
+    """Close the server's control socket, at which it ends, and wait; kill it if it does not."""
     control.close()
-    said.close()
+    stderr.close()
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:

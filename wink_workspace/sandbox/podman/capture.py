@@ -1,7 +1,7 @@
-"""What is kept of a command's output while it comes: a head, a tail, and the whole in a file.
+"""Capture of a command's output: a head and a tail in memory, and the whole stream in a file.
 
-The file lies outside of the workspace, so that it is also there for whoever comes after a
-crash; ``last_words`` reads it then. It is gone once the command has ended.
+The file is outside of the workspace. After a crash, the next process that opens the workspace
+reads the end of it with ``last_output``. It is deleted when the command has ended.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import BinaryIO, Final
 
 from wink_workspace.sandbox.protocol import CapturedOutput, OutputObserver, StreamName
 
-__all__ = ["Capture", "Publish", "last_words"]
+__all__ = ["Capture", "Publish", "last_output"]
 
 Publish = Callable[[StreamName, Path], str]
-"""Puts a finished file where a model can read it; the path in the workspace."""
+"""Stores a finished file where a model can read it; returns its path in the workspace."""
 
 _STREAMS: Final[tuple[StreamName, ...]] = ("stdout", "stderr")
 _LAST_BYTES: Final = 4_096
@@ -26,10 +26,10 @@ class Capture:
     """The output of one command.
 
     Args:
-        limit_bytes: What a result holds of each stream.
-        file_bytes: What the file of each stream holds: its beginning.
-        folder: Where the files are; ``None`` for none.
-        observer: Told of each piece.
+        limit_bytes: How much of each stream a result contains.
+        file_bytes: How much of each stream its file contains, from the beginning.
+        folder: The directory of the files; ``None`` for no files.
+        observer: Is called with each piece.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Capture:
         self.n_bytes = 0
 
     def __call__(self, stream: StreamName, data: bytes) -> None:
-        """Take a piece."""
+        """Add a piece of output."""
         self.n_bytes += len(data)
         self._kept[stream].add(data)
         if self._observer is not None:
             self._observer(stream, data)
 
     def finished(self, publish: Publish | None) -> tuple[CapturedOutput, CapturedOutput]:
-        """What was kept of both streams; what a result does not hold is published whole."""
+        """What was kept of both streams; a stream that was cut is published as a file."""
         out, errors = (self._finished(name, publish) for name in _STREAMS)
         return out, errors
 
@@ -76,17 +76,17 @@ class Capture:
 
 
 class _Stream:
-    def __init__(self, limit_bytes: int, file_bytes: int, place: Path | None) -> None:
+    def __init__(self, limit_bytes: int, file_bytes: int, path: Path | None) -> None:
         self.n_bytes = 0
         self._head = bytearray()
         self._tail = bytearray()
         self._n_head = (limit_bytes + 1) // 2
         self._n_tail = limit_bytes // 2
         self._file_left = file_bytes
-        self._place = place
+        self._path = path
         self._file: BinaryIO | None = None
-        if place is not None:
-            place.unlink(missing_ok=True)
+        if path is not None:
+            path.unlink(missing_ok=True)
 
     @property
     def is_cut(self) -> bool:
@@ -112,18 +112,18 @@ class _Stream:
         if self._file is None:
             return None
         self._file.close()
-        return self._place
+        return self._path
 
     def discard(self) -> None:
-        if self._file is not None and self._place is not None:
+        if self._file is not None and self._path is not None:
             self._file.close()
-            self._place.unlink(missing_ok=True)
+            self._path.unlink(missing_ok=True)
 
     def _store(self, data: bytes) -> None:
-        if self._place is None or not self._file_left:
+        if self._path is None or not self._file_left:
             return
         if self._file is None:
-            self._file = self._place.open("wb", buffering=0)
+            self._file = self._path.open("wb", buffering=0)
         piece = data[: self._file_left]
         self._file_left -= len(piece)
         self._file.write(piece)
@@ -132,14 +132,14 @@ class _Stream:
         del self._tail[: max(0, len(self._tail) - self._n_tail)]
 
 
-def last_words(folder: Path) -> str:
-    """What a command had written last when its owner was killed; ``""`` if there was none."""
-    said: list[str] = []
+def last_output(folder: Path) -> str:
+    """The last output of a command whose owner was killed; ``""`` if there was none."""
+    output: list[str] = []
     for name in _STREAMS:
         with suppress(OSError), (folder / name).open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _LAST_BYTES))
             text = file.read(_LAST_BYTES).decode("utf-8", "replace").strip()
             if text:
-                said.append(f"{name}: {text}")
-    return "\n".join(said)
+                output.append(f"{name}: {text}")
+    return "\n".join(output)

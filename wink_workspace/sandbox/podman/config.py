@@ -1,4 +1,4 @@
-"""How a Podman sandbox is made and limited. Every field names its unit and has a default."""
+"""Configuration of a Podman sandbox. Every field has a default, and its name has the unit."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from wink_workspace.sandbox.backends import SandboxConfig
 __all__ = ["DEFAULT_IMAGE", "IMAGE_VERSION", "PodmanConfig", "ReadOnlyMount"]
 
 IMAGE_VERSION: Final = "1"
-"""Changes with what our images hold."""
+"""The version of our images; it changes with their content."""
 
 DEFAULT_IMAGE: Final = f"localhost/wink-workspace/python:{IMAGE_VERSION}"
 
 _KIB, _MIB, _GIB = 1_024, 1_048_576, 1_073_741_824
 _LEAST: Final = {"cpus": 0.01, "memory_bytes": 16 * _MIB, "n_processes": 2, "n_open_files": 16}
-"""With less, no command can be started: the runner inside and Python need as much."""
+"""The least values with which the runner and Python can start a command."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OWN_PLACES = ("/", "/workspace", "/tmp", "/dev", "/proc", "/sys")  # noqa: S108 - inside the container
+_RESERVED_PATHS = ("/", "/workspace", "/tmp", "/dev", "/proc", "/sys")  # noqa: S108 - inside the container
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOnlyMount:
-    """A directory or file of the host that commands may read: a cache of packages, say.
+    """A directory or file of the host that commands may read, such as a package cache.
 
-    Both paths are absolute; *target* is where it is inside.
+    Both paths are absolute; *target* is the path in the container.
     """
 
     source: str
@@ -40,47 +40,49 @@ class ReadOnlyMount:
         for path in (self.source, self.target):
             if not path.startswith("/") or ".." in PurePosixPath(path).parts or "\0" in path:
                 raise UsageError(
-                    f"the mount's path {path!r} is not absolute", hint="Give absolute paths."
+                    f"the mount's path {path!r} is not an absolute path without '..'",
+                    hint="Use absolute paths without '..'.",
                 )
-        if str(PurePosixPath(self.target)) in _OWN_PLACES:
+        if str(PurePosixPath(self.target)) in _RESERVED_PATHS:
             raise UsageError(
-                f"nothing can be mounted at {self.target}", hint="Choose a place such as /mnt/data."
+                f"nothing can be mounted at {self.target}: the sandbox uses this path",
+                hint="Choose another path, such as /mnt/data.",
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodmanConfig(SandboxConfig):
-    """What the container is made of and what its commands may use.
+    """The image of the container, and the limits of its commands.
 
-    A limit above the caller's own hard limit is lowered to that. A limit too small for anything
-    to be started is refused; the error names the least.
+    A limit above the caller's own hard limit is lowered to that. A limit with which nothing can be
+    started is refused; the error names the least value.
 
     Attributes:
-        image: The image; it must be there, as nothing is ever pulled.
+        image: The image. It must be in the engine's store; images are never pulled.
         cpus: Processor time, as a number of processors.
-        memory_bytes: Memory of all commands together, swap included. Without cgroups (rootless
-            on some systems) it bounds the data of each process instead.
-        n_processes: Processes and threads that a command may have at once.
-        n_open_files: Descriptors that each process may have open.
-        file_bytes: The largest file that can be written.
-        tmp_bytes: Room in ``/tmp``, which is emptied after each command.
-        shm_bytes: Room in ``/dev/shm``, likewise.
-        workspace_bytes: How large the workspace may grow; a command that goes beyond is ended.
-        workspace_entries: How many files and directories it may hold, likewise.
-        network: ``"none"``, or a network mode of Podman; the proof then says that this wall
-            is not wanted.
-        env: Variables that every command finds.
-        user_id: The ordinary user and group that commands are.
-        mounts: What of the host can be read.
-        runtime: The OCI runtime, such as ``runc``, ``crun`` or ``runsc``; by default what the
-            engine chooses, where that works.
-        timeout_s: How long a command may run unless it asks for another time.
-        longest_timeout_s: The longest that it can ask for.
-        output_bytes: What is kept of each stream in a result.
-        output_file_bytes: What is kept of each in a file when a result does not hold all.
+        memory_bytes: Memory of all commands together, with swap. Without cgroups (rootless on
+            some systems) it limits the data of each process instead.
+        n_processes: Most processes and threads of a command at one time.
+        n_open_files: Most open descriptors of each process.
+        file_bytes: The largest file that a command can write.
+        tmp_bytes: Size of ``/tmp``, which is emptied after each command.
+        shm_bytes: Size of ``/dev/shm``, which is emptied after each command.
+        workspace_bytes: Largest size of the workspace; a command that exceeds it is ended.
+        workspace_entries: Most files and directories of the workspace, likewise.
+        network: ``"none"``, or a network mode of Podman. The isolation report then has the layer
+            "no network" as not active.
+        env: Environment variables of every command.
+        user_id: The ordinary user and group id of commands.
+        mounts: Directories and files of the host that commands can read.
+        runtime: The OCI runtime, such as ``runc``, ``crun`` or ``runsc``; by default the engine's
+            choice, if that works here.
+        timeout_s: Time limit of a command that sets none.
+        longest_timeout_s: The longest time limit that a command can set.
+        output_bytes: How much of each stream a result contains.
+        output_file_bytes: How much of each stream is kept in a file if the result is cut.
         most_output_bytes: A command that writes more is ended.
-        stdin_bytes: The most that a model can give a command to read. For a program's own
-            calls the bound is ``file_bytes``, and that it is kept in memory.
+        stdin_bytes: The longest input that a model can pass to a command. A program's own calls
+            are limited by ``file_bytes``; their input is held in memory.
         start_timeout_s: How long the engine may take to start a container.
     """
 
@@ -118,7 +120,7 @@ class PodmanConfig(SandboxConfig):
                 raise UsageError(f"{name} is {value}", hint="Use a positive number.")
             if name in _LEAST and value < _LEAST[name]:
                 raise UsageError(
-                    f"{name} is {value:,}, with which nothing could be started",
+                    f"{name} is {value:,}, which is too small to start a command",
                     hint=f"Use at least {_LEAST[name]:,}.",
                 )
         if not self.user_id < 65_536:
@@ -128,5 +130,6 @@ class PodmanConfig(SandboxConfig):
         for name, value in self.env.items():
             if not _VARIABLE.fullmatch(name) or "\0" in value:
                 raise UsageError(
-                    f"{name!r} cannot be a variable", hint="Use letters, digits and '_'."
+                    f"{name!r} cannot be an environment variable, or its value contains a NUL",
+                    hint="Use letters, digits and '_' in names.",
                 )

@@ -1,9 +1,9 @@
-"""One container: what it is asked to be, its life, and the end of those that nobody owns.
+"""Containers: their specification, their start and end, and removal of abandoned ones.
 
-``container_spec`` is the wall as the engine is told of it; PODMAN's own defaults are relied on
-for nothing but the seccomp filter and the masked parts of ``/proc`` and ``/sys``. A container
-removes itself when it ends, and ends when its first process does. That one ends when the stream
-to it is closed, so what a killed owner leaves is gone soon; ``sweep`` removes what is not.
+``container_spec`` defines the isolation. Of Podman's defaults it relies only on the seccomp filter
+and the masked parts of ``/proc`` and ``/sys``. A container removes itself when its first process
+ends, and that one ends when the stream to it is closed. So a container whose owner was killed ends
+soon; ``sweep`` removes the remaining ones.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ WORKSPACE_LABEL: Final = "io.wink-workspace.workspace"
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _SPARE_PIDS: Final = 64
-"""How many more processes the container may have than a command: the runner is never refused."""
-_NOTHING_THAT_STAYS: Final = {
+"""Additional processes of the container, so that a command's limit never affects the runner."""
+_NO_PERSISTENT_IPC: Final = {
     "kernel.shm_rmid_forced": "1",
     "kernel.msgmni": "0",
     "kernel.sem": "250 32000 32 0",
 }
-"""Shared memory goes with its last process; queues and semaphores would not, so there are none."""
-_NOTHING_OF_CONNECTIONS: Final = {
+"""Shared memory ends with its last process. Queues and semaphores would stay: none can be made."""
+_NO_CONNECTION_STATE: Final = {
     "net.ipv4.tcp_max_tw_buckets": "0",
     "net.ipv4.tcp_no_metrics_save": "1",
 }
-"""Closed connections leave no port in TIME_WAIT and no metrics for the next command to find."""
+"""A closed connection leaves no port in TIME_WAIT and no metrics that a later command could see."""
 _NAMESPACE_LIMITS: Final = {"max_inotify_instances": 32, "max_inotify_watches": 65_536}
 """Limits of a user namespace, user_namespaces(7), for objects that the kernel counts by user.
 
-Rootless, that user is the caller, who has 128 inotify instances for everything.
+Rootless, that user is the caller, who has 128 inotify instances for all programs together.
 """
 _N_PENDING_SIGNALS: Final = 1_024
 _MESSAGE_QUEUE_BYTES: Final = 819_200
 _OWN_KERNEL: Final = ("runc", "crun")
-"""Runtimes whose containers share the host's kernel; others have limits of their own."""
+"""Runtimes whose containers share the host's kernel; others have a kernel with its own limits."""
 _LIMIT_TIMEOUT_S: Final = 10.0
 _PERIOD_US: Final = 100_000
 _STOP_TIMEOUT_S: Final = 30.0
@@ -77,12 +77,12 @@ _STOP_TIMEOUT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What of the machine decides how a container can be limited.
+    """What this machine provides for limiting a container.
 
     Attributes:
         is_root: Whether the engine runs as root.
         controllers: The cgroup controllers that the engine may use.
-        runtime: The OCI runtime to ask for; ``None`` for the engine's own choice.
+        runtime: The OCI runtime to request; ``None`` for the engine's default.
     """
 
     is_root: bool
@@ -91,15 +91,15 @@ class Host:
 
     @classmethod
     def of(cls, service: PodmanService) -> Host:
-        """The machine that this is, and the rights of the engine on it."""
+        """Examine this machine and the engine's permissions."""
         unified = (_CGROUPS / "cgroup.controllers").is_file()
-        # An engine that is not ours may choose crun, which refuses cgroups of both versions.
+        # The user's engine may use crun, which refuses hybrid cgroups (v1 and v2).
         runtime = None if unified or service.is_own else shutil.which("runc")
         return cls(service.is_root, _controllers(unified=unified, is_root=service.is_root), runtime)
 
 
 def _controllers(*, unified: bool, is_root: bool) -> frozenset[str]:
-    """Rootless, only what the second version of cgroups delegates to the user."""
+    """The usable cgroup controllers; rootless, only those of cgroups v2 delegated to the user."""
     if unified:
         delegated = _CGROUPS
         if not is_root:
@@ -123,19 +123,19 @@ def container_spec(
     user: str = "0:0",
     env: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What the engine is asked for: a container with every wall that there is.
+    """The request that creates a container with every isolation layer that the machine supports.
 
     Args:
         config: The limits.
-        host: What the machine can do.
+        host: What the machine provides.
         name: The container's name.
-        workspace: The directory to be found at ``/workspace``.
+        workspace: The directory that is mounted at ``/workspace``.
         command: The first process.
-        user: Whose it is.
-        env: Its variables, on top of the image's.
+        user: The user of the first process.
+        env: Its environment variables, in addition to the image's.
     """
     limits = _process_limits(config, host)
-    asked: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "name": name,
         "image": config.image,
         "entrypoint": list(command),
@@ -166,18 +166,18 @@ def container_spec(
             {"type": kind, "soft": value, "hard": value} for kind, value in limits.items()
         ],
         "sysctl": {
-            **_NOTHING_THAT_STAYS,
-            **({} if config.network == "host" else _NOTHING_OF_CONNECTIONS),
+            **_NO_PERSISTENT_IPC,
+            **({} if config.network == "host" else _NO_CONNECTION_STATE),
         },
         **_users(config, host),
     }
     resources = _resources(config, host)
     if resources:
-        asked["resource_limits"] = resources
+        spec["resource_limits"] = resources
     runtime = config.runtime or host.runtime
     if runtime:
-        asked["oci_runtime"] = runtime
-    return asked
+        spec["oci_runtime"] = runtime
+    return spec
 
 
 def _mounts(config: PodmanConfig, workspace: Path) -> list[dict[str, Any]]:
@@ -205,7 +205,7 @@ def _mounts(config: PodmanConfig, workspace: Path) -> list[dict[str, Any]]:
 
 
 def _users(config: PodmanConfig, host: Host) -> dict[str, Any]:
-    """Whose ids are whose: by root a range that nobody has, else the caller is the command."""
+    """The mapping of user ids. Root: a range that no account has. Rootless: the caller's id."""
     if not host.is_root:
         mapped = f"uid={config.user_id},gid={config.user_id}"
         return {"userns": {"nsmode": "keep-id", "value": mapped}}
@@ -224,7 +224,7 @@ def _users(config: PodmanConfig, host: Host) -> dict[str, Any]:
 
 
 def _process_limits(config: PodmanConfig, host: Host) -> dict[str, int]:
-    """By the names that the engine has for them; never above what we have ourselves."""
+    """The engine's names of the limits with their values, at most our own hard limits."""
     wanted = {
         "nofile": (resource.RLIMIT_NOFILE, config.n_open_files),
         "nproc": (resource.RLIMIT_NPROC, config.n_processes),
@@ -255,9 +255,10 @@ def _resources(config: PodmanConfig, host: Host) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LiveContainer:
-    """How to find a container again, without asking the engine whether it still runs.
+    """Identifies a running container without the engine.
 
-    ``pid`` is that of its first process on the host, which ``started`` tells apart from others.
+    ``pid`` is the host's process id of its first process. ``started`` is the start time of that
+    process, which distinguishes it from a later process with the same id.
     """
 
     name: str
@@ -266,20 +267,20 @@ class LiveContainer:
 
     @property
     def is_running(self) -> bool:
-        """Whether its first process is there; the others never outlive it."""
+        """Whether its first process is running; the others end with it."""
         return started_ticks(self.pid) == self.started
 
 
 class Container:
-    """A container from its creation to its end.
+    """Creates a container; later starts and ends it.
 
     Args:
         service: The engine.
-        spec: What ``container_spec`` gave; a name that is not taken.
+        spec: From ``container_spec``, with a name that no container has.
         timeout_s: How long each step may take.
 
     Raises:
-        SandboxUnavailableError: If the image is missing, or the engine cannot make it.
+        SandboxUnavailableError: If the image is missing, or the engine cannot create it.
     """
 
     def __init__(
@@ -290,23 +291,23 @@ class Container:
         self.name = str(spec["name"])
         self._shares_kernel = spec.get("oci_runtime") in (None, *_OWN_KERNEL)
         try:
-            # Made in a thread, for whose end even Ctrl-C waits: the engine would go on making it,
-            # and nothing could be removed before it is there.
-            with narrowed() as calls, ThreadPoolExecutor(1) as maker:
-                maker.submit(int).result()  # nobody waits for a thread whose start is cut short
-                asked = spec if calls is None else {**spec, "seccomp_profile_path": str(calls)}
-                made = maker.submit(
-                    service.request, "POST", "/containers/create", body=asked, timeout_s=timeout_s
+            # The request runs in a thread, and Ctrl-C waits for its end. Otherwise the engine would
+            # create the container after the interrupt, when `remove` has not found it.
+            with narrowed() as seccomp, ThreadPoolExecutor(1) as executor:
+                executor.submit(int).result()  # starts the thread: Ctrl-C during the start is safe
+                body = spec if seccomp is None else {**spec, "seccomp_profile_path": str(seccomp)}
+                created = executor.submit(
+                    service.request, "POST", "/containers/create", body=body, timeout_s=timeout_s
                 ).result()
         except EngineError as error:
-            raise _cannot_be_made(str(spec["image"]), error) from error
+            raise _cannot_create(str(spec["image"]), error) from error
         except (KeyboardInterrupt, SystemExit):
             remove(service, self.name)
             raise
-        self.id = str(cast("Mapping[str, object]", made)["Id"])
+        self.id = str(cast("Mapping[str, object]", created)["Id"])
 
-    def attached(self) -> socket:
-        """Its standard streams, before it starts."""
+    def attach(self) -> socket:
+        """Connect to its standard streams, before it starts."""
         streams = "stream=true&stdin=true&stdout=true&stderr=true"
         try:
             return self._service.hijack(
@@ -316,7 +317,7 @@ class Container:
             raise _cannot_start(error) from error
 
     def start(self) -> LiveContainer:
-        """Limit its user namespace, then let its first process begin; how to find it again.
+        """Limit its user namespace, then start its first process.
 
         Raises:
             SandboxUnavailableError: If it does not start, or cannot be limited.
@@ -339,11 +340,11 @@ class Container:
         pid = int(state["Pid"])
         started = started_ticks(pid) if pid else None
         if started is None:
-            raise SandboxError(f"the container {self.name} ended at once")
+            raise SandboxError(f"the container {self.name} ended immediately")
         return LiveContainer(self.name, pid, started)
 
     def exit_code(self) -> int:
-        """How its first process ended, which is waited for."""
+        """Wait for the end of its first process; returns the exit code."""
         try:
             code = self._service.request(
                 "POST",
@@ -356,22 +357,23 @@ class Container:
         return int(code)
 
     def end(self) -> None:
-        """Kill all that is in it and remove it; one that is gone is no error."""
+        """Kill its processes and remove it; does nothing if it has been removed."""
         remove(self._service, self.id)
 
 
 def _limit_namespace(pid: int) -> None:
     """Write the limits of the user namespace of process *pid*.
 
-    The kernel shows a process the limits of its own namespace, and lets the namespace's root
-    write them. Inside, ``/proc/sys`` is read-only; so a process of the host enters the namespace.
+    The kernel shows a process the limits of its own namespace, and the namespace's root may write
+    them. ``/proc/sys`` is read-only in the container, so a process of the host enters the
+    namespace.
     """
     lines = (f"echo {limit} > /proc/sys/user/{name}" for name, limit in _NAMESPACE_LIMITS.items())
     nsenter = shutil.which("nsenter", path=f"{os.defpath}:/usr/sbin:/sbin")
     if nsenter is None:
         raise SandboxUnavailableError(
-            "the container's kernel objects cannot be limited: there is no nsenter",
-            hint="Install util-linux.",
+            "the container's kernel objects cannot be limited: nsenter is not installed",
+            hint="Install the package util-linux.",
         )
     try:
         subprocess.run(  # noqa: S603 - fixed words and a number
@@ -385,16 +387,16 @@ def _limit_namespace(pid: int) -> None:
             timeout=_LIMIT_TIMEOUT_S,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or b""
+        stderr = getattr(error, "stderr", None) or b""
         raise SandboxUnavailableError(
             "the container's kernel objects cannot be limited: "
-            + (said.decode("utf-8", "replace").strip() or str(error)),
+            + (stderr.decode("utf-8", "replace").strip() or str(error)),
             hint="`wink-workspace doctor` examines the machine.",
         ) from error
 
 
 def remove(service: PodmanService, which: str) -> None:
-    """Kill and remove a container by name or id; one that is gone is no error."""
+    """Kill and remove a container by name or id; does nothing if it does not exist."""
     try:
         service.request(
             "DELETE",
@@ -416,34 +418,34 @@ def _exists(service: PodmanService, which: str) -> bool:
 
 
 def new_name() -> str:
-    """A name that no container has."""
+    """A new, random container name."""
     return f"wink-workspace-{secrets.token_hex(8)}"
 
 
 def sweep(service: PodmanService, *, workspace: Path | None = None) -> tuple[str, ...]:
-    """Remove the containers of owners that are dead, or all of one workspace; their names.
+    """Remove the containers whose owner is dead, or all of one workspace; returns their names.
 
     Args:
         service: The engine.
-        workspace: The directory whose containers go, whoever owns them. Only who holds the
-            workspace's lock may ask for that.
+        workspace: Remove all containers of this directory, also if their owner lives. The caller
+            must hold the workspace's lock.
     """
     import json
 
     wanted = OWNER_LABEL if workspace is None else f"{WORKSPACE_LABEL}={workspace}"
     filters = json.dumps({"label": [wanted]})
     listed = service.request("GET", "/containers/json", params={"all": "true", "filters": filters})
-    gone: list[str] = []
+    removed: list[str] = []
     for found in cast("list[dict[str, Any]]", listed or []):
         owner = Owner.parse(str(found["Labels"].get(OWNER_LABEL, "")))
         if workspace is not None or (owner is not None and owner.is_dead):
             remove(service, str(found["Id"]))
-            gone.extend(str(name) for name in found["Names"])
-    return tuple(gone)
+            removed.extend(str(name) for name in found["Names"])
+    return tuple(removed)
 
 
 def kill_first_process(container: LiveContainer) -> None:
-    """End a container without its engine, if we may: the kernel takes the rest with it."""
+    """Kill a container without its engine, if permitted; the kernel ends its other processes."""
     with suppress(ProcessLookupError, PermissionError):
         fd = os.pidfd_open(container.pid)
         try:
@@ -453,14 +455,14 @@ def kill_first_process(container: LiveContainer) -> None:
             os.close(fd)
 
 
-def _cannot_be_made(image: str, error: EngineError) -> SandboxUnavailableError:
+def _cannot_create(image: str, error: EngineError) -> SandboxUnavailableError:
     if error.status == 404 or "image not known" in error.message:
         return SandboxUnavailableError(
             f"there is no image {image}",
-            hint="Build it with `wink-workspace image build`, or name another (`--image`,"
+            hint="Build it with `wink-workspace image build`, or use another image (`--image`,"
             " PodmanConfig.image).",
         )
-    return SandboxUnavailableError(f"no container can be made: {error.message}")
+    return SandboxUnavailableError(f"the container cannot be created: {error.message}")
 
 
 def _cannot_start(error: EngineError) -> SandboxUnavailableError:

@@ -1,7 +1,7 @@
-"""Whether this machine can run Podman sandboxes, and what it lacks: one finding for each thing.
+"""Examination of this machine for Podman sandboxes: one finding for each thing they need.
 
-Nothing is changed. The last finding is the proof itself: a container is started as for a
-workspace, and every attempt to get out of it is made.
+Nothing is changed. For the last finding, a container is started as for a workspace, and every
+isolation probe is made in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError, WinkError
 from wink_workspace.sandbox.backends import SandboxPlace
-from wink_workspace.sandbox.findings import Finding, State
+from wink_workspace.sandbox.findings import Finding
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS, give_to_sandbox
 
 from .config import PodmanConfig
@@ -36,10 +36,10 @@ _OLDEST_PODMAN: Final = 4
 _SUBORDINATE: Final = (Path("/etc/subuid"), Path("/etc/subgid"))
 _MOST_NAMESPACES: Final = Path("/proc/sys/user/max_user_namespaces")
 _FILTERS: Final = Path("/proc/sys/kernel/seccomp/actions_avail")
-_ENGINE_FIX: Final = "Run `podman info` as this user: it says in its own words what is wrong."
-_STORE_FIX: Final = "Run `podman image ls` as this user: it says in its own words what is wrong."
+_ENGINE_FIX: Final = "Run `podman info` as this user; its output names the problem."
+_STORE_FIX: Final = "Run `podman image ls` as this user; its output names the problem."
 _ISOLATION_FIX: Final = (
-    "Mend what is missing or limited above, and run this again. If nothing is left, try"
+    "Fix what is missing or limited above, and run this again. If that does not help, try"
     " `podman run --rm --network=none {image} true`, another OCI runtime (runc, crun), a newer one"
     " or a newer kernel."
 )
@@ -47,11 +47,11 @@ _INSTALL: Final = "Install it: `apt-get install {}` on Debian and Ubuntu, or run
 
 
 def examine(environment: Environment, *, config: PodmanConfig | None = None) -> tuple[Finding, ...]:
-    """All findings, in the order in which they matter.
+    """All findings, the most basic ones first.
 
     Args:
-        environment: Where the engine is known from.
-        config: The sandbox that is wanted.
+        environment: The variables that name the engine.
+        config: The sandbox that this machine should run.
     """
     config = config or PodmanConfig()
     path = environment.variables.get("PATH")
@@ -89,7 +89,7 @@ def _missing(name: str, detail: str, fix: str) -> Finding:
 
 
 def _next_step(error: WinkError, instead: str) -> str:
-    """What an error says to do, unless that is what its kind always says: to run ``doctor``."""
+    """The error's own hint; *instead* if it only has the default hint, which is ``doctor``."""
     return instead if error.hint == type(error).default_hint else error.hint
 
 
@@ -104,17 +104,19 @@ def _kernel() -> Iterator[Finding]:
     if most == 0:
         yield _missing(
             "user namespaces",
-            "the kernel allows none",
+            "the kernel allows 0",
             "Allow them: `sysctl user.max_user_namespaces=15000`.",
         )
     else:
         yield _good("user namespaces", f"{most:,} allowed")
     if not _FILTERS.exists():
-        yield _missing("seccomp", "the kernel has none", "Use a kernel with CONFIG_SECCOMP_FILTER.")
+        yield _missing(
+            "seccomp", "the kernel does not support it", "Use a kernel with CONFIG_SECCOMP_FILTER."
+        )
     elif installed_list() is None:
         yield _limited(
             "seccomp",
-            "the engine's own list of system calls is used as it is",
+            "the engine's built-in filter is used and cannot be narrowed",
             _INSTALL.format("golang-github-containers-common"),
         )
     else:
@@ -122,12 +124,12 @@ def _kernel() -> Iterator[Finding]:
 
 
 def _ids() -> Iterator[Finding]:
-    """Rootless, ids to map; by root, ids that nobody else maps."""
+    """Rootless: the user's subordinate ids. Root: whether another user has the same ids."""
     if os.geteuid():
         number = name = str(os.geteuid())
-        with suppress(KeyError):  # of a user without a name
+        with suppress(KeyError):  # a user without a name
             name = pwd.getpwuid(os.geteuid()).pw_name
-        ours = {number, name}  # the files may have either
+        ours = {number, name}  # the files may contain either
         lacking = [str(file) for file in _SUBORDINATE if not any(_ranges(file, ours))]
         if lacking:
             yield _missing(
@@ -145,12 +147,12 @@ def _ids() -> Iterator[Finding]:
     if others:
         yield _limited(
             "ids of containers",
-            f"{FIRST_HOST_ID} and up are also given to {', '.join(others)}, who could touch the "
+            f"{FIRST_HOST_ID} and up are also assigned to {', '.join(others)}, who could change "
             "files of workspaces",
-            "Give them other ranges with `usermod --del-subuids` and `--add-subuids`.",
+            "Assign other ranges with `usermod --del-subuids` and `--add-subuids`.",
         )
     else:
-        yield _good("ids of containers", f"{FIRST_HOST_ID} and up are nobody else's")
+        yield _good("ids of containers", f"{FIRST_HOST_ID} and up are not assigned to another user")
 
 
 def _lines(file: Path) -> Iterator[tuple[str, int, int]]:
@@ -180,7 +182,9 @@ def _engine(service: PodmanService) -> Iterator[Finding]:
     info = cast("dict[str, Any]", service.request("GET", "/info"))  # Any: the engine's JSON
     version = str(info["version"]["Version"])
     whose = "root's" if service.is_root else "rootless"
-    where = "our own, started when needed" if service.is_own else f"at {service.socket_path}"
+    where = (
+        "started by wink-workspace when needed" if service.is_own else f"at {service.socket_path}"
+    )
     if int(version.partition(".")[0]) < _OLDEST_PODMAN:
         yield _missing("podman", version, f"Install version {_OLDEST_PODMAN} or newer.")
     else:
@@ -197,7 +201,7 @@ def _storage(driver: str, folder: str, is_root: bool) -> Finding:
         return _good("storage", f"{driver} in {folder}")
     return _limited(
         "storage",
-        f"vfs in {folder}: each container copies its image whole, in time and in space",
+        f"vfs in {folder}: each container copies its whole image, with time and disk space",
         ("" if is_root else _INSTALL.format("fuse-overlayfs") + " Then: ")
         + f'Set `driver = "overlay"` under `[storage]` in {"/etc" if is_root else "~/.config"}'
         "/containers/storage.conf, run `podman system reset`, which deletes all images and"
@@ -207,18 +211,18 @@ def _storage(driver: str, folder: str, is_root: bool) -> Finding:
 
 def _limits(config: PodmanConfig, host: Host) -> Iterator[Finding]:
     instead: dict[str, str] = {
-        "memory": "each process is limited by itself, all together are not",
-        "pids": "the limit is one of all processes of the same user",
+        "memory": "each process is limited separately, all together are not",
+        "pids": "the limit applies to all processes of the same user together",
         "cpu": "a command may use every processor",
     }
     for controller, effect in instead.items():
         if controller in host.controllers:
-            yield _good(f"{controller} limit", "kept by a cgroup")
+            yield _good(f"{controller} limit", "enforced by a cgroup")
         else:
             yield _limited(
                 f"{controller} limit",
                 f"no {controller} cgroup: {effect}",
-                "Run as root, or where systemd delegates the controllers of cgroups v2 to users.",
+                "Run as root, or where systemd delegates cgroups v2 controllers to users.",
             )
     for name, kind, wanted in (
         ("open files", resource.RLIMIT_NOFILE, config.n_open_files),
@@ -228,14 +232,14 @@ def _limits(config: PodmanConfig, host: Host) -> Iterator[Finding]:
         if hard != resource.RLIM_INFINITY and hard < wanted:
             yield _limited(
                 name,
-                f"{hard:,} at most here, {wanted:,} wanted",
-                "Raise the hard limit of the user, or ask for less.",
+                f"the hard limit is {hard:,}; {wanted:,} wanted",
+                "Raise the hard limit of the user, or lower the sandbox's limit.",
             )
     yield _limited(
         "workspace size",
-        f"no quota: the tree is watched, and a command that grows it beyond "
-        f"{config.workspace_bytes // 1_048_576:,} MiB is ended and undone, best effort",
-        "Keep workspaces on a filesystem of their own, if the disk must never fill up.",
+        "no quota: the sandbox ends and undoes a command with which the workspace exceeds"
+        f" {config.workspace_bytes // 1_048_576:,} MiB, best effort",
+        "Keep workspaces on a separate filesystem if the disk must never fill up.",
     )
 
 
@@ -253,9 +257,11 @@ def _images(environment: Environment) -> Iterator[Finding]:
             yield _missing(f"image {name}", error.message, _next_step(error, _STORE_FIX))
             continue
         if found is None:
-            yield _missing(f"image {name}", f"{wanted.reference} is not there", fix)
+            yield _missing(f"image {name}", f"{wanted.reference} has not been built", fix)
         elif found.recipe_digest != wanted.digest:
-            yield _limited(f"image {name}", f"{wanted.reference} is of an older recipe", fix)
+            yield _limited(
+                f"image {name}", f"{wanted.reference} was built from an older recipe", fix
+            )
         else:
             yield _good(f"image {name}", wanted.reference)
 
@@ -266,32 +272,31 @@ def _building(environment: Environment) -> Iterable[Finding]:
     if lacking:
         yield _limited(
             "building images",
-            f"without {' and '.join(lacking)}, images start from a registry's",
+            f"without {' and '.join(lacking)}, images are based on a registry's",
             _INSTALL.format(" ".join(lacking).replace("busybox", "busybox-static")),
         )
     else:
         yield _good("building images", "mmdebstrap and busybox are installed")
 
 
-# The proof
+# The probes
 
 
 def _isolation(environment: Environment, config: PodmanConfig) -> Iterator[Finding]:
-    """A container as for a workspace; an attempt that succeeds is the only thing of interest."""
+    """Run the probes in a container that is started as for a workspace."""
     with tempfile.TemporaryDirectory(prefix="wink-workspace-") as folder:
         files = Path(folder) / "files"
         files.mkdir()
         give_to_sandbox(files)
         sandbox = PodmanSandbox(SandboxPlace(files=files), config=config, environment=environment)
         with closing(sandbox):
-            yield _proof(lambda: len(sandbox.report.probes), config.image)
+            yield _probes(lambda: len(sandbox.report.probes), config.image)
 
 
-def _proof(prove: Callable[[], int], image: str) -> Finding:
+def _probes(run: Callable[[], int], image: str) -> Finding:
     try:
-        n_attempts = prove()
+        n_probes = run()
     except WinkError as error:
         fix = _next_step(error, _ISOLATION_FIX.format(image=image))
-        return _missing("walls", error.message, fix)
-    state: State = "good"
-    return Finding("podman", "walls", state, f"{n_attempts} attempts to get out, all stopped")
+        return _missing("isolation", error.message, fix)
+    return _good("isolation", f"{n_probes} probes, all stopped")

@@ -1,8 +1,8 @@
-"""Commands for images without Python: each gets a container of its own.
+"""Commands in images without Python: each command gets a container of its own.
 
-Slower than the runner, by what it takes to make a container and to remove it, and as tight: the
-end of a container is the end of all that is in it, and nothing inside has to be believed. What
-it cannot tell apart is an exit code above 128 from a signal.
+This is slower than the runner, because each command creates and removes a container. It is as
+strict: the end of a container ends every process in it, and nothing inside has to be trusted. It
+cannot distinguish an exit code above 128 from a signal.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class DirectRunner:
     Attributes:
         service: The engine.
         config: The limits.
-        host: What the machine can do.
-        workspace: The directory.
-        noted: Told of each container that runs, and of its end by ``None``.
-        clock: The time.
+        host: What the machine provides.
+        workspace: The directory of the workspace.
+        on_container: Is called with each container that starts, and with ``None`` when it ends.
+        clock: Measures time limits.
     """
 
     service: PodmanService
     config: PodmanConfig
     host: Host
     workspace: Path
-    noted: Callable[[LiveContainer | None], None]
+    on_container: Callable[[LiveContainer | None], None]
     clock: Clock
 
     def run(
@@ -65,13 +65,13 @@ class DirectRunner:
         limits: Limits,
         sink: Callable[[StreamName, bytes], None],
     ) -> Ending:
-        """Run a command to its end; its container is gone then.
+        """Run a command and wait until it ends; its container is removed then.
 
-        *cwd* is an absolute path of the container.
+        *cwd* is an absolute path in the container.
 
         Raises:
-            SandboxUnavailableError: If there is no such image, or no shell in it.
-            SandboxBrokenError: If the engine does not tell how it went.
+            SandboxUnavailableError: If the image does not exist, or has no shell.
+            SandboxBrokenError: If the engine does not report how the command ended.
         """
         user = f"{self.config.user_id}:{self.config.user_id}"
         spec = container_spec(
@@ -83,23 +83,23 @@ class DirectRunner:
             user=user,
             env=env,
         )
-        spec["remove"] = False  # its exit code is asked for when it has ended
+        spec["remove"] = False  # its exit code is read after its end
         init = shutil.which("catatonit")
         if init is not None:
             spec |= {"init": True, "init_path": init}
         container = Container(self.service, spec, timeout_s=self.config.start_timeout_s)
         try:
-            with container.attached() as connection:
-                self.noted(container.start())
-                ended = _Following(connection, stdin, sink, self.clock).until_end(limits)
-            return ended or Ending(exit_code=container.exit_code())
+            with container.attach() as connection:
+                self.on_container(container.start())
+                killed = _Streams(connection, stdin, sink, self.clock).run(limits)
+            return killed or Ending(exit_code=container.exit_code())
         finally:
             container.end()
-            self.noted(None)
+            self.on_container(None)
 
 
-class _Following:
-    """Gives a command its input and takes its output, both as they can be had."""
+class _Streams:
+    """Writes a command's input and reads its output."""
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ class _Following:
         self._clock = clock
         self._engine = EngineParser()
 
-    def until_end(self, limits: Limits) -> Ending | None:
-        """Follow it; how it was ended, ``None`` if it ended by itself."""
+    def run(self, limits: Limits) -> Ending | None:
+        """Transfer data until the end; ``None`` if the command ended by itself."""
         until_s = self._clock.monotonic_s() + limits.timeout_s
         while True:
-            self._give()
+            self._write()
             remaining_s = until_s - self._clock.monotonic_s()
             if remaining_s <= 0:
                 return Ending(signal=_SIGKILL, timed_out=True)
@@ -130,11 +130,11 @@ class _Following:
             poll = select.poll()
             poll.register(self._connection, select.POLLIN | (select.POLLOUT if self._left else 0))
             events = poll.poll(min(remaining_s, WATCH_S) * 1_000)
-            if events and events[0][1] & ~select.POLLOUT and not self._take():
+            if events and events[0][1] & ~select.POLLOUT and not self._read():
                 return None
 
-    def _give(self) -> None:
-        with suppress(BlockingIOError, BrokenPipeError):  # it need not read what it is given
+    def _write(self) -> None:
+        with suppress(BlockingIOError, BrokenPipeError):  # the command need not read its input
             while self._left:
                 self._left = self._left[self._connection.send(self._left) :]
         if not self._left and not self._closed:
@@ -142,8 +142,8 @@ class _Following:
             with suppress(OSError):
                 self._connection.shutdown(SHUT_WR)
 
-    def _take(self) -> bool:
-        """Take what there is; whether there may be more."""
+    def _read(self) -> bool:
+        """Read the available output; returns whether there may be more."""
         try:
             data = self._connection.recv(_RECEIVE_BYTES)
         except BlockingIOError:

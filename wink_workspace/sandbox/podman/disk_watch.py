@@ -1,15 +1,15 @@
-"""Stops a command that fills the disk, as there is no quota to do it.
+"""Stops a command that fills the disk, because there is no quota.
 
-A walk of the tree is too slow to be repeated all the while. So the free space of the disk is
-asked, which costs nothing, and the tree is walked only once that has shrunk by a good part of
-what the workspace may still grow. Files that were deleted and are still open are in no tree; they
-are found among the open files of the command's processes. If the disk itself is nearly full, the
-command is stopped whatever is found. Where the tree or the open files cannot be counted, as
-directories keep us out, move while we walk, or are too many, the free space alone decides.
+Walking the tree is too slow to be repeated all the time. So the watch reads the free space of the
+disk, which is cheap, and walks the tree only when the free space has shrunk by a part of what the
+workspace may still grow. Deleted files that are still open are not in the tree; the watch finds
+them among the open files of the command's processes. If the disk is nearly full, the command is
+stopped in any case. If the tree or the open files cannot be counted (no permission, changes during
+the walk, too many), the loss of free space alone decides.
 
-This is best effort: what is written between two looks is written. A deleted file that is mapped
-and not open counts only once the disk is nearly full. Others may fill the disk at the same time,
-for which a command may then be stopped.
+This is best effort. Data written between two checks is not prevented. A deleted file that is mapped
+and not open counts only when the disk is nearly full. Other programs may fill the disk at the same
+time, and a command may be stopped for that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wink_workspace.filesystem.disk import DiskTree
 __all__ = ["DiskWatch", "Usage", "usage_of"]
 
 _PARTS: Final = 8
-"""After which part of the remaining room the tree is looked at again."""
+"""The tree is walked again after this fraction of the remaining room is used."""
 _RESERVE_BYTES: Final = 256 * 1_048_576
 _RESERVE_PARTS: Final = 20
 _MOST_OPEN_FILES: Final = 20_000
@@ -36,7 +36,7 @@ _MOST_OPEN_FILES: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a tree holds; ``n_bytes`` counts holes in files as if they were full."""
+    """The size of a tree; ``n_bytes`` includes the holes of sparse files."""
 
     n_bytes: int
     n_entries: int
@@ -45,9 +45,9 @@ class Usage:
 def usage_of(
     directory: Path, *, most: Usage, unreadable: Callable[[object], None] = lambda _: None
 ) -> Usage:
-    """What is in *directory*, or as much of it as is more than *most*.
+    """The size of *directory*; counting stops when it is above *most*.
 
-    ``unreadable`` is called for each directory that keeps us out.
+    ``unreadable`` is called for each directory that cannot be read.
     """
     n_bytes = n_entries = 0
     with DiskTree(directory) as tree:
@@ -66,14 +66,14 @@ def _size(status: os.stat_result) -> int:
 
 
 class DiskWatch:
-    """Watches a directory for the length of one command.
+    """Watches a directory while one command runs.
 
     Args:
-        directory: What may grow.
-        most: What it may hold.
-        free: The free bytes and entries of the disk it is on.
-        first_pid: The first process of the container that the command runs in; ``None`` while
-            there is none.
+        directory: The directory.
+        most: Its largest allowed size.
+        free: Returns the free bytes and entries of its disk.
+        first_pid: Returns the first process of the command's container; ``None`` if there is no
+            container yet.
     """
 
     def __init__(
@@ -90,48 +90,50 @@ class DiskWatch:
         self._first_pid = first_pid
         self._bytes_at_start, self._entries_at_start = self._free(directory)
         self._reserve = min(_RESERVE_BYTES, self._bytes_at_start // _RESERVE_PARTS)
-        self._look_below = self._thresholds(Usage(most.n_bytes // 2, most.n_entries // 2))
+        self._walk_below = self._thresholds(Usage(most.n_bytes // 2, most.n_entries // 2))
 
     def __call__(self) -> str | None:
-        """Why the command has to be stopped, or ``None``."""
+        """Why the command must be stopped, or ``None``."""
         free_bytes, free_entries = self._free(self._directory)
         if free_bytes < self._reserve:
             return "the disk is nearly full"
-        least_bytes, least_entries = self._look_below
+        least_bytes, least_entries = self._walk_below
         if free_bytes >= least_bytes and free_entries >= least_entries:
             return None
-        return self.look()
+        return self.walk()
 
-    def look(self) -> str | None:
-        """As calling it, with a walk of the tree."""
+    def walk(self) -> str | None:
+        """As ``__call__``, but always with a walk of the tree."""
         unread: list[object] = []
         try:
             usage = usage_of(self._directory, most=self._most, unreadable=unread.append)
         except FilesystemError:
-            return self._lost()  # it changes too fast to be walked; the next look comes soon
+            return self._check_loss()  # it changes too fast; the next check walks it again
         first_pid = self._first_pid()
         deleted = 0 if first_pid is None else _deleted_bytes(first_pid, self._directory)
         if deleted is None:
-            return self._lost()
+            return self._check_loss()
         if usage.n_bytes + deleted > self._most.n_bytes:
             return f"the workspace grew beyond {self._most.n_bytes:,} bytes"
         if usage.n_entries > self._most.n_entries:
             return f"the workspace grew beyond {self._most.n_entries:,} files and directories"
-        self._look_below = self._thresholds(usage)
-        return self._lost() if unread else None
+        self._walk_below = self._thresholds(usage)
+        return self._check_loss() if unread else None
 
-    def _lost(self) -> str | None:
-        """Why the command has to be stopped, by what the disk has lost since it began."""
+    def _check_loss(self) -> str | None:
+        """Why the command must be stopped, by the free space that the disk lost since its start."""
         free_bytes, free_entries = self._free(self._directory)
         if (
             self._bytes_at_start - free_bytes > self._most.n_bytes
             or self._entries_at_start - free_entries > self._most.n_entries
         ):
-            return "the disk lost more than the workspace may hold, which keeps from being counted"
+            return (
+                "the disk lost more free space than the workspace may use, and it cannot be counted"
+            )
         return None
 
     def _thresholds(self, usage: Usage) -> tuple[int, int]:
-        """The free space below which the tree is to be looked at, when it holds *usage*."""
+        """The free space below which the tree is walked again, if its size is *usage*."""
         free_bytes, free_entries = self._free(self._directory)
         return (
             free_bytes - max(1, (self._most.n_bytes - usage.n_bytes) // _PARTS),
@@ -140,9 +142,9 @@ class DiskWatch:
 
 
 def _deleted_bytes(first_pid: int, directory: Path) -> int | None:
-    """How much the container's processes hold open in deleted files on the disk of *directory*.
+    """The size of deleted files that the container's processes have open on *directory*'s disk.
 
-    ``None`` if they have too many files open to be counted.
+    ``None`` if they have too many files open.
     """
     sizes: dict[int, int] = {}
     n_seen = 0

@@ -1,8 +1,8 @@
-"""The settings of the engine that we start ourselves; the user's are neither used nor changed.
+"""Settings of the engine that we start ourselves; the user's are neither used nor changed.
 
-Podman reads the file that ``CONTAINERS_CONF`` names in place of all others. Ours says only what
-this machine needs: a runtime that works with its cgroups, limits that its caller may set, and no
-daemon that is not running. Where images and containers are kept stays as the user has it.
+Podman reads the file named by ``CONTAINERS_CONF`` instead of all others. Ours has only what this
+machine needs: a runtime that works with its cgroups, limits that the caller may set, and no
+dependency on a daemon that does not run. The user's storage of images and containers is used.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ __all__ = ["EngineSettings"]
 _FILE = "containers.conf"
 _MOST_FILES = 4_096
 _MOST_PROCESSES = 2_048
-_SYSTEM_FOLDERS = "/usr/sbin:/sbin"  # where Debian keeps runc; not on an ordinary user's PATH
+_SYSTEM_PATH = "/usr/sbin:/sbin"  # where Debian keeps runc; not on an ordinary user's PATH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What the engine is told.
+    """The settings of the engine.
 
     Attributes:
-        runtime: The program that starts containers; the engine's own choice if ``None``.
-        cgroup_manager: ``cgroupfs`` where no systemd runs; the engine's own choice if ``None``.
-        n_files: Most open files of a process that asks for no limit of its own.
-        n_processes: Most processes, likewise.
+        runtime: The program that starts containers; ``None`` for the engine's default.
+        cgroup_manager: ``cgroupfs`` if systemd does not run; ``None`` for the engine's default.
+        n_files: Default limit of open files of a process.
+        n_processes: Default limit of processes.
     """
 
     runtime: str | None
@@ -38,14 +38,14 @@ class EngineSettings:
 
     @classmethod
     def for_this_machine(cls, *, path: str, runtime: str | None = None) -> EngineSettings:
-        """What works here.
+        """The settings that work on this machine.
 
         Args:
-            path: Where programs are, as in ``PATH``.
-            runtime: The runtime asked for, if one is.
+            path: The directories of programs, in the form of ``PATH``.
+            runtime: The requested runtime, if any.
         """
         return cls(
-            runtime=runtime or _runtime(f"{path}:{_SYSTEM_FOLDERS}"),
+            runtime=runtime or _runtime(f"{path}:{_SYSTEM_PATH}"),
             cgroup_manager=None if Path("/run/systemd/system").is_dir() else "cgroupfs",
             n_files=_allowed(resource.RLIMIT_NOFILE, _MOST_FILES),
             n_processes=_allowed(resource.RLIMIT_NPROC, _MOST_PROCESSES),
@@ -53,7 +53,7 @@ class EngineSettings:
 
     @property
     def text(self) -> str:
-        """The settings in the form that the engine reads."""
+        """The content of the settings file."""
         chosen = {"runtime": self.runtime, "cgroup_manager": self.cgroup_manager}
         engine = [f'{key} = "{value}"' for key, value in chosen.items() if value is not None]
         files, processes = self.n_files, self.n_processes
@@ -70,20 +70,20 @@ class EngineSettings:
         )
 
     def write(self, folder: Path) -> Path:
-        """Write the settings into *folder*, which exists; where they are now."""
+        """Write the settings into the existing directory *folder*; returns the file."""
         file = folder / _FILE
         file.write_text(self.text, encoding="utf-8")
         return file
 
 
 def _runtime(path: str) -> str | None:
-    """Either does the same; crun refuses cgroups that are of both versions at once."""
+    """The installed runtime that suits the cgroups; crun refuses hybrid ones (v1 and v2)."""
     unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
     wanted = ("crun", "runc") if unified else ("runc", "crun")
     return next((name for name in wanted if shutil.which(name, path=path)), None)
 
 
 def _allowed(limit: int, most: int) -> int:
-    """No more than the caller may set: raising a hard limit takes a right it may not have."""
+    """*most*, or the hard limit if that is lower: raising it may not be permitted."""
     _, hard = resource.getrlimit(limit)
     return most if hard == resource.RLIM_INFINITY else min(most, hard)

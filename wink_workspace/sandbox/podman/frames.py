@@ -1,20 +1,20 @@
-"""What host and container say to one another, as bytes: one framing, bounded and checked.
+"""Messages between host and container: framing with limits and checks. It does no input or output.
 
-A frame is a kind (one byte), the number of the command it is about and the length of its
-payload (four bytes each, big-endian), then the payload. The container's frames come wrapped in
-those of the engine, which tell its standard output from its standard error.
+A frame is a kind (one byte), the number of its command and the length of its payload (four bytes
+each, big-endian), then the payload. The engine wraps the container's frames in its own, which
+separate standard output from standard error.
 
 ::
 
     container:  READY  (OUTPUT | ERRORS)*  (ENDED | REFUSED)   for each command
     host:       RUN or PYTHON, INPUT*, then perhaps KILL
 
-No input or output happens here. The container's side is hostile: a frame of an unknown kind,
-one longer than ``MOST_PAYLOAD_BYTES``, one with a number other than that of the present
-command, or one that is not the next in this grammar raises ``FrameError``, and whoever reads
-it ends the container. The parser never holds more than one frame and what it was last fed.
+The container's side is hostile. A frame of an unknown kind, longer than ``MOST_PAYLOAD_BYTES``,
+with another number than the present command's, or not next in this grammar raises ``FrameError``,
+and the caller ends the container. The parser holds at most one frame and the data last fed to it.
 
-The runner inside has the same constants, as it is a single file that imports nothing of ours.
+The runner in the container has a copy of the constants, because it is a single file that imports
+nothing of this package.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _LENGTH: Final = struct.Struct("!I")
 
 
 class FrameError(SandboxError):
-    """Bytes from the container that are no frame, or not one that may come now."""
+    """Bytes from the container that are not a valid frame, or not an allowed one at this point."""
 
     code = "sandbox-frame"
 
 
 class Kind(IntEnum):
-    """What a frame says; those of the host from 1, those of the container from 64."""
+    """The kind of a frame: from 1 those of the host, from 64 those of the container."""
 
     RUN = 1
     PYTHON = 2
@@ -93,10 +93,10 @@ def joined_fields(parts: Iterable[bytes]) -> bytes:
 
 
 def fields(payload: bytes) -> list[bytes]:
-    """What ``joined_fields`` joined.
+    """The byte strings that ``joined_fields`` joined.
 
     Raises:
-        FrameError: If it did not.
+        FrameError: If *payload* is not in that format.
     """
     found: list[bytes] = []
     at = 0
@@ -120,14 +120,14 @@ def request_payload(
     merge_stderr: bool,
     arguments: Iterable[bytes],
 ) -> bytes:
-    """What a RUN or PYTHON frame holds.
+    """The payload of a RUN or PYTHON frame.
 
     Args:
-        cwd: The directory, as an absolute path of the container.
-        env: All variables.
+        cwd: The working directory, an absolute path in the container.
+        env: All environment variables.
         stdin_bytes: The length of the input, which follows in INPUT frames.
         merge_stderr: Whether standard error goes to standard output.
-        arguments: Of the program, or the code.
+        arguments: The program and its arguments, or the code.
     """
     variables = [
         f"{name}={value}".encode("utf-8", "surrogateescape") for name, value in env.items()
@@ -144,16 +144,16 @@ def request_payload(
 
 
 class FrameParser:
-    """Takes the container's bytes as they come, and gives the frames that they make."""
+    """Parses the container's bytes into frames."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that *data* completes; to be used up before the next call.
+        """The frames that *data* completes. Exhaust the iterator before the next call.
 
         Raises:
-            FrameError: At the first byte that cannot belong to a frame of a container.
+            FrameError: At the first byte that cannot belong to a container's frame.
         """
         self._rest += data
         at = 0
@@ -175,9 +175,9 @@ class FrameParser:
 
 
 class EngineParser:
-    """Takes what the engine sends of an attached container: its two streams, interleaved.
+    """Separates the two streams of an attached container, which the engine interleaves.
 
-    The engine is trusted; what it sends too much of is refused all the same.
+    The engine is trusted, but a piece that is too long is refused.
     """
 
     def __init__(self) -> None:
@@ -186,23 +186,23 @@ class EngineParser:
         self._left = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """The pieces of *data*, each with its stream: 1 is standard output, 2 standard error.
+        """The pieces of *data*, each with its stream: 1 is standard output, 2 is standard error.
 
         Raises:
-            FrameError: If it is neither, or a piece is too long.
+            FrameError: If a stream is neither, or a piece is too long.
         """
         at = 0
         while at < len(data):
             if not self._left:
-                taken = data[at : at + _ENGINE_HEADER.size - len(self._header)]
-                self._header += taken
-                at += len(taken)
+                part = data[at : at + _ENGINE_HEADER.size - len(self._header)]
+                self._header += part
+                at += len(part)
                 if len(self._header) < _ENGINE_HEADER.size:
                     return
                 self._stream, self._left = _ENGINE_HEADER.unpack(self._header)
                 self._header = b""
                 if self._stream not in (1, 2) or self._left > _MOST_ENGINE_BYTES:
-                    raise FrameError(f"the engine sent {self._left} bytes of {self._stream}")
+                    raise FrameError(f"the engine sent {self._left} bytes of stream {self._stream}")
                 continue
             piece = data[at : at + self._left]
             at += len(piece)

@@ -1,10 +1,10 @@
-"""The images that sandboxes are made of: which there are, and how ours are built.
+"""The images of sandboxes: which exist, and how ours are built.
 
-Rule 1: nothing is pulled or fetched unless somebody asks for an image to be built.
-Rule 2: an image carries the digest of its recipe, and is built anew when that is another.
-Rule 3: where this machine can make the root filesystem itself, no registry is asked: Debian's
-packages come from the mirrors that apt knows here, busybox is the one installed here. The root
-filesystem is kept in the cache, so that another store of images gets it for nothing.
+Rule 1: nothing is pulled or downloaded unless the caller asks for an image to be built.
+Rule 2: an image has the digest of its recipe as a label. It is built again if the recipe changed.
+Rule 3: if this machine can make the root filesystem itself, no registry is used. Debian's packages
+come from the mirrors that apt is configured for, busybox is the installed one. The root filesystem
+is kept in the cache, so that another image store can import it without a second build.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from .engine_conf import EngineSettings
 __all__ = ["RECIPES", "ImageStore", "PodmanImages", "Progress", "Recipe", "recipe"]
 
 Progress = Callable[[str], None]
-"""Told of each line that a build prints."""
+"""Is called with each line that a build prints."""
 
 RECIPES: Final = ("python", "minimal")
 
 _SUITE = "bookworm"
 _LABEL = "wink-workspace.recipe"
 _LONGEST_BUILD_S = 1_800
-_LONGEST_QUESTION_S = 60
-_EPOCH = "1"  # every file in a root filesystem that we make has this time, so that two are alike
+_LONGEST_QUERY_S = 60
+_EPOCH = "1"  # time of every file in a root filesystem, so that builds are reproducible
 _LAST_LINES = 12
-_UNPACKING = (
+_DPKG_OPTIONS = (
     "force-unsafe-io",
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/doc/*",
     "path-include=/usr/share/doc/*/copyright",
 )
-_FORGET_THE_BUILDER = (
+_CLEAN_HOOK = (
     'cd "$1/etc" && rm -rf apt/sources.list* apt/apt.conf.d/99mmdebstrap hostname resolv.conf'
 )
-_SAID_WITHOUT_RIGHTS = (
+_PERMISSION_MESSAGES = (
     "chroot mode",
     "unshare",
     "uidmap",
@@ -64,14 +64,14 @@ _SAID_WITHOUT_RIGHTS = (
     "need to be root",
     "permitted",
 )
-_BUILD_WITH_RIGHTS = (
-    "Build as root with all its rights, or as an ordinary user who has `newuidmap` (of the package"
-    " uidmap), lines in /etc/subuid and /etc/subgid, and user namespaces; `wink-workspace doctor`"
-    " tells which of these is missing. Or start from a public image:"
+_PERMISSION_HINT = (
+    "Build as root with all privileges, or as an ordinary user with `newuidmap` (package uidmap),"
+    " lines in /etc/subuid and /etc/subgid, and user namespaces; `wink-workspace doctor`"
+    " reports which of these is missing. Or start from a public image:"
     " `wink-workspace image build python --base debian:bookworm-slim`."
 )
-_BUILD_ELSEWHERE = (
-    "Mend what it names and build again, or start from a public image:"
+_BUILD_HINT = (
+    "Fix the reported error and build again, or start from a public image:"
     " `wink-workspace image build python --base debian:bookworm-slim`."
 )
 _NETWORK_OPTIONS = ("Acquire::http", "Acquire::Check-", "Acquire::Retries")
@@ -79,21 +79,21 @@ _NETWORK_OPTIONS = ("Acquire::http", "Acquire::Check-", "Acquire::Retries")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one of our images is made; its folder holds a ``Containerfile`` and what that copies."""
+    """How one of our images is made: a directory with a ``Containerfile`` and its files."""
 
     name: str
     folder: Path
 
     @property
     def reference(self) -> str:
-        """What the image is called."""
+        """The name of the image, with its tag."""
         return f"localhost/wink-workspace/{self.name}:{IMAGE_VERSION}"
 
     @cached_property
     def digest(self) -> str:
-        """Changes whenever the image would."""
-        made = f"{_SUITE} {os.uname().machine} {_UNPACKING} {_FORGET_THE_BUILDER}\n"
-        digest = hashlib.sha256(made.encode())
+        """A digest of everything that the image is built from."""
+        build = f"{_SUITE} {os.uname().machine} {_DPKG_OPTIONS} {_CLEAN_HOOK}\n"
+        digest = hashlib.sha256(build.encode())
         for file in sorted(self.folder.iterdir()):
             if file.suffix != ".md":
                 content = file.read_bytes()
@@ -102,7 +102,7 @@ class Recipe:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The packages of Debian that the image asks for; none if it is made of busybox."""
+        """The Debian packages of the image; empty if it is made from busybox."""
         listed = self.folder / "packages.txt"
         lines = listed.read_text(encoding="utf-8").splitlines() if listed.exists() else []
         return tuple(line for line in lines if line and not line.startswith("#"))
@@ -115,22 +115,24 @@ def recipe(name: str) -> Recipe:
         UsageError: If there is none.
     """
     if name not in RECIPES:
-        raise UsageError(f"no image is called {name!r}", hint=f"There are {' and '.join(RECIPES)}.")
+        raise UsageError(
+            f"there is no image {name!r}", hint=f"The images are {' and '.join(RECIPES)}."
+        )
     packaged = Path(__file__).parent / "recipes"
     folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "images"
     if not (folder / name).is_dir():
         raise UsageError(
-            f"the recipe of {name!r} is not installed", hint="Install wink-workspace anew."
+            f"the recipe of {name!r} is not installed", hint="Reinstall wink-workspace."
         )
     return Recipe(name, folder / name)
 
 
 class ImageStore:
-    """The images of the engine that ``podman`` speaks to.
+    """The images of the engine that ``podman`` uses.
 
     Args:
-        environment: Where programs, the cache and the engine are.
-        cache: Where root filesystems are kept; the user's cache folder when left out.
+        environment: The variables with the ``PATH``, the cache directory and the engine.
+        cache: The directory of root filesystems; by default in the user's cache directory.
     """
 
     def __init__(self, environment: Environment, *, cache: Path | None = None) -> None:
@@ -139,14 +141,14 @@ class ImageStore:
 
     @property
     def cache(self) -> Path:
-        """Where root filesystems are kept; each may be deleted at any time."""
+        """The directory of root filesystems; each file may be deleted at any time."""
         return self._cache or self._environment.cache_dir / "images"
 
     def find(self, reference: str) -> SandboxImage | None:
         """The image of that name, if the store has it.
 
         Raises:
-            SandboxUnavailableError: If there is no ``podman``, or it cannot look.
+            SandboxUnavailableError: If ``podman`` is not installed or fails.
         """
         found = self._podman("image", "ls", "--format", "json", "--no-trunc", reference)
         return next(iter(_images(found, reference)), None)
@@ -159,7 +161,7 @@ class ImageStore:
         return _images(found)
 
     def is_current(self, wanted: Recipe) -> bool:
-        """Whether the store has the image as the recipe would make it."""
+        """Whether the store has the image, built from this version of the recipe."""
         image = self.find(wanted.reference)
         return image is not None and image.recipe_digest == wanted.digest
 
@@ -168,33 +170,35 @@ class ImageStore:
         wanted: Recipe,
         *,
         base: str | None = None,
-        anew: bool = False,
+        rebuild: bool = False,
         progress: Progress | None = None,
     ) -> SandboxImage:
-        """The image of that recipe, built unless it is there already.
+        """The image of that recipe, built first unless the store has it.
 
-        Takes a minute or two where Debian's packages must be fetched and unpacked, and seconds
-        from the cache. Only one build runs at a time.
+        A build takes a minute or two if Debian's packages must be downloaded and unpacked, and
+        seconds from the cache. Only one build runs at a time.
 
         Args:
             wanted: What to build.
-            base: A public image to start from, which the engine pulls; by default the root
-                filesystem is made here, if that can be done.
-            anew: Build even if the image is there, and from a new root filesystem.
-            progress: Told how it goes.
+            base: A public image to start from, which the engine pulls. By default the root
+                filesystem is made on this machine, if possible.
+            rebuild: Build even if the image exists, and from a new root filesystem.
+            progress: Is called with each line that the build prints.
 
         Raises:
-            SandboxUnavailableError: If it cannot be built; the message ends with what the
-                builder said last.
+            SandboxUnavailableError: If it cannot be built; the message ends with the last output
+                of the build.
         """
         on_progress = progress or _ignore_progress
-        with self._alone():
-            if anew or not self.is_current(wanted):
-                start = base or self._import_base(wanted, anew=anew, on_progress=on_progress)
+        with self._build_lock():
+            if rebuild or not self.is_current(wanted):
+                start = base or self._import_base(wanted, rebuild=rebuild, on_progress=on_progress)
                 self._build(wanted, start, on_progress)
             image = self.find(wanted.reference)
-        if image is None:  # somebody removed it meanwhile
-            raise SandboxUnavailableError(f"the image {wanted.reference} is gone")
+        if image is None:
+            raise SandboxUnavailableError(
+                f"the image {wanted.reference} is gone: another process removed it after the build"
+            )
         return image
 
     def _build(self, wanted: Recipe, base: str | None, on_progress: Progress) -> None:
@@ -210,10 +214,10 @@ class ImageStore:
         if is_local:
             self._podman("untag", str(base))
 
-    def _import_base(self, wanted: Recipe, *, anew: bool, on_progress: Progress) -> str | None:
-        """A base image made here; ``None`` where only a registry can supply one."""
+    def _import_base(self, wanted: Recipe, *, rebuild: bool, on_progress: Progress) -> str | None:
+        """Import a base image made on this machine; ``None`` if that is not possible."""
         archive = self.cache / f"{wanted.name}-{wanted.digest}.tar"
-        if anew or not archive.exists():
+        if rebuild or not archive.exists():
             make = self._debian if wanted.packages else self._busybox
             with _replacing(archive) as unfinished:
                 if not make(wanted, unfinished, on_progress):
@@ -240,8 +244,8 @@ class ImageStore:
                     *(mmdebstrap, "--quiet", "--variant=essential", "--format=tar"),
                     f"--include={','.join(wanted.packages)}",
                     f"--aptopt={options}",
-                    *(f"--dpkgopt={option}" for option in _UNPACKING),
-                    f"--customize-hook={_FORGET_THE_BUILDER}",
+                    *(f"--dpkgopt={option}" for option in _DPKG_OPTIONS),
+                    f"--customize-hook={_CLEAN_HOOK}",
                     *(_SUITE, str(archive)),
                     *((str(listed),) if sources else ()),
                 ],
@@ -251,7 +255,7 @@ class ImageStore:
         return True
 
     def _debian_sources(self) -> str:
-        """Where this machine gets Debian from, if it is the release that the image is of."""
+        """The machine's apt sources of the image's Debian release; ``""`` if it has none."""
         line = "$(CODENAME) deb $(REPO_URI) $(RELEASE) $(COMPONENT)"
         known = self._ask_apt("apt-get", "indextargets", "--format", line, "Origin: Debian")
         found = (entry.partition(" ") for entry in known.splitlines())
@@ -259,7 +263,7 @@ class ImageStore:
         return "".join(f"{source}\n" for source in sorted(wanted))
 
     def _apt_options(self) -> str:
-        """How this machine reaches its mirrors: through a proxy, say."""
+        """The machine's apt options for the network, such as a proxy."""
         lines = self._ask_apt("apt-config", "dump").splitlines()
         return "".join(f"{line}\n" for line in lines if line.startswith(_NETWORK_OPTIONS))
 
@@ -287,7 +291,7 @@ class ImageStore:
     def _podman(self, *arguments: str, on_progress: Progress | None = None) -> str:
         podman = self._program("podman")
         if podman is None:
-            raise SandboxUnavailableError("there is no podman on this machine")
+            raise SandboxUnavailableError("there is no podman on the PATH")
         with tempfile.TemporaryDirectory() as folder:
             path = self._environment.variables.get("PATH", "")
             conf = EngineSettings.for_this_machine(path=path).write(Path(folder))
@@ -305,7 +309,7 @@ class ImageStore:
         on_progress: Progress | None = None,
         more: Mapping[str, str] | None = None,
     ) -> str:
-        """What a program prints on stdout; a build's stdout and stderr go to *tell*."""
+        """Run a program; returns its stdout. *on_progress* is called with each line of output."""
         with subprocess.Popen(  # noqa: S603 - found on the caller's own PATH; no shell
             command,
             stdin=subprocess.DEVNULL,
@@ -320,7 +324,7 @@ class ImageStore:
             return _watched(process, command, on_progress)
 
     @contextmanager
-    def _alone(self) -> Generator[None]:
+    def _build_lock(self) -> Generator[None]:
         self.cache.mkdir(parents=True, exist_ok=True)
         with (self.cache / "lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -370,7 +374,7 @@ class PodmanImages:
         progress: Progress | None = None,
     ) -> SandboxImage:
         """See ``SandboxImages``."""
-        return self._store.build(recipe(name), base=base, anew=rebuild, progress=progress)
+        return self._store.build(recipe(name), base=base, rebuild=rebuild, progress=progress)
 
 
 def _state(current: Mapping[str, str], image: SandboxImage) -> str:
@@ -382,7 +386,7 @@ def _state(current: Mapping[str, str], image: SandboxImage) -> str:
 
 @contextmanager
 def _replacing(file: Path) -> Generator[Path]:
-    """A name to write to, which takes *file*'s place at the end if there is something."""
+    """A temporary path that replaces *file* at the end, if the block has created it."""
     unfinished = file.with_name(f"unfinished-{file.name}")
     try:
         yield unfinished
@@ -394,7 +398,7 @@ def _replacing(file: Path) -> Generator[Path]:
 
 def _answer(process: subprocess.Popen[str], command: Sequence[str]) -> str:
     try:
-        out, err = process.communicate(timeout=_LONGEST_QUESTION_S)
+        out, err = process.communicate(timeout=_LONGEST_QUERY_S)
     except subprocess.TimeoutExpired as error:
         process.kill()
         raise _failed(command, ["it did not answer"]) from error
@@ -419,15 +423,15 @@ def _watched(process: subprocess.Popen[str], command: Sequence[str], on_progress
 
 
 def _failed(command: Sequence[str], lines: Sequence[str]) -> SandboxUnavailableError:
-    said = "; ".join(line.strip() for line in lines[-_LAST_LINES:] if line.strip())
+    output = "; ".join(line.strip() for line in lines[-_LAST_LINES:] if line.strip())
     program = Path(command[0]).name
     if program != "mmdebstrap":
-        return SandboxUnavailableError(f"{program} {command[1]} failed: {said}")
-    lacks_rights = any(word in said.casefold() for word in _SAID_WITHOUT_RIGHTS)
-    why = " for lack of rights" if lacks_rights else ""
+        return SandboxUnavailableError(f"{program} {command[1]} failed: {output}")
+    is_not_permitted = any(word in output.casefold() for word in _PERMISSION_MESSAGES)
+    why = " for lack of permissions" if is_not_permitted else ""
     return SandboxUnavailableError(
-        f"no root filesystem could be made{why}; mmdebstrap said: {said}",
-        hint=_BUILD_WITH_RIGHTS if lacks_rights else _BUILD_ELSEWHERE,
+        f"the root filesystem cannot be made{why}; mmdebstrap printed: {output}",
+        hint=_PERMISSION_HINT if is_not_permitted else _BUILD_HINT,
     )
 
 
@@ -436,7 +440,7 @@ def _ignore_progress(_line: str) -> None:
 
 
 def _images(listed: str, reference: str | None = None) -> tuple[SandboxImage, ...]:
-    entries: list[dict[str, Any]] = json.loads(listed)  # Any: it is the engine's JSON
+    entries: list[dict[str, Any]] = json.loads(listed)  # Any: the engine's JSON
     found: list[SandboxImage] = []
     for entry in entries:
         labels: dict[str, str] = entry.get("Labels") or {}
@@ -450,7 +454,7 @@ def _images(listed: str, reference: str | None = None) -> tuple[SandboxImage, ..
 
 
 def _is_static(program: Path) -> bool:
-    """Whether a 64-bit ELF program asks for no interpreter, and so for no library."""
+    """Whether it is a 64-bit ELF program without an interpreter, which needs no libraries."""
     with program.open("rb") as file:
         header = file.read(64)
         if header[:5] != b"\x7fELF\x02":

@@ -1,7 +1,7 @@
-"""Who made a container: a process, told apart from all others that ever had its number.
+"""The process that owns a container, distinguished from later processes with the same process id.
 
-It is written on each container as a label, so that somebody else can tell that the process is
-dead and remove what it left.
+Each container has its owner as a label. So another process can find out that the owner is dead,
+and remove the container.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Owner", "started_ticks"]
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process: ``boot`` and ``namespace`` say where its number means something."""
+    """A process, identified by boot, pid namespace, process id and start time."""
 
     boot: str
     namespace: str
@@ -25,12 +25,12 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Owner:
-        """Who runs this."""
+        """The present process."""
         return cls(_boot(), _namespace(), os.getpid(), started_ticks(os.getpid()) or 0)
 
     @classmethod
     def parse(cls, text: str) -> Owner | None:
-        """The owner that ``str`` gave; ``None`` if it is nothing of the kind."""
+        """Parse what ``str`` returned; ``None`` if *text* is not in that format."""
         try:
             boot, namespace, pid, started = text.split("/")
             return cls(boot, namespace, int(pid), int(started))
@@ -42,14 +42,14 @@ class Owner:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is known to have ended; of another pid namespace that is never known."""
+        """Whether it has certainly ended; never true for a process of another pid namespace."""
         if self.boot != _boot():
             return True
         return self.namespace == _namespace() and started_ticks(self.pid) != self.started
 
 
 def started_ticks(pid: int) -> int | None:
-    """When a process began, in ticks since the system did; ``None`` if there is none."""
+    """The start time of a process, in clock ticks since boot; ``None`` if it does not run."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -64,4 +64,4 @@ def _boot() -> str:
 
 
 def _namespace() -> str:
-    return os.readlink("/proc/self/ns/pid").removeprefix("pid:").strip("[]")  # noqa: PTH115 - it leads nowhere
+    return os.readlink("/proc/self/ns/pid").removeprefix("pid:").strip("[]")  # noqa: PTH115 - the link's target is not a path

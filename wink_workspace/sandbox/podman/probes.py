@@ -1,9 +1,9 @@
-"""Attempts to get out, made from inside a container by a command's own user.
+"""Isolation probes, run inside a container by the user of commands.
 
-As the runner, this file is handed over as a whole: it imports nothing of ours and works on
-Python 3.8 and later. It prints a line of JSON for each attempt: its name, whether it was
-stopped, and how it was answered. An attempt that is stopped raises ``OSError``, or finds
-nothing; whatever it returns is what it found, and a hole.
+Like the runner, this file is sent to the container as a whole: it imports nothing of this package
+and works on Python 3.8 and later. It prints a line of JSON for each probe: its name, whether it was
+stopped, and a detail. A probe that is stopped raises ``OSError`` or returns ``None``. Anything else
+that it returns describes what it found, which is a hole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CANARY = os.environ.get("WINK_CANARY", "")
 PORT = int(os.environ.get("WINK_PORT", "0"))
 ABSTRACT = os.environ.get("WINK_ABSTRACT", "")
 NEW_NAME = os.environ.get("WINK_NEW_NAME", "")
-"""What no file of the workspace is called: an earlier command may have left links there."""
+"""A file name that is not in the workspace, where an earlier command may have left links."""
 
 
 def system() -> Any:
@@ -31,7 +31,7 @@ def system() -> Any:
 
 
 def called(result: int) -> str | None:
-    """What a call to the system found; it fails with -1."""
+    """The finding of a C library call: an ``OSError`` if it returned -1."""
     import ctypes
 
     if result == -1:
@@ -40,7 +40,7 @@ def called(result: int) -> str | None:
 
 
 def first(attempts: list[Callable[[], str | None]]) -> str | None:
-    """The first of several attempts that found something."""
+    """The first finding of several attempts."""
     errors: list[str] = []
     for attempt in attempts:
         try:
@@ -56,7 +56,7 @@ def first(attempts: list[Callable[[], str | None]]) -> str | None:
 
 
 def writes(path: str) -> Callable[[], str | None]:
-    """Writing to a place, and taking it back."""
+    """An attempt to create a file, which deletes it again."""
 
     def attempt() -> str:
         with open(path, "wb") as file:
@@ -68,7 +68,7 @@ def writes(path: str) -> Callable[[], str | None]:
 
 
 def reads(path: str) -> Callable[[], str | None]:
-    """Reading a file."""
+    """An attempt to read a file."""
 
     def attempt() -> str:
         with open(path, "rb") as file:
@@ -78,7 +78,7 @@ def reads(path: str) -> Callable[[], str | None]:
 
 
 def connects(family: int, address: tuple[str, int] | str) -> Callable[[], str | None]:
-    """Connecting to whoever listens."""
+    """An attempt to connect to a listening socket."""
 
     def attempt() -> str:
         with socket.socket(family, socket.SOCK_STREAM) as trial:
@@ -89,11 +89,11 @@ def connects(family: int, address: tuple[str, int] | str) -> Callable[[], str | 
     return attempt
 
 
-# The attempts
+# The probes
 
 
 def work_in_the_workspace() -> str | None:
-    """The one thing that must work, which shows that the others were really tried."""
+    """Check that writing works here, so that a refusal elsewhere is caused by the isolation."""
     try:
         writes(os.path.join("/workspace", NEW_NAME))()
     except OSError as error:
@@ -102,8 +102,8 @@ def work_in_the_workspace() -> str | None:
 
 
 def write_outside_the_workspace() -> str | None:
-    """In every place that a program might write to."""
-    places = (
+    """Create files in the directories that programs usually write to."""
+    directories = (
         "/",
         "/etc",
         "/usr",
@@ -116,23 +116,23 @@ def write_outside_the_workspace() -> str | None:
         "/run",
         "/mnt",
     )
-    return first([writes(os.path.join(place, ".wink-probe")) for place in places])
+    return first([writes(os.path.join(path, ".wink-probe")) for path in directories])
 
 
 def read_files_of_the_host() -> str | None:
-    """A file that the host has planted."""
+    """Read a canary file that the host has created for this."""
     return first([reads(CANARY), reads("/proc/1/root" + CANARY), reads("/workspace/.." + CANARY)])
 
 
 def read_the_runner() -> str | None:
-    """Its variables, its memory, its streams."""
+    """Read the runner's environment, memory and descriptors."""
     return first(
         [reads("/proc/1/environ"), reads("/proc/1/mem"), lambda: str(os.listdir("/proc/1/fd"))]
     )
 
 
 def inherit_open_files() -> str | None:
-    """The streams to the host, above all."""
+    """Find open descriptors, such as the streams to the host."""
     held: list[int] = []
     for number in range(3, 4_096):
         try:
@@ -144,24 +144,24 @@ def inherit_open_files() -> str | None:
 
 
 def signal_the_runner() -> str | None:
-    """Signal 0 asks whether another would be allowed."""
+    """Send signal 0, which only checks the permission."""
     os.kill(1, 0)
     return "the first process can be signalled"
 
 
 def trace_the_runner() -> str | None:
-    """As a debugger."""
+    """Attach to the runner as a debugger does."""
     return called(system().ptrace(16, 1, None, None))
 
 
 def see_other_processes() -> str | None:
-    """Any but the runner and this one."""
+    """Find processes other than the runner and this one."""
     others = {name for name in os.listdir("/proc") if name.isdigit()} - {"1", str(os.getpid())}
     return "processes {}".format(", ".join(sorted(others))) if others else None
 
 
 def gain_rights() -> str | None:
-    """Hold any, or become root."""
+    """Find capabilities, or become root."""
     with open("/proc/self/status") as lines:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in lines if ":\t" in line)
     held = [name for name in ("CapInh", "CapPrm", "CapEff", "CapAmb") if int(status[name], 16)]
@@ -175,7 +175,7 @@ def gain_rights() -> str | None:
 
 
 def use_forbidden_system_calls() -> str | None:
-    """Without a filter all of them are allowed."""
+    """Check that a seccomp filter is active."""
     with open("/proc/self/status") as status:
         if "Seccomp:\t2" not in status.read():
             return "no filter of system calls"
@@ -183,7 +183,7 @@ def use_forbidden_system_calls() -> str | None:
 
 
 def raise_limits() -> str | None:
-    """Above what the container was given."""
+    """Raise hard limits."""
 
     def raised(kind: int) -> Callable[[], str | None]:
         def attempt() -> str | None:
@@ -208,12 +208,12 @@ def raise_limits() -> str | None:
 
 
 def mount() -> str | None:
-    """A filesystem over another."""
+    """Mount a filesystem."""
     return called(system().mount(b"none", b"/tmp", b"tmpfs", 0, None))
 
 
 def make_devices() -> str | None:
-    """Or use those of the host."""
+    """Create a device file, or read the host's devices."""
     import stat
 
     def made() -> str:
@@ -226,7 +226,7 @@ def make_devices() -> str | None:
 
 
 def change_the_kernel() -> str | None:
-    """Its settings, and the limits of this container."""
+    """Write to kernel settings, or leave the container's cgroup."""
     return first(
         [
             writes("/proc/sys/kernel/hostname"),
@@ -238,13 +238,13 @@ def change_the_kernel() -> str | None:
 
 
 def reach_the_engine() -> str | None:
-    """Where its sockets usually are."""
+    """Connect to the usual sockets of container engines."""
     sockets = ("/run/podman/podman.sock", "/var/run/docker.sock", "/run/containerd/containerd.sock")
     return first([connects(socket.AF_UNIX, path) for path in sockets])
 
 
 def connect_to_the_host() -> str | None:
-    """On its loopback, and on a socket that has no file."""
+    """Connect to listeners of the host, on its loopback and on an abstract socket."""
     return first(
         [
             connects(socket.AF_INET, ("127.0.0.1", PORT)),
@@ -254,7 +254,7 @@ def connect_to_the_host() -> str | None:
 
 
 def find_an_interface() -> str | None:
-    """Beyond loopback."""
+    """Find a network interface other than loopback."""
     with open("/proc/net/dev") as devices:
         names = {line.split(":")[0].strip() for line in devices if ":" in line} - {"lo"}
     with open("/proc/net/if_inet6") as addresses:
@@ -263,7 +263,7 @@ def find_an_interface() -> str | None:
 
 
 def routes() -> list[str]:
-    """The kernel's own list of ways to other machines; no address is tried for it."""
+    """The interfaces in the kernel's routing tables, without loopback."""
     with open("/proc/net/route") as lines:
         found = [line.split()[0] for line in lines][1:]
     try:
@@ -275,13 +275,13 @@ def routes() -> list[str]:
 
 
 def find_a_route() -> str | None:
-    """To anywhere but here."""
+    """Find a route to another machine."""
     found = routes()
     return "there are routes over {}".format(", ".join(sorted(set(found)))) if found else None
 
 
 def resolve_names() -> str | None:
-    """Whether a server for names can be reached; only one on this machine is tried."""
+    """Reach a DNS server; connects only to a server on this machine."""
     with open("/etc/resolv.conf") as lines:
         servers = [line.split()[1] for line in lines if line.startswith("nameserver ")]
 
@@ -301,7 +301,7 @@ def resolve_names() -> str | None:
 
 
 def send_raw_packets() -> str | None:
-    """With a header of their own."""
+    """Open a raw socket."""
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP):
         return "raw sockets can be opened"
 
@@ -332,22 +332,22 @@ NETWORK = (
 )
 
 
-def tried(attempt: Callable[[], str | None]) -> tuple[bool, str]:
-    """Whether an attempt was stopped, and how it was answered."""
+def run_probe(probe: Callable[[], str | None]) -> tuple[bool, str]:
+    """Whether a probe was stopped, and the detail."""
     try:
-        found = attempt()
+        found = probe()
     except OSError as error:
         return True, error.strerror or str(error)
     except Exception as error:
-        return False, f"could not be tried: {error!r}"
+        return False, f"the probe failed: {error!r}"
     return (False, found) if found else (True, "nothing found")
 
 
 def main(with_network: bool) -> None:
-    """Make every attempt."""
-    for attempt in FILES_AND_PROCESSES + (NETWORK if with_network else ()):
-        stopped, detail = tried(attempt)
-        name = attempt.__name__.replace("_", " ")
+    """Run every probe and print the results."""
+    for probe in FILES_AND_PROCESSES + (NETWORK if with_network else ()):
+        stopped, detail = run_probe(probe)
+        name = probe.__name__.replace("_", " ")
         sys.stdout.write(json.dumps([name, stopped, str(detail)[:300]]) + "\n")
 
 

@@ -1,8 +1,8 @@
-"""Whether the walls are up, tried from inside before anything else may run.
+"""Checks the isolation of a container with probes, before anything else may run in it.
 
-The attempts are those of ``probes``. The host takes part: it plants a secret outside of the
-container and listens on its own loopback and on an abstract socket, and a connection there is
-a hole whatever the inside says. An attempt that is not reported counts as one that succeeded.
+The module ``probes`` runs inside. The host takes part: it creates a secret file outside of the
+container, and listens on its own loopback and on an abstract socket. A connection there is a hole,
+whatever the container reports. A probe without a report counts as one that succeeded.
 """
 
 from __future__ import annotations
@@ -35,39 +35,41 @@ def prove(
     *,
     in_shell: bool = False,
 ) -> IsolationReport:
-    """Try all that is forbidden.
+    """Run all probes that apply.
 
     Args:
-        run: Runs a program inside, with variables, and gives what it printed.
-        config: What is forbidden.
-        host: What of it the machine can forbid.
-        in_shell: Whether the program is one of shell, not of Python: there are fewer attempts
-            then, as a shell can do less.
+        run: Runs a program in the container with variables, and returns its output.
+        config: The configuration of the container.
+        host: What the machine provides for its limits.
+        in_shell: Whether to use the shell program instead of the Python program. It has fewer
+            probes, because a shell can do less.
     """
     with_network = config.network == "none"
     expected = _names(in_shell=in_shell, with_network=with_network)
-    with _bait(with_network=with_network) as bait:
-        printed = run(_SHELL if in_shell else _source(), bait.variables)
+    with _canaries(with_network=with_network) as canaries:
+        printed = run(_SHELL if in_shell else _source(), canaries.variables)
         reported = dict(_reported(printed))
-        tried = [reported.get(name, Probe(name, False, "no answer")) for name in expected]
-        tried.append(bait.taken())
-    return IsolationReport(layers(config, host), tuple(tried))
+        results = [reported.get(name, Probe(name, False, "no answer")) for name in expected]
+        results.append(canaries.check())
+    return IsolationReport(layers(config, host), tuple(results))
 
 
 def layers(config: PodmanConfig, host: Host) -> tuple[Layer, ...]:
-    """What is to confine commands, as far as the machine lets us say."""
+    """The isolation layers of commands that this configuration has on this machine."""
 
     def limit(name: str, controller: str, instead: str) -> Layer:
-        is_up = controller in host.controllers
+        is_active = controller in host.controllers
         return Layer(
-            name, is_up, "" if is_up else f"the engine has no {controller} cgroup; {instead}"
+            name,
+            is_active,
+            "" if is_active else f"the engine has no {controller} cgroup; {instead}",
         )
 
     return (
         Layer(
             "user namespace",
             True,
-            "of ids that nobody else has" if host.is_root else "the caller's",
+            "with ids that no account has" if host.is_root else "the caller's",
         ),
         Layer("capabilities", True, "none for commands"),
         Layer("no new privileges", True),
@@ -82,18 +84,18 @@ def layers(config: PodmanConfig, host: Host) -> tuple[Layer, ...]:
             config.network == "none",
             "" if config.network == "none" else f"the network is {config.network}, as configured",
         ),
-        limit("memory limit", "memory", "the data of each process is bounded instead"),
-        limit("process limit", "pids", "the user's processes are bounded instead"),
-        limit("processor limit", "cpu", "nothing bounds it but time"),
-        Layer("disk quota", False, "the workspace is watched, and a command that fills it ended"),
+        limit("memory limit", "memory", "the data of each process is limited instead"),
+        limit("process limit", "pids", "the user's processes are limited instead"),
+        limit("processor limit", "cpu", "only the time limit applies"),
+        Layer("disk quota", False, "the workspace is watched; a command that fills it is ended"),
     )
 
 
 def _names(*, in_shell: bool, with_network: bool) -> list[str]:
     if in_shell:
         return [*_SHELL_NAMES, *(_SHELL_NETWORK if with_network else ())]
-    attempts = [*probes.FILES_AND_PROCESSES, *(probes.NETWORK if with_network else ())]
-    return [attempt.__name__.replace("_", " ") for attempt in attempts]
+    functions = [*probes.FILES_AND_PROCESSES, *(probes.NETWORK if with_network else ())]
+    return [function.__name__.replace("_", " ") for function in functions]
 
 
 def _source() -> str:
@@ -176,15 +178,15 @@ ended "find a route" "$found"
 """
 
 
-class _Bait:
-    """What the attempts are to find on the host, and must not."""
+class _Canaries:
+    """A file and listeners on the host that the probes must not reach."""
 
     def __init__(self, folder: Path, listeners: Mapping[str, socket.socket]) -> None:
         self._listeners = listeners
         self._canary = folder / "secret"
         self._secret = secrets.token_hex(16)
         self._canary.write_text(self._secret, encoding="ascii")
-        self._canary.chmod(0o644)  # so that it is the wall that keeps it, not the mode
+        self._canary.chmod(0o644)  # readable for all, so that only the isolation can hide it
         port, abstract = "0", ""
         if listeners:
             port = str(cast("tuple[str, int]", listeners["loopback"].getsockname())[1])
@@ -196,19 +198,21 @@ class _Bait:
             "WINK_NEW_NAME": f".wink-probe-{secrets.token_hex(8)}",
         }
 
-    def taken(self) -> Probe:
-        """Whether anything of it was touched."""
-        came = [name for name, listener in self._listeners.items() if _was_reached(listener)]
+    def check(self) -> Probe:
+        """Whether the container has reached a listener or changed the file."""
+        reached = [name for name, listener in self._listeners.items() if _was_reached(listener)]
         if self._canary.read_text(encoding="ascii") != self._secret:
-            came.append("secret")
-        name = "reach what the host planted"
-        return Probe(name, not came, f"reached: {', '.join(came)}" if came else "nothing reached")
+            reached.append("secret")
+        name = "reach the canaries of the host"
+        return Probe(
+            name, not reached, f"reached: {', '.join(reached)}" if reached else "nothing reached"
+        )
 
 
 @contextmanager
-def _bait(*, with_network: bool) -> Generator[_Bait]:
+def _canaries(*, with_network: bool) -> Generator[_Canaries]:
     with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="wink-bait-")))
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="wink-canary-")))
         folder.chmod(0o755)
         listeners: dict[str, socket.socket] = {}
         if with_network:
@@ -221,7 +225,7 @@ def _bait(*, with_network: bool) -> Generator[_Bait]:
                 listener.listen()
                 listener.setblocking(False)
                 listeners[name] = listener
-        yield _Bait(folder, listeners)
+        yield _Canaries(folder, listeners)
 
 
 def _was_reached(listener: socket.socket) -> bool:

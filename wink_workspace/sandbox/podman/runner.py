@@ -1,16 +1,16 @@
 """Runs commands inside the container, for the host at the other end of its standard streams.
 
-This file is sent to the container's Python as a whole: it imports nothing of ours, works on
-Python 3.8 and later, and keeps what it imports small, as it is forked for every command.
+This file is sent to the container's Python as a whole. It imports nothing of this package, works on
+Python 3.8 and later, and imports few modules, because the process is forked for every command.
 
-It is the container's first process. So whatever a command leaves behind becomes its child, it
-knows that all are gone when it has no child left, and its own end is the end of all. It is the
-container's root with no rights but to change to the commands' user and to kill them, which is
-why no command can signal, trace or read it.
+It is the container's first process. So it inherits every process that a command leaves behind, it
+knows that all have ended when it has no child, and the container ends with it. It is the
+container's root with only the privileges to change to the commands' user and to kill them. So no
+command can signal, trace or read it.
 
-Nothing but the workspace outlives a command: when one ends, every process in the container is
-killed, and the places that anybody may write to are emptied. What passes through this process
-lies in memory that no fork inherits, so that no command finds what another was told or said.
+Only the workspace outlives a command: when one ends, every process in the container is killed, and
+the world-writable directories are emptied. Requests and output pass through memory that a fork does
+not inherit, so no command can read those of another.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ READY, OUTPUT, ERRORS, ENDED, REFUSED = 64, 65, 66, 67, 68
 
 HEADER = struct.Struct("!BII")
 LENGTH = struct.Struct("!I")
-TAKEN = b"."
+ACCEPTED = b"."
 SCRATCH = ("/tmp", "/dev/shm", "/dev/mqueue")
 SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 WARM_MODULES = ("ast", "io", "json", "linecache", "pathlib", "re", "traceback", "types")
-READ_BYTES = 65536 - HEADER.size  # with its header, what a pipe takes at once
+READ_BYTES = 65536 - HEADER.size  # with its header, the capacity of a pipe
 
 
 class HostGoneError(Exception):
-    """The other end has closed the stream, or says what cannot be; everything ends."""
+    """The host has closed the stream or violated the protocol; the runner ends."""
 
 
 class RefusedError(Exception):
-    """A command that could not be started: at which stage, and why."""
+    """A command could not be started; ``stage`` and the error number ``code`` say why."""
 
     def __init__(self, stage: str, code: int) -> None:
         super().__init__(stage, code)
@@ -66,7 +66,7 @@ def joined_fields(parts: Iterable[bytes]) -> bytes:
 
 
 def fields(payload: memoryview) -> list[memoryview]:
-    """What the host joined; no byte of it is copied."""
+    """The byte strings that the host joined, without a copy."""
     found: list[memoryview] = []
     at = 0
     while at < len(payload):
@@ -77,8 +77,8 @@ def fields(payload: memoryview) -> list[memoryview]:
     return found
 
 
-def own_memory(n_bytes: int) -> memoryview:
-    """Memory that no fork inherits."""
+def private_memory(n_bytes: int) -> memoryview:
+    """Memory that a fork does not inherit."""
     memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_DONTFORK)
     return memoryview(memory)
@@ -87,43 +87,43 @@ def own_memory(n_bytes: int) -> memoryview:
 class Host:
     """The stream to the host.
 
-    A frame that is received stays where it is until the next of its kind: a request in one
-    place, all others, and what is sent, in another. A request that is larger than usual gets
-    memory of its own, for as long as it is needed.
+    There are two buffers: one for requests, one for all other frames and for what is sent. A frame
+    is valid until the next one in its buffer. An unusually large request gets a buffer of its own.
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self.read_fd = read_fd
         self.write_fd = write_fd
-        self.request = own_memory(HEADER.size + USUAL_REQUEST_BYTES)
-        self.piece = own_memory(HEADER.size + MOST_PAYLOAD_BYTES)
+        self.request = private_memory(HEADER.size + USUAL_REQUEST_BYTES)
+        self.piece = private_memory(HEADER.size + MOST_PAYLOAD_BYTES)
 
     def receive(
         self, room: memoryview, most_bytes: int = MOST_PAYLOAD_BYTES
     ) -> tuple[int, int, memoryview]:
-        """The next frame, waited for: its kind, its number, and all of it.
+        """Wait for the next frame; returns its kind, its number and the whole frame.
 
-        It is in *room*, or in memory of its own if it is larger and within *most_bytes*.
+        The frame is in *room*, or in a new buffer if it is larger than that. More than
+        *most_bytes* violate the protocol.
         """
         self._fill(room[: HEADER.size])
         kind, number, length = HEADER.unpack_from(room)
         if length > most_bytes:
             raise HostGoneError
         if length > len(room) - HEADER.size:
-            header, room = room[: HEADER.size], own_memory(HEADER.size + length)
+            header, room = room[: HEADER.size], private_memory(HEADER.size + length)
             room[: HEADER.size] = header
         frame = room[: HEADER.size + length]
         self._fill(frame[HEADER.size :])
         return kind, number, frame
 
     def send(self, kind: int, number: int, payload: bytes = b"") -> None:
-        """Send a frame; waits while the host is busy."""
+        """Send a frame; blocks while the pipe is full."""
         write_all(self.write_fd, HEADER.pack(kind, number, len(payload)) + payload)
 
     def pass_on(self, fd: int, kind: int, number: int) -> int | None:
-        """Send what can be read from a stream now; how many bytes, ``None`` if none came yet.
+        """Send what can be read from a stream now; returns the number of bytes.
 
-        At the stream's end there are 0.
+        0 means the end of the stream, ``None`` that nothing can be read yet.
         """
         try:
             length = os.readv(fd, [self.piece[HEADER.size :][:READ_BYTES]])
@@ -143,11 +143,11 @@ class Host:
 
 
 class Command:
-    """What to run, from an order: the host's frame."""
+    """A command, parsed from the frame of a request."""
 
-    def __init__(self, order: bytes) -> None:
-        cwd, variables, n_input, merges, *arguments = fields(memoryview(order)[HEADER.size :])
-        self.kind = order[0]
+    def __init__(self, request: bytes) -> None:
+        cwd, variables, n_input, merges, *arguments = fields(memoryview(request)[HEADER.size :])
+        self.kind = request[0]
         self.cwd = os.fsdecode(bytes(cwd))
         self.env = dict(os.fsdecode(bytes(each)).split("=", 1) for each in fields(variables))
         self.has_input = bytes(n_input) != b"0"
@@ -156,41 +156,41 @@ class Command:
 
 
 class Spare:
-    """A process that waits to become a command, and our ends of its pipes.
+    """A process that waits to become the next command, and the runner's ends of its pipes.
 
-    It is made when nothing else runs and is used up by the next command, so no command ever
-    meets one. What takes long, a fork and giving up all rights, is behind it.
+    It is forked while no command runs, so no command can reach it. It has already done the slow
+    part: the fork and the drop of all privileges.
     """
 
-    def __init__(self, pid: int, order: int, told: int, streams: dict[int, int]) -> None:
+    def __init__(self, pid: int, request: int, status: int, streams: dict[int, int]) -> None:
         self.pid = pid
-        self.order = order
-        self.told = told
+        self.request = request
+        self.status = status
         self.streams = streams
 
-    def take(self, order: memoryview) -> bool:
-        """Give it its order; ``False``, with all closed, if it was no longer there to take it.
+    def take(self, request: memoryview) -> bool:
+        """Send it the request; ``False`` if it has died before, with its descriptors closed.
 
         Raises:
-            RefusedError: If it took it and cannot do it; all is closed.
+            RefusedError: If it could not start the command; its descriptors are closed.
         """
         with suppress(BrokenPipeError):
-            write_all(self.order, order)
-        os.close(self.order)
-        told = read_all(self.told)
-        os.close(self.told)
-        if told == TAKEN:
+            write_all(self.request, request)
+        os.close(self.request)
+        answer = read_all(self.status)
+        os.close(self.status)
+        if answer == ACCEPTED:
             return True
         for fd in self.streams:
             os.close(fd)
-        if told:
-            stage, code = told.lstrip(TAKEN).split(b" ")
+        if answer:
+            stage, code = answer.lstrip(ACCEPTED).split(b" ")
             raise RefusedError(stage.decode(), int(code))
         return False
 
 
 class Runner:
-    """Runs one command after the other."""
+    """Runs the host's requests, one after the other."""
 
     def __init__(self, host: Host, user_id: int) -> None:
         self.host = host
@@ -200,11 +200,11 @@ class Runner:
         self.wake_read, wake_write = os.pipe()
         for fd in (self.wake_read, wake_write):
             os.set_blocking(fd, False)
-        signal.signal(signal.SIGCHLD, heard)
+        signal.signal(signal.SIGCHLD, ignore_signal)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Say what there is, then do what comes, until the host is gone."""
+        """Report that it is ready, then run requests until the host closes the stream."""
         shell = next((path for path in SHELLS if os.access(path, os.X_OK)), "")
         ready = (PROTOCOL_VERSION, shell, ".".join(map(str, sys.version_info[:3])))
         self.host.send(READY, 0, joined_fields(str(each).encode() for each in ready))
@@ -212,35 +212,35 @@ class Runner:
             self.make_spare()
             self.answer(*self.host.receive(self.host.request, MOST_REQUEST_BYTES))
 
-    def answer(self, kind: int, number: int, order: memoryview) -> None:
-        """Do what the host asks for."""
+    def answer(self, kind: int, number: int, request: memoryview) -> None:
+        """Run one request of the host."""
         if kind in (RUN, PYTHON):
-            self.run(number, order)
-        elif kind != KILL:  # one that came after its command had ended is nothing
+            self.run(number, request)
+        elif kind != KILL:  # a KILL that arrives after the end of its command is ignored
             raise HostGoneError
 
-    def run(self, number: int, order: memoryview) -> None:
-        """Run a command to its end and report it."""
+    def run(self, number: int, request: memoryview) -> None:
+        """Run a command, wait until it ends, and report how."""
         try:
-            self.take_input(int(bytes(fields(order[HEADER.size :])[2])))
-            child, streams = self.started(order)
+            self.take_input(int(bytes(fields(request[HEADER.size :])[2])))
+            child, streams = self.start(request)
         except RefusedError as refused:
             self.kill_all()  # nothing of the command has run
             reason = joined_fields((refused.stage.encode(), str(refused.code).encode()))
             self.host.send(REFUSED, number, reason)
             return
-        status = self.followed(number, child, streams)
+        status = self.follow(number, child, streams)
         self.kill_all()
         for fd, stream in streams.items():
             while self.host.pass_on(fd, stream, number):
-                pass  # nobody writes to it any more
+                pass  # all writers are dead, so it ends
             os.close(fd)
         self.empty_scratch()
         how, code = ("signal", -status) if status < 0 else ("exit", status)
         self.host.send(ENDED, number, joined_fields((how.encode(), str(code).encode())))
 
     def take_input(self, n_bytes: int) -> None:
-        """Put the standard input that follows a request where the command is to read it."""
+        """Receive the standard input that follows a request into the file ``stdin``."""
         refused: RefusedError | None = None
         while n_bytes > 0:
             kind, _, frame = self.host.receive(self.host.piece)
@@ -251,7 +251,7 @@ class Runner:
             if refused is None:
                 try:
                     write_all(self.stdin, piece)
-                except OSError as error:  # it is larger than a file may be
+                except OSError as error:  # it is larger than the limit of a file
                     refused = RefusedError("input", error.errno or errno.EIO)
         os.lseek(self.stdin, 0, os.SEEK_SET)
         if refused is not None:
@@ -261,18 +261,18 @@ class Runner:
     # Starting
 
     def make_spare(self) -> None:
-        """Have a process ready for the next command; without one it is made when that comes."""
+        """Fork a process for the next command; if that fails, the request tries again."""
         if self.spare is None:
             with suppress(OSError):
-                self.spare = self.forked()
+                self.spare = self.fork_spare()
 
-    def started(self, order: memoryview) -> tuple[int, dict[int, int]]:
-        """Start a command; its process, and its streams with the kinds of their frames."""
+    def start(self, request: memoryview) -> tuple[int, dict[int, int]]:
+        """Start a command; returns its process id, and its streams with their kinds of frames."""
         spare, self.spare = self.spare, None
         try:
-            if spare is None or not spare.take(order):  # the kernel, short of memory, took it
-                spare = self.forked()
-                if not spare.take(order):
+            if spare is None or not spare.take(request):  # killed for lack of memory
+                spare = self.fork_spare()
+                if not spare.take(request):
                     raise RefusedError("fork", errno.ENOMEM)
         except OSError as error:
             raise RefusedError("fork", error.errno or errno.EIO) from error
@@ -283,13 +283,13 @@ class Runner:
             os.set_blocking(fd, False)
         return spare.pid, spare.streams
 
-    def forked(self) -> Spare:
-        """A process that is the commands' user already, and waits for its order."""
+    def fork_spare(self) -> Spare:
+        """Fork a process that becomes the commands' user and waits for a request."""
         pipes: list[tuple[int, int]] = []
         try:
             while len(pipes) < 4:
                 pipes.append(os.pipe())
-            (order_read, order_write), (told_read, told_write), *outputs = pipes
+            (request_read, request_write), (status_read, status_write), *outputs = pipes
             child = os.fork()
         except OSError:
             for fd in (fd for pipe in pipes for fd in pipe):
@@ -297,26 +297,26 @@ class Runner:
             raise
         (out_read, out_write), (err_read, err_write) = outputs
         if child == 0:
-            self.become(order_read, (out_write, err_write), told_write)
-        for fd in (order_read, told_write, out_write, err_write):
+            self.run_spare(request_read, (out_write, err_write), status_write)
+        for fd in (request_read, status_write, out_write, err_write):
             os.close(fd)
-        return Spare(child, order_write, told_read, {out_read: OUTPUT, err_read: ERRORS})
+        return Spare(child, request_write, status_read, {out_read: OUTPUT, err_read: ERRORS})
 
-    def become(self, order: int, outputs: tuple[int, int], told: int) -> NoReturn:
-        """The child: wait for the order and turn into the command; never returns."""
+    def run_spare(self, request: int, outputs: tuple[int, int], status: int) -> NoReturn:
+        """In the child: wait for the request and execute the command; never returns."""
         stage = "start"
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for target, source in enumerate(outputs, 1):
-                os.fchmod(source, 0o622)  # so that a command can open /dev/stdout and its kin
+                os.fchmod(source, 0o622)  # so that a command can open /dev/stdout and /dev/stderr
                 os.dup2(source, target)
-            close_all_but(order, told, self.stdin)
-            self.drop_rights()
-            command = Command(read_all(order))
-            os.write(told, TAKEN)
-            os.close(order)
-            os.dup2(self.stdin if command.has_input else nothing(), 0)
+            close_all_but(request, status, self.stdin)
+            self.drop_privileges()
+            command = Command(read_all(request))
+            os.write(status, ACCEPTED)
+            os.close(request)
+            os.dup2(self.stdin if command.has_input else os.open("/dev/null", os.O_RDONLY), 0)
             if command.merges_errors:
                 os.dup2(1, 2)
             stage = "cwd"
@@ -325,18 +325,18 @@ class Runner:
             if command.kind == PYTHON:
                 evaluate(command)
             for number in (signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)  # an interpreter ignores them
+                signal.signal(number, signal.SIG_DFL)  # Python has set them to be ignored
             os.execvpe(command.arguments[0], command.arguments, command.env)
         except (OSError, ValueError) as error:
             code = getattr(error, "errno", None) or errno.EINVAL
-            os.write(told, b"%s %d" % (stage.encode(), code))
+            os.write(status, b"%s %d" % (stage.encode(), code))
         except BaseException as error:
             sys.excepthook(type(error), error, error.__traceback__)
         finally:
             os._exit(127)
 
-    def drop_rights(self) -> None:
-        """Become the commands' user, who has no right that this one had."""
+    def drop_privileges(self) -> None:
+        """Become the commands' user, without any privilege."""
         with suppress(OSError):
             write_file("/proc/self/oom_score_adj", b"1000")
         os.setsid()
@@ -345,10 +345,10 @@ class Runner:
         os.setresgid(self.user_id, self.user_id, self.user_id)
         os.setresuid(self.user_id, self.user_id, self.user_id)
 
-    # Following and ending
+    # Running and ending
 
-    def followed(self, number: int, child: int, streams: dict[int, int]) -> int:
-        """Pass on what the child writes until it ends; how it did."""
+    def follow(self, number: int, child: int, streams: dict[int, int]) -> int:
+        """Pass the child's output on until it ends; returns its exit code or negative signal."""
         poll = select.poll()
         for fd in (self.host.read_fd, self.wake_read, *streams):
             poll.register(fd, select.POLLIN)
@@ -364,8 +364,8 @@ class Runner:
                     if about == number:
                         return -signal.SIGKILL
                 else:
-                    forget(self.wake_read)
-                    status = reaped(child)
+                    drain(self.wake_read)
+                    status = reap(child)
                     if status is not None:
                         return status
 
@@ -378,54 +378,49 @@ class Runner:
                 os.waitpid(-1, 0)
             except ChildProcessError:
                 break
-        forget(self.wake_read)
+        drain(self.wake_read)
 
     def empty_scratch(self) -> None:
-        """Empty the places that anybody may write to, as the user whose things are there."""
-        if not any(names_in(place) for place in SCRATCH):
+        """Empty the world-writable directories, as the user who owns their files."""
+        if not any(list_directory(path) for path in SCRATCH):
             return
         child = os.fork()
         if child == 0:
             try:
                 close_all_but()
-                self.drop_rights()
-                for place in SCRATCH:
-                    empty(place)
+                self.drop_privileges()
+                for path in SCRATCH:
+                    empty_directory(path)
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-        forget(self.wake_read)
+        drain(self.wake_read)
 
 
-def heard(*_: object) -> None:
-    """Take a signal; that it came can be read from the wake-up descriptor."""
+def ignore_signal(*_: object) -> None:
+    """Do nothing: the wake-up descriptor reports the signal."""
 
 
-def nothing() -> int:
-    """A descriptor with nothing to read."""
-    return os.open("/dev/null", os.O_RDONLY)
-
-
-def forget(fd: int) -> None:
-    """Read what can be read now, of which nothing is wanted."""
+def drain(fd: int) -> None:
+    """Discard what can be read now."""
     with suppress(BlockingIOError):
         os.read(fd, READ_BYTES)
 
 
 def write_all(fd: int, content: bytes | memoryview) -> None:
-    """Write all of it; waits while there is no room."""
+    """Write all of it; blocks while the pipe is full."""
     left = memoryview(content)
     while left:
         left = left[os.write(fd, left) :]
 
 
-def moved_up(fd: int) -> int:
-    """The same file under a number that no standard stream has."""
+def duplicate_above_stdio(fd: int) -> int:
+    """A duplicate of a descriptor, with a number above those of the standard streams."""
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
 
 
 def close_all_but(*kept: int) -> None:
-    """Close every descriptor above the standard streams but some."""
+    """Close every descriptor above the standard streams except *kept*."""
     first = 3
     for fd in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
         os.closerange(first, fd)
@@ -433,7 +428,7 @@ def close_all_but(*kept: int) -> None:
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Write to a file of the kernel."""
+    """Write to a file in ``/proc``."""
     fd = os.open(path, os.O_WRONLY)
     try:
         os.write(fd, content)
@@ -442,7 +437,7 @@ def write_file(path: str, content: bytes) -> None:
 
 
 def read_all(fd: int) -> bytes:
-    """All until the end."""
+    """Read until the end of the stream."""
     pieces: list[bytes] = []
     while True:
         piece = os.read(fd, READ_BYTES)
@@ -451,8 +446,8 @@ def read_all(fd: int) -> bytes:
         pieces.append(piece)
 
 
-def reaped(child: int) -> int | None:
-    """Take leave of all that have ended; how *child* did, if it is among them."""
+def reap(child: int) -> int | None:
+    """Reap every child that has ended; returns the exit code or negative signal of *child*."""
     status: int | None = None
     while True:
         try:
@@ -468,19 +463,19 @@ def reaped(child: int) -> int | None:
 # Emptying
 
 
-def names_in(place: str) -> list[str]:
-    """What is in a directory; nothing, if it is none or cannot be read."""
+def list_directory(path: str) -> list[str]:
+    """The names in a directory; none if it cannot be read."""
     try:
-        return os.listdir(place)
+        return os.listdir(path)
     except OSError:
         return []
 
 
-def empty(place: str) -> None:
-    """Remove all that is in a directory, however deep and whatever the modes."""
+def empty_directory(path: str) -> None:
+    """Remove everything in a directory, at any depth and with any file modes."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     try:
-        here = os.open(place, flags)
+        here = os.open(path, flags)
     except OSError:
         return
     todo = [remove_files(here)]
@@ -505,13 +500,13 @@ def empty(place: str) -> None:
         above = os.open("..", flags, dir_fd=here)
         os.close(here)
         here = above
-        left = names.pop()
+        emptied = names.pop()
         with suppress(OSError):
-            os.rmdir(left, dir_fd=here)
+            os.rmdir(emptied, dir_fd=here)
 
 
 def remove_files(fd: int) -> list[str]:
-    """Remove what is no directory; the names of those that are."""
+    """Remove the files of a directory; returns the names of its directories."""
     directories: list[str] = []
     for name in os.listdir(fd):
         try:
@@ -522,17 +517,17 @@ def remove_files(fd: int) -> list[str]:
     return directories
 
 
-# Python, without starting one
+# Python in a forked process, without a new interpreter
 
 
 def evaluate(command: Command) -> NoReturn:
-    """The child: run the code as a program, and end as one does; never returns."""
+    """In the child: run the code as ``__main__`` and exit; never returns."""
     import io
     import types
 
     os.environ.clear()
     os.environ.update(command.env)
-    close_all_but()  # not before: who is told of failures is among them
+    close_all_but()  # not earlier: the status pipe for failures is one of them
     sys.path[:] = [os.getcwd()] + [path for path in sys.path if path]
     sys.argv[:] = [""]
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -545,12 +540,13 @@ def evaluate(command: Command) -> NoReturn:
     main = types.ModuleType("__main__")
     vars(main)["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
-    code = ended(lambda: execute(command.arguments[0].decode("utf-8", "replace"), main.__dict__))
+    source = command.arguments[0].decode("utf-8", "replace")
+    code = run_to_exit(lambda: execute(source, main.__dict__))
     os._exit(code)
 
 
 def execute(source: str, namespace: dict[str, Any]) -> None:
-    """Run *source*; show the value of its last statement, if that has one."""
+    """Run *source*; print the value of its last statement, if that is an expression."""
     import ast
     import linecache
 
@@ -558,16 +554,16 @@ def execute(source: str, namespace: dict[str, Any]) -> None:
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     tree = ast.parse(source, name)
     last = tree.body[-1] if tree.body else None
-    shown = isinstance(last, ast.Expr)
-    if shown:
+    is_shown = isinstance(last, ast.Expr)
+    if is_shown:
         tree.body.pop()
     exec(compile(tree, name, "exec"), namespace)
-    if shown:
+    if is_shown:
         sys.displayhook(eval(compile(ast.Expression(last.value), name, "eval"), namespace))
 
 
-def ended(action: Callable[[], None]) -> int:
-    """Do *action*, and what an interpreter does at its end; the exit code."""
+def run_to_exit(action: Callable[[], None]) -> int:
+    """Run *action* and the exit functions of an interpreter; returns the exit code."""
     code = 0
     try:
         action()
@@ -575,7 +571,7 @@ def ended(action: Callable[[], None]) -> int:
         code = exit_code(ending.code)
     except BaseException:
         code = 1
-        tell_error()
+        print_error()
     threading = sys.modules.get("threading")
     for at_end in (
         getattr(threading, "_shutdown", None),
@@ -592,7 +588,7 @@ def ended(action: Callable[[], None]) -> int:
 
 
 def exit_code(given: object) -> int:
-    """The code of a ``SystemExit``; words are written down, as by any interpreter."""
+    """The exit code of a ``SystemExit``; prints a value that is not a number, as Python does."""
     if given is None:
         return 0
     if isinstance(given, int):
@@ -601,12 +597,12 @@ def exit_code(given: object) -> int:
     return 1
 
 
-def tell_error() -> None:
-    """The traceback, without the steps that are ours."""
+def print_error() -> None:
+    """Print the traceback, without the frames of this file."""
     import traceback
 
     kind, error, trace = sys.exc_info()
-    own = tell_error.__code__.co_filename
+    own = print_error.__code__.co_filename
     while trace is not None and trace.tb_frame.f_code.co_filename == own:
         trace = trace.tb_next
     sys.stdout.flush()
@@ -616,16 +612,16 @@ def tell_error() -> None:
 
 
 def main(user_id: int) -> NoReturn:
-    """Serve the host at the standard streams; never returns."""
-    read_fd, write_fd = moved_up(0), moved_up(1)
-    nothing = os.open("/dev/null", os.O_RDWR)
+    """Serve the host on the standard streams; never returns."""
+    read_fd, write_fd = duplicate_above_stdio(0), duplicate_above_stdio(1)
+    null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1):
-        os.dup2(nothing, fd)
-    os.close(nothing)
+        os.dup2(null, fd)
+    os.close(null)
     runner = Runner(Host(read_fd, write_fd), user_id)
     for name in WARM_MODULES:
         __import__(name)
-    gc.freeze()  # what is here by now is shared with every fork, and not written by collecting
+    gc.freeze()  # garbage collection in a fork must not write to shared pages
     with suppress(HostGoneError, BrokenPipeError):
         runner.serve()
     os._exit(0)

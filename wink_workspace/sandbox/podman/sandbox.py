@@ -1,10 +1,10 @@
-"""The sandbox over one workspace: a container that is started once, proven, and then kept.
+"""The sandbox of one workspace: a container that is started once, probed, and then kept.
 
-Rule 1: nothing of a caller runs before every attempt to get out has failed.
-Rule 2: when a command is over, however, every process it started is dead: the runner inside
-sees to that, and when anything about it is not as it must be, the container is ended from
-outside. The next command starts another.
-Rule 3: nothing but the workspace outlives a command.
+Rule 1: nothing of a caller runs before every isolation probe has been stopped.
+Rule 2: when a command is over, however it ended, every process it started is dead. The runner
+inside ensures that. If the runner misbehaves, the container is ended from outside, and the next
+command starts another.
+Rule 3: only the workspace outlives a command.
 
 A container ends with ``close``, with this object, with the interpreter, and with the process.
 """
@@ -83,7 +83,7 @@ _BOOT: Final = (
         "exec(compile(source, '<runner>', 'exec'))"
     ),
 )
-"""Reads the runner from the stream: as an argument, every listing of processes would show it."""
+"""Reads the runner's source from the stream. Process listings would show it as an argument."""
 
 _CANCELLED: Final = "it was cancelled"
 _PROOF_TIMEOUT_S: Final = 60.0
@@ -103,7 +103,7 @@ _VARIABLES: Final = {
 
 
 class _Commands(Protocol):
-    """What runs commands: one container for all, or one for each."""
+    """Runs commands: in one container for all, or in a new one for each."""
 
     @property
     def shell(self) -> str: ...
@@ -120,8 +120,8 @@ class _Commands(Protocol):
     def end(self) -> Callable[[], object]: ...
 
 
-class _Warm:
-    """Runs commands in one container, by the runner inside of it."""
+class _RunnerCommands:
+    """Runs commands in one container, with the runner inside it."""
 
     def __init__(self, stream: RunnerStream, ready: Ready, end: Callable[[], object]) -> None:
         self._stream = stream
@@ -140,7 +140,7 @@ class _Warm:
         return self._stream.run(kind, payload, stdin=request.stdin, limits=limits, sink=sink)
 
 
-class _Cold:
+class _DirectCommands:
     """Runs each command in a container of its own, for images without Python."""
 
     shell = "/bin/sh"
@@ -162,7 +162,7 @@ class _Cold:
             )
         return self._runner.run(
             request.argv,
-            cwd=_place_inside(request.cwd),
+            cwd=_path_inside(request.cwd),
             env=env,
             stdin=request.stdin,
             merge_stderr=request.merge_stderr,
@@ -171,22 +171,22 @@ class _Cold:
         )
 
     def end(self) -> None:
-        """Nothing: every command has ended its own."""
+        """Do nothing: the container of each command has ended with it."""
 
 
 class PodmanSandbox(Sandbox):
-    """Runs commands over a directory, in a container of its own.
+    """Runs commands with the files of one directory, in a container of its own.
 
-    One command at a time; a call from another thread waits.
+    It runs one command at a time; a call from another thread waits.
 
     Args:
-        place: Where it works.
+        place: What it gets from its workspace.
         config: Its limits.
-        environment: Where the engine is known from; that of this process by default.
-        service: The engine, if one is known already.
-        clock: The time.
+        environment: The variables that name the engine; by default those of this process.
+        service: The engine, if the caller has one.
+        clock: Measures time limits.
 
-    Nothing is started before the first command, or the first look at ``report``.
+    Nothing is started before the first command, or the first use of ``report``.
     """
 
     def __init__(
@@ -212,41 +212,43 @@ class PodmanSandbox(Sandbox):
 
     @property
     def report(self) -> IsolationReport:
-        """Which walls are up, and what was tried against them; starts the container."""
+        """The isolation layers and the probes; starts the container if necessary."""
         with self._lock:
-            self._opened()
+            self._open()
             return self._report
 
     def start(self, cancellation: Cancellation | None = None) -> None:
-        """Start the container, prove its walls and keep it; see ``Sandbox.start``."""
+        """Start the container, run the probes and keep it; see ``Sandbox.start``."""
         with self._lock:
-            self._opened(cancellation)
+            self._open(cancellation)
 
     @property
     def shell(self) -> tuple[str, ...]:
-        """``bash`` if the image has it, else ``sh``."""
+        """``bash`` if the image has it, otherwise ``sh``."""
         with self._lock:
-            return (self._opened().shell, "-c")
+            return (self._open().shell, "-c")
 
     def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
-        """Run a command to its end; see ``Sandbox.run``."""
+        """Run a command and wait until it ends; see ``Sandbox.run``."""
         if not request.argv or not request.argv[0]:
-            raise UsageError("there is no program to run", hint="Give at least its name.")
+            raise UsageError(
+                "there is no program to run", hint="Pass the program's name as first argument."
+            )
         if any(len(argument) > _MOST_ARGUMENT_BYTES for argument in _arguments(request)):
             raise UsageError(
                 f"an argument is longer than {_MOST_ARGUMENT_BYTES:,} bytes",
                 hint="Write it to a file and let the command read that.",
             )
-        return self._done(request, observer)
+        return self._run(request, observer)
 
     def evaluate(
         self, request: PythonRequest, *, observer: OutputObserver | None = None
     ) -> ExecResult:
-        """Run Python code as a program of its own, in a warm interpreter; see ``Sandbox``."""
-        return self._done(request, observer)
+        """Run Python code in a process forked from a loaded interpreter; see ``Sandbox``."""
+        return self._run(request, observer)
 
     def close(self) -> None:
-        """End the container with everything in it. Once is enough."""
+        """End the container with every process in it. May be called again."""
         if not self._process.is_present:
             return  # a forked child leaves it to its parent
         with self._lock:
@@ -255,14 +257,14 @@ class PodmanSandbox(Sandbox):
 
     # One command
 
-    def _done(
+    def _run(
         self, request: ExecRequest | PythonRequest, observer: OutputObserver | None
     ) -> ExecResult:
         self._process.check()
         env = {**_VARIABLES, **self.config.env, **request.env}
         self._check(request, env)
         with self._lock:
-            commands = self._opened(request.cancellation)
+            commands = self._open(request.cancellation)
             capture = Capture(
                 limit_bytes=request.output_bytes,
                 file_bytes=self.config.output_file_bytes,
@@ -274,7 +276,7 @@ class PodmanSandbox(Sandbox):
                 min(request.timeout_s, self.config.longest_timeout_s),
                 self._watch(capture, disk, request.cancellation),
             )
-            with self._ended_if_broken():
+            with self._end_on_error():
                 try:
                     started_s = self._clock.monotonic_s()
                     ending = commands.run(request, env, limits, capture)
@@ -284,21 +286,21 @@ class PodmanSandbox(Sandbox):
                     capture.discard()
 
     def _check(self, request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> None:
-        """Refuse what no command can be."""
+        """Refuse an invalid request."""
         _check_variables(env)
         if any(b"\0" in argument for argument in _arguments(request)):
-            raise UsageError("a command cannot hold a NUL", hint="Leave out the '\\0'.")
-        most = self.config.file_bytes  # inside, it is a file
+            raise UsageError("a command cannot contain a NUL", hint="Remove the '\\0'.")
+        most = self.config.file_bytes  # in the container, the input is a file
         if len(request.stdin) > most:
             raise UsageError(
                 f"the input is longer than the {most:,} bytes that are allowed",
-                hint="Raise PodmanConfig.file_bytes, or give it in pieces.",
+                hint="Raise PodmanConfig.file_bytes, or pass the input in parts.",
             )
         payload = _payload(request, env)
         if len(payload) > _MOST_REQUEST_BYTES:
             raise UsageError(
-                f"the command has {len(payload):,} bytes, {_MOST_REQUEST_BYTES:,} allowed",
-                hint="Write it to a file and run that.",
+                f"the command has {len(payload):,} bytes, {_MOST_REQUEST_BYTES:,} are allowed",
+                hint="Write it to a file and run the file.",
             )
 
     def _first_pid(self) -> int | None:
@@ -329,7 +331,7 @@ class PodmanSandbox(Sandbox):
     ) -> ExecResult:
         if ending.refused is not None:
             raise _refused(ending, request)
-        stopped = ending.stopped or self._too_much()
+        stopped = ending.stopped or self._excess()
         stdout, stderr = capture.finished(
             None if stopped or ending.timed_out else self._place.publish
         )
@@ -343,8 +345,8 @@ class PodmanSandbox(Sandbox):
             stopped=stopped,
         )
 
-    def _too_much(self) -> str | None:
-        """Whether what changed is more than can be kept: files full of holes fill no disk."""
+    def _excess(self) -> str | None:
+        """Why the changed files are too large to be kept: sparse files do not fill the disk."""
         if self._place.changed is None:
             return None
         (n_bytes, n_entries), most = self._place.changed(), self._most
@@ -356,8 +358,8 @@ class PodmanSandbox(Sandbox):
         return None
 
     @contextmanager
-    def _ended_if_broken(self) -> Generator[None]:
-        """End the container unless the block ends as it should, or the request was wrong."""
+    def _end_on_error(self) -> Generator[None]:
+        """End the container if the block raises, except for an invalid request."""
         try:
             yield
         except UsageError:
@@ -368,24 +370,24 @@ class PodmanSandbox(Sandbox):
 
     # The container
 
-    def _opened(self, cancellation: Cancellation | None = None) -> _Commands:
-        """What runs commands, started and proven now if it is not there.
+    def _open(self, cancellation: Cancellation | None = None) -> _Commands:
+        """Start the container and run the probes, unless that has been done.
 
         Raises:
-            CallCancelledError: If *cancellation* said so meanwhile; it is gone again.
+            CallCancelledError: If *cancellation* is cancelled meanwhile; the container has ended.
             SandboxUnavailableError: If it cannot be started.
-            IsolationError: If an attempt to get out succeeded; it is gone again.
-            SandboxError: If this is closed.
+            IsolationError: If a probe succeeded; the container has ended.
+            SandboxError: If this sandbox is closed.
         """
         self._process.check()
         if self._closed:
             raise SandboxError("the sandbox is closed", hint="Open the workspace again.")
         if self._commands is None:
-            self._commands = self._started(cancellation or Cancellation())
+            self._commands = self._start(cancellation or Cancellation())
         return self._commands
 
-    def _started(self, cancellation: Cancellation) -> _Commands:
-        """As ``_opened``; asks *cancellation* before each request to the engine, and in waits."""
+    def _start(self, cancellation: Cancellation) -> _Commands:
+        """As ``_open``; checks *cancellation* before each request to the engine, and in waits."""
         cancellation.check()
         if self._service is None:
             environment = self._environment or Environment.from_os()
@@ -394,22 +396,24 @@ class PodmanSandbox(Sandbox):
             )
         service = self._service
         self._check_owner(service)
-        with suppress(SandboxError):  # what others left is no reason not to work
+        with suppress(SandboxError):  # leftovers of other processes do not prevent the start
             sweep(service)
         host = Host.of(service)
         try:
-            commands: _Commands = self._warm(service, host, cancellation)
+            commands: _Commands = self._start_runner(service, host, cancellation)
         except _NoPythonError:
-            commands = self._cold(service, host)
+            commands = self._direct_commands(service, host)
         try:
-            self._report = self._proven(commands, host, cancellation)
+            self._report = self._probe(commands, host, cancellation)
         except BaseException:
             commands.end()
             raise
         return commands
 
-    def _warm(self, service: PodmanService, host: Host, cancellation: Cancellation) -> _Warm:
-        """A container whose first process is the runner; ``_NoPythonError`` if there is none."""
+    def _start_runner(
+        self, service: PodmanService, host: Host, cancellation: Cancellation
+    ) -> _RunnerCommands:
+        """Start a container with the runner; raises ``_NoPythonError`` if it has no Python."""
         name = new_name()
         source = _runner_source()
         spec = container_spec(
@@ -427,7 +431,7 @@ class PodmanSandbox(Sandbox):
             cancellation.check()
             container = Container(service, spec, timeout_s=self.config.start_timeout_s)
             cancellation.check()
-            streams.append(container.attached())
+            streams.append(container.attach())
             stream = RunnerStream(streams[0], clock=self._clock)
             self._live = container.start()
             if self._place.notes is not None:
@@ -441,24 +445,24 @@ class PodmanSandbox(Sandbox):
         except BaseException:
             end()
             raise
-        return _Warm(stream, ready, end)
+        return _RunnerCommands(stream, ready, end)
 
-    def _cold(self, service: PodmanService, host: Host) -> _Cold:
+    def _direct_commands(self, service: PodmanService, host: Host) -> _DirectCommands:
         notes = self._place.notes
 
-        def noted(container: LiveContainer | None) -> None:
+        def on_container(container: LiveContainer | None) -> None:
             self._live = container
             if notes is not None:
                 leftovers.forget(notes) if container is None else leftovers.note(notes, container)
 
-        return _Cold(
-            DirectRunner(service, self.config, host, self._place.files, noted, self._clock)
+        return _DirectCommands(
+            DirectRunner(service, self.config, host, self._place.files, on_container, self._clock)
         )
 
-    def _proven(
+    def _probe(
         self, commands: _Commands, host: Host, cancellation: Cancellation
     ) -> IsolationReport:
-        in_shell = isinstance(commands, _Cold)
+        in_shell = isinstance(commands, _DirectCommands)
 
         def run(program: str, variables: Mapping[str, str]) -> str:
             printed, errors = bytearray(), bytearray()
@@ -479,28 +483,28 @@ class PodmanSandbox(Sandbox):
             ending = commands.run(request, {**_VARIABLES, **variables}, limits, sink)
             cancellation.check()
             if not printed:
-                raise _not_tried(ending, bytes(errors))
+                raise _not_probed(ending, bytes(errors))
             return printed.decode("utf-8", "replace")
 
         report = prove(run, self.config, host, in_shell=in_shell)
         if report.holes:
             found = "; ".join(f"{hole.name}: {hole.detail}" for hole in report.holes)
-            raise IsolationError(f"the sandbox does not hold, nothing was run in it: {found}")
+            raise IsolationError(f"the sandbox is not isolated, nothing was run in it: {found}")
         return report
 
     def _check_owner(self, service: PodmanService) -> None:
-        """Make the files be those of the commands' user, who can write to them."""
+        """Change the owner of the files to the commands' user, so that commands can write."""
         if service.is_root != (os.geteuid() == 0):
-            whose = "root's" if service.is_root else "an ordinary user's"
+            user = "root" if service.is_root else "an ordinary user"
             raise SandboxUnavailableError(
-                f"the engine at {service.socket_path} is {whose}, and we are not",
-                hint="Unset CONTAINER_HOST, so that an engine of ours is started.",
+                f"the engine at {service.socket_path} runs as {user}, and this process does not",
+                hint="Unset CONTAINER_HOST, so that another engine is started.",
             )
         owner, files = host_owner(self.config.user_id), self._place.files
         if owner is not None and files.stat().st_uid != owner:
-            _give_all(files, owner)
+            _change_owner(files, owner)
         mode = files.stat().st_mode
-        if mode & stat.S_IRWXU != stat.S_IRWXU:  # a command has shut itself out
+        if mode & stat.S_IRWXU != stat.S_IRWXU:  # a command has removed its own permission
             files.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
 
     def _end(self) -> None:
@@ -514,9 +518,9 @@ class _NoPythonError(Exception):
 
 
 def _lacks_python(error: SandboxUnavailableError) -> bool:
-    """Whether a container did not start as there is no such program; the runtimes differ."""
-    said = error.message.casefold()
-    return "python3" in said and ("not found" in said or "no such file" in said)
+    """Whether a container did not start because python3 is missing; runtimes differ in wording."""
+    text = error.message.casefold()
+    return "python3" in text and ("not found" in text or "no such file" in text)
 
 
 def _check_variables(env: Mapping[str, str]) -> None:
@@ -527,7 +531,7 @@ def _check_variables(env: Mapping[str, str]) -> None:
                 hint="Use letters, digits and '_'.",
             )
         if "\0" in value:
-            raise UsageError(f"the variable {name!r} holds a NUL", hint="Leave out the '\\0'.")
+            raise UsageError(f"the variable {name!r} contains a NUL", hint="Remove the '\\0'.")
         _encoded(f"{name}={value}")
 
 
@@ -536,7 +540,7 @@ def _encoded(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise UsageError(
-            f"{text[:80]!r} is not valid Unicode", hint="Leave out lone surrogates."
+            f"{text[:80]!r} is not valid Unicode", hint="Remove lone surrogates."
         ) from error
 
 
@@ -548,7 +552,7 @@ def _arguments(request: ExecRequest | PythonRequest) -> list[bytes]:
 
 def _payload(request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> bytes:
     return request_payload(
-        cwd=_place_inside(request.cwd),
+        cwd=_path_inside(request.cwd),
         env=env,
         stdin_bytes=len(request.stdin),
         merge_stderr=isinstance(request, ExecRequest) and request.merge_stderr,
@@ -556,18 +560,18 @@ def _payload(request: ExecRequest | PythonRequest, env: Mapping[str, str]) -> by
     )
 
 
-def _place_inside(cwd: str) -> str:
-    """A directory as an absolute path of the container; a relative one is in the workspace."""
+def _path_inside(cwd: str) -> str:
+    """A directory as an absolute path in the container; a relative one is in the workspace."""
     if not cwd.startswith("/"):
         return "/".join(("/workspace", *parse_path(cwd).parts))
     if "\0" in cwd:
-        raise UsageError(f"the directory {cwd!r} holds a NUL", hint="Leave out the '\\0'.")
+        raise UsageError(f"the directory {cwd!r} contains a NUL", hint="Remove the '\\0'.")
     _encoded(cwd)
     return cwd
 
 
-def _give_all(directory: Path, owner: int) -> None:
-    """Give a copy that was made before, with all that is in it, to who works in the sandbox."""
+def _change_owner(directory: Path, owner: int) -> None:
+    """Change the owner of an existing copy and everything in it to the commands' user."""
     try:
         with DiskTree(directory) as tree:
             for listing in tree.listings():
@@ -576,8 +580,9 @@ def _give_all(directory: Path, owner: int) -> None:
         os.chown(directory, owner, owner)
     except OSError as error:
         raise SandboxUnavailableError(
-            f"{directory} cannot be given to the sandbox's user: {error}",
-            hint=f"Run as an ordinary user, or where root may use the ids from {FIRST_HOST_ID} on.",
+            f"the owner of {directory} cannot be changed to the sandbox's user: {error}",
+            hint="Run as an ordinary user, or on a system where root may use the ids from"
+            f" {FIRST_HOST_ID} on.",
         ) from error
 
 
@@ -594,24 +599,24 @@ def _end_container(
         if notes is not None:
             leftovers.forget(notes)
     finally:
-        for stream in streams:  # not before: the engine would remove it by itself, more slowly
+        for stream in streams:  # not earlier: the engine would remove it by itself, but more slowly
             stream.close()
 
 
 def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
-    """Why a command could not be started, in words."""
+    """The error for a command that could not be started."""
     reason = os.strerror(ending.exit_code or 0)
     match ending.refused:
         case "cwd":
             return UsageError(
                 f"the directory {request.cwd!r} cannot be entered: {reason}",
-                hint="Name a directory of the workspace, or of the container by a path from '/'.",
+                hint="Use a directory of the workspace, or an absolute path in the container.",
             )
         case "program" if ending.exit_code == errno.E2BIG:
             n_bytes = sum(map(len, _arguments(request)))
             return UsageError(
-                f"the command has {n_bytes:,} bytes, more than the kernel takes",
-                hint="Write them to a file, or give them as input.",
+                f"the command has {n_bytes:,} bytes, more than the kernel accepts",
+                hint="Write them to a file, or pass them as input.",
             )
         case "program" if isinstance(request, ExecRequest):
             missing = ending.exit_code == errno.ENOENT
@@ -619,26 +624,26 @@ def _refused(ending: Ending, request: ExecRequest | PythonRequest) -> Exception:
         case "input" if ending.exit_code == errno.EFBIG:  # the user's own limit, or its parent's
             return UsageError(
                 f"the input has {len(request.stdin):,} bytes, more than a file may have here",
-                hint="Give it in pieces, or raise the user's limit (`ulimit -f`).",
+                hint="Pass it in parts, or raise the user's limit (`ulimit -f`).",
             )
         case _:
             return SandboxBrokenError(f"the sandbox could not start a command: {reason}")
 
 
-def _not_tried(ending: Ending, errors: bytes) -> IsolationError:
-    """Why the attempts to get out were not even begun, in words."""
+def _not_probed(ending: Ending, errors: bytes) -> IsolationError:
+    """The error for a probe program that printed nothing."""
     if ending.refused is not None:
         how = f"was not started ({os.strerror(ending.exit_code or 0)})"
     elif ending.timed_out:
-        how = f"said nothing for {_PROOF_TIMEOUT_S:g} seconds"
+        how = f"printed nothing for {_PROOF_TIMEOUT_S:g} seconds"
     elif ending.signal is not None:
-        how = f"was ended by signal {ending.signal}"
+        how = f"was killed by signal {ending.signal}"
     else:
-        how = f"ended with {ending.exit_code}"
-    said = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        how = f"ended with exit code {ending.exit_code}"
+    output = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
     return IsolationError(
-        f"the walls could not be tried, nothing was run: the program that tries them {how}"
-        + (f", saying {said[:300]!r}" if said else ""),
+        f"the isolation could not be probed, nothing was run: the probe program {how}"
+        + (f", with the error {output[:300]!r}" if output else ""),
         hint="It needs some memory, processes and open files: raise PodmanConfig.memory_bytes,"
         " n_processes or n_open_files, or the limits of the user (`ulimit -n`, `ulimit -u`).",
     )

@@ -1,10 +1,11 @@
-"""The connection to a Podman engine: to one that runs, or to one that we start and stop.
+"""The connection to a Podman engine: to a running one, or to one that we start and stop.
 
-``CONTAINER_HOST`` names a socket; else the usual ones are tried; else ``podman system service``
-is started on a private socket. That one stops with us: when we close it, when the interpreter
-ends, and, as it ends by itself once nobody is connected for a while, also when we are killed.
+If ``CONTAINER_HOST`` names a socket, that one is used; otherwise one of the usual sockets. If none
+answers, ``podman system service`` is started on a private socket. Our own service stops when it is
+closed and when the interpreter ends. It also ends by itself after a while without connections, so
+it does not survive a killed process for long.
 
-The engine must be on this machine, as a container sees directories of it.
+The engine must run on this machine, because containers mount directories of it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["EngineError", "PodmanService", "shared_service"]
 
 _API_VERSION: Final = "4.0.0"
 _IDLE_S: Final = 15
-"""How long our own service lives on when nobody is connected."""
+"""How long our own service runs without connections."""
 _START_TIMEOUT_S: Final = 20.0
 _ENDING_S: Final = 0.5
 _REQUEST_TIMEOUT_S: Final = 60.0
@@ -48,7 +49,7 @@ class EngineError(SandboxError):
     """The engine refused a request.
 
     Attributes:
-        status: The HTTP status; 404 for what does not exist.
+        status: The HTTP status; 404 if the object does not exist.
     """
 
     code = "sandbox-engine"
@@ -59,18 +60,18 @@ class EngineError(SandboxError):
 
 
 class PodmanService:
-    """A Podman engine, by its REST socket.
+    """A Podman engine, used through its REST socket.
 
     Args:
-        environment: Where ``CONTAINER_HOST`` and the user's folders are known from.
-        clock: The time.
-        cancellation: Ends the wait for an engine that has to be started.
+        environment: The variables with ``CONTAINER_HOST`` and the user's directories.
+        clock: Measures time limits.
+        cancellation: Ends the wait for an engine that is started.
 
     Safe to use from several threads.
 
     Raises:
-        SandboxUnavailableError: If there is no engine and none can be started.
-        CallCancelledError: If *cancellation* says so meanwhile.
+        SandboxUnavailableError: If no engine runs and none can be started.
+        CallCancelledError: If *cancellation* is cancelled meanwhile.
     """
 
     def __init__(
@@ -85,8 +86,8 @@ class PodmanService:
         self._lock = threading.RLock()
         self._own: _OwnService | None = None
         self._client: APIClient | None = None
-        self.socket_path = self._found(cancellation or Cancellation())
-        self._is_root = self.socket_path.stat().st_uid == 0  # our own may end while nobody asks
+        self.socket_path = self._find(cancellation or Cancellation())
+        self._is_root = self.socket_path.stat().st_uid == 0  # read now: our own may end when idle
 
     @property
     def is_own(self) -> bool:
@@ -95,11 +96,11 @@ class PodmanService:
 
     @property
     def is_root(self) -> bool:
-        """Whether containers are made by root, and so can be given ids of users of their own."""
+        """Whether the engine runs as root, and so can map containers to ids of their own."""
         return self._is_root
 
     def close(self) -> None:
-        """Stop what we started. Once is enough."""
+        """Stop the engine if we started it. May be called again."""
         with self._lock:
             if self._client is not None:
                 self._client.close()
@@ -107,7 +108,7 @@ class PodmanService:
             if self._own is not None:
                 self._own.stop()
 
-    # Asking
+    # Requests
 
     def request(
         self,
@@ -118,25 +119,25 @@ class PodmanService:
         body: Mapping[str, Any] | None = None,
         timeout_s: float = _REQUEST_TIMEOUT_S,
     ) -> Any:
-        """What the engine answers, parsed from JSON; ``None`` for nothing.
+        """Send a request; returns the parsed JSON of the answer, ``None`` if it has none.
 
         Raises:
-            EngineError: If it refuses.
+            EngineError: If the engine refuses it.
             SandboxUnavailableError: If it does not answer.
         """
         with self._lock:
             if self._own is not None and not self._own.is_running:
                 self._restart()
             try:
-                return self._asked(method, path, params, body, timeout_s)
+                return self._send(method, path, params, body, timeout_s)
             except SandboxUnavailableError:
                 if self._own is None or not self._own.has_ended():
                     raise
-            self._restart()  # it ended, having been idle, just when we asked
-            return self._asked(method, path, params, body, timeout_s)
+            self._restart()  # it was idle and ended during this request
+            return self._send(method, path, params, body, timeout_s)
 
     def hijack(self, path: str, *, timeout_s: float) -> socket.socket:
-        """A connection that, after this request, belongs to a container's streams.
+        """A connection that, after this request, carries a container's streams.
 
         Raises:
             EngineError: If the engine refuses.
@@ -159,7 +160,7 @@ class PodmanService:
             raise
         return connection
 
-    def _asked(
+    def _send(
         self,
         method: str,
         path: str,
@@ -169,8 +170,10 @@ class PodmanService:
     ) -> Any:
         import requests
 
-        if not _answers(self.socket_path):  # the library leaves open what it could not connect
-            raise self._unavailable("nothing listens there")
+        if not _answers(
+            self.socket_path
+        ):  # the library does not close a socket that cannot connect
+            raise self._unavailable("no process listens there")
         try:
             response = self._api.request(
                 method,
@@ -186,7 +189,7 @@ class PodmanService:
                 f"Podman refused {method} {path}: {_reason(response.text)}",
                 status=response.status_code,
             )
-        with suppress(ValueError):  # a few answers are words, which say nothing
+        with suppress(ValueError):  # a few answers are plain text without information
             return response.json()
         return None
 
@@ -203,23 +206,23 @@ class PodmanService:
 
     # Finding and starting
 
-    def _found(self, cancellation: Cancellation) -> Path:
+    def _find(self, cancellation: Cancellation) -> Path:
         given = self._environment.variables.get("CONTAINER_HOST", "")
         if given:
             path = _socket_of(given)
             if not _answers(path):
                 raise SandboxUnavailableError(
-                    f"nothing answers at CONTAINER_HOST={given}",
+                    f"no engine answers at CONTAINER_HOST={given}",
                     hint="Start that engine, or unset CONTAINER_HOST to have one started.",
                 )
             return path
-        for path in self._usual():
+        for path in self._usual_sockets():
             if _answers(path):
                 return path
         self._own = _OwnService(self._environment, self._clock, cancellation)
         return self._own.socket_path
 
-    def _usual(self) -> tuple[Path, ...]:
+    def _usual_sockets(self) -> tuple[Path, ...]:
         if os.geteuid() == 0:
             return (Path("/run/podman/podman.sock"),)
         runtime = self._environment.variables.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
@@ -237,19 +240,19 @@ class _OwnService:
     def __init__(self, environment: Environment, clock: Clock, cancellation: Cancellation) -> None:
         program = shutil.which("podman", path=environment.variables.get("PATH"))
         if program is None:
-            raise SandboxUnavailableError("there is no podman on this machine")
+            raise SandboxUnavailableError("there is no podman on the PATH")
         _sweep_folders()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
         self.socket_path = self._folder / "podman.sock"
         self._log = self._folder / "log"
         variables = dict(environment.variables)
-        variables.pop("CONTAINER_HOST", None)  # even an empty one makes it a client
+        variables.pop("CONTAINER_HOST", None)  # even an empty value makes podman a client
         if "CONTAINERS_CONF" not in variables:
             settings = EngineSettings.for_this_machine(path=variables.get("PATH", os.defpath))
             variables["CONTAINERS_CONF"] = str(settings.write(self._folder))
         try:
             with self._log.open("wb") as log:
-                self._process = subprocess.Popen(  # noqa: S603 - no shell, and no argument is a stranger's
+                self._process = subprocess.Popen(  # noqa: S603 - no shell, and no argument comes from outside
                     [
                         program,
                         "system",
@@ -270,7 +273,7 @@ class _OwnService:
             raise SandboxUnavailableError(f"podman cannot be started: {error}") from error
         self.stop = weakref.finalize(self, _stop, self._process, self._folder, os.getpid())
         try:
-            self._await(clock, cancellation)
+            self._wait_until_ready(clock, cancellation)
         except BaseException:
             self.stop()
             raise
@@ -280,21 +283,20 @@ class _OwnService:
         return self._process.poll() is None
 
     def has_ended(self) -> bool:
-        """Whether it no longer runs; it closes its socket a moment before it ends."""
+        """Whether it has ended; waits a moment, as it closes its socket shortly before its end."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING_S)
         return not self.is_running
 
-    def _await(self, clock: Clock, cancellation: Cancellation) -> None:
-        """Wait until it answers."""
+    def _wait_until_ready(self, clock: Clock, cancellation: Cancellation) -> None:
         until_s = clock.monotonic_s() + _START_TIMEOUT_S
         while not _answers(self.socket_path):
             cancellation.check()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.005)
             if not self.is_running or clock.monotonic_s() > until_s:
-                said = self._log.read_text(errors="replace")[-2_000:].strip()
-                raise SandboxUnavailableError(f"podman's service did not start: {said}")
+                output = self._log.read_text(errors="replace")[-2_000:].strip()
+                raise SandboxUnavailableError(f"podman's service did not start: {output}")
 
 
 def _stop(process: subprocess.Popen[bytes], folder: Path, owner: int) -> None:
@@ -310,13 +312,15 @@ def _stop(process: subprocess.Popen[bytes], folder: Path, owner: int) -> None:
 
 
 def _sweep_folders() -> None:
-    """Remove what owners left that were killed; their services have ended by themselves."""
+    """Remove the directories of killed owners; their services have ended by themselves."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
         pid = folder.name.removeprefix(_FOLDER_PREFIX).split("-")[0]
         with suppress(OSError):
             if folder.lstat().st_uid != os.geteuid() or Path(f"/proc/{pid}").exists():
                 continue
-            if not _answers(folder / "podman.sock"):  # else its owner only has another /proc
+            if not _answers(
+                folder / "podman.sock"
+            ):  # otherwise its owner runs in another pid namespace
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -324,8 +328,8 @@ def _socket_of(url: str) -> Path:
     parts = urlsplit(url)
     if parts.scheme not in ("unix", "http+unix") or not parts.path:
         raise SandboxUnavailableError(
-            f"CONTAINER_HOST={url} is no socket of this machine",
-            hint="A sandbox works on local directories: use unix:///run/podman/podman.sock.",
+            f"CONTAINER_HOST={url} is not a socket of this machine",
+            hint="Sandboxes need local directories: use unix:///run/podman/podman.sock.",
         )
     return Path(parts.path)
 
@@ -343,7 +347,7 @@ def _answers(path: Path) -> bool:
 
 
 def _read_upgrade(connection: socket.socket) -> None:
-    """Read the head of the engine's answer, and no byte of what follows it."""
+    """Read the head of the engine's answer, but no byte after it."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         byte = connection.recv(1)
@@ -357,7 +361,7 @@ def _read_upgrade(connection: socket.socket) -> None:
 
 
 def _reason(text: str) -> str:
-    """What an error's body says."""
+    """The message in the body of an error."""
     import json
 
     with suppress(ValueError, TypeError, AttributeError):
@@ -378,11 +382,11 @@ def shared_service(
     clock: Clock = SYSTEM_CLOCK,
     cancellation: Cancellation | None = None,
 ) -> PodmanService:
-    """The service that this process has for such surroundings; it stops with its last user.
+    """The service that this process shares for this environment; it stops with its last user.
 
     Raises:
-        SandboxUnavailableError: If there is no engine and none can be started.
-        CallCancelledError: If *cancellation* says so while one is started.
+        SandboxUnavailableError: If no engine runs and none can be started.
+        CallCancelledError: If *cancellation* is cancelled while one is started.
     """
     names = ("CONTAINER_HOST", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "CONTAINERS_CONF", "HOME")
     key = (os.getpid(), tuple(environment.variables.get(name, "") for name in names))

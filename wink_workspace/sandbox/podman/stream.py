@@ -1,11 +1,11 @@
-"""The one stream to a container's runner, and what may be said on it when.
+"""The stream to a container's runner, and its protocol.
 
-States: STARTING -> READY <-> RUNNING, and ENDED from everywhere. The other side is hostile.
-Whatever it says that is not next in the grammar, and silence where it owes an answer, raises
-``SandboxBrokenError``; whoever holds the stream then ends the container from outside.
+States: STARTING -> READY <-> RUNNING, and ENDED from each of them. The runner's side is hostile. A
+message that is not next in the grammar, or a missing answer, raises ``SandboxBrokenError``; the
+caller then ends the container from outside.
 
-All time limits are kept here, not inside: at its time a command is told to be killed, and if
-its end is not reported within ``_GRACE_S``, that too is a broken promise.
+The host keeps all time limits. At its time limit it sends KILL for a command; if the runner does
+not report the end within ``_GRACE_S``, that violates the protocol, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SLOWEST_BYTES_PER_S: Final = 4 * 1_048_576
 WATCH_S: Final = 0.02
 _LONGEST_WAIT_S: Final = 0.05
 _RECEIVE_BYTES: Final = 262_144
-_MOST_SAID_BYTES: Final = 8_192
+_MOST_STDERR_BYTES: Final = 8_192
 _SIGKILL: Final = 9
 _MOST_SIGNAL: Final = 64
 _MOST_EXIT_CODE: Final = 255
@@ -49,7 +49,7 @@ _MOST_EXIT_CODE: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What the runner says of the image: its best shell (``""`` if none) and its Python."""
+    """What the runner reports of the image: its shell (``""`` if none) and its Python version."""
 
     shell: str
     python: str
@@ -59,8 +59,8 @@ class Ready:
 class Ending:
     """How a command ended.
 
-    ``refused`` is the stage at which it could not be started, with the system's number of the
-    error in ``exit_code``.
+    If it could not be started, ``refused`` is the stage of the failure, and ``exit_code`` is the
+    error number.
     """
 
     exit_code: int | None = None
@@ -72,19 +72,19 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What ends a command: its time, or a sentence from ``watch``, asked all the while."""
+    """What ends a command: its time limit, or ``watch``, which is polled and returns the reason."""
 
     timeout_s: float
     watch: Callable[[], str | None] = lambda: None
 
 
 class RunnerStream:
-    """A stream that is attached to a container whose first process is the runner.
+    """The stream that is attached to a container whose first process is the runner.
 
     Args:
-        connection: The stream, as the engine frames it; the caller closes it, which ends the
+        connection: The stream, in the engine's framing. The caller closes it, which ends the
             runner.
-        clock: The time.
+        clock: Measures time limits.
     """
 
     def __init__(self, connection: socket, *, clock: Clock) -> None:
@@ -95,21 +95,21 @@ class RunnerStream:
         self._frames = FrameParser()
         self._pending: deque[Frame] = deque()
         self._number = 0
-        self._said = bytearray()
+        self._stderr = bytearray()
 
     @property
-    def said(self) -> str:
-        """What the runner wrote to its standard error last: why it died, perhaps."""
-        return self._said.decode("utf-8", "replace").strip()
+    def stderr(self) -> str:
+        """The last output of the runner on its standard error, such as why it died."""
+        return self._stderr.decode("utf-8", "replace").strip()
 
     def ready(
         self, source: bytes, timeout_s: float, cancellation: Cancellation | None = None
     ) -> Ready:
-        """Send the runner, whose length the container was told, and wait for it to be there.
+        """Send the runner's source and wait until it is ready.
 
         Raises:
-            SandboxBrokenError: If it is not in time, or is another.
-            CallCancelledError: If *cancellation* says so meanwhile.
+            SandboxBrokenError: If it is not ready in time, or has another version.
+            CallCancelledError: If *cancellation* is cancelled meanwhile.
         """
         self._send(source, self._clock.monotonic_s() + _SEND_TIMEOUT_S)
         until_s = self._clock.monotonic_s() + timeout_s
@@ -136,17 +136,17 @@ class RunnerStream:
         limits: Limits,
         sink: Callable[[StreamName, bytes], None],
     ) -> Ending:
-        """Run a command to its end; every process that it started is gone then.
+        """Run a command and wait until it and every process that it started have ended.
 
         Args:
             kind: ``RUN`` or ``PYTHON``.
-            payload: What ``request_payload`` gave.
-            stdin: The input whose length the payload tells.
-            limits: What ends it.
-            sink: Is given the output as it comes.
+            payload: From ``request_payload``.
+            stdin: The input, whose length the payload contains.
+            limits: What ends the command.
+            sink: Is called with each piece of output.
 
         Raises:
-            SandboxBrokenError: If the other side broke the protocol; end the container.
+            SandboxBrokenError: If the runner violated the protocol; end the container then.
         """
         self._number = number = (self._number + 1) & 0xFFFF_FFFF
         n_seconds = _SEND_TIMEOUT_S + (len(payload) + len(stdin)) / _SLOWEST_BYTES_PER_S
@@ -162,30 +162,30 @@ class RunnerStream:
             now_s = self._clock.monotonic_s()
             frame = self._next(until_s if killed else min(until_s, now_s + WATCH_S))
             if frame is not None:
-                ending = self._taken(frame, number, sink)
+                ending = self._handle(frame, number, sink)
                 if ending is not None:
                     return killed or ending
             if killed is not None:
                 if self._clock.monotonic_s() >= until_s:
-                    raise self._broken("did not end a command that it was told to end")
+                    raise self._broken("did not end a command after KILL")
                 continue
-            killed = self._to_be_killed(until_s, limits)
+            killed = self._check_limits(until_s, limits)
             if killed is not None:
                 until_s = self._clock.monotonic_s() + _GRACE_S
                 self._send(packed(Kind.KILL, number), until_s)
 
-    def _to_be_killed(self, until_s: float, limits: Limits) -> Ending | None:
+    def _check_limits(self, until_s: float, limits: Limits) -> Ending | None:
         if self._clock.monotonic_s() >= until_s:
             return Ending(signal=_SIGKILL, timed_out=True)
         stopped = limits.watch()
         return None if stopped is None else Ending(signal=_SIGKILL, stopped=stopped)
 
-    def _taken(
+    def _handle(
         self, frame: Frame, number: int, sink: Callable[[StreamName, bytes], None]
     ) -> Ending | None:
-        """Deal with a frame; how the command ended, if that is what it says."""
+        """Process a frame; returns how the command ended if the frame reports that."""
         if frame.number != number:
-            raise self._broken(f"spoke of command {frame.number} during command {number}")
+            raise self._broken(f"sent a frame of command {frame.number} during command {number}")
         match frame.kind:
             case Kind.OUTPUT:
                 sink("stdout", frame.payload)
@@ -203,38 +203,38 @@ class RunnerStream:
     def _ending(self, frame: Frame) -> Ending:
         how, code = self._fields(frame, 2)
         if self._pending:
-            raise self._broken("spoke on after a command had ended")
+            raise self._broken("sent frames after a command had ended")
         if how == "exit":
             return Ending(exit_code=self._integer(code, 0, _MOST_EXIT_CODE))
         if how == "signal":
             return Ending(signal=self._integer(code, 1, _MOST_SIGNAL))
-        raise self._broken(f"said that a command ended by {how[:20]!r}")
+        raise self._broken(f"reported that a command ended by {how[:20]!r}")
 
     def _fields(self, frame: Frame, count: int) -> list[str]:
         try:
             found = [part.decode("utf-8") for part in fields(frame.payload)]
         except (FrameError, UnicodeDecodeError) as error:
-            raise self._broken(f"sent a {frame.kind.name} that is none") from error
+            raise self._broken(f"sent an invalid {frame.kind.name}") from error
         if len(found) != count:
             raise self._broken(f"sent a {frame.kind.name} of {len(found)} fields")
         return found
 
     def _integer(self, text: str, least: int, most: int) -> int:
         if not (text.isascii() and text.isdigit() and len(text) <= 6):
-            raise self._broken(f"sent {text[:20]!r} for a number")
+            raise self._broken(f"sent {text[:20]!r}, which is not a number")
         if not least <= int(text) <= most:
-            raise self._broken(f"sent {text} where {least} to {most} can be")
+            raise self._broken(f"sent {text}, which is not from {least} to {most}")
         return int(text)
 
     # Bytes
 
     def _next(self, until_s: float) -> Frame | None:
-        """The next frame; ``None`` if none came in time."""
+        """The next frame; ``None`` if none arrives in time."""
         while not self._pending:
             remaining_s = until_s - self._clock.monotonic_s()
             if self._wait(select.POLLIN, remaining_s):
                 self._receive()
-            if remaining_s <= 0 and not self._pending:  # also if what came is no frame yet
+            if remaining_s <= 0 and not self._pending:  # also if part of a frame has arrived
                 return None
         return self._pending.popleft()
 
@@ -250,15 +250,15 @@ class RunnerStream:
         try:
             self._pending.extend(self._parsed(data))
         except FrameError as error:
-            raise self._broken(f"broke the protocol: {error.message}") from error
+            raise self._broken(f"violated the protocol: {error.message}") from error
 
     def _parsed(self, data: bytes) -> Iterator[Frame]:
         for stream, piece in self._engine.feed(data):
             if stream == 1:
                 yield from self._frames.feed(piece)
             else:
-                self._said += piece
-                del self._said[:-_MOST_SAID_BYTES]
+                self._stderr += piece
+                del self._stderr[:-_MOST_STDERR_BYTES]
 
     def _send(self, data: bytes, until_s: float) -> None:
         left = memoryview(data)
@@ -268,18 +268,18 @@ class RunnerStream:
             except BlockingIOError:
                 remaining_s = until_s - self._clock.monotonic_s()
                 if remaining_s <= 0:
-                    raise self._broken("does not listen") from None
+                    raise self._broken("does not read its input") from None
                 self._wait(select.POLLOUT, remaining_s)
             except OSError:
-                self._receive()  # raises, unless its last words are still to be had
+                self._receive()  # raises unless its last output can still be read
                 raise self._broken("ended") from None
 
     def _wait(self, event: int, seconds: float) -> bool:
-        """Whether it came, in that time or a shorter one: the clock need not be the system's."""
+        """Wait for *event*, but only briefly, because the clock may not be the system's."""
         poll = select.poll()
         poll.register(self._connection, event)
         return bool(poll.poll(1_000 * min(max(0.0, seconds), _LONGEST_WAIT_S)))
 
     def _broken(self, how: str) -> SandboxBrokenError:
-        said = f" ({self.said})" if self.said else ""
-        return SandboxBrokenError(f"the inside of the sandbox {how}{said}")
+        output = f" ({self.stderr})" if self.stderr else ""
+        return SandboxBrokenError(f"the runner in the sandbox {how}{output}")

@@ -1,12 +1,12 @@
-"""The system calls that commands may make: the engine's own list, less what they have no use for.
+"""The seccomp filter of commands: the engine's own list, without the calls they do not need.
 
-The engine's list is made for everything that runs in containers, containers included. So it lets
-an ordinary user make namespaces, in which it is root over a part of the kernel that has had more
-holes than any other; keep keys in a ring that outlives it; and open sockets of families that no
-network namespace confines (``vsock`` leads to the hypervisor). All that is taken out, and so are
-the calls of 32-bit programs, for which some filters would have to be written twice.
+The engine's list is made for every kind of container, also for containers in containers. So it lets
+an ordinary user create namespaces, which give root access to a part of the kernel with many past
+vulnerabilities; keep keys in a keyring that outlives the user; and open sockets of families that no
+network namespace confines (``vsock`` reaches the hypervisor). All that is removed, and so are the
+calls of 32-bit programs, for which some rules would be needed twice.
 
-Made from the list that is installed here, so that it knows the calls of this kernel and library.
+The filter is made from the installed list, which knows the calls of this kernel and library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMESPACES_AND_MOUNTS: Final = """
     chroot fsconfig fsmount fsopen fspick mount mount_setattr move_mount open_tree open_tree_attr
     pivot_root setns umount umount2 unshare
 """
-_OF_OTHERS: Final = """
+_OF_OTHER_PROCESSES: Final = """
     add_key keyctl request_key name_to_handle_at open_by_handle_at pidfd_getfd kcmp process_madvise
 """
 _THE_MACHINE: Final = """
@@ -40,28 +40,28 @@ _THE_MACHINE: Final = """
     swapon syslog userfaultfd vhangup vmsplice
 """
 _UNBOUNDED: Final = "fallocate"
-"""Takes room on the disk at once, before any watch can look. Programs that are told that the
-filesystem does not support it write instead, as the C library's ``posix_fallocate`` does."""
-_NEVER: Final = frozenset((_NAMESPACES_AND_MOUNTS + _OF_OTHERS + _THE_MACHINE).split())
+"""Allocates disk space immediately, before the disk watch can check. If it fails as not supported,
+programs write instead, as the C library's ``posix_fallocate`` does."""
+_NEVER: Final = frozenset((_NAMESPACES_AND_MOUNTS + _OF_OTHER_PROCESSES + _THE_MACHINE).split())
 _EPERM: Final = 1
 _EOPNOTSUPP: Final = 95
 _NEW_NAMESPACES: Final = 0x7E02_0000  # every CLONE_NEW flag that clone takes
 _FAMILIES: Final = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
-_NETLINK, _NETLINK_ROUTE = 16, 0  # how the C library lists interfaces
+_NETLINK, _NETLINK_ROUTE = 16, 0  # the C library lists interfaces with it
 
-_List = dict[str, Any]  # Any: it is the engine's JSON
+_List = dict[str, Any]  # Any: the engine's JSON
 
 
 def installed_list() -> Path | None:
-    """Where the engine's list is; ``None`` if it is only built into the engine."""
+    """The file with the engine's list; ``None`` if it is only built into the engine."""
     return next((path for path in _INSTALLED if path.is_file()), None)
 
 
 @contextmanager
 def narrowed() -> Generator[Path | None]:
-    """A file with the narrowed list, for as long as the block lasts.
+    """A temporary file with the narrowed list, deleted at the end of the block.
 
-    ``None`` if no list is installed: then the engine's own applies.
+    ``None`` if no list is installed: then the engine's built-in list applies.
     """
     found = installed_list()
     if found is None:
@@ -74,12 +74,12 @@ def narrowed() -> Generator[Path | None]:
 
 
 def narrowed_list(allowed: Mapping[str, Any]) -> _List:
-    """What *allowed* allows, less all that is named above."""
+    """The engine's list *allowed* without the calls named above."""
     own_rules = {"clone", "clone3", "socket", "socketcall", _UNBOUNDED}
     rules = list(_without({*_NEVER, *own_rules}, allowed["syscalls"]))
     rules.append({"names": [_UNBOUNDED], "action": "SCMP_ACT_ERRNO", "errnoRet": _EOPNOTSUPP})
     rules.append({"names": sorted(_NEVER), "action": "SCMP_ACT_ERRNO", "errnoRet": _EPERM})
-    # clone3 passes its flags where no filter can look; answered with ENOSYS, libraries use clone.
+    # A filter cannot read the flags of clone3. It fails with ENOSYS, and libraries use clone.
     rules += _cloning()
     rules += [_allow("socket", _equals(0, family)) for family in _FAMILIES]
     rules.append(_allow("socket", _equals(0, _NETLINK), _equals(2, _NETLINK_ROUTE)))
@@ -88,7 +88,7 @@ def narrowed_list(allowed: Mapping[str, Any]) -> _List:
 
 
 def _cloning() -> Iterable[_List]:
-    """Threads and processes, but no namespaces; where the flags are depends on the machine."""
+    """Allow clone without namespaces; the position of its flags depends on the architecture."""
     s390 = ["s390", "s390x"]
     for index, machines in (
         (0, {"excludes": {"arches": s390}}),

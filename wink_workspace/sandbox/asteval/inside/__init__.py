@@ -1,4 +1,4 @@
-"""What runs in the server and in its children, and nowhere else.
+"""The code of the server process and its children.
 
-The host never imports this package: it loads asteval, and takes its process apart.
+The host must not import this package: it loads asteval and restricts its own process.
 """

@@ -1,8 +1,8 @@
-"""The workspace's files as the code sees them; every operation is asked of the host.
+"""The workspace's files as the code sees them: every operation is a request to the host.
 
-A file is fetched whole when it is opened for reading, and sent whole when one opened for
-writing is closed, or flushed, or left open at the end. What may be read and written is the
-host's decision; its refusals arrive as the exceptions that Python has for them.
+A file is fetched whole when it is opened for reading. A file opened for writing is sent whole when
+it is flushed or closed, or at the end of the evaluation. The host decides what may be read and
+written; its refusals are raised as the corresponding Python exceptions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ERRORS: Final = (
 
 
 class Ask(Protocol):
-    """Ask the host something and wait; what it answers with, or its refusal as an exception."""
+    """Sends a request to the host and waits for the answer; raises the host's refusal."""
 
     def __call__(self, kind: str, fields: Mapping[str, object], body: bytes = b"") -> bytes:
         """The body of the answer."""
@@ -45,7 +45,7 @@ class WorkspaceFiles:
 
     Args:
         ask: Asks the host.
-        write_bytes: The longest message that the host takes.
+        write_bytes: The longest write that the host accepts.
     """
 
     def __init__(self, ask: Ask, *, write_bytes: int) -> None:
@@ -54,11 +54,11 @@ class WorkspaceFiles:
         self._unsent: list[_SentBytes] = []
 
     def read_text(self, path: str) -> str:
-        """All of a text file, its line ends as they are."""
+        """The content of a text file, with its line endings unchanged."""
         return self._read(path).decode("utf-8")
 
     def write_text(self, path: str, text: str) -> int:
-        """Make a file or replace all of one; the number of characters written."""
+        """Create a file or replace its content; returns the number of characters written."""
         if not isinstance(cast("object", text), str):
             raise TypeError(f"the text to write is a {type(text).__name__}, not a str")
         self._write(path, text.encode("utf-8"), "overwrite")
@@ -79,9 +79,7 @@ class WorkspaceFiles:
         is_binary = "b" in letters
         kind = letters.replace("b", "", 1)
         if kind not in _MODES:
-            raise ValueError(
-                f"mode {mode!r}: open files with 'r', 'w', 'x' or 'a', with 'b' or not"
-            )
+            raise ValueError(f"mode {mode!r}: use 'r', 'w', 'x' or 'a', optionally with 'b'")
         write_mode = _MODES[kind]
         data: io.BytesIO
         if write_mode is None:
@@ -93,15 +91,15 @@ class WorkspaceFiles:
         return io.TextIOWrapper(data, encoding or "utf-8", errors, newline, write_through=True)
 
     def send_all(self) -> None:
-        """Send what was written to streams that nobody closed."""
+        """Send what was written to streams that the code did not close."""
         for stream in tuple(self._unsent):
             stream.flush()
 
     def _sent_bytes(self, path: str, mode: str) -> _SentBytes:
-        self._write(path, b"", mode)  # as open does: the file is there, and was made if it must be
+        self._write(path, b"", mode)  # open creates or truncates the file at once
 
         def send(data: bytes) -> None:
-            # All of it each time, or for appending what is new
+            # The whole content each time; when appending, only the new part
             self._write(path, data, "append" if mode == "append" else "overwrite")
 
         stream = _SentBytes(send, sends_all=mode != "append")
@@ -113,13 +111,15 @@ class WorkspaceFiles:
 
     def _write(self, path: str, data: bytes, mode: str) -> None:
         if len(data) > self._write_bytes:
-            raise OSError(f"{len(data):,} bytes for {path}, at most {self._write_bytes:,} at once")
+            raise OSError(
+                f"cannot write {len(data):,} bytes to {path}: at most {self._write_bytes:,} at once"
+            )
         self._ask("write", {"path": _text(path), "mode": mode}, data)
 
 
 def _text(path: object) -> str:
     if not isinstance(path, str):
-        raise TypeError(f"a path is a text, not a {type(path).__name__}")
+        raise TypeError(f"a path is a str, not a {type(path).__name__}")
     return path
 
 

@@ -1,15 +1,15 @@
-"""asteval's interpreter, with what it lacks of everyday Python.
+"""asteval's interpreter, extended by the everyday Python that it lacks.
 
-asteval walks the syntax tree, looks names up in a table and guards attributes and operators;
-that is kept. What it cannot do, or does otherwise than Python, is done here: scopes of
-functions, generator expressions, ``import`` of the allowed modules, unpacking, ``with``,
-``try``, ``raise``, ``del``, ``+=`` and where an error happened.
+asteval walks the syntax tree, looks names up in a table, and guards attributes and operators. This
+module keeps that, and replaces what asteval lacks or does differently from Python: scopes of
+functions, generator expressions, ``import`` of the allowed modules, unpacking, ``with``, ``try``,
+``raise``, ``del``, ``+=`` and the position of errors.
 
-Rule 1: what is refused says what it is; nothing is passed over in silence.
-Rule 2: none of this is a wall. Code that gets out of here finds itself in the child, behind
-the one that ``wall`` has put up.
+Rule 1: a feature that is not supported raises an error that names it. Nothing is ignored.
+Rule 2: none of this isolates the code. Code that escapes from the interpreter is still in the
+child, which the module ``isolation`` confines.
 
-``return``, ``break`` and ``continue`` travel as exceptions that no ``except`` of the code sees.
+``return``, ``break`` and ``continue`` are exceptions that no ``except`` of the code can catch.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from .scopes import Bindings, Comprehension, Scope, bindings, bindings_of_module
 
 __all__ = ["Interpreter", "builtin_names", "numpy_names"]
 
-_Node = Any  # asteval's handlers take any node of ``ast``; a union of them all says no more
-_asteval: Any = asteval.Interpreter  # neither it nor its parts have types
+_Node = Any  # asteval's handlers take any node of ``ast``
+_asteval: Any = asteval.Interpreter  # asteval has no types
 _astutils: Any = asteval.astutils
 
 _ADDED_BUILTINS: Final = (
     *("FileExistsError", "FileNotFoundError", "IsADirectoryError", "ModuleNotFoundError"),
     *("NotADirectoryError", "PermissionError", "RecursionError", "StopIteration", "TimeoutError"),
     *("ascii", "callable", "issubclass", "iter", "next", "object"),
-    "pow",  # asteval has that of math, which knows no modulus and no large integers
+    "pow",  # asteval has math.pow, which has no modulus and no large integers
 )
 _FILES_OF_NUMPY: Final = frozenset(
     {
@@ -47,7 +47,7 @@ _FILES_OF_NUMPY: Final = frozenset(
         *("open_memmap", "save", "savetxt", "savez", "savez_compressed"),
     }
 )
-_operator: Any = operator  # typed for operands of one type, and these are of any
+_operator: Any = operator  # its functions are typed for operands of one type
 _IN_PLACE: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
     ast.Add: _operator.iadd,
     ast.BitAnd: _operator.iand,
@@ -65,11 +65,11 @@ _IN_PLACE: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
 }
 _MUTABLE: Final = (list, dict, set, bytearray)
 _READABLE_DUNDERS: Final = frozenset({"__name__", "__qualname__", "__doc__"})
-"""Where they are a text or nothing."""
+"""Readable if their value is a string or ``None``."""
 _CHAIN: Final = frozenset({"__cause__", "__context__"})
-"""What may be read of an exception, too."""
+"""Also readable on an exception."""
 _RUN: Final = "<run>"
-"""The global by which a function finds what runs it; no code can have a name like this."""
+"""The global of a function that runs its body. It is not an identifier, so no code can use it."""
 _ADDED_NODES: Final = (
     *("annassign", "generatorexp", "global", "namedexpr", "nonlocal", "starred"),
     *("break", "continue", "import", "importfrom"),
@@ -77,7 +77,7 @@ _ADDED_NODES: Final = (
 
 
 class _Signal(BaseException):
-    """Moves control; never an error."""
+    """Moves control; not an error."""
 
 
 class _Return(_Signal):
@@ -95,17 +95,17 @@ class _Continue(_Signal):
 
 
 def builtin_names(*, use_numpy: bool) -> dict[str, Any]:
-    """The names that code finds without importing anything, asteval's table with ours."""
+    """The names that code can use without an import: asteval's table and our additions."""
     table = cast("dict[str, Any]", _astutils.make_symbol_table(use_numpy=use_numpy))
     kept = {name: value for name, value in table.items() if name not in _FILES_OF_NUMPY}
     python = cast("Mapping[str, Any]", _astutils.builtins)
     kept |= {name: python[name] for name in _ADDED_BUILTINS}
-    kept["type"] = _type_of  # asteval's gives a text, which no type is equal to
+    kept["type"] = _type_of  # asteval's returns a string, which is not equal to any type
     return kept
 
 
 def numpy_names() -> Namespace:
-    """What there is of numpy as a module: what asteval offers of it, without files."""
+    """The module ``numpy``: the names of it that asteval has, without those that access files."""
     table = cast("dict[str, Any]", _astutils.NUMPY_TABLE)
     kept = {name: value for name, value in table.items() if name not in _FILES_OF_NUMPY}
     return Namespace("numpy", kept)
@@ -119,7 +119,7 @@ class Interpreter(_asteval):
     """An interpreter, for one evaluation.
 
     Args:
-        builtins: From ``builtin_names``. What else the code is to find goes to ``outermost``.
+        builtins: From ``builtin_names``. The caller may add names to the scope ``builtins``.
         modules: What it may import.
     """
 
@@ -128,9 +128,9 @@ class Interpreter(_asteval):
         _asteval.__init__(self, symtable=names, use_numpy=False)
         names.update(__name__="__main__", getattr=self._getattr, hasattr=self._hasattr)
         self._modules = modules
-        self.outermost = Scope(None, names)
-        self.whole = Scope(self.outermost)
-        self.symtable: Any = self.whole
+        self.builtins = Scope(None, names)
+        self.module = Scope(self.builtins)
+        self.symtable: Any = self.module
         self.failed_at: _Node = None
         self._failure: BaseException | None = None
         self._handled: list[BaseException] = []
@@ -139,24 +139,24 @@ class Interpreter(_asteval):
             self.node_handlers[name] = getattr(self, f"on_{name}")
 
     def evaluate(self, tree: ast.Module) -> tuple[Any, bool]:
-        """Run *tree*; the value of its last statement, and whether that was an expression.
+        """Run *tree*; returns the value of its last statement, and whether that is an expression.
 
-        Whatever the code raises is raised; ``failed_at`` is then the node that raised it.
+        Raises what the code raises; ``failed_at`` is then the node that raised it.
         """
-        with warnings.catch_warnings(action="ignore"):  # showing one would have to read files
-            compile(tree, "<code>", "exec")  # for its syntax errors: nothing runs if there is one
-        self.whole.binds = bindings_of_module(tree)
+        with warnings.catch_warnings(action="ignore"):  # printing a warning would read files
+            compile(tree, "<code>", "exec")  # raises all syntax errors before anything runs
+        self.module.binds = bindings_of_module(tree)
         value = None
         for statement in tree.body:
             value = self.run(statement)
         return value, bool(tree.body) and isinstance(tree.body[-1], ast.Expr)
 
-    # What asteval calls on the way
+    # Methods that asteval calls
 
     def run(
         self, node: _Node, expr: object = None, lineno: object = None, with_raise: object = True
     ) -> Any:
-        """The value of a node; remembers the innermost one that failed."""
+        """The value of a node; records the innermost node that failed."""
         del expr, lineno, with_raise
         if node is None:
             return None
@@ -183,7 +183,7 @@ class Interpreter(_asteval):
         expr: object = None,
         lineno: object = None,
     ) -> Any:
-        """What asteval calls when it refuses something."""
+        """Raise the error with which asteval refuses something."""
         del node, expr, lineno
         raise (RuntimeError if exc is None else exc)(str(msg))
 
@@ -194,7 +194,7 @@ class Interpreter(_asteval):
         return self.symtable.get(node.id)
 
     def on_attribute(self, node: _Node) -> Any:
-        """An attribute, unless it leads into the interpreter."""
+        """An attribute, unless it gives access to the interpreter."""
         return self._attribute(self.run(node.value), node.attr, node)
 
     def _attribute(self, value: Any, name: str, node: _Node) -> Any:
@@ -216,7 +216,7 @@ class Interpreter(_asteval):
             raise AttributeError(
                 f"attribute {name!r} of {type(value).__name__} cannot be used here"
             )
-        getattr(value, name)  # raises as Python does where asteval would give None
+        getattr(value, name)  # raises as Python does; asteval would return None
         return _astutils.safe_getattr(value, name, self.raise_exception, node)
 
     def _getattr(self, *args: Any) -> Any:
@@ -228,17 +228,17 @@ class Interpreter(_asteval):
                 if len(args) == 2:
                     raise
                 return args[2]
-        return getattr(*args)  # which says what is wrong
+        return getattr(*args)  # raises the error for wrong arguments
 
     def _hasattr(self, *args: Any) -> bool:
         """``hasattr``, for the attributes that can be read with a dot."""
         if len(args) == 2 and isinstance(args[1], str):
-            nothing = object()
-            return self._getattr(*args, nothing) is not nothing
+            missing = object()
+            return self._getattr(*args, missing) is not missing
         return hasattr(*args)
 
     def _format(self, text: str, node: _Node) -> Callable[..., str]:
-        """``str.format`` with the guard on every attribute that the text walks along."""
+        """``str.format``, with a check of every attribute that *text* names."""
 
         def format_(*args: Any, **kwargs: Any) -> str:
             return _astutils.safe_format(text, self.raise_exception, node, *args, **kwargs)
@@ -250,7 +250,7 @@ class Interpreter(_asteval):
         return lambda mapping: format_(**mapping)
 
     def on_formattedvalue(self, node: _Node) -> str:
-        """One part of an f-string; the specification is a text, and no format string again."""
+        """One part of an f-string; its specification is not formatted a second time."""
         value = self.run(node.value)
         converted = {115: str, 114: repr, 97: ascii}.get(node.conversion)
         shown = value if converted is None else converted(value)
@@ -283,7 +283,7 @@ class Interpreter(_asteval):
             self.node_assign(target.value if isinstance(target, ast.Starred) else target, each)
 
     def on_annassign(self, node: _Node) -> None:
-        """``x: int = 3``; the annotation is not looked at."""
+        """``x: int = 3``; the annotation is not evaluated."""
         if node.value is not None:
             self.node_assign(node.target, self.run(node.value))
 
@@ -295,7 +295,7 @@ class Interpreter(_asteval):
         return value
 
     def on_augassign(self, node: _Node) -> None:
-        """``x += 1``: the target is looked at once, and what can change is changed in place."""
+        """``x += 1``: the target is evaluated once, and a mutable value is changed in place."""
         target = node.target
         if isinstance(target, ast.Subscript):
             holder, key = self.run(target.value), self.run(target.slice)
@@ -310,9 +310,9 @@ class Interpreter(_asteval):
         if isinstance(left, _MUTABLE):
             return in_place(left, right)
         try:
-            return _astutils.op2func(op)(left, right)  # which limits what can grow
+            return _astutils.op2func(op)(left, right)  # it limits the size of results
         except TypeError:
-            return in_place(left, right)  # raises, too, and says `+=`
+            return in_place(left, right)  # raises an error that names `+=`
 
     def on_delete(self, node: _Node) -> None:
         """``del`` of names and items."""
@@ -360,7 +360,7 @@ class Interpreter(_asteval):
             return self._modules[name]
         except KeyError:
             offered = ", ".join(self._modules)
-            raise ModuleNotFoundError(f"no module {name!r} here; there are {offered}") from None
+            raise ModuleNotFoundError(f"no module {name!r} here; available: {offered}") from None
 
     # Displays and comprehensions
 
@@ -384,19 +384,19 @@ class Interpreter(_asteval):
                 yield self.run(each)
 
     def on_starred(self, node: _Node) -> Any:
-        """Only where lists, tuples, sets, calls and targets take one."""
+        """Refuse ``*x`` outside of lists, tuples, sets, calls and targets."""
         del node
         raise SyntaxError("can't use starred expression here")
 
     def on_dict(self, node: _Node) -> dict[Any, Any]:
         """``{key: value, **more}``."""
-        made: dict[Any, Any] = {}
+        result: dict[Any, Any] = {}
         for key, value in zip(node.keys, node.values, strict=True):
             if key is None:
-                made.update(self.run(value))
+                result.update(self.run(value))
             else:
-                made[self.run(key)] = self.run(value)
-        return made
+                result[self.run(key)] = self.run(value)
+        return result
 
     def on_listcomp(self, node: _Node) -> list[Any]:
         """``[x for x in y]``."""
@@ -411,7 +411,7 @@ class Interpreter(_asteval):
         return dict(self._rows(node, lambda: (self.run(node.key), self.run(node.value))))
 
     def on_generatorexp(self, node: _Node) -> Iterator[Any]:
-        """``(x for x in y)``; *y* is looked at now, all else when a value is asked for."""
+        """``(x for x in y)``; *y* is evaluated now, everything else when a value is requested."""
         return self._rows(node, lambda: self.run(node.elt))
 
     def _rows(self, node: Comprehension, row: Callable[[], Any]) -> Iterator[Any]:
@@ -462,17 +462,17 @@ class Interpreter(_asteval):
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in _own_nodes(node.body)):
             raise NotImplementedError("functions with yield cannot be used here")
         decorators = [self.run(each) for each in node.decorator_list]
-        made: Any = self._function(node, node.name, lambda: self._returned(node.body))
+        function: Any = self._function(node, node.name, lambda: self._returned(node.body))
         for decorator in reversed(decorators):
-            made = decorator(made)
-        self._bind(node.name, made)
+            function = decorator(function)
+        self._bind(node.name, function)
 
     def on_lambda(self, node: _Node) -> FunctionType:
         """``lambda``."""
         return self._function(node, "<lambda>", lambda: self.run(node.body))
 
     def _function(self, node: _Node, name: str, body: Callable[[], Any]) -> FunctionType:
-        """A function of Python's own, which binds its arguments and has *body* run."""
+        """A Python function, which binds its arguments and runs *body*."""
         code, binds = self._compiled_function(node, name)
         closure: Scope = self.symtable
 
@@ -481,8 +481,8 @@ class Interpreter(_asteval):
                 return body()
 
         defaults = tuple(self.run(default) for default in node.args.defaults)
-        found_by = {_RUN: run, "__name__": "__main__"}
-        function = FunctionType(code, found_by, name, defaults)
+        function_globals = {_RUN: run, "__name__": "__main__"}
+        function = FunctionType(code, function_globals, name, defaults)
         function.__qualname__ = closure.qualified(name)
         function.__kwdefaults__ = {
             each.arg: self.run(default)
@@ -525,19 +525,19 @@ class Interpreter(_asteval):
         """``for``, with ``else``."""
         for value in self.run(node.iter):
             self.node_assign(node.target, value)
-            if not self._turned(node.body):
+            if not self._iterate(node.body):
                 return
         self._block(node.orelse)
 
     def on_while(self, node: _Node) -> None:
         """``while``, with ``else``."""
         while self.run(node.test):
-            if not self._turned(node.body):
+            if not self._iterate(node.body):
                 return
         self._block(node.orelse)
 
-    def _turned(self, body: Sequence[_Node]) -> bool:
-        """Run a loop's body once; whether to go on."""
+    def _iterate(self, body: Sequence[_Node]) -> bool:
+        """Run a loop's body once; returns whether to continue the loop."""
         try:
             self._block(body)
         except _Break:
@@ -572,7 +572,7 @@ class Interpreter(_asteval):
         raise raised from cause
 
     def on_try(self, node: _Node) -> None:
-        """``try``; ``finally`` runs also when the code is leaving a function or a loop."""
+        """``try``; ``finally`` also runs when ``return`` or ``break`` leaves the block."""
         try:
             try:
                 self._block(node.body)
@@ -603,11 +603,11 @@ class Interpreter(_asteval):
         finally:
             self._handled.pop()
             if handler.name is not None:
-                self.symtable.set(handler.name, None)  # code may have deleted it
+                self.symtable.set(handler.name, None)  # the code may have deleted it
                 self.symtable.delete(handler.name)
 
     def on_with(self, node: _Node) -> None:
-        """``with``: every manager is left again, the last one first."""
+        """``with``: the context managers are left in reverse order."""
         self._with(node.items, node.body)
 
     def _with(self, items: Sequence[_Node], body: Sequence[_Node]) -> None:
@@ -635,7 +635,7 @@ _WORDS: Final = {
 
 
 def _loading(target: _Node) -> _Node:
-    """The same name or attribute, to be read."""
+    """The node that reads the same name or attribute."""
     if isinstance(target, ast.Attribute):
         return ast.Attribute(target.value, target.attr, ast.Load())
     return ast.Name(target.id, ast.Load())
@@ -652,29 +652,29 @@ def _parameters(arguments: ast.arguments) -> list[str]:
 
 
 def _binder(node: _Node, name: str) -> CodeType:
-    """Code with the parameters and the words of *node*, which hands its arguments to ``_RUN``.
+    """Code with the parameters and the docstring of *node*, which passes its arguments to ``_RUN``.
 
-    So Python itself binds arguments, and says what is wrong with them.
+    So Python itself binds the arguments and reports errors in them.
     """
     given: ast.arguments = node.args
-    nothing = ast.Constant(None)
+    none = ast.Constant(None)
     parameters = ast.arguments(
         posonlyargs=[ast.arg(each.arg) for each in given.posonlyargs],
         args=[ast.arg(each.arg) for each in given.args],
         vararg=None if given.vararg is None else ast.arg(given.vararg.arg),
         kwonlyargs=[ast.arg(each.arg) for each in given.kwonlyargs],
-        kw_defaults=[None if each is None else nothing for each in given.kw_defaults],
+        kw_defaults=[None if each is None else none for each in given.kw_defaults],
         kwarg=None if given.kwarg is None else ast.arg(given.kwarg.arg),
-        defaults=[nothing for _ in given.defaults],
+        defaults=[none for _ in given.defaults],
     )
     names = _parameters(given)
     arguments = ast.Dict(
         [ast.Constant(each) for each in names], [ast.Name(each, ast.Load()) for each in names]
     )
     run = ast.Return(ast.Call(ast.Name(_RUN, ast.Load()), [arguments], []))
-    words = None if isinstance(node, ast.Lambda) else ast.get_docstring(node, clean=False)
-    described: list[ast.stmt] = [] if words is None else [ast.Expr(ast.Constant(words))]
-    body = [*described, run]
+    text = None if isinstance(node, ast.Lambda) else ast.get_docstring(node, clean=False)
+    docstring: list[ast.stmt] = [] if text is None else [ast.Expr(ast.Constant(text))]
+    body = [*docstring, run]
     function = ast.FunctionDef(name=name, args=parameters, body=body, decorator_list=[])
     module = ast.fix_missing_locations(ast.Module([function], []))
     compiled = compile(module, "<function>", "exec")
@@ -683,17 +683,17 @@ def _binder(node: _Node, name: str) -> CodeType:
 
 @lru_cache
 def _unpacking(n_targets: int, starred: int | None) -> Callable[[Iterable[Any]], list[Any]]:
-    """What unpacks an iterable for so many targets, one of them with a star, as Python does."""
+    """A function that unpacks an iterable into *n_targets* values, the one at *starred* a list."""
     names = [f"{'*' if n == starred else ''}v{n}" for n in range(n_targets)]
     targets, values = ", ".join(names), ", ".join(name.lstrip("*") for name in names)
-    made: dict[str, Any] = {}
-    exec(f"def unpack(value):\n [{targets}] = value\n return [{values}]", made)  # noqa: S102 - of numbers alone
-    return made["unpack"]
+    names_of_exec: dict[str, Any] = {}
+    exec(f"def unpack(value):\n [{targets}] = value\n return [{values}]", names_of_exec)  # noqa: S102 - made of numbers only
+    return names_of_exec["unpack"]
 
 
 @lru_cache
 def _calling(n_mappings: int) -> Callable[..., Any]:
-    """What calls a function with so many ``**``, as Python does."""
+    """A function that calls another one with *n_mappings* arguments ``**``."""
     more = "".join(f", **mappings[{n}]" for n in range(n_mappings))
     return eval(f"lambda function, args, mappings: function(*args{more})")  # noqa: S307 - as above
 
@@ -706,7 +706,7 @@ def _caught(kinds: Any) -> tuple[type[BaseException], ...]:
 
 
 def _own_nodes(statements: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    """Every node of a function's body that is not one of a function inside it."""
+    """Every node of a function's body, without the bodies of functions inside it."""
     waiting: list[ast.AST] = list(statements)
     while waiting:
         node = waiting.pop()

@@ -1,15 +1,16 @@
-"""The wall: what a process does to itself so that hostile code in it can do nothing.
+"""Isolation: how a process restricts itself so that hostile code in it can do no harm.
 
-Theory: asteval counts as escaped. So the question is what native code in the child could do,
-and the answer must be: compute, within limits, and talk to the host over one socket. The
-filter of system calls gives that answer alone. Nothing in it opens, connects, runs, signals
-or changes its own limits, so everything that the interpreter may need is loaded before. The
-other layers are second locks on the same doors, held by other parts of the kernel.
+Theory: we assume that the code has escaped from asteval and runs native code. The child must then
+still be able only to compute, within limits, and to write to one socket. The filter of system
+calls alone ensures that: it allows no call that opens, connects, executes, signals or changes
+limits. Everything that the interpreter may need is therefore loaded before. The other layers
+forbid the same with other parts of the kernel.
 
-Rule 1: ``prepare`` does what is slow, once, in the server; ``settle`` confines the server for
-good; ``put_up`` confines a child, in well under a millisecond, before it hears of any code.
-Rule 2: a layer that cannot go up is reported with the reason. Who needs it decides, not we.
-Rule 3: nothing here can be taken down again.
+Rule 1: ``prepare`` does the slow work once, in the server. ``confine_server`` restricts the server.
+``confine_child`` restricts a child, in well under a millisecond, before it receives any code.
+Rule 2: a layer that cannot be activated is reported with the reason. The host decides whether it
+requires that layer.
+Rule 3: no restriction can be removed later.
 """
 
 from __future__ import annotations
@@ -56,8 +57,13 @@ _PROT_EXEC: Final = 4
 _LAST_DESCRIPTOR: Final = 2**31 - 2
 
 ALLOWED_CALLS: Final = (
-    *("read", "write", "close"),  # of the one socket there is
-    *("brk", "munmap", "mremap", "madvise"),  # mmap and mprotect too, but nothing executable
+    *("read", "write", "close"),  # on the one open socket
+    *(
+        "brk",
+        "munmap",
+        "mremap",
+        "madvise",
+    ),  # mmap and mprotect are allowed, too, without PROT_EXEC
     *("futex", "sched_yield", "getrandom", "restart_syscall"),
     *("rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack"),
     *("clock_gettime", "clock_getres", "gettimeofday", "time", "times", "getrusage"),
@@ -65,7 +71,7 @@ ALLOWED_CALLS: Final = (
     *("getpid", "gettid", "getuid", "geteuid", "getgid", "getegid"),
     *("exit", "exit_group"),
 )
-"""All that a child may ask of the kernel; everything else is answered with EPERM."""
+"""The system calls that a child may make; every other call fails with EPERM."""
 
 
 class _SocketFilter(ctypes.Structure):
@@ -81,12 +87,12 @@ class _Capabilities(ctypes.Structure):
 
 
 class _CannotError(Exception):
-    """A layer cannot go up; the message says why and what would help."""
+    """A layer cannot be activated; the message has the reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """Something made ready once, or the reason why there is none."""
+    """A value that was made in advance, or the reason why it could not be made."""
 
     value: Any = None
     detail: str = ""
@@ -95,7 +101,7 @@ class _Prepared:
 
 @dataclass(slots=True)
 class Isolation:
-    """The wall as far as it can be built ahead."""
+    """The parts of the isolation that can be prepared before a child exists."""
 
     _filter: _Prepared
     _ruleset: _Prepared
@@ -104,32 +110,32 @@ class Isolation:
 
     @classmethod
     def prepare(cls) -> Isolation:
-        """Compile the filter of system calls and make the Landlock ruleset."""
+        """Compile the filter of system calls and create the Landlock ruleset."""
         return cls(_prepared(_compiled_filter), _prepared(_made_ruleset), _address_space_bytes())
 
     def confine_server(self) -> tuple[Layer, ...]:  # pragma: no cover - see below
-        """Confine the server, which its children then are, too; the layers that this gave.
+        """Restrict the server, and so its children; returns the layers that this provides.
 
-        Call it once, when all that has to be read from files has been.
+        Call it once, after everything that must be read from files has been read.
         """
         isolated = _attempt("namespaces", _leave_namespaces)
         user = _attempt("ordinary-user", _become_ordinary)
-        if not isolated.is_up:
+        if not isolated.is_active:
             isolated = _attempt("namespaces", _leave_namespaces_as_user)
         os.chdir("/")
         self._server_layers = (isolated, user)
         return self._server_layers
 
-    def put_up(
+    def confine_child(
         self, *, channel: int, parent: int, memory_bytes: int, timeout_s: float
     ) -> tuple[Layer, ...]:  # pragma: no cover - see below
-        """Confine this process, a child that has just been forked; all layers and how they are.
+        """Restrict this process, a child that has just been forked; returns all layers.
 
         Args:
             channel: The one descriptor that stays open.
-            parent: The process that must be our parent, and with which we end.
-            memory_bytes: What may be taken beyond what we have now.
-            timeout_s: How long an evaluation takes at most; processor time is cut above it.
+            parent: The parent process; the child is killed when it ends.
+            memory_bytes: Memory that may be allocated in addition to the present use.
+            timeout_s: Time limit of an evaluation; the limit of processor time is slightly above.
         """
         return (
             *self._server_layers,
@@ -148,11 +154,11 @@ class Isolation:
 
 def _attempt(name: str, step: Callable[[], str]) -> Layer:
     try:
-        return Layer(name, is_up=True, detail=step())
+        return Layer(name, is_active=True, detail=step())
     except _CannotError as error:
-        return Layer(name, is_up=False, detail=str(error))
+        return Layer(name, is_active=False, detail=str(error))
     except (OSError, ValueError) as error:
-        return Layer(name, is_up=False, detail=f"{type(error).__name__}: {error}")
+        return Layer(name, is_active=False, detail=f"{type(error).__name__}: {error}")
 
 
 def _prepared(make: Callable[[], tuple[Any, str]]) -> _Prepared:
@@ -165,7 +171,7 @@ def _prepared(make: Callable[[], tuple[Any, str]]) -> _Prepared:
 
 
 def _check(result: int, what: str) -> str:  # pragma: no cover - see below
-    """An empty detail, if a call of the C library succeeded."""
+    """Raise the error of a C library call that failed; otherwise return an empty detail."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -176,12 +182,12 @@ def _prctl(option: int, value: int) -> str:  # pragma: no cover - see below
     return _check(_libc.prctl(option, value, 0, 0, 0), f"prctl {option}")
 
 
-# Once, in the server. A process that confines itself can write no measurement of it: what is
-# marked so below is shown to work by what its processes can and cannot do.
+# Once, in the server. A process that has restricted itself cannot write coverage data, hence the
+# `no cover` marks. Tests check these functions by what the restricted processes can do.
 
 
 def _leave_namespaces() -> str:  # pragma: no cover - see above
-    """Without a user namespace: that takes a privilege, which is lost with it."""
+    """Enter new namespaces without a user namespace, which requires a privilege."""
     _check(_libc.unshare(_EMPTY_NAMESPACES), "unshare")
     return "network, IPC, UTS"
 
@@ -193,7 +199,7 @@ def _leave_namespaces_as_user() -> str:  # pragma: no cover - see above
 
 
 def _become_ordinary() -> str:  # pragma: no cover - see above
-    """Root gives up its account: its files would be ours, whatever privileges are dropped."""
+    """Give up the account root, which owns files even without its privileges."""
     if os.getuid() != 0 and os.geteuid() != 0:
         return f"uid {os.getuid()}, the host's own"
     os.setgroups([])
@@ -203,12 +209,12 @@ def _become_ordinary() -> str:  # pragma: no cover - see above
 
 
 def _address_space_bytes() -> int:
-    """What the interpreter itself takes of the address space; none of it is the code's."""
+    """The address space that the interpreter itself uses."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in here
             return int(file.read().split()[0]) * resource.getpagesize()
     except (OSError, ValueError):
-        return 256 * 1_048_576  # no /proc: more than it takes
+        return 256 * 1_048_576  # no /proc; this is more than it uses
 
 
 def _compiled_filter() -> tuple[_SocketFilter, str]:
@@ -216,14 +222,16 @@ def _compiled_filter() -> tuple[_SocketFilter, str]:
         import pyseccomp  # pyright: ignore[reportMissingTypeStubs] - it has none
     except ImportError as error:
         raise _CannotError(f"{error}; install pyseccomp") from error
-    except RuntimeError as error:  # it looks for its shared object when it is loaded
+    except RuntimeError as error:  # raised at import if its shared library is missing
         raise _CannotError(f"{error}; install the package libseccomp2") from error
-    library = cast("Any", pyseccomp)  # it has no types
+    library = cast("Any", pyseccomp)  # it is not typed
     rules = library.SyscallFilter(library.ERRNO(errno.EPERM))
     rules.set_attr(library.Attr.ACT_BADARCH, library.KILL_PROCESS)
-    rules.set_attr(library.Attr.CTL_OPTIMIZE, _BINARY_TREE)  # the kernel walks it for every number
+    rules.set_attr(
+        library.Attr.CTL_OPTIMIZE, _BINARY_TREE
+    )  # the kernel runs the filter for every call
     for name in ALLOWED_CALLS:
-        if library.resolve_syscall(library.Arch.NATIVE, name) >= 0:  # some have no such number
+        if library.resolve_syscall(library.Arch.NATIVE, name) >= 0:  # some architectures lack it
             rules.add_rule(library.ALLOW, name)
     not_executable = library.Arg(2, library.MASKED_EQ, _PROT_EXEC, 0)
     for name in ("mmap", "mprotect"):
@@ -234,11 +242,11 @@ def _compiled_filter() -> tuple[_SocketFilter, str]:
         program = file.read()
     code = ctypes.create_string_buffer(program, len(program))
     loaded = _SocketFilter(len(program) // 8, ctypes.cast(code, ctypes.c_void_p))
-    return loaded, f"{len(ALLOWED_CALLS) + 2} calls allowed, all others answered with EPERM"
+    return loaded, f"{len(ALLOWED_CALLS) + 2} calls allowed, all others fail with EPERM"
 
 
 def _made_ruleset() -> tuple[Callable[[], object], str]:
-    """What restricts a process by a ruleset that knows every right and grants none."""
+    """A function that restricts a process by a ruleset that handles every right and grants none."""
     try:
         import landlock  # pyright: ignore[reportMissingTypeStubs] - it has none
         from landlock import plumbing  # pyright: ignore[reportMissingTypeStubs] - as above
@@ -249,7 +257,7 @@ def _made_ruleset() -> tuple[Callable[[], object], str]:
     class Attributes(library.RulesetAttr):
         _fields_ = (("network", ctypes.c_uint64), ("scopes", ctypes.c_uint64))
 
-    ctypes.set_errno(0)  # the library takes an older error for its own
+    ctypes.set_errno(0)  # the library would report an older error as its own
     try:
         version = library.landlock_abi_version()
         handled = Attributes(
@@ -262,7 +270,9 @@ def _made_ruleset() -> tuple[Callable[[], object], str]:
         ruleset: int = library.get_create_ruleset()(ctypes.byref(handled), size, 0)
         restrict_self = library.get_restrict_self()
     except landlock.LandlockError as error:
-        raise _CannotError(f"the kernel has none ({' '.join(str(error).split())})") from error
+        raise _CannotError(
+            f"the kernel has no Landlock ({' '.join(str(error).split())})"
+        ) from error
     scopes = ", TCP" * (version >= 4) + ", abstract sockets, signals" * (version >= 6)
     return lambda: restrict_self(ruleset, 0), f"ABI {version}: files{scopes}"
 
@@ -277,13 +287,13 @@ def _leave_session() -> str:  # pragma: no cover - see above
 
 def _die_with(parent: int) -> str:  # pragma: no cover - see above
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it went before we could ask
+    if os.getppid() != parent:  # the parent ended before the prctl
         os._exit(1)
     return ""
 
 
 def _empty_environment() -> str:  # pragma: no cover - see above
-    os.environ.clear()  # noqa: TID251 - this process's own, and only to be rid of it
+    os.environ.clear()  # noqa: TID251 - this process's own environment
     return ""
 
 
@@ -321,7 +331,9 @@ def _limit(address_space_bytes: int, timeout_s: float) -> str:  # pragma: no cov
 
 def _drop_capabilities() -> str:  # pragma: no cover - see above
     number = 0
-    while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:  # only those who may; else EPERM
+    while (
+        _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0
+    ):  # fails with EPERM if it is not permitted
         number += 1
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
@@ -332,6 +344,6 @@ def _drop_capabilities() -> str:  # pragma: no cover - see above
 def _filter_calls(program: _Prepared) -> str:  # pragma: no cover - see above
     if program.reason:
         raise _CannotError(program.reason)
-    place = ctypes.addressof(program.value)
-    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, place, 0, 0), "seccomp")
+    address = ctypes.addressof(program.value)
+    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, address, 0, 0), "seccomp")
     return program.detail

@@ -1,7 +1,7 @@
-"""The modules that code may import: names of the standard library, and no way from them.
+"""The modules that code may import: chosen names of the standard library.
 
-Each is a ``Namespace`` of chosen names, not a module: no loader, no other module that it uses,
-and no ``__dict__`` to look into.
+Each one is a ``Namespace``, not a module. It has no loader, no ``__dict__`` and no reference to
+modules that the real one uses, so code cannot reach anything else through it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["MODULES", "Namespace", "namespaces"]
 
 
 class Namespace:
-    """Names with values, read with a dot, that nobody can change."""
+    """Read-only attributes."""
 
     __slots__ = ("_name", "_names")
 
@@ -94,23 +94,23 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         *("urlencode", "urljoin", "urlparse", "urlsplit", "urlunparse", "urlunsplit"),
     ),
 }
-"""Each module's names; ``*`` stands for what it offers itself, numbers, classes and functions."""
+"""The names of each module; ``*`` is every public name that it has."""
 
 
 def namespaces() -> dict[str, Namespace]:
-    """Every module of ``MODULES``, which is imported now, and the packages around them."""
-    made = {name: Namespace(name, _names(name, wanted)) for name, wanted in MODULES.items()}
+    """Import the modules of ``MODULES``; returns their namespaces and those of their packages."""
+    modules = {name: Namespace(name, _names(name, wanted)) for name, wanted in MODULES.items()}
     packages: dict[str, dict[str, Namespace]] = {}
-    for name, module in made.items():
+    for name, module in modules.items():
         package, _, inner = name.rpartition(".")
         if package:
             packages.setdefault(package, {})[inner] = module
-    return made | {name: Namespace(name, inside) for name, inside in packages.items()}
+    return modules | {name: Namespace(name, inside) for name, inside in packages.items()}
 
 
 def _names(name: str, wanted: tuple[str, ...]) -> dict[str, Any]:
     module = import_module(name)
     if wanted == ("*",):
-        offered = getattr(module, "__all__", None) or dir(module)
-        wanted = tuple(each for each in offered if not each.startswith("_"))
+        public = getattr(module, "__all__", None) or dir(module)
+        wanted = tuple(each for each in public if not each.startswith("_"))
     return {each: getattr(module, each) for each in wanted if hasattr(module, each)}

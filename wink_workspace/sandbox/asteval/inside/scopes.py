@@ -1,11 +1,11 @@
-"""Which names are local to a function, and where the value of a name is found, as in Python.
+"""Scopes of names, as in Python: which names are local, and where the value of a name is found.
 
-A name is local to a function that binds it anywhere, before the statement that binds it, too.
-Comprehensions have a scope of their own, but ``:=`` inside of one binds in the function around it.
+A name is local to a function that binds it anywhere, also before the statement that binds it.
+A comprehension has a scope of its own, but ``:=`` inside of it binds in the function around it.
 
-The outermost scope holds what is there without an import: the built-in names, and names of
-asteval's own, such as ``e`` and ``sqrt``. Of those that Python does not have, a module that binds
-one of them anywhere sees only its own.
+The scope outside of the module holds the names that need no import: the built-in names, and
+asteval's own, such as ``e`` and ``sqrt``. If a module binds one of asteval's own names anywhere,
+asteval's value is hidden in the whole module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Bindings", "Comprehension", "Scope", "bindings", "bindings_of_module
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _INLINES: Final = sys.version_info >= (3, 12)
-"""Whether Python runs a comprehension as a part of the function around it."""
+"""Whether Python runs a comprehension inline, without a function of its own (PEP 709)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Bindings:
 
 
 def bindings(nodes: Iterable[ast.AST], parameters: Iterable[str] = ()) -> Bindings:
-    """What a function with this body, a lambda or the targets of a comprehension bind."""
+    """The names bound by a function with this body, a lambda, or targets of a comprehension."""
     found = list(_own(nodes))
     of_module = {name for node in found if isinstance(node, ast.Global) for name in node.names}
     of_outer = {name for node in found if isinstance(node, ast.Nonlocal) for name in node.names}
@@ -45,7 +45,7 @@ def bindings(nodes: Iterable[ast.AST], parameters: Iterable[str] = ()) -> Bindin
 
 
 def bindings_of_module(tree: ast.Module) -> Bindings:
-    """What a module binds, its functions included where they say ``global``."""
+    """The names that a module binds, also in its functions with ``global``."""
     declared = {
         name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names
     }
@@ -53,7 +53,7 @@ def bindings_of_module(tree: ast.Module) -> Bindings:
 
 
 def _own(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """The nodes that belong to one scope; of scopes inside it, what is evaluated outside them."""
+    """The nodes of one scope, with those parts of inner scopes that are evaluated in this scope."""
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
@@ -95,14 +95,14 @@ def _bound_by(node: ast.AST) -> Iterator[str]:
 
 
 class Scope:
-    """The values of the names of one call, one comprehension, or the whole code.
+    """The values of the names of one call, one comprehension, the module, or the built-in names.
 
     Args:
-        outer: The scope around it; none around the outermost one, which nothing looks into alone.
-        names: The values that there are already.
-        binds: What the scope binds.
-        title: What it is called in the qualified names of functions inside it.
-        comprehension: The comprehension that it belongs to.
+        outer: The scope around it; ``None`` for the built-in names.
+        names: The initial values.
+        binds: The names that the scope binds.
+        title: Its name in the qualified names of functions inside it.
+        comprehension: The comprehension whose scope it is.
     """
 
     __slots__ = ("binds", "comprehension", "names", "outer", "title")
@@ -125,7 +125,7 @@ class Scope:
         """The value of *name* as code in this scope sees it.
 
         Raises:
-            UnboundLocalError, NameError: As Python does, where it has none.
+            UnboundLocalError, NameError: If it has no value, as in Python.
         """
         scope, is_own = self, True
         while scope.is_inner:
@@ -140,7 +140,7 @@ class Scope:
         return self.module.value_in_module(name)
 
     def value_in_module(self, name: str) -> Any:
-        """The value of *name*, of this scope, a module's, or built in."""
+        """The value of *name* in this module's scope, or its built-in value."""
         if name in self.names:
             return self.names[name]
         found = self.around.names
@@ -149,7 +149,7 @@ class Scope:
         return found[name]
 
     def set(self, name: str, value: object) -> None:
-        """Bind *name* where code in this scope does."""
+        """Bind *name* in the scope in which code of this scope binds it."""
         self._holder(name).names[name] = value
 
     def delete(self, name: str) -> None:
@@ -165,23 +165,23 @@ class Scope:
     def around(self) -> Scope:
         """The scope around it."""
         if self.outer is None:
-            raise LookupError("there is no scope around the outermost one")
+            raise LookupError("the outermost scope has no scope around it")
         return self.outer
 
     @property
     def is_inner(self) -> bool:
-        """Whether it is that of a function or a comprehension."""
+        """Whether it is the scope of a function or a comprehension."""
         return self.outer is not None and self.outer.outer is not None
 
     @property
     def is_inlined(self) -> bool:
-        """Whether Python makes no function of it: that of a comprehension, from 3.12 on."""
+        """Whether Python runs it inline: a comprehension, since Python 3.12."""
         generates = self.comprehension is None or isinstance(self.comprehension, ast.GeneratorExp)
         return _INLINES and not generates
 
     @property
     def module(self) -> Scope:
-        """The scope of the whole code."""
+        """The scope of the module."""
         scope = self
         while scope.is_inner:
             scope = scope.around
@@ -189,7 +189,7 @@ class Scope:
 
     @property
     def function(self) -> Scope:
-        """The scope itself, or that of the function around a comprehension."""
+        """The scope itself; for a comprehension, that of the function around it."""
         scope = self
         while scope.comprehension is not None:
             scope = scope.around

@@ -1,16 +1,16 @@
-"""The fork server: a process with the interpreter loaded that forks a child per evaluation.
+"""The fork server: a process that has loaded the interpreter and forks a child per evaluation.
 
-It is started by exec, so it has nothing of the host's memory, and it has one thread, so forking
-it is sound. It never sees code, values or files: those go between the host and the child.
+It is started with exec, so it has no copy of the host's memory. It has one thread, so forking it
+is safe. Code, values and files do not pass through it; host and child exchange them directly.
 
-Its control socket carries datagrams: first its own ``hello``, then the host's orders, each with
-one socket, the *watch*. Over it the server hands out a child: a descriptor of the process, and
-the host's end of the child's pipe. In the end it says there how the child ended; when the host
-closes the watch, the child is killed. The server ends when the control socket or the host does,
-and its children with it.
+Its control socket carries datagrams: first its own ``hello``, then the host's requests, each with
+one socket, the *watch*. On the watch the server sends a descriptor of the child's process and the
+host's end of the child's pipe, and later a report of how the child ended. When the host closes the
+watch, the server kills the child. The server and its children end when the host ends or closes the
+control socket.
 
-One child is always ready, its wall up, for the order to come: forking and walling takes longer
-than most evaluations. Each child serves one evaluation and no more.
+One isolated child is always ready for the next request, because forking and isolating it takes
+longer than most evaluations. Each child serves one evaluation only.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from .modules import namespaces
 
 __all__ = ["Server", "main"]
 
-_ORDER_BYTES_MAX: Final = 64
+_REQUEST_BYTES_MAX: Final = 64
 _GRACE_S: Final = 2.0
-_NEEDED_LATER: Final = ("_strptime", "calendar", "locale", "stringprep", "tokenize", "unicodedata")
+_PRELOADED: Final = ("_strptime", "calendar", "locale", "stringprep", "tokenize", "unicodedata")
 _ENCODINGS: Final = (
     *("ascii", "cp1252", "cp437", "hex", "idna", "iso8859-15", "latin-1", "punycode"),
     *("raw_unicode_escape", "rot13", "unicode_escape", "utf-16", "utf-16-be", "utf-16-le"),
@@ -53,7 +53,7 @@ _ENCODINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What all children of a server may take."""
+    """The limits of all children of a server."""
 
     memory_bytes: int
     timeout_s: float
@@ -62,28 +62,25 @@ class Limits:
 
 @dataclass(slots=True)
 class _Child:
-    """A child, as the server sees it; waiting while it has no *watch*."""
+    """A child, as the server sees it. Without a *watch* it waits for a request."""
 
     pid: int
     process: int
     pipe: socket.socket
     watch: socket.socket | None = None
-    dies_at_s: float | None = None
-
-    def due_s(self) -> float:
-        return math.inf if self.dies_at_s is None else self.dies_at_s
+    kill_at_s: float = math.inf
 
 
 class Server:
-    """Serves the orders that come over *control* until that ends.
+    """Serves the requests on *control* until the host closes it.
 
     Args:
-        control: A socket of datagrams.
-        isolation: What each child puts up.
-        interpreter: What each child evaluates with; it is made once, as that takes a while.
-        limits: What each child may take.
+        control: A datagram socket.
+        isolation: Restricts each child.
+        interpreter: Evaluates in each child. It is created once, because that is slow.
+        limits: The limits of each child.
         host: A descriptor of the host's process, if it can be watched.
-        clock: Tells when a child is overdue, should its host have forgotten it.
+        clock: Measures when a child is overdue that its host has not killed.
     """
 
     def __init__(
@@ -109,86 +106,88 @@ class Server:
         self._poll = select.poll()
 
     def serve(self) -> None:
-        """Work until the host goes; no child is left when this returns."""
+        """Serve until the host ends; all children are dead when this returns."""
         self._poll.register(self._control, select.POLLIN)
         if self._host is not None:
             self._poll.register(self._host, select.POLLIN)
         try:
-            self._spare = self._forked()
-            while self._turn():
+            self._spare = self._fork_child()
+            while self._serve_once():
                 pass
         finally:
             for child in tuple(self._children.values()):
                 self._kill(child)
                 self._end(child)
 
-    def _turn(self) -> bool:
-        """Wait for something and see to it; whether to go on."""
-        goes_on = True
-        for descriptor, _ in self._poll.poll(self._patience_ms()):
+    def _serve_once(self) -> bool:
+        """Wait for events and handle them; returns whether to continue."""
+        is_serving = True
+        for descriptor, _ in self._poll.poll(self._wait_ms()):
             if descriptor == self._host:
-                goes_on = False
+                is_serving = False
             elif descriptor == self._control.fileno():
-                goes_on = self._take_order() and goes_on
+                is_serving = self._take_request() and is_serving
             elif descriptor in self._children:
                 self._end(self._children[descriptor])
             elif descriptor in self._by_watch:
                 self._kill(self._by_watch[descriptor])
         now = self._clock.monotonic_s()
         for child in tuple(self._children.values()):
-            if child.due_s() <= now:
+            if child.kill_at_s <= now:
                 self._kill(child)
-        return goes_on
+        return is_serving
 
-    def _patience_ms(self) -> float | None:
-        due_s = min((child.due_s() for child in self._children.values()), default=math.inf)
-        if due_s == math.inf:
+    def _wait_ms(self) -> float | None:
+        kill_at_s = min((child.kill_at_s for child in self._children.values()), default=math.inf)
+        if kill_at_s == math.inf:
             return None
-        return max(0.0, due_s - self._clock.monotonic_s()) * 1_000 + 1
+        return max(0.0, kill_at_s - self._clock.monotonic_s()) * 1_000 + 1
 
-    def _take_order(self) -> bool:
+    def _take_request(self) -> bool:
         try:
             data, descriptors, _, _ = socket.recv_fds(
-                self._control, _ORDER_BYTES_MAX, 1, socket.MSG_CMSG_CLOEXEC
+                self._control, _REQUEST_BYTES_MAX, 1, socket.MSG_CMSG_CLOEXEC
             )
         except ConnectionError:
             return False
         if not data:
             return False
-        for descriptor in descriptors:  # none if there is no room; the host sees its end close
+        for (
+            descriptor
+        ) in descriptors:  # none if descriptors have run out; the host sees its end close
             watch = socket.socket(fileno=descriptor)
             try:
-                self._hand_out(self._spare or self._forked(), watch)
-                self._spare = self._forked()
+                self._hand_over(self._spare or self._fork_child(), watch)
+                self._spare = self._fork_child()
             except OSError as error:
                 if watch.fileno() not in self._by_watch:
-                    _tell(watch, {"failed": str(error)})
+                    _report(watch, {"failed": str(error)})
                     watch.close()
         return True
 
-    def _hand_out(self, child: _Child, watch: socket.socket) -> None:
+    def _hand_over(self, child: _Child, watch: socket.socket) -> None:
         self._spare = None
         child.watch = watch
-        patience_s = self._limits.start_timeout_s + self._limits.timeout_s + _GRACE_S
-        child.dies_at_s = self._clock.monotonic_s() + patience_s
+        limit_s = self._limits.start_timeout_s + self._limits.timeout_s + _GRACE_S
+        child.kill_at_s = self._clock.monotonic_s() + limit_s
         self._by_watch[watch.fileno()] = child
         self._poll.register(watch, select.POLLIN)
-        with child.pipe, contextlib.suppress(OSError):  # the host has gone, and its end with it
+        with child.pipe, contextlib.suppress(OSError):  # the host has ended
             socket.send_fds(watch, [b"{}"], [child.process, child.pipe.fileno()])
 
-    def _forked(self) -> _Child:
-        ours, theirs = socket.socketpair()
-        with theirs:
+    def _fork_child(self) -> _Child:
+        host_end, child_end = socket.socketpair()
+        with child_end:
             pid = os.fork()
             if pid == 0:
-                run_child(lambda: self._be_child(theirs.fileno()))
+                run_child(lambda: self._be_child(child_end.fileno()))
         process = os.pidfd_open(pid)
-        child = self._children[process] = _Child(pid, process, ours)
+        child = self._children[process] = _Child(pid, process, host_end)
         self._poll.register(process, select.POLLIN)
         return child
 
     def _be_child(self, channel: int) -> None:
-        layers = self._isolation.put_up(
+        layers = self._isolation.confine_child(
             channel=channel,
             parent=self._pid,
             memory_bytes=self._limits.memory_bytes,
@@ -198,28 +197,28 @@ class Server:
 
     def _kill(self, child: _Child) -> None:
         signal.pidfd_send_signal(child.process, signal.SIGKILL)
-        child.dies_at_s = None
-        self._look_away(child)
+        child.kill_at_s = math.inf
+        self._unwatch(child)
 
-    def _look_away(self, child: _Child) -> None:
-        """Its watch has nothing more to say to us."""
+    def _unwatch(self, child: _Child) -> None:
+        """Stop polling the child's watch."""
         if child.watch is not None and self._by_watch.pop(child.watch.fileno(), None) is not None:
             self._poll.unregister(child.watch)
 
     def _end(self, child: _Child) -> None:
-        """Take leave of a child that is dead or dying, and tell how it went."""
+        """Wait for a child that is dead or dying, and report how it ended."""
         _, status, usage = os.wait4(child.pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        self._look_away(child)
+        self._unwatch(child)
         self._poll.unregister(child.process)
         del self._children[child.process]
         os.close(child.process)
         child.pipe.close()
-        if child is self._spare:  # another is made with the next order, not in a circle
+        if child is self._spare:  # the next request forks another; forking here could loop
             self._spare = None
         if child.watch is None:
             return
-        _tell(
+        _report(
             child.watch,
             {
                 "exit_code": code if code >= 0 else None,
@@ -231,14 +230,14 @@ class Server:
         child.watch.close()
 
 
-def _tell(watch: socket.socket, fields: dict[str, object]) -> None:
-    with contextlib.suppress(OSError):  # the host no longer listens
+def _report(watch: socket.socket, fields: dict[str, object]) -> None:
+    with contextlib.suppress(OSError):  # the host has closed the watch
         watch.send(json.dumps(fields).encode())
 
 
 def loaded_interpreter(*, use_numpy: bool) -> Interpreter:
-    """Load all that a child may need, as it can load nothing itself."""
-    for name in _NEEDED_LATER:
+    """Load everything that a child may need, because a child cannot load anything."""
+    for name in _PRELOADED:
         import_module(name)
     for name in _ENCODINGS:
         codecs.lookup(name)
@@ -253,15 +252,20 @@ def _n_threads() -> int:
     try:
         return sum(1 for _ in Path("/proc/self/task").iterdir())
     except OSError:
-        return 1  # no /proc to ask
+        return 1  # no /proc
 
 
 def _hello(layers: tuple[Layer, ...]) -> dict[str, object]:
-    return {"layers": [[layer.name, layer.is_up, layer.detail] for layer in layers]}
+    return {"layers": [[layer.name, layer.is_active, layer.detail] for layer in layers]}
 
 
 def main(arguments: list[str]) -> None:
-    """Be the server: *arguments* are the control socket, the host's process id, and the rest."""
+    """Run the server.
+
+    Args:
+        arguments: The control socket, the host's process id, the memory limit in bytes, the time
+            limit and the start time limit in seconds, and ``numpy`` or nothing.
+    """
     control = socket.socket(fileno=int(arguments[0]))
     host_pid = int(arguments[1])
     limits = Limits(int(arguments[2]), float(arguments[3]), float(arguments[4]))
@@ -272,10 +276,10 @@ def main(arguments: list[str]) -> None:
     interpreter = loaded_interpreter(use_numpy=use_numpy)
     isolation = Isolation.prepare()
     if _n_threads() != 1:
-        raise RuntimeError("a library has started threads; forking would not be sound")
+        raise RuntimeError("a library has started threads, so forking is not safe")
     hello = _hello(isolation.confine_server())
     sys.argv[:] = []
     gc.collect()
-    gc.freeze()  # what children share with us is not to be written by a collection
+    gc.freeze()  # a collection in a child must not write to shared pages
     control.send(json.dumps(hello).encode())
     Server(control, isolation, interpreter, limits, host=host).serve()

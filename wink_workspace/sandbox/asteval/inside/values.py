@@ -1,7 +1,7 @@
-"""How a value leaves the child: as a bounded ``repr``, and as JSON where that is exact enough.
+"""Encoding of a value for the host: a bounded ``repr``, and JSON if the value allows it.
 
-Lists and tuples are both arrays in JSON. A value that is too large, too deep, or of another
-type has its ``repr`` alone. What a ``repr`` does is the code's own affair: it may raise.
+Lists and tuples are both arrays in JSON. A value that is too large, too deep, or of another type
+has only a ``repr``. The ``repr`` may be the code's own function, and raise an exception.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_BITS: Final = 1_024
 
 
 def as_fields(value: object, *, most_chars: int) -> dict[str, object]:
-    """What a frame says of *value*: ``repr``, how much of it is missing, and ``json`` if it can."""
+    """The fields of *value* in a frame: ``repr``, ``n_missing`` and, if possible, ``json``."""
     text, n_missing = bounded_repr(value, most_chars=most_chars)
     fields: dict[str, object] = {"repr": text, "n_missing": n_missing}
     with contextlib.suppress(_NotJsonError):
@@ -29,13 +29,13 @@ def as_fields(value: object, *, most_chars: int) -> dict[str, object]:
 
 
 def bounded_repr(value: object, *, most_chars: int) -> tuple[str, int]:
-    """The ``repr``, cut to *most_chars*, and how many characters are missing at least."""
+    """The ``repr``, cut to *most_chars*, and the least number of characters that are missing."""
     n_beyond = 0
     if type(value) is str and len(value) > most_chars:
         n_beyond = len(value) - most_chars
         value = value[:most_chars]
     try:
-        # Python's own, unless it would write far more than could be shown
+        # Python's own repr, unless it would be far longer than the limit
         text = repr(value) if _room_left(value, most_chars * 4) else _repr(most_chars).repr(value)
     except MemoryError:
         raise
@@ -45,7 +45,7 @@ def bounded_repr(value: object, *, most_chars: int) -> tuple[str, int]:
 
 
 def _room_left(value: object, room: int, level: int = 0) -> int:
-    """What is left of *room*, in characters, after *value*; 0 when it does not fit."""
+    """The characters of *room* that remain after *value*; 0 if it does not fit."""
     if room <= 0 or level > _MOST_LEVELS:
         return 0
     kind = type(value)
@@ -67,7 +67,7 @@ def _room_left(value: object, room: int, level: int = 0) -> int:
 
 
 def _repr(most_chars: int) -> reprlib.Repr:
-    """One that stops at what could not be shown anyway, and sorts what it shows."""
+    """A ``Repr`` with limits near *most_chars*."""
     bounded = reprlib.Repr()
     bounded.maxlevel = _MOST_LEVELS
     for name in ("list", "tuple", "dict", "set", "frozenset", "deque", "array"):
@@ -78,16 +78,16 @@ def _repr(most_chars: int) -> reprlib.Repr:
 
 
 def _printable(text: str) -> str:
-    """*text* without lone surrogates, which no file or terminal takes."""
+    """*text* with lone surrogates escaped, because files and terminals cannot encode them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class _NotJsonError(Exception):
-    """The value is not JSON, or too much of it."""
+    """The value cannot be represented in JSON, or is too large."""
 
 
 class _Json:
-    """Copies a value while there is room for it."""
+    """Copies a value as JSON, up to a number of characters."""
 
     def __init__(self, room_chars: int) -> None:
         self._room = room_chars
@@ -95,15 +95,15 @@ class _Json:
     def of(self, value: Any, level: int = 0) -> object:
         kind = cast("type[object]", type(value))
         if value is None or kind is bool:
-            return self._taking(4, value)
+            return self._count(4, value)
         if kind is int and value.bit_length() <= _MOST_BITS:
-            return self._taking(value.bit_length() // 3 + 1, value)
+            return self._count(value.bit_length() // 3 + 1, value)
         if kind is float and math.isfinite(value):
-            return self._taking(8, value)
+            return self._count(8, value)
         if kind is str and value.isascii():
-            return self._taking(len(value), value)
+            return self._count(len(value), value)
         if kind is str:
-            return self._taking(len(value), self._unicode(value))
+            return self._count(len(value), self._encodable(value))
         if level == _MOST_LEVELS:
             raise _NotJsonError
         if kind in (list, tuple):
@@ -115,16 +115,16 @@ class _Json:
     def _key(self, key: object) -> str:
         if type(key) is not str:
             raise _NotJsonError
-        return self._taking(len(key), self._unicode(key))
+        return self._count(len(key), self._encodable(key))
 
-    def _unicode(self, text: str) -> str:
+    def _encodable(self, text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
             raise _NotJsonError from None
         return text
 
-    def _taking(self, n_chars: int, value: Any) -> Any:
+    def _count(self, n_chars: int, value: Any) -> Any:
         self._room -= n_chars + 1
         if self._room < 0:
             raise _NotJsonError
