@@ -187,7 +187,7 @@ def test_demo_shows_that_failed_calls_are_undone_and_writes_a_valid_patch(
     assert all(words[2].rstrip(",") == words[4].rstrip(":") for words in hashes)
     assert "applies to a fresh copy" in out
     assert "completed" in out
-    assert "The sandbox podman is not used here: there is no podman on this machine" in out
+    assert "The sandbox podman is not used here: there is no podman on the PATH" in out
     assert f"-def {OLD_NAME}(" in patch.read_text()
     assert f"+def {NEW_NAME}(" in patch.read_text()
     _, _, advice = out.partition("Try it: ")

@@ -270,7 +270,7 @@ def test_a_patch_that_fits_elsewhere_says_where_to_look(agent: Rig) -> None:
     said(agent, "write_file", file_path="a.txt", content="new\n" * 3 + "one\ntwo\nthree\nfour\n")
     patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,4 +1,4 @@\n one\n-two\n+2\n three\n four\n"
     assert said(agent, "apply_patch", patch=patch) == (
-        "Patched 1 file\n\nmodified  a.txt +1 -1, line 5  (found 3 lines away: check the place)"
+        "Patched 1 file\n\nmodified  a.txt +1 -1, line 5  (found 3 lines away: check the result)"
     )
 
 
@@ -293,7 +293,7 @@ def test_apply_patch_names_what_it_ignored_and_what_only_looked_the_same(agent: 
         "Patched 1 file\n\nmodified  a.txt +1 -1, line 3  "
         "(1 context line ignored, patch line 4; matched although line endings differ; "
         "matched although Unicode punctuation differs (patch line 6); "
-        "matched although trailing white space differs (patch line 8): check the place)"
+        "matched although trailing white space differs (patch line 8): check the result)"
     )
 
 
@@ -378,7 +378,7 @@ def test_mv_renames_files_and_directories(agent: Rig) -> None:
 
 def test_mv_onto_a_directory_says_how_to_write_the_path_inside_it(agent: Rig) -> None:
     answer = refused(agent, "mv", source="README.md", destination="src")
-    assert answer == "src is a directory. Give the full new path, such as 'src/README.md'."
+    assert answer == "src is a directory. Use the full new path, such as 'src/README.md'."
 
 
 def test_mv_never_replaces_a_file(agent: Rig) -> None:

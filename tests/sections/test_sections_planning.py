@@ -146,7 +146,7 @@ def test_the_record_of_a_call_keeps_its_event_in_one_line(planner: Rig) -> None:
     first, second = planner.records
     assert (first.value, first.rendered_text) == (
         SetupPlan(OBJECTIVE, ("Read",)),
-        "Began a plan with 1 step",
+        "Started a plan with 1 step",
     )
     assert (second.value, second.rendered_text) == (
         AddStep(("Write", "Check")),

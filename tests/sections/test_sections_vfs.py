@@ -106,10 +106,10 @@ def test_two_sections_with_equal_tools_are_refused_and_named() -> None:
 
 def test_files_must_be_read_before_they_are_changed_unless_told_otherwise() -> None:
     assert VfsToolsSection().policies == (ReadBeforeWritePolicy(),)
-    assert "must be read before" in VfsToolsSection().body(None)
+    assert "before you edit, patch or overwrite" in VfsToolsSection().body(None)
     free = VfsToolsSection(policies=())
     assert free.policies == ()
-    assert "must be read before" not in free.body(None)
+    assert "before you edit, patch or overwrite" not in free.body(None)
 
 
 def test_a_section_without_the_policy_overwrites_at_once() -> None:
@@ -122,7 +122,7 @@ def test_other_policies_may_stand_beside_it() -> None:
     first = SequentialDependencyPolicy(dependencies={"rm": frozenset({"ls"})})
     section = VfsToolsSection(policies=(first, ReadBeforeWritePolicy()))
     assert section.policies == (first, ReadBeforeWritePolicy())
-    assert "must be read before" in section.body(None)
+    assert "before you edit, patch or overwrite" in section.body(None)
 
 
 def test_resources_of_the_caller_s_own_join_the_files() -> None:
@@ -133,8 +133,8 @@ def test_resources_of_the_caller_s_own_join_the_files() -> None:
 def test_the_text_tells_the_limits_of_files_and_answers() -> None:
     files = MemoryFilesystem(limits=FilesystemLimits(read_lines=77, write_bytes=8_888))
     text = VfsToolsSection(files, limits=FileToolLimits(result_chars=555)).body(None)
-    assert "555 characters a result" in text
-    assert "77 lines a read" in text
+    assert "555 characters per result" in text
+    assert "77 lines per read" in text
     assert "8,888 bytes a write" in text
 
 

@@ -1,6 +1,6 @@
 """Ready-made sections: files, plans and commands, each with its tools, guidance and policies.
 
-Those of one kind of sandbox are loaded when they are first used.
+The sections of a sandbox backend are loaded when they are first used.
 """
 
 from __future__ import annotations

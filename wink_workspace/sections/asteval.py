@@ -1,8 +1,8 @@
-"""The section that lets a model evaluate Python over the workspace's files, behind a wall.
+"""The section that lets a model evaluate isolated Python with the workspace's files.
 
-The files that code may read and write are declared with the call, so policies see them before
-it runs. What it wrote is part of the call: an evaluation that does not come to its end fails the
-call, and the files are put back.
+A call declares the files that its code reads and writes, so policies can check them before it runs.
+Writes are part of the call: an evaluation that does not finish fails the call, and the files are
+restored.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ class AstevalParams:
 
     code: str = field(
         metadata={
-            "description": "Python. The value of the last line, if it is an expression, comes back."
+            "description": "Python. The value of the last line is returned if it is an expression."
         }
     )
     globals: Mapping[str, JsonValue] = field(
         default_factory=dict[str, JsonValue],
-        metadata={"description": "Names that the code finds, with values as JSON."},
+        metadata={"description": "Global names for the code, with JSON values."},
     )
     reads: tuple[str, ...] = field(
         default=(),
         metadata={
-            "description": "Files that the code reads; a directory stands for all below it.",
+            "description": "Files that the code reads; a directory includes everything below it.",
             "max_length": _MAX_PATHS,
         },
     )
     writes: tuple[str, ...] = field(
         default=(),
         metadata={
-            "description": "Files that the code makes or replaces, each by its own path. Name one "
-            "in reads, too, if the code reads it before it replaces it.",
+            "description": "Files that the code creates or replaces, each by its own path. If the "
+            "code reads a file before it replaces it, declare the file in reads, too.",
             "max_length": _MAX_PATHS,
         },
     )
@@ -75,10 +75,10 @@ class AstevalParams:
         self.file_use()
 
     def file_use(self) -> FileUse:
-        """Reads what it declares, and writes it.
+        """The declared files.
 
-        A file that is declared for both is no write here: the sandbox lets it be replaced only by
-        code that has read it in this very call.
+        A file that is declared in both lists counts only as a read. The sandbox lets the code
+        replace it only after the code has read it in the same call.
         """
         reads, writes = self.paths()
         return FileUse(reads=reads, writes=tuple(path for path in writes if path not in reads))
@@ -90,20 +90,20 @@ class AstevalParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AstevalResult:
-    """What an evaluation gave.
+    """The result of an evaluation.
 
     Attributes:
         value: The ``repr`` of the last expression's value; ``None`` if there was none.
-        value_json: The same as JSON, if it can be: lists for tuples.
-        stdout: What was printed.
-        stderr: What was printed as errors.
-        globals: The names that the code has left, each with its value's ``repr``.
-        reads: Files that it did read.
-        writes: Files that it did write.
+        value_json: The value as JSON, if possible; tuples are lists.
+        stdout: Its standard output.
+        stderr: Its standard error.
+        globals: The global names at the end, each with its value's ``repr``.
+        reads: Files that it has read.
+        writes: Files that it has written.
         error: Why it failed; empty if it did not.
         duration_s: How long it took.
-        layers: The layers of the wall that were up around it.
-        missing_layers: Those that this machine cannot put up, and that are not required.
+        layers: The isolation layers that were active.
+        missing_layers: Optional isolation layers that this machine does not support.
     """
 
     value: str | None = None
@@ -120,7 +120,7 @@ class AstevalResult:
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> AstevalResult:
-        """The result that a program, or the record of the call, keeps of *evaluation*."""
+        """The result of *evaluation*, as programs and the record of the call get it."""
         value, isolation = evaluation.value, evaluation.isolation
         return cls(
             value=None if value is None else str(value),
@@ -137,11 +137,11 @@ class AstevalResult:
         )
 
     def render(self) -> str:
-        """The value, what was printed, what is left, and which files were used."""
+        """The value, the output, the global names, and the files that were used."""
         parts = [
             *([f"value: {self.value}"] if self.value is not None else []),
             *([f"printed:{_block(self.stdout)}"] if self.stdout else []),
-            *([f"printed as errors:{_block(self.stderr)}"] if self.stderr else []),
+            *([f"printed to stderr:{_block(self.stderr)}"] if self.stderr else []),
             *([f"{name} = {text}" for name, text in self.globals.items()]),
             *([f"read {', '.join(self.reads)}"] if self.reads else []),
             *([f"wrote {', '.join(self.writes)}"] if self.writes else []),
@@ -150,7 +150,7 @@ class AstevalResult:
 
 
 def _block(text: str) -> str:
-    """One line beside its heading, several below it."""
+    """*text* after a heading: one line beside it, several lines below it."""
     shown = text.rstrip()
     return f"\n{shown}" if "\n" in shown else f" {shown}"
 
@@ -159,14 +159,14 @@ class AstevalSection(MarkdownSection[None]):
     """Python for calculations and for work on many files, without a container.
 
     Args:
-        sandbox: Where code is evaluated, the caller's to close. When omitted one is made when
-            first needed and closed with the prompt's resources.
-        config: Limits and required layers, for a sandbox that is made here.
-        filesystem: The files, as for ``VfsToolsSection``. When omitted, those of the prompt.
+        sandbox: Evaluates the code; the caller closes it. By default one is created at the first
+            use and closed with the prompt's resources.
+        config: Limits and required layers of a sandbox that is created here.
+        filesystem: The files, as for ``VfsToolsSection``; by default those of the prompt.
         title: The heading.
-        prefix: Put before the tool's name and before the default key.
-        options: As for ``Section``. ``key`` is ``python`` when omitted, and ``policies`` a
-            ``ReadBeforeWritePolicy``; give ``policies=()`` for none.
+        prefix: A prefix of the tool's name and of the default key.
+        options: As for ``Section``. ``key`` is ``python`` by default, and ``policies`` a
+            ``ReadBeforeWritePolicy``; use ``policies=()`` for none.
 
     Raises:
         UsageError: If both *sandbox* and *config* are given.
@@ -183,7 +183,9 @@ class AstevalSection(MarkdownSection[None]):
         **options: Unpack[SectionOptions[None]],
     ) -> None:
         if sandbox is not None and config is not None:
-            raise UsageError("a sandbox has its configuration already", hint="Give one of them.")
+            raise UsageError(
+                "a sandbox already has a configuration", hint="Pass either sandbox or config."
+            )
         limits = (config or AstevalConfig()) if sandbox is None else sandbox.config
         policies = options.get("policies")
         options["policies"] = (ReadBeforeWritePolicy(),) if policies is None else policies
@@ -213,8 +215,8 @@ class AstevalSection(MarkdownSection[None]):
 def _tool(prefix: str) -> Tool[AstevalParams, AstevalResult]:
     return Tool[AstevalParams, AstevalResult](
         name=f"{prefix}evaluate_python",
-        description="Evaluate Python for calculations and work on files; no imports beyond a part "
-        "of the standard library. Declare the files it reads and writes.",
+        description="Evaluate Python for calculations and work on files; imports only from a part "
+        "of the standard library. Declare the files that it reads and writes.",
         handler=_HANDLER,
         annotations=ToolAnnotations(
             read_only=False, destructive=True, idempotent=False, open_world=False
@@ -251,14 +253,14 @@ def _evaluate(params: AstevalParams, *, context: ToolContext) -> ToolResult[Aste
 
 
 def _failure(evaluation: Evaluation) -> str:
-    """What went wrong, what was printed until then, and what to do about it."""
+    """The error, the output before it, and advice."""
     what = evaluation.detail if evaluation.error is None else str(evaluation.error)
     printed = [
-        f"printed until then{stream}:\n{text.rstrip()}"
-        for stream, text in (("", evaluation.stdout), (" as errors", evaluation.stderr))
+        f"printed before the error{stream}:\n{text.rstrip()}"
+        for stream, text in (("", evaluation.stdout), (" (stderr)", evaluation.stderr))
         if text
     ]
-    changed = "The files it wrote were put back." if evaluation.writes else "No file was changed."
+    changed = "The files it wrote were restored." if evaluation.writes else "No file was changed."
     advice = " ".join(part for part in (changed, _ADVICE.get(evaluation.outcome, "")) if part)
     return "\n".join([f"{evaluation.outcome.value}: {what}", *printed, advice])
 
@@ -266,33 +268,33 @@ def _failure(evaluation: Evaluation) -> str:
 _HANDLER: Final[ToolHandler[AstevalParams, AstevalResult]] = _evaluate
 
 _ADVICE: Final = {
-    Outcome.DEADLINE: "Do less in one call, or find a way that takes fewer steps.",
-    Outcome.MEMORY: "Work on smaller pieces, and keep no more than you need.",
+    Outcome.DEADLINE: "Do less in one call, or use a faster algorithm.",
+    Outcome.MEMORY: "Work on smaller parts of the data, and keep less of it in memory.",
     Outcome.OUTPUT: "Print less: a summary, or the first lines. Write the rest to a file.",
-    Outcome.KILLED: "Take another way to the same result; a loop instead of a deep recursion, say.",
+    Outcome.KILLED: "Try another way, such as a loop instead of a deep recursion.",
 }
 
 _GUIDANCE: Final = """\
 `{p}evaluate_python` evaluates Python: arithmetic, statistics, text, and work on files that is
-easier said in code than with single edits. Each call starts afresh; hand values over in
+easier in code than with single edits. Each call starts a new interpreter; pass values in
 `globals`, or keep them in a file.
 
-- The value of the last line comes back if it is an expression; so does what `print` writes.
-- There are `if`, `for`, `while`, `def`, `lambda`, comprehensions, `try`, `with` and f-strings.
-  There are no classes, `yield`, `match` or `async`.
-- `import` knows `math`, `statistics`, `json`, `re`, `datetime`, `collections`, `itertools`,
-  `functools`, `random`, `csv`, `decimal`, `fractions`, `string`, `textwrap`, `hashlib` and a few
-  more, of which it offers the everyday names. There is no network, no process, no other package.
+- The result has the value of the last line, if it is an expression, and the printed text.
+- Supported: `if`, `for`, `while`, `def`, `lambda`, comprehensions, `try`, `with` and f-strings.
+  Not supported: classes, `yield`, `match` and `async`.
+- You can import the common names of `math`, `statistics`, `json`, `re`, `datetime`, `collections`,
+  `itertools`, `functools`, `random`, `csv`, `decimal`, `fractions`, `string`, `textwrap`, `hashlib`
+  and a few other modules. There are no other packages, no network and no processes.
 - Files: `read_text(path)`, `write_text(path, text)` and `open(path, mode)`, with paths relative
   to the workspace's root. Every file must be declared in `reads` or `writes`. To change one,
   declare it in both, read it, and write it in the same call.
 
-A call that fails has changed nothing. Limits: {timeout_s:g} seconds, {memory_mib:,} MiB of memory,
-{output_bytes:,} bytes printed, {code_chars:,} characters of code, {file_mib:g} MiB a file read.
+A call that fails changes nothing. Limits: {timeout_s:g} seconds, {memory_mib:,} MiB of memory,
+{output_bytes:,} bytes printed, {code_chars:,} characters of code, {file_mib:g} MiB per file read.
 """
 
 _CALCULATE: Final = ToolExample(
-    description="Calculate with values that are given",
+    description="Calculate with values from globals",
     input=AstevalParams(
         "import statistics\nround(statistics.mean(prices) * 1.19, 2)",
         globals={"prices": [9.5, 12.0, 7.25]},
@@ -315,7 +317,7 @@ _ANALYSE: Final = ToolExample(
     ),
 )
 _MAKE: Final = ToolExample(
-    description="Write a file from what was worked out",
+    description="Write computed values to a file",
     input=AstevalParams(
         "import json\nwrite_text('squares.json', json.dumps([n * n for n in range(5)]))",
         writes=("squares.json",),
@@ -336,4 +338,4 @@ ASTEVAL: Final = SandboxBackend(
     section=lambda config: AstevalSection(config=config),
     examine=_examine,
 )
-"""The entry of the registry. It runs no commands, so it creates no ``Sandbox``."""
+"""The backend for the registry. It runs no commands, so it creates no ``Sandbox``."""

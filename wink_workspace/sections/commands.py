@@ -1,4 +1,4 @@
-"""What a command that ran in a sandbox looks like to a model."""
+"""The result of a sandboxed command, in the form that a model reads."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from wink_workspace.sandbox import CapturedOutput, ExecResult
 
 __all__ = ["CommandOutput", "CommandStream", "stopped_summary"]
 
-_STOPPED: Final = "Everything it started was ended, and what it changed was undone."
+_STOPPED: Final = "All its processes were killed, and its changes were undone."
 
 
 @dataclass(frozen=True, slots=True)
 class CommandStream:
-    """What a command wrote to one stream, as text; bytes that are no UTF-8 are escaped.
+    """The output of a command on one stream, as text; bytes that are not UTF-8 are escaped.
 
-    If it was too much, ``n_missing`` bytes between ``text`` and ``tail`` are left out, and the
-    file ``whole`` holds the first ``n_whole`` bytes of all.
+    If it was cut, ``n_missing`` bytes between ``text`` and ``tail`` are left out, and the file
+    ``whole`` has the first ``n_whole`` bytes of the stream.
     """
 
     text: str = ""
@@ -30,7 +30,7 @@ class CommandStream:
 
     @classmethod
     def of(cls, output: CapturedOutput) -> CommandStream:
-        """What is kept of a stream, as text."""
+        """The captured output as text."""
         if not output.n_missing:
             return cls(_text(output.head + output.tail))
         return cls(
@@ -41,18 +41,18 @@ class CommandStream:
         return bool(self.text or self.tail or self.n_missing)
 
     def render(self) -> str:
-        """The text, with a line in the place of what is missing."""
+        """The text, with a line in place of the missing part."""
         if not self.n_missing:
             return self.text
         where = ""
         if self.whole is not None:
-            where = f"; the first {self.n_whole:,} bytes of all are in {self.whole}"
+            where = f"; the first {self.n_whole:,} bytes of the output are in {self.whole}"
         return f"{self.text}\n[… {self.n_missing:,} bytes left out{where} …]\n{self.tail}"
 
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """How a command ended and what it wrote.
+    """How a command ended, and its output.
 
     One of ``exit_code`` and ``signal`` is set.
     """
@@ -64,7 +64,7 @@ class CommandOutput:
 
     @classmethod
     def of(cls, result: ExecResult) -> CommandOutput:
-        """What *result* says."""
+        """The output of *result*."""
         return cls(
             result.exit_code,
             result.signal,
@@ -74,7 +74,7 @@ class CommandOutput:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended as commands do that found nothing wrong."""
+        """Whether its exit code is 0."""
         return self.exit_code == 0
 
     def summary(self) -> str:
@@ -87,7 +87,7 @@ class CommandOutput:
         return f"Ended by signal {self.signal}{name}"
 
     def render(self) -> str:
-        """What it wrote; its errors apart, if there are both."""
+        """Its output, with headings if it has standard error."""
         if not self.stderr:
             return self.stdout.render() or "(no output)"
         errors = f"stderr:\n{self.stderr.render()}"
@@ -95,7 +95,7 @@ class CommandOutput:
 
 
 def stopped_summary(result: ExecResult, timeout_s: float) -> str | None:
-    """Why the sandbox ended a command, and what that means; ``None`` if it did not."""
+    """Why the sandbox ended a command, and the consequence; ``None`` if it did not."""
     if result.timed_out:
         return f"Timed out after {timeout_s:g} s. {_STOPPED}"
     if result.stopped is not None:

@@ -1,9 +1,9 @@
-"""What the file tools take: the parameters' names, limits and words, and the files they touch.
+"""Parameters of the file tools: their names, limits and descriptions, and the files they use.
 
-The names are those that models know from other agents' tools. ``file_use`` tells policies
-which files a call reads and changes; a listing or a search reads no file in that sense, as it
-shows at most single lines of one. It is asked once when the parameters are made, so that what
-is no path (or no patch) is refused as a wrong argument, before any policy is asked.
+The names are those that models know from other agents' tools. Policies call ``file_use`` to learn
+which files a call reads and changes. Listings and searches do not count as reads, because they show
+at most single lines of a file. The constructors call it, too, so that an invalid path or patch is
+refused as a wrong argument before any policy is asked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from wink_workspace.filesystem import WorkspacePath, parse_path, touched_paths
+from wink_workspace.filesystem import parse_path, touched_paths
 from wink_workspace.prompt import FileUse
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _MAX_PATH_CHARS: Final = 4_096
-"""Keeps a senseless path out of messages; what a path may be is the filesystem's business."""
+"""Keeps very long paths out of messages; the filesystem has its own limits."""
 
 
 def _path(description: str) -> dict[str, object]:
@@ -36,7 +36,7 @@ def _path(description: str) -> dict[str, object]:
     return {"description": description, "max_length": _MAX_PATH_CHARS}
 
 
-@lru_cache(maxsize=1_024)  # asked for when they are made, and twice by the policy
+@lru_cache(maxsize=1_024)  # called by the constructor, and twice by the policy
 def _reading(path: str) -> FileUse:
     return FileUse(reads=(parse_path(path),))
 
@@ -65,7 +65,7 @@ class ReadFileParams:
     limit: int | None = field(
         default=None,
         metadata={
-            "description": "How many lines to show; as many as one result may hold by default.",
+            "description": "How many lines to show; by default as many as fit into a result.",
             "ge": 1,
         },
     )
@@ -74,7 +74,7 @@ class ReadFileParams:
         self.file_use()
 
     def file_use(self) -> FileUse:
-        """Reads the file."""
+        """The file that is read."""
         return _reading(self.file_path)
 
 
@@ -82,14 +82,14 @@ class ReadFileParams:
 class WriteFileParams:
     """Parameters of ``write_file``."""
 
-    file_path: str = field(metadata=_path("The file to write; missing directories are made."))
-    content: str = field(metadata={"description": "All that the file will hold."})
+    file_path: str = field(metadata=_path("The file to write; missing directories are created."))
+    content: str = field(metadata={"description": "The complete new content of the file."})
 
     def __post_init__(self) -> None:
         self.file_use()
 
     def file_use(self) -> FileUse:
-        """Writes the file."""
+        """The file that is written."""
         return _writing(self.file_path)
 
 
@@ -100,22 +100,18 @@ class EditFileParams:
     file_path: str = field(metadata=_path("The file to edit."))
     old_string: str = field(
         metadata={
-            "description": "The text to replace, exactly as it stands in the file, "
+            "description": "The text to replace, exactly as it is in the file, "
             "without line numbers. It must occur once unless replace_all is true."
         }
     )
-    new_string: str = field(
-        metadata={"description": "The text to put in its place; empty to delete it."}
-    )
-    replace_all: bool = field(
-        default=False, metadata={"description": "Replace every occurrence, not just the only one."}
-    )
+    new_string: str = field(metadata={"description": "The replacement; empty to delete the text."})
+    replace_all: bool = field(default=False, metadata={"description": "Replace every occurrence."})
 
     def __post_init__(self) -> None:
         self.file_use()
 
     def file_use(self) -> FileUse:
-        """Writes the file."""
+        """The file that is written."""
         return _writing(self.file_path)
 
 
@@ -125,9 +121,9 @@ class ApplyPatchParams:
 
     patch: str = field(
         metadata={
-            "description": "A unified diff (as from `git diff`), or the form that begins with "
-            "`*** Begin Patch`. Applied to all of its files or to none. In context and removed "
-            "lines U+FFFD stands for a byte that is not UTF-8."
+            "description": "A unified diff (as from `git diff`), or the format that begins with "
+            "`*** Begin Patch`. It is applied to all of its files or to none. In context lines and "
+            "removed lines, U+FFFD matches a byte that is not UTF-8."
         }
     )
 
@@ -135,7 +131,7 @@ class ApplyPatchParams:
         self.file_use()
 
     def file_use(self) -> FileUse:
-        """Writes every file that the patch names."""
+        """The files that the patch names."""
         return FileUse(writes=touched_paths(self.patch), follows_links=False)
 
 
@@ -146,7 +142,7 @@ class GlobParams:
     pattern: str = field(
         metadata={
             "description": "`*.py` finds names in one directory, `**/*.py` at any depth; "
-            "`?`, `[abc]` and `{a,b}` work too."
+            "`?`, `[abc]` and `{a,b}` are supported, too."
         }
     )
     path: str = field(default=".", metadata=_path("The directory to search; the root by default."))
@@ -158,7 +154,7 @@ class GrepParams:
 
     pattern: str = field(
         metadata={
-            "description": "A regular expression, matched line by line, with case.",
+            "description": "A regular expression, matched line by line, case-sensitive.",
             "min_length": 1,
         }
     )
@@ -176,14 +172,14 @@ class RemoveParams:
     """Parameters of ``rm``."""
 
     path: str = field(
-        metadata=_path("The file, link or directory to delete; a directory goes with all in it.")
+        metadata=_path("The file, link or directory to delete; a directory with everything in it.")
     )
 
     def __post_init__(self) -> None:
         self.file_use()
 
     def file_use(self) -> FileUse:
-        """Deletes what is there."""
+        """The path that is deleted."""
         return FileUse(deletes=(parse_path(self.path),))
 
 
@@ -194,7 +190,7 @@ class MoveParams:
     source: str = field(metadata=_path("The file, link or directory to move or rename."))
     destination: str = field(
         metadata=_path(
-            "Its full new path, name included, where nothing is yet; missing directories are made."
+            "The full new path, with the name. It must not exist; missing directories are created."
         )
     )
 
@@ -202,8 +198,5 @@ class MoveParams:
         self.file_use()
 
     def file_use(self) -> FileUse:
-        """Moves what is there."""
-        return FileUse(moves=(self._move(),))
-
-    def _move(self) -> tuple[WorkspacePath, WorkspacePath]:
-        return parse_path(self.source), parse_path(self.destination)
+        """The move."""
+        return FileUse(moves=((parse_path(self.source), parse_path(self.destination)),))

@@ -1,10 +1,10 @@
-"""What the file tools give: values that render as a model reads best.
+"""Results of the file tools: values with a ``render`` for models.
 
-Rule 1: a result is bounded when it is made, not when it is shown, so that records stay small
-too. Where something was left out, it says how much and how to get it.
-Rule 2: names are shown as they are, unless they hold characters that could be mistaken for
-something else (line ends, invisible ones, bytes that are no UTF-8): those are quoted.
-Rule 3: what was done is said by the result's message; ``render`` adds what was found.
+Rule 1: the size of a result is limited when it is made, not when it is shown, so that records stay
+small, too. If something was left out, the result says how much, and how to get it.
+Rule 2: names are shown unchanged. Only a name with characters that can be misread (line ends,
+invisible characters, bytes that are not UTF-8) is quoted.
+Rule 3: the result's message says what was done; ``render`` adds the details.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ __all__ = [
 T = TypeVar("T")
 
 _MAX_RANGES_SHOWN: Final = 20
-_NUMBER_WIDTH: Final = 6  # as `cat -n`, which models have seen most
+_NUMBER_WIDTH: Final = 6  # as in `cat -n`, which models know
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileToolLimits:
-    """What a model may do with one call of a file tool.
+    """Limits of one call of a file tool.
 
     Attributes:
-        result_chars: How much of an answer it sees at once; the rest can be asked for.
+        result_chars: How much of a result the model sees; it can request the rest.
         diff_chars: How much of a diff it sees.
-        write_bytes: Largest file that it can write, edit or patch, unless the files' own
-            ``FilesystemLimits.write_bytes`` is less.
+        write_bytes: Largest file that it can write, edit or patch, unless the filesystem's
+            ``FilesystemLimits.write_bytes`` is lower.
     """
 
     result_chars: int = 100_000
@@ -72,12 +72,12 @@ class FileToolLimits:
     def __post_init__(self) -> None:
         if min(self.result_chars, self.diff_chars, self.write_bytes) <= 0:
             raise UsageError(
-                f"{self} leaves nothing to show or to write", hint="Use positive numbers."
+                f"{self} has a limit that is not positive", hint="Use positive numbers."
             )
 
 
 def shown(path: WorkspacePath | str) -> str:
-    """A path or name as one unmistakable word; odd characters make it a quoted literal."""
+    """A path or name on one line; one with unprintable characters becomes a quoted literal."""
     text = str(path)
     return text if text.isprintable() else repr(text)
 
@@ -99,7 +99,7 @@ class DirectoryEntry:
         return cls(shown(stat.path.name), stat.kind, stat.size_bytes, stat.executable, target)
 
     def render(self) -> str:
-        """Size and name, the name marked as by ``ls -F``."""
+        """Size and name, with the marks of ``ls -F``."""
         size = f"{self.size_bytes:,}" if self.kind is FileKind.FILE else "-"
         mark = "*" if self.executable else ""
         if self.kind is FileKind.DIRECTORY:
@@ -119,7 +119,7 @@ class DirectoryListing:
 
     @classmethod
     def of(cls, path: str, stats: Sequence[FileStat], limits: FileToolLimits) -> DirectoryListing:
-        """As many entries as fit into a result."""
+        """The entries, as many as fit into a result."""
         entries = _fitting(
             map(DirectoryEntry.of, stats), DirectoryEntry.render, limits.result_chars
         )
@@ -135,7 +135,7 @@ class DirectoryListing:
 
 @dataclass(frozen=True, slots=True)
 class FileWindow:
-    """Consecutive lines of a file; ``more`` follow, and ``n_cut_lines`` of these were cut.
+    """Consecutive lines of a file; whether ``more`` follow; ``n_cut_lines`` of these were cut.
 
     ``n_not_utf_8`` bytes are shown as U+FFFD.
     """
@@ -193,13 +193,13 @@ class FileWindow:
         verb = "is" if self.n_not_utf_8 == 1 else "are"
         return (
             f"({counted(self.n_not_utf_8, 'byte')} that {verb} not UTF-8, shown as U+FFFD; "
-            "a patch may have U+FFFD for such a byte in lines of context and removed lines)"
+            "in context lines and removed lines of a patch, U+FFFD matches such a byte)"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file as it was written."""
+    """A file that was written."""
 
     path: str
     created: bool
@@ -208,7 +208,7 @@ class WrittenFile:
 
     @classmethod
     def of(cls, result: WriteResult, content: str) -> WrittenFile:
-        """What writing *content* did."""
+        """The file after *content* was written."""
         n_lines = content.count("\n") + (not content.endswith("\n") and content != "")
         return cls(shown(result.path), result.created, result.size_bytes, n_lines)
 
@@ -232,7 +232,7 @@ class EditedFile:
         """The edit, with as much of its diff as fits."""
         lines = result.diff.removesuffix("\n").split("\n")
         if len(lines) > 1 and lines[1].startswith("index "):
-            del lines[1]  # two names of contents that tell a model nothing
+            del lines[1]  # object ids, which a model does not need
         kept = _fitting(lines, str, limits.diff_chars)
         n_more = len(lines) - len(kept)
         path = shown(result.path)
@@ -261,7 +261,7 @@ class ChangedPath:
 
     @classmethod
     def of(cls, file: PatchedFile) -> ChangedPath:
-        """The same with names that can be shown."""
+        """The change, with printable names."""
         return cls(
             shown(file.path),
             file.action,
@@ -275,27 +275,27 @@ class ChangedPath:
         )
 
     def render(self) -> str:
-        """Action, path, what changed in which lines, and where the patch did not fit exactly."""
+        """Action, path, changed lines, and where the patch did not match exactly."""
         moved = f"{self.moved_from} -> " if self.moved_from else ""
         added = f" +{self.n_added}" if self.n_added else ""
         removed = f" -{self.n_removed}" if self.n_removed else ""
-        changed = f"{moved}{self.path}{added}{removed}{self._places()}"
-        return f"{self.action:<8}  {changed}{self._misfit()}"
+        changed = f"{moved}{self.path}{added}{removed}{self._changed_lines()}"
+        return f"{self.action:<8}  {changed}{self._mismatches()}"
 
-    def _places(self) -> str:
+    def _changed_lines(self) -> str:
         named = [_range(lines) for lines in self.lines[:_MAX_RANGES_SHOWN]]
         if len(self.lines) > _MAX_RANGES_SHOWN:
             named.append("…")
         one = len(self.lines) == 1 and self.lines[0].n_lines < 2
         return f", {'line' if one else 'lines'} {', '.join(named)}" if named else ""
 
-    def _misfit(self) -> str:
+    def _mismatches(self) -> str:
         inexact = [
             *([f"found {counted(self.offset_lines, 'line')} away"] if self.offset_lines else []),
             *([self._ignored()] if self.ignored_lines else []),
             *self.notes,
         ]
-        return f"  ({'; '.join(inexact)}: check the place)" if inexact else ""
+        return f"  ({'; '.join(inexact)}: check the result)" if inexact else ""
 
     def _ignored(self) -> str:
         n = len(self.ignored_lines)
@@ -306,7 +306,7 @@ class ChangedPath:
 
 
 def _range(lines: LineRange) -> str:
-    """The lines' numbers; for lines that were only removed, where they were."""
+    """The numbers of the lines; if lines were only removed, their position."""
     if lines.n_lines == 0:
         return f"after {lines.first - 1}" if lines.first > 1 else "before 1"
     last = lines.first + lines.n_lines - 1
@@ -315,13 +315,13 @@ def _range(lines: LineRange) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPatch:
-    """What a patch did, file by file."""
+    """The changes of a patch, file by file."""
 
     files: tuple[ChangedPath, ...]
 
     @classmethod
     def of(cls, result: PatchResult) -> AppliedPatch:
-        """What the filesystem reports."""
+        """The changes that the filesystem reports."""
         return cls(tuple(map(ChangedPath.of, result.files)))
 
     def render(self) -> str:
@@ -331,7 +331,7 @@ class AppliedPatch:
 
 @dataclass(frozen=True, slots=True)
 class FoundPaths:
-    """Paths that match a pattern, sorted; ``truncated`` when there were more."""
+    """Paths that match a pattern, sorted; ``truncated`` if there were more."""
 
     pattern: str
     paths: tuple[str, ...]
@@ -339,12 +339,12 @@ class FoundPaths:
 
     @classmethod
     def of(cls, pattern: str, result: GlobResult, limits: FileToolLimits) -> FoundPaths:
-        """As many paths as fit into a result."""
+        """The paths, as many as fit into a result."""
         paths = _fitting(map(shown, result.paths), str, limits.result_chars)
         return cls(pattern, paths, result.truncated or len(paths) < len(result.paths))
 
     def render(self) -> str:
-        """One path a line."""
+        """One path on each line."""
         if self.paths:
             more = "(there are more; use a narrower pattern or path)" if self.truncated else ""
             return _lines(*self.paths, more)
@@ -363,20 +363,20 @@ class FoundLine:
 
     @classmethod
     def of(cls, match: GrepMatch) -> FoundLine:
-        """The same with a name that can be shown."""
+        """The match, with a printable path."""
         return cls(shown(match.path), match.line, match.text)
 
     def render(self) -> str:
-        """Number and text, to stand below the file's name."""
+        """Number and text, for a line below the file's name."""
         return f"{self.line:>{_NUMBER_WIDTH}}\t{self.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLines:
-    """Lines that match an expression, by file; ``truncated`` when there were more.
+    """Lines that match an expression, by file; ``truncated`` if there were more.
 
-    ``n_files`` were searched, ``n_binary`` skipped as binary, ``n_unreadable`` could not be
-    read.
+    ``n_files`` files were searched. ``n_binary`` were skipped as binary, and ``n_unreadable``
+    could not be read.
     """
 
     pattern: str
@@ -400,7 +400,7 @@ class FoundLines:
         return f"{'The first ' if self.truncated else ''}{found} of {self.n_files:,} searched"
 
     def render(self) -> str:
-        """The lines below the name of their file."""
+        """The lines, below the name of their file."""
         by_file = groupby(self.lines, key=lambda line: line.path)
         return _lines(
             *(_lines(path, *(line.render() for line in lines)) for path, lines in by_file),
@@ -415,14 +415,14 @@ class FoundLines:
 
 @dataclass(frozen=True, slots=True)
 class DeletedPath:
-    """What is gone; ``n_entries`` were below a directory."""
+    """A deleted path; ``n_entries`` entries were in a directory."""
 
     path: str
     kind: FileKind
     n_entries: int = 0
 
     def render(self) -> str:
-        """What it was."""
+        """The kind of the deleted path."""
         if self.kind is FileKind.DIRECTORY:
             return f"directory with {counted(self.n_entries, 'entry', 'entries')}"
         return "link" if self.kind is FileKind.SYMLINK else "file"
@@ -430,14 +430,14 @@ class DeletedPath:
 
 @dataclass(frozen=True, slots=True)
 class MovedPath:
-    """What has another path now."""
+    """A path that was moved."""
 
     source: str
     destination: str
     kind: FileKind
 
     def render(self) -> str:
-        """What it is."""
+        """The kind of the moved path."""
         return "link" if self.kind is FileKind.SYMLINK else self.kind.value
 
 
@@ -447,7 +447,7 @@ def _lines(*parts: str) -> str:
 
 
 def _fitting(items: Iterable[T], text: Callable[[T], str], limit_chars: int) -> tuple[T, ...]:
-    """The first items whose texts fit together, but always one, so that asking on gets further."""
+    """The first items whose texts fit into the limit; at least one, so that paging advances."""
     given = tuple(items)
     n_fitting, left = 0, limit_chars
     for n_chars in map(len, map(text, given)):

@@ -1,10 +1,10 @@
-"""The nine file tools, over whatever filesystem is bound to the prompt.
+"""The nine file tools, for the filesystem that is bound to the prompt.
 
-Rule 1: a tool asks the filesystem and shows the answer; what is allowed or refused is the
-filesystem's decision, or a policy's. Limits meant for a model are passed with what it asks for.
-Rule 2: what a model can get wrong comes back as a failed result in the words of the error and
-its hint. Everything else that is raised is a bug and left to the executor.
-Rule 3: no text of a result names a tool, since a section may have renamed them.
+Rule 1: a tool calls the filesystem and shows the result. The filesystem or a policy decides what is
+allowed. Limits for a model are passed as arguments of the call.
+Rule 2: an error that a model can cause becomes a failed result with the error's message and hint.
+Any other exception is a bug and is left to the executor.
+Rule 3: texts of results do not name tools, because a section may rename them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 _MAX_NAMES_COMPARED: Final = 2_000
-_MAX_NAMES_OFFERED: Final = 3
+_MAX_NAMES_SUGGESTED: Final = 3
 
 _READS: Final = ToolAnnotations(
     read_only=True, destructive=False, idempotent=True, open_world=False
@@ -88,17 +88,17 @@ _MOVES: Final = replace(_CHANGES, destructive=False)  # it never overwrites
 def file_tools(
     *, prefix: str = "", limits: FileToolLimits | None = None
 ) -> tuple[Tool[Any, Any], ...]:
-    """The tools that a section offers for the files bound to its prompt.
+    """The file tools of a section.
 
     Args:
-        prefix: Put before every name, so that two such sections can stand in one prompt.
-        limits: How much of an answer is shown at once.
+        prefix: A prefix of every name, so that one prompt can contain two such sections.
+        limits: Limits of each call.
     """
     do = _Operations(limits or FileToolLimits())
     return (
         Tool[ListParams, DirectoryListing](
             name=f"{prefix}ls",
-            description="List one directory: sizes and names, '/' after a directory's.",
+            description="List one directory: sizes and names. Names of directories end with '/'.",
             handler=_on_files(do.ls),
             annotations=_READS,
             examples=(_LS,),
@@ -112,7 +112,7 @@ def file_tools(
         ),
         Tool[WriteFileParams, WrittenFile](
             name=f"{prefix}write_file",
-            description="Make a file, or replace all of an existing one. "
+            description="Create a file, or replace the whole content of an existing one. "
             "To change parts of a file, edit it instead.",
             handler=_on_files(do.write_file),
             annotations=_REPLACES,
@@ -120,7 +120,7 @@ def file_tools(
         ),
         Tool[EditFileParams, EditedFile](
             name=f"{prefix}edit_file",
-            description="Replace a text in a file. The text must be exact and occur once, "
+            description="Replace a text in a file. The text must match exactly and occur once, "
             "unless replace_all is true. Shows a diff.",
             handler=_on_files(do.edit_file),
             annotations=_CHANGES,
@@ -128,8 +128,8 @@ def file_tools(
         ),
         Tool[ApplyPatchParams, AppliedPatch](
             name=f"{prefix}apply_patch",
-            description="Change, add, delete or rename files by a patch: all of them, or none "
-            "if any part does not fit.",
+            description="Change, add, delete or rename files with a patch. If any part does not "
+            "apply, nothing is changed.",
             handler=_on_files(do.apply_patch),
             annotations=_CHANGES,
             examples=(_PATCH,),
@@ -158,7 +158,7 @@ def file_tools(
         ),
         Tool[MoveParams, MovedPath](
             name=f"{prefix}mv",
-            description="Move or rename a file, link or directory to a path where nothing is yet.",
+            description="Move or rename a file, link or directory to a path that does not exist.",
             handler=_on_files(do.mv),
             annotations=_MOVES,
             examples=(_MV,),
@@ -167,7 +167,7 @@ def file_tools(
 
 
 class _Operations:
-    """What each tool does, once there is a filesystem."""
+    """The operation of each tool on a filesystem."""
 
     def __init__(self, limits: FileToolLimits) -> None:
         self._limits = limits
@@ -246,37 +246,37 @@ class _Operations:
 
 
 def _refuse_separator(path: str, files: Filesystem) -> None:
-    r"""Refuse a new file ``src\\app.py`` where there is a directory ``src``: ``/`` was meant."""
+    r"""Refuse a new file ``src\\app.py`` if there is a directory ``src``: use ``/`` instead."""
     if "\\" not in path or files.exists(path):
         return
     meant = parse_path(path.replace("\\", "/").lstrip("/"))
     if meant.parent.parts and files.exists(meant.parent):
         raise UsageError(
-            f"{shown(path)} does not exist, and a backslash is part of a name",
+            f"{shown(path)} does not exist; a backslash is not a separator",
             hint=f"Separate names with '/', as in {str(meant)!r}.",
         )
 
 
 def _refuse_directory(destination: WorkspacePath, name: str, files: Filesystem) -> None:
-    """Who names a directory means a place inside it, as in a shell; say how to write that."""
+    """Refuse a directory as destination; a model means a path inside it, as with ``mv``."""
     if files.exists(destination) and files.stat(destination).kind is FileKind.DIRECTORY:
         raise PathExistsError(
             f"{shown(destination)} is a directory",
-            hint=f"Give the full new path, such as {str(destination / name)!r}.",
+            hint=f"Use the full new path, such as {str(destination / name)!r}.",
         )
 
 
 def _on_files(
     operation: Callable[[P, Filesystem], ToolResult[R]],
 ) -> ToolHandler[P, R]:
-    """A handler that gives *operation* the filesystem, and the model its errors."""
+    """A handler that runs *operation* on the prompt's filesystem and returns its errors."""
 
     def handle(params: P, /, *, context: ToolContext) -> ToolResult[R]:
         files = context.filesystem
         if files is None:
             return ToolResult.error(
                 "No filesystem is bound to this prompt, so there are no files. "
-                "Go on without file tools, and say that they do not work."
+                "Continue without file tools, and report that they do not work."
             )
         try:
             return operation(params, files)
@@ -289,7 +289,7 @@ def _on_files(
 
 
 def _with_close_names(error: WinkError, params: object, files: Filesystem) -> str:
-    """The error's text, with the names that the model may have meant."""
+    """The error's text, with similar names that exist."""
     given = (getattr(params, name, None) for name in ("path", "file_path", "source"))
     missing = next((parse_path(path) for path in given if path is not None), None)
     if missing is not None:
@@ -310,9 +310,9 @@ def _close_paths(missing: WorkspacePath, files: Filesystem) -> tuple[str, ...]:
             continue
         wanted = missing.parts[len(directory.parts)]
         names = [entry.path.name for entry in islice(entries, _MAX_NAMES_COMPARED)]
-        # A link that leads nowhere is listed under the very name that was not found.
+        # A broken link is listed with the same name that was not found.
         by_lower_case = {name.casefold(): name for name in names if name != wanted}
-        close = difflib.get_close_matches(wanted.casefold(), by_lower_case, n=_MAX_NAMES_OFFERED)
+        close = difflib.get_close_matches(wanted.casefold(), by_lower_case, n=_MAX_NAMES_SUGGESTED)
         return tuple(shown(directory / by_lower_case[name]) for name in close)
     return ()
 
@@ -320,7 +320,7 @@ def _close_paths(missing: WorkspacePath, files: Filesystem) -> tuple[str, ...]:
 # Examples, all in a workspace with two files: src/app.py of three lines and an empty README.md
 
 _LS = ToolExample(
-    description="See what is at the top",
+    description="List the root",
     input=ListParams(),
     output=DirectoryListing(
         ".",
@@ -341,7 +341,7 @@ _READ_ON = ToolExample(
     output=FileWindow("src/app.py", 2, ("    print('hello')",), more=True),
 )
 _WRITE = ToolExample(
-    description="Make a new file",
+    description="Create a new file",
     input=WriteFileParams("docs/notes.md", "# Notes\n"),
     output=WrittenFile("docs/notes.md", created=True, size_bytes=8, n_lines=1),
 )

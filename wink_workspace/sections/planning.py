@@ -1,7 +1,7 @@
 """The section that lets a model keep a plan: four tools over the session's ``Plan``.
 
-A handler gives the event as its value, and the executor hands it to the reducers; so a call
-that fails for any reason leaves the plan as it was. The message shows the plan as it then is.
+A handler returns the event as its value, and the executor passes it to the reducers. So a failed
+call leaves the plan unchanged. The message shows the plan after the event.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ADDS: Final = ToolAnnotations(
 
 
 class PlanningStrategy(StrEnum):
-    """How the model is told to work with its plan."""
+    """The way of working that the text asks of the model."""
 
     REACT = "react"
     PLAN_ACT_REFLECT = "plan_act_reflect"
@@ -59,15 +59,15 @@ class PlanningStrategy(StrEnum):
 
 
 class PlanningToolsSection(MarkdownSection[None]):
-    """A plan of numbered steps that the model sets up, extends, ticks off and reads.
+    """A plan of numbered steps that the model sets up, extends, updates and reads.
 
     The plan is the session's latest ``Plan``, a STATE slice.
 
     Args:
-        strategy: The way of working that the text asks for; nothing else depends on it.
-        session: Registers the reducers there at once; without it, installing the prompt does.
+        strategy: The way of working that the text asks for. It changes only the text.
+        session: Where to register the reducers now; by default installing the prompt does it.
         title: The heading.
-        prefix: Put before the name of every tool, and before the default key ``planning``.
+        prefix: A prefix of the name of every tool, and of the default key ``planning``.
         options: As for ``Section``.
     """
 
@@ -92,7 +92,7 @@ class PlanningToolsSection(MarkdownSection[None]):
             self.install(session)
 
     def install(self, session: SessionProtocol) -> None:
-        """Let the tools' events change the session's plan; may be called again."""
+        """Register the reducers for the tools' events; may be called again."""
         register_plans(session)
 
 
@@ -100,7 +100,7 @@ def _planning_tools(prefix: str) -> tuple[Tool[Any, Any], ...]:
     return (
         Tool[SetupPlan, SetupPlan](
             name=f"{prefix}planning_setup_plan",
-            description="Begin a plan: an objective and first steps. Replaces any earlier plan.",
+            description="Start a plan: an objective and first steps. Replaces any earlier plan.",
             handler=_change,
             annotations=_REPLACES,
             examples=(_SET_UP,),
@@ -130,7 +130,7 @@ def _planning_tools(prefix: str) -> tuple[Tool[Any, Any], ...]:
 
 
 def _change(params: Event, /, *, context: ToolContext) -> ToolResult[Event]:
-    register_plans(context.session)  # an event that nobody reduces would be lost without a word
+    register_plans(context.session)  # an event without a reducer would be lost silently
     try:
         plan = plan_after(context.session[Plan].latest(), params)
     except UsageError as error:
@@ -146,21 +146,21 @@ def _read(params: ReadPlan, *, context: ToolContext) -> ToolResult[Plan]:
 
 
 _GUIDANCE: Final = """\
-Keep a plan when the work takes more than two or three steps, or when it could be interrupted:
-it shows you and others what is done and what is left.
+Keep a plan if the work takes more than two or three steps, or if it could be interrupted. The plan
+shows you and others which steps are done and which are left.
 
 **Tools**
 
-- `{p}planning_setup_plan` begins a plan; it replaces any earlier one.
+- `{p}planning_setup_plan` starts a plan; it replaces any earlier one.
 - `{p}planning_add_step` adds steps at the end.
-- `{p}planning_update_step` sets a step `in_progress` or `done`, or words it anew.
-- `{p}planning_read_plan` shows the plan; the other three show it too.
+- `{p}planning_update_step` sets a step to `in_progress` or `done`, or changes its title.
+- `{p}planning_read_plan` shows the plan; the other three show it, too.
 
 **Rules**
 
-- Steps have ids that count up from 1 and stay. A title is one line of at most 500 characters.
-- Set a step `in_progress` when you begin it and `done` when its result is checked, not before.
-- The plan is completed when all of its steps are done. Adding a step takes it up again.
+- Steps have ids that count from 1 and never change. A title is one line of at most 500 characters.
+- Set a step to `in_progress` when you start it, and to `done` only after you checked its result.
+- The plan is completed when all of its steps are done. Adding a step makes it active again.
 
 **Way of working**
 
@@ -169,45 +169,45 @@ it shows you and others what is done and what is left.
 
 _MINDSETS: Final = {
     PlanningStrategy.REACT: """\
-Alternate between thought, action and observation. Say in a sentence what you need to find out
-or do next, make the one call that does it, and look at what came back before you decide again.
+Alternate between thought, action and observation. Say in one sentence what you need to find out or
+do next, make the one call for it, and read its result before you decide on the next one.
 
-Plan only as far as you can see. Let each observation correct the plan: word steps anew, add
-what turned out to be missing, and do not hold on to a step that no longer makes sense.""",
+Plan only the steps that you can foresee. Correct the plan after each observation: change the titles
+of steps, add missing steps, and do not carry out a step that no longer makes sense.""",
     PlanningStrategy.PLAN_ACT_REFLECT: """\
-Outline the whole way first: read what you must to know it, then set up every step before you
-change anything. Carry the steps out in order, one at a time.
+Plan the whole work first: read what you need for that, then set up every step before you change
+anything. Carry the steps out in order, one at a time.
 
-After each step reflect for a moment: did it do what the step promised, what did it show about
-the rest, and does the plan still hold? Change the plan before you go on, not afterwards.""",
+After each step, reflect: did it achieve what the step says, what did it show about the remaining
+steps, and is the plan still right? Change the plan before you continue, not afterwards.""",
     PlanningStrategy.GOAL_DECOMPOSE_ROUTE_SYNTHESISE: """\
-Restate the goal in your own words, with what would show that it is reached. Decompose it into
-parts that can be solved and checked on their own, and make each part a step.
+Restate the goal in your own words, and how to check that it is reached. Decompose it into parts
+that can be solved and checked separately, and make each part a step.
 
-Route each part to the tool or source that suits it best, and solve the parts on their own.
-Then synthesise: put the results together, resolve what does not fit, and check the whole
-against the goal as you restated it.""",
+Route each part to the tool or source that suits it best, and solve the parts separately.
+Then synthesise: combine the results, resolve contradictions, and check the whole against the goal
+as you restated it.""",
 }
 
-# Examples, all but the first in a session where the first has been called
+# Examples. The session of the later ones has the plan of the first
 
 _SET_UP: Final = ToolExample(
-    description="Begin with two steps",
+    description="Start with two steps",
     input=SetupPlan("Make the tests pass", ("Find the failing test", "Correct the code")),
     output=SetupPlan("Make the tests pass", ("Find the failing test", "Correct the code")),
 )
 _ADD: Final = ToolExample(
-    description="Add a step that turned out to be needed",
+    description="Add a missing step",
     input=AddStep(("Update the documentation",)),
     output=AddStep(("Update the documentation",)),
 )
 _UPDATE: Final = ToolExample(
-    description="Begin the first step",
+    description="Start the first step",
     input=UpdateStep(1, status=StepStatus.IN_PROGRESS),
     output=UpdateStep(1, status=StepStatus.IN_PROGRESS),
 )
 _READ: Final = ToolExample(
-    description="See what is left",
+    description="Show the remaining steps",
     input=ReadPlan(),
     output=Plan(
         "Make the tests pass",

@@ -1,13 +1,13 @@
-"""Plans: what an agent means to do, as a value, and the events that change it.
+"""Plans: the steps that an agent intends to do, as a value, and the events that change it.
 
-Rule 1: step ids count up from 1 within a plan and are never reused, since steps are never
-removed. A new plan counts from 1 again.
-Rule 2: a plan is completed exactly while it has steps and all of them are done, so adding a
-step to a completed plan, or taking a step up again, makes it active.
-Rule 3: titles and objectives are one line of 1 to 500 characters; white space inside them is
-evened out.
+Rule 1: step ids count from 1 within a plan and are never reused, because steps are never removed.
+A new plan counts from 1 again.
+Rule 2: a plan is completed if and only if it has steps and all of them are done. So a new step, or
+a step that is no longer done, makes a completed plan active again.
+Rule 3: titles and objectives are one line of 1 to 500 characters; runs of white space become one
+space.
 
-The tools in ``planning.py`` make the events; anybody may dispatch them.
+The tools in ``planning.py`` make the events; any program may dispatch them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_TITLE_CHARS: Final = 500
 
 
 class StepStatus(StrEnum):
-    """How far a step is."""
+    """The progress of a step."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -49,7 +49,7 @@ class StepStatus(StrEnum):
 
 
 class PlanStatus(StrEnum):
-    """Whether a plan still has something to do."""
+    """Whether a plan has steps that are not done."""
 
     ACTIVE = "active"
     COMPLETED = "completed"
@@ -66,20 +66,20 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An objective and the steps towards it; a STATE slice, of which the latest value counts."""
+    """An objective and its steps; a STATE slice, of which the latest value is used."""
 
     objective: str
     status: PlanStatus = PlanStatus.ACTIVE
     steps: tuple[PlanStep, ...] = ()
 
     def with_steps(self, titles: tuple[str, ...]) -> Plan:
-        """With pending steps of these titles at the end."""
+        """The plan with new pending steps at the end."""
         first_id = max((step.step_id for step in self.steps), default=0) + 1
         added = (PlanStep(step_id, title) for step_id, title in enumerate(titles, start=first_id))
         return self._with((*self.steps, *added))
 
     def with_update(self, update: UpdateStep) -> Plan:
-        """With one step's title or status changed.
+        """The plan with the title or status of one step changed.
 
         Raises:
             UsageError: If the plan has no such step.
@@ -120,10 +120,10 @@ _MARKS = {StepStatus.PENDING: "[ ]", StepStatus.IN_PROGRESS: "[>]", StepStatus.D
 
 @dataclass(frozen=True, slots=True)
 class SetupPlan:
-    """A plan begins, in the place of any earlier one."""
+    """Starts a plan, which replaces any earlier one."""
 
     objective: str = field(
-        metadata={"description": f"What is to be achieved, at most {MAX_TITLE_CHARS} characters."}
+        metadata={"description": f"The goal of the plan, at most {MAX_TITLE_CHARS} characters."}
     )
     initial_steps: tuple[str, ...] = field(
         default=(),
@@ -139,12 +139,12 @@ class SetupPlan:
 
     def render(self) -> str:
         """One line for the record."""
-        return f"Began a plan with {counted(len(self.initial_steps), 'step')}"
+        return f"Started a plan with {counted(len(self.initial_steps), 'step')}"
 
 
 @dataclass(frozen=True, slots=True)
 class AddStep:
-    """Steps are added at the end of the plan."""
+    """Adds steps at the end of the plan."""
 
     steps: tuple[str, ...] = field(
         metadata={
@@ -164,16 +164,16 @@ class AddStep:
 
 @dataclass(frozen=True, slots=True)
 class UpdateStep:
-    """A step gets another title or status; what is ``None`` stays."""
+    """Changes the title or status of a step; ``None`` leaves it unchanged."""
 
-    step_id: int = field(metadata={"description": "Which step, by its number.", "ge": 1})
+    step_id: int = field(metadata={"description": "The id of the step.", "ge": 1})
     title: str | None = field(default=None, metadata={"description": "A new title."})
     status: StepStatus | None = field(default=None, metadata={"description": "A new status."})
 
     def __post_init__(self) -> None:
         if self.title is None and self.status is None:
             raise UsageError(
-                "neither a title nor a status is given", hint="Give what is to change."
+                "neither a title nor a status is given", hint="Pass title, status or both."
             )
         if self.title is not None:
             object.__setattr__(self, "title", _one_line(self.title, "the title"))
@@ -189,14 +189,14 @@ class UpdateStep:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Nothing to say: there is one plan."""
+    """Reads the plan. It has no parameters, because there is only one plan."""
 
 
 PlanEvent: TypeAlias = SetupPlan | AddStep | UpdateStep
 
 
 def plan_after(plan: Plan | None, event: PlanEvent) -> Plan:
-    """What *event* makes of *plan*.
+    """The plan after *event*.
 
     Raises:
         UsageError: If there is no plan to change, or it has no such step.
@@ -211,14 +211,14 @@ def plan_after(plan: Plan | None, event: PlanEvent) -> Plan:
 
 
 def no_plan() -> UsageError:
-    """The error that says that there is none."""
+    """The error for a session without a plan."""
     return UsageError("there is no plan yet", hint="Set up a plan first.")
 
 
 def register_plans(session: SessionProtocol) -> None:
-    """Let the events change the session's ``Plan`` slice; may be called again.
+    """Register the reducers of the session's ``Plan`` slice; may be called again.
 
-    A ``Plan`` that is dispatched itself replaces the present one.
+    A dispatched ``Plan`` replaces the present one.
     """
     session[Plan].register(Plan, replace_latest)
     for event_type in (SetupPlan, AddStep, UpdateStep):
@@ -238,6 +238,6 @@ def _one_line(text: str, what: str) -> str:
     if not 1 <= len(text) <= MAX_TITLE_CHARS:
         raise UsageError(
             f"{what} has {len(text)} characters, and must have 1 to {MAX_TITLE_CHARS}",
-            hint="Say it in one short line.",
+            hint="Use one short line.",
         )
     return text

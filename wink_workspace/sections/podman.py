@@ -1,4 +1,4 @@
-"""The Podman sandbox: its section, and its place in the registry of sandboxes."""
+"""The Podman sandbox: its section, and its backend for the registry of sandboxes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["PODMAN", "PodmanSandboxSection"]
 
 
 class PodmanSandboxSection(SandboxSection):
-    """Commands and Python in a container over the workspace's files.
+    """Commands and Python in a container with the workspace's files.
 
     Bind a workspace's resources to the prompt: its ``Sandbox`` runs the commands. A prompt
     without one raises ``PromptRenderError`` when it is rendered.
 
     Args:
-        config: The image and the limits; the default ones, or the workspace's, when omitted.
+        config: The image and the limits; by default those of the workspace, or the defaults.
         title: The heading.
-        files: Whether the section brings the file tools too; not if another one does.
-        prefix: Put before the name of every tool and before the default key.
-        rollback_on_nonzero_exit: Whether a command that ends otherwise than with 0 fails its
-            call, so that what it did is undone.
-        limits: How much of an answer of a file tool the model sees at once.
-        options: As for ``Section``. ``key`` is ``sandbox`` when omitted, and ``policies``, if
-            there are file tools, a ``ReadBeforeWritePolicy``; give ``policies=()`` for none.
+        files: Whether the section includes the file tools; pass ``False`` if another one does.
+        prefix: A prefix of the name of every tool and of the default key.
+        rollback_on_nonzero_exit: Whether a command with another exit code than 0 fails its call,
+            so that its changes are undone.
+        limits: Limits of each call of a file tool.
+        options: As for ``Section``. ``key`` is ``sandbox`` by default. ``policies`` is, with file
+            tools, a ``ReadBeforeWritePolicy``; use ``policies=()`` for none.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class PodmanSandboxSection(SandboxSection):
             rollback_on_nonzero_exit=rollback_on_nonzero_exit,
         )
         if files:
-            words = file_guidance(
+            file_text = file_guidance(
                 prefix=prefix,
                 limits=limits,
                 filesystem_limits=None,
                 policies=policies,
             )
-            guidance = f"{guidance}\n{words}"
+            guidance = f"{guidance}\n{file_text}"
             tools = (*file_tools(prefix=prefix, limits=limits), *tools)
         super().__init__(config, guidance, tools=tools, title=title, **options)
 
@@ -99,34 +99,30 @@ def _guidance(config: PodmanConfig, prefix: str, *, rolls_back: bool) -> str:
     )
 
 
-_KEEPS: Final = (
-    "A command that ends with another code than 0 is a result like any other: what it did stays."
-)
-_UNDOES: Final = (
-    "A command that ends with another code than 0 has changed nothing: what it did is undone."
-)
+_KEEPS: Final = "A command with another exit code than 0 is a normal result: its changes are kept."
+_UNDOES: Final = "If a command ends with another exit code than 0, its changes are undone."
 
 _GUIDANCE: Final = """\
-Commands run in a container of their own, in the same files that the file tools see. The root
-of the workspace is `/workspace`; the rest of the system can only be read.
+Commands run in a separate container, with the same files as the file tools. The root of the
+workspace is `/workspace`; the rest of the system is read-only.
 
-- `{p}shell_execute` runs a line of shell, or several. Each call is a new shell: directories,
-  variables and functions of one are gone in the next. Nobody can answer questions, so use
-  options such as `--yes`.
+- `{p}shell_execute` runs one or more lines of shell. Each call starts a new shell: working
+  directory, variables and functions of earlier calls are lost. Commands cannot ask questions, so
+  use options such as `--yes`.
 - `{p}evaluate_python` runs a Python program in a new interpreter; print what you want to see.
-  An error comes back as a traceback.
+  An error is returned as a traceback.
 
-{network} You are an ordinary user without rights. What a command leaves running is
-ended with it, and `/tmp` is emptied after each command: only the workspace lasts.
+{network} Commands run as an ordinary user without privileges. All processes of a command are
+killed when it ends, and `/tmp` is emptied: only the workspace is kept.
 {nonzero}
-One that is ended by a limit has changed nothing.
+If a limit ends a command, its changes are undone.
 
-Limits: {timeout_s:g} seconds a command unless `timeout_s` says otherwise, {longest_timeout_s:g} \
-at most; {output_kib:,} KiB
-of each stream are shown, and a line says where the rest is; {memory_mib:,} MiB of memory, \
+Limits: {timeout_s:g} seconds per command, or `timeout_s` up to {longest_timeout_s:g}; \
+{output_kib:,} KiB of each
+stream are shown, and a line says where the rest is; {memory_mib:,} MiB of memory, \
 {cpus:g} processors,
-{n_processes:,} processes, {tmp_mib:,} MiB in `/tmp`, {file_mib:,} MiB a file, {workspace_mib:,} \
-MiB in all.
+{n_processes:,} processes, {tmp_mib:,} MiB in `/tmp`, {file_mib:,} MiB per file, \
+{workspace_mib:,} MiB in the workspace.
 """
 
 
@@ -155,7 +151,7 @@ def _images(environment: Environment) -> SandboxImages:
 
 
 def _sweep(environment: Environment) -> tuple[str, ...]:
-    """Remove the containers of dead processes; where there is no engine, there are none."""
+    """Remove the containers of dead processes; does nothing without an engine."""
     if shutil.which("podman", path=environment.variables.get("PATH")) is None:
         return ()
     from wink_workspace.sandbox.podman import PodmanService
@@ -189,4 +185,4 @@ PODMAN: Final = SandboxBackend(
     sweep=_sweep,
     end_leftover=_end_leftover,
 )
-"""The entry of the registry."""
+"""The backend for the registry."""

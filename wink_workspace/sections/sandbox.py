@@ -1,11 +1,11 @@
 """The section that lets a model run commands and Python in the workspace's sandbox.
 
-Rule 1: what a command reports is its result. A non-zero exit code is no failure of the call, and
-what the command did stays, unless the section is configured to undo it.
-Rule 2: a command that the sandbox had to end (its time, the disk, a cancelled call) fails its
-call, so that what it did is undone; the model gets what it had written until then.
-Rule 3: limits meant for a model are here. What a program gives a sandbox itself is bounded by the
-sandbox alone.
+Rule 1: a non-zero exit code does not fail the call. The command's changes are kept, unless the
+section is configured to undo them.
+Rule 2: a command that the sandbox had to end (time limit, full disk, cancelled call) fails its
+call, so that its changes are undone. The model gets its output so far.
+Rule 3: the limits here apply to a model. A program's own calls of a sandbox have only the sandbox's
+limits.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ __all__ = [
 P = TypeVar("P", "ShellExecuteParams", "EvaluatePythonParams")
 
 _TIMEOUT: Final = (
-    "Seconds after which it is ended, with all that it started; see above for the default and "
-    "the most."
+    "Time limit in seconds, after which it is killed with all its processes; the section's text "
+    "has the default and the maximum."
 )
 
 
@@ -59,18 +59,18 @@ class ShellExecuteParams:
 
     command: str = field(
         metadata={
-            "description": "One or more lines of shell, run in a shell of their own.",
+            "description": "One or more lines of shell, run in a new shell.",
             "min_length": 1,
         }
     )
     cwd: str = field(
-        default=".", metadata={"description": "The directory to start in; the root by default."}
+        default=".", metadata={"description": "The working directory; the root by default."}
     )
     env: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}),
-        metadata={"description": "Variables for this command alone."},
+        metadata={"description": "Environment variables for this command only."},
     )
-    stdin: str = field(default="", metadata={"description": "What the command can read."})
+    stdin: str = field(default="", metadata={"description": "The standard input of the command."})
     timeout_s: float | None = field(default=None, metadata={"description": _TIMEOUT, "gt": 0})
 
     def __post_init__(self) -> None:
@@ -83,8 +83,8 @@ class EvaluatePythonParams:
 
     code: str = field(
         metadata={
-            "description": "A program. The value of its last line, if that is an expression, is "
-            "shown. Nothing of it is left for the next one.",
+            "description": "A program. The value of its last line is shown if it is an "
+            "expression. Its variables are not kept for the next call.",
             "min_length": 1,
         }
     )
@@ -93,13 +93,13 @@ class EvaluatePythonParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLimits:
-    """What a model may ask of one command.
+    """The limits of a model's commands.
 
     Attributes:
-        timeout_s: How long it may run unless the model asks for another time.
-        longest_timeout_s: The longest that it can ask for.
-        output_bytes: What is kept of each stream in a result.
-        stdin_bytes: The most that it can give a command to read.
+        timeout_s: Time limit of a command for which the model sets none.
+        longest_timeout_s: The longest time limit that the model can set.
+        output_bytes: How much of each stream a result contains.
+        stdin_bytes: The longest standard input.
         request_bytes: The longest command with its variables, or code.
     """
 
@@ -111,17 +111,17 @@ class CommandLimits:
 
 
 class SandboxSection(MarkdownSection[None]):
-    """Commands over the workspace's files, in the sandbox that *config* names.
+    """Commands with the workspace's files, in the sandbox that *config* configures.
 
     Bind a workspace's resources to the prompt: its ``Sandbox`` runs the commands. A prompt
     without one raises ``PromptRenderError`` when it is rendered.
 
     Args:
-        config: The sandbox. When omitted, the one that the workspace has.
-        guidance: What a model has to know of it, as a Markdown template.
-        tools: What is offered, from ``command_tools``; other tools may stand with them.
+        config: The configuration of the sandbox; by default the workspace's.
+        guidance: What a model must know about it, as a Markdown template.
+        tools: The tools, from ``command_tools``, and perhaps others.
         title: The heading.
-        options: As for ``Section``. ``key`` is ``sandbox`` when omitted.
+        options: As for ``Section``. ``key`` is ``sandbox`` by default.
     """
 
     def __init__(
@@ -148,15 +148,15 @@ def command_tools(
     open_world: bool = False,
     rollback_on_nonzero_exit: bool = False,
 ) -> tuple[Tool[Any, Any], ...]:
-    """``shell_execute``, and ``evaluate_python`` for a sandbox that evaluates it.
+    """``shell_execute``, and ``evaluate_python`` for a sandbox that can run Python.
 
     Args:
-        limits: What a model may ask for.
-        prefix: Put before the name of every tool.
-        with_python: Whether the sandbox has ``evaluate``.
-        open_world: Whether commands reach a network.
-        rollback_on_nonzero_exit: Whether a command that ends otherwise than with 0 fails its
-            call, so that what it did is undone.
+        limits: The limits of a model's commands.
+        prefix: A prefix of the name of every tool.
+        with_python: Whether the sandbox implements ``evaluate``.
+        open_world: Whether commands can use a network.
+        rollback_on_nonzero_exit: Whether a command with another exit code than 0 fails its call,
+            so that its changes are undone.
     """
     limits = limits or CommandLimits()
 
@@ -199,8 +199,8 @@ def command_tools(
     )
     shell_execute = Tool[ShellExecuteParams, CommandOutput](
         name=f"{prefix}shell_execute",
-        description="Run a command in the sandbox, over the files of the workspace. Gives its "
-        "exit code and what it wrote.",
+        description="Run a shell command in the sandbox, with the files of the workspace. Returns "
+        "its exit code and output.",
         handler=_in_sandbox(shell, limits, rolls_back=rollback_on_nonzero_exit),
         annotations=annotations,
         examples=(_SHELL, _SHELL_FAILS),
@@ -209,8 +209,8 @@ def command_tools(
         return (shell_execute,)
     evaluate_python = Tool[EvaluatePythonParams, CommandOutput](
         name=f"{prefix}evaluate_python",
-        description="Run Python code in the sandbox, in an interpreter of its own. Gives what "
-        "it printed, or its traceback.",
+        description="Run Python code in the sandbox, in a new interpreter. Returns what it "
+        "printed, or its traceback.",
         handler=_in_sandbox(python, limits, rolls_back=False),
         annotations=annotations,
         examples=(_PYTHON,),
@@ -222,28 +222,28 @@ def _check_request(limits: CommandLimits, *parts: str) -> None:
     n_bytes = sum(len(part.encode("utf-8", "surrogatepass")) for part in parts)
     if n_bytes > limits.request_bytes:
         raise UsageError(
-            f"the command has {n_bytes:,} bytes, {limits.request_bytes:,} allowed",
-            hint="Write it to a file and run that.",
+            f"the command has {n_bytes:,} bytes, {limits.request_bytes:,} are allowed",
+            hint="Write it to a file and run the file.",
         )
 
 
 def _in_sandbox(
-    act: Callable[[P, Sandbox, float, ToolContext], ExecResult],
+    run: Callable[[P, Sandbox, float, ToolContext], ExecResult],
     limits: CommandLimits,
     *,
     rolls_back: bool,
 ) -> ToolHandler[P, CommandOutput]:
-    """A handler that gives *act* the sandbox, and the model how it went."""
+    """A handler that calls *run* with the prompt's sandbox and returns the result."""
 
     def handle(params: P, /, *, context: ToolContext) -> ToolResult[CommandOutput]:
         sandbox = context.resources.get(Sandbox)
         timeout_s = min(params.timeout_s or limits.timeout_s, limits.longest_timeout_s)
         try:
-            sandbox.start(context.cancellation)  # may take seconds of what the run still has
+            sandbox.start(context.cancellation)  # may take seconds of the remaining time
             if context.deadline is not None:
                 context.deadline.check()
                 timeout_s = min(timeout_s, context.deadline.remaining_s())
-            result = act(params, sandbox, timeout_s, context)
+            result = run(params, sandbox, timeout_s, context)
         except (SandboxError, UsageError) as error:
             return ToolResult.error(str(error))
         return _answer(result, timeout_s, rolls_back=rolls_back)
@@ -257,7 +257,7 @@ def _answer(result: ExecResult, timeout_s: float, *, rolls_back: bool) -> ToolRe
     if stopped is not None:
         return ToolResult(stopped, value, success=False)
     if rolls_back and not value.succeeded:
-        return ToolResult(f"{value.summary()}. What it changed was undone.", value, success=False)
+        return ToolResult(f"{value.summary()}. Its changes were undone.", value, success=False)
     return ToolResult.ok(value, value.summary())
 
 
@@ -269,7 +269,7 @@ _SHELL = ToolExample(
     output=CommandOutput(0, stdout=CommandStream("3 src/app.py\n")),
 )
 _SHELL_FAILS = ToolExample(
-    description="A command that finds nothing ends with 1, which is an answer too",
+    description="A search that finds nothing has exit code 1, which is a normal result",
     input=ShellExecuteParams("grep -n goodbye app.py", cwd="src", timeout_s=5),
     output=CommandOutput(1),
 )

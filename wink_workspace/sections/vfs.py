@@ -1,4 +1,4 @@
-"""The section that gives a model files: the file tools, the words for them, and their guard."""
+"""The section that gives a model files: the file tools, their guidance, and their policy."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from .file_tools import file_tools
 
 __all__ = ["VfsToolsSection", "file_guidance"]
 
-# One object, so that two sections without files of their own share the same ones.
+# One object, so that two sections without files of their own share the same files.
 _NEW_FILES: Final = Binding(Filesystem, lambda _: MemoryFilesystem())
 
 
 class VfsToolsSection(MarkdownSection[None]):
     """Files below one root, with the tools to find, read, change, move and delete them.
 
-    A prompt has one ``Filesystem``, to which all of its file sections belong; what
-    ``Prompt.bind`` binds takes the place of the section's own.
+    A prompt has one ``Filesystem``, which all of its file sections use. One that is bound with
+    ``Prompt.bind`` replaces the section's own.
 
     Args:
-        filesystem: The files, or a binding that makes them when the prompt's resources are
-            opened; new and empty files in memory when omitted.
+        filesystem: The files, or a binding that creates them when the prompt's resources are
+            opened; by default a new, empty filesystem in memory.
         title: The heading.
-        prefix: Put before the name of every tool (``vfs_`` gives ``vfs_read_file``) and before
-            the default key, so that sections with equal tools can stand in one prompt.
-        limits: How much of an answer the model sees at once.
-        options: As for ``Section``. ``key`` is ``files`` when omitted, and ``policies`` a
-            ``ReadBeforeWritePolicy``; give ``policies=()`` for none.
+        prefix: A prefix of the name of every tool (``vfs_`` makes ``vfs_read_file``) and of the
+            default key, so that one prompt can contain several sections with the same tools.
+        limits: Limits of each call.
+        options: As for ``Section``. ``key`` is ``files`` by default, and ``policies`` a
+            ``ReadBeforeWritePolicy``; use ``policies=()`` for none.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ def file_guidance(
     filesystem_limits: FilesystemLimits | None,
     policies: Sequence[ToolPolicy],
 ) -> str:
-    """What a model needs to know to use ``file_tools`` well, as Markdown.
+    """The guidance for a model that uses ``file_tools``, as Markdown.
 
     Args:
-        prefix: As given to ``file_tools``.
-        limits: As given to ``file_tools``.
-        filesystem_limits: Those of the files; the default ones when they are not known yet.
-        policies: Those of the section; the text tells of the ones that it knows.
+        prefix: As passed to ``file_tools``.
+        limits: As passed to ``file_tools``.
+        filesystem_limits: The limits of the filesystem; the defaults if they are not known yet.
+        policies: The policies of the section; the text explains ``ReadBeforeWritePolicy``.
     """
     bounds = filesystem_limits or FilesystemLimits()
     must_read = any(isinstance(policy, ReadBeforeWritePolicy) for policy in policies)
@@ -99,29 +99,29 @@ def file_guidance(
 
 
 _GUIDANCE: Final = """\
-The files of the workspace lie below one root. Write paths relative to it, with `/`:
+The files of the workspace are below one root. Use paths relative to it, with `/`:
 `src/main.py`. A leading `/` and `..` are refused, and `.` is the root itself.
 
-1. Find the place: `{p}grep` for lines by regular expression, `{p}glob` for names
+1. Find files and lines: `{p}grep` for lines by regular expression, `{p}glob` for names
    (`*.py` in one directory, `**/*.py` at any depth), `{p}ls` for one directory.
-2. Read it with `{p}read_file`. Each line comes after its number and a tab, neither of which
-   is part of the file. A result that was cut says how to go on.
-3. Change it: `{p}edit_file` for one place (take enough lines around it to be unique),
-   `{p}apply_patch` for several places or files that must change together, `{p}write_file` for
-   a new file or a whole one, `{p}mv` and `{p}rm` for paths. The diff shows what was changed.
+2. Read a file with `{p}read_file`. The number and the tab before each line are not part of
+   the file. A result that was cut says how to continue.
+3. Change files: `{p}edit_file` for one position (include enough lines around it to be unique),
+   `{p}apply_patch` for several positions or files that must change together, `{p}write_file` for
+   a new file or the whole content, `{p}mv` and `{p}rm` for paths. The diff shows the change.
 
-{read_first}A call that fails has changed nothing, whatever it was doing: read what it says, correct
-the call, and go on from the same state.
+{read_first}A call that fails changes nothing: read the error, correct the call, and continue from
+the same state.
 
-Limits: {result_chars:,} characters a result, {read_lines:,} lines a read, {read_line_chars:,} \
-characters a line,
-{write_bytes:,} bytes a write, {glob_results:,} paths a glob, {grep_matches:,} lines a grep, \
-{search_timeout_s:g} seconds a search. Only text
-(UTF-8) can be read.
+Limits: {result_chars:,} characters per result, {read_lines:,} lines per read, \
+{read_line_chars:,} characters per line,
+{write_bytes:,} bytes per write, {glob_results:,} paths per glob, {grep_matches:,} lines per grep, \
+{search_timeout_s:g} seconds per search.
+Only text (UTF-8) can be read.
 """
 
 _READ_FIRST: Final = """\
-An existing file must be read before it is edited, patched or overwritten, and read again when
-it has changed since. New files, and files just written by you, need no reading.
+Read an existing file before you edit, patch or overwrite it, and read it again if it has changed
+since. New files, and files that you have just written, need no read.
 
 """

@@ -112,7 +112,7 @@ def test_an_evaluation_that_fails_after_three_writes_leaves_none_of_them(
         "evaluate_python", code=code, reads=["src/app.py"], writes=["a", "b", "src/app.py"]
     )
     assert not outcome.result.success
-    assert "put back" in outcome.text
+    assert "restored" in outcome.text
     assert agent.state() == before
 
 
@@ -142,7 +142,7 @@ def test_each_excess_is_told_apart_with_what_was_printed_and_what_to_do(
 ) -> None:
     outcome = agent.call("evaluate_python", code=f"print('begun')\n{code}")
     assert outcome.text.startswith(word)
-    assert "printed until then:\nbegun" in outcome.text
+    assert "printed before the error:\nbegun" in outcome.text
     assert advice in outcome.text
 
 

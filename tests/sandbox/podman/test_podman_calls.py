@@ -208,7 +208,7 @@ def test_a_section_may_ask_for_another_container(rig: Rig) -> None:
 def test_output_that_is_too_much_is_cut_and_can_be_read_whole(rig: Rig) -> None:
     outcome = rig.shell(r"seq 1 100000; printf '\377'")
     assert (
-        "bytes left out; the first 588,896 bytes of all are in .wink-output/stdout.txt"
+        "bytes left out; the first 588,896 bytes of the output are in .wink-output/stdout.txt"
         in outcome.text
     )
     window = rig.call("read_file", file_path=".wink-output/stdout.txt", offset=77_777, limit=1)
@@ -248,7 +248,7 @@ def test_a_command_that_fails_its_call_leaves_no_trace(shared: Workspace, comman
         assert rig.shell("true").result.success  # so that the session knows what it will know
         before = rig.state()
         outcome = rig.shell(f"{command}\nexit 7")
-        assert outcome.text.startswith("Exit code 7. What it changed was undone."), outcome.text
+        assert outcome.text.startswith("Exit code 7. Its changes were undone."), outcome.text
         after = rig.state()
         assert_same(before[0], after[0])
         assert before[1] == after[1]
@@ -273,7 +273,7 @@ def test_a_command_that_runs_out_of_time_fails_its_call_and_tells_what_it_had_sa
         before = rig.state()
         outcome = rig.shell("echo begun; rm -r src; sleep 1000", timeout_s=2)
         assert not outcome.result.success
-        assert outcome.text.startswith("Timed out after 2 s. Everything it started was ended")
+        assert outcome.text.startswith("Timed out after 2 s. All its processes were killed")
         assert outcome.text.endswith("begun\n")
         assert rig.state() == before
         assert rig.leftovers() == NOTHING_LEFT
@@ -364,10 +364,10 @@ def test_prefixes_keep_sections_apart() -> None:
 def test_the_words_tell_the_limits_that_hold() -> None:
     config = PodmanConfig(timeout_s=7, memory_bytes=512 * 1_048_576, network="slirp4netns")
     text = text_of(PodmanSandboxSection(config, rollback_on_nonzero_exit=True))
-    assert "7 seconds a command" in text
+    assert "7 seconds per command" in text
     assert "512 MiB of memory" in text
     assert "There is a network." in text
-    assert "what it did is undone" in text
+    assert "its changes are undone" in text
 
 
 @pytest.mark.parametrize("name", ["shell_execute", "evaluate_python"])

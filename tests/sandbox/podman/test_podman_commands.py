@@ -94,7 +94,7 @@ def test_images_are_listed_and_not_built_again(shell: Shell) -> None:
 
 
 def test_an_unknown_image_and_one_base_for_two_are_wrong_usage(shell: Shell) -> None:
-    assert "no image is called" in shell("image", "build", "huge", code=2)
+    assert "there is no image" in shell("image", "build", "huge", code=2)
     assert "a base is for one image" in shell("image", "build", "--base", "debian", code=2)
 
 

@@ -107,7 +107,7 @@ def test_a_configuration_that_cannot_be_is_refused(wrong) -> None:
 )
 def test_a_limit_that_lets_nothing_start_is_refused_with_the_least(name: str, least: float) -> None:
     assert getattr(PodmanConfig(**{name: least}), name) == least
-    with pytest.raises(UsageError, match=f"{name} is .*nothing could be started") as caught:
+    with pytest.raises(UsageError, match=f"{name} is .*too small to start") as caught:
         PodmanConfig(**{name: least * 0.9 if least < 1 else least - 1})
     assert caught.value.hint == f"Use at least {least:,}."
 

@@ -83,8 +83,8 @@ def test_the_tree_is_walked_again_only_when_much_more_was_written(
     disk = Disk()
     watch = DiskWatch(tmp_path, most=MOST, free=disk)
     walks: list[int] = []
-    look = watch.look
-    monkeypatch.setattr(watch, "look", lambda: walks.append(1) or look())
+    walk = watch.walk
+    monkeypatch.setattr(watch, "walk", lambda: walks.append(1) or walk())
     for _ in range(100):
         disk.take(1 * MIB)
         assert watch() is None
@@ -118,4 +118,4 @@ def test_a_tree_that_cannot_be_counted_is_judged_by_what_the_disk_has_lost(
     disk.take(60 * MIB, 600)
     assert watch() is None, "it may be within its limits"
     disk.take(**taken)
-    assert "keeps from being counted" in str(watch())
+    assert "cannot be counted" in str(watch())

@@ -36,7 +36,7 @@ def test_the_runtime_is_one_that_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The folders are the machine's, and may hold a runtime.
-    monkeypatch.setattr(engine_conf, "_SYSTEM_FOLDERS", str(tmp_path))
+    monkeypatch.setattr(engine_conf, "_SYSTEM_PATH", str(tmp_path))
     assert EngineSettings.for_this_machine(path="").runtime is None
     (tmp_path / "crun").touch(0o755)
     assert EngineSettings.for_this_machine(path="").runtime == "crun"

@@ -257,7 +257,7 @@ def test_an_engine_that_refuses_or_does_not_answer_is_not_available(
     with pytest.raises(SandboxUnavailableError, match="storage is locked"):
         machine.store.all()
     # The real wait for an answer that never comes is spent in full.
-    monkeypatch.setattr(images, "_LONGEST_QUESTION_S", 0.05)
+    monkeypatch.setattr(images, "_LONGEST_QUERY_S", 0.05)
     machine.install("podman", "#!/bin/sh\nread line < $NOTES/fifo\n")
     os.mkfifo(machine.notes / "fifo")
     with pytest.raises(SandboxUnavailableError, match="did not answer"):

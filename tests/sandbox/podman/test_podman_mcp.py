@@ -84,7 +84,7 @@ def test_command_that_is_cancelled_ends_with_all_it_started_and_is_undone(
         asked = place.call("shell_execute", endless, cancellation=cancellation, on_beat=beat)
         ended = asked.result(WATCHDOG_S)
         assert not ended.success
-        assert ended.text.startswith("Stopped: it was cancelled. Everything it started was ended")
+        assert ended.text.startswith("Stopped: it was cancelled. All its processes were killed")
         assert "begun" in ended.text
         left = call(place, "shell_execute", command="ls; cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
         assert "app.py" in left.text

@@ -449,7 +449,7 @@ def test_a_file_cannot_grow_beyond_its_limit(fresh) -> None:
         (ExecRequest(argv=("true",), cwd="/a\0b"), "NUL"),
         (ExecRequest(argv=("true",), cwd="/\ud800"), "not valid Unicode"),
         (ExecRequest(argv=("true", "a\0b")), "NUL"),
-        (ExecRequest(argv=("true",), env={"A": "\0"}), "'A' holds a NUL"),
+        (ExecRequest(argv=("true",), env={"A": "\0"}), "'A' contains a NUL"),
         (ExecRequest(argv=("true",), env={"A=B": "c"}), "'A=B' cannot be the name of a variable"),
         (ExecRequest(argv=("true",), env={"A\0": "c"}), "cannot be the name of a variable"),
         (ExecRequest(argv=("true",), env={"": "c"}), "'' cannot be the name of a variable"),
@@ -475,7 +475,7 @@ def test_a_request_that_cannot_be_run_is_refused_and_harms_nothing(
 
 
 def test_a_request_larger_than_the_protocol_takes_is_refused(sandbox: PodmanSandbox) -> None:
-    with pytest.raises(UsageError, match=r"67,109,[0-9]{3} bytes, 67,108,864 allowed"):
+    with pytest.raises(UsageError, match=r"67,109,[0-9]{3} bytes, 67,108,864 are allowed"):
         sandbox.evaluate(PythonRequest(code="#" * (64 * MIB)))
 
 
