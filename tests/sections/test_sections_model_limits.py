@@ -63,7 +63,7 @@ def test_the_smaller_of_a_tools_and_its_files_limits_holds(tool: int, filesystem
     files = MemoryFilesystem(limits=FilesystemLimits(write_bytes=filesystem))
     section = VfsToolsSection(files, limits=FileToolLimits(write_bytes=tool))
     with rig(sections=[section], filesystem=files) as agent:
-        assert "4 bytes a write" in agent.prompt.render().text
+        assert "4 bytes per write" in agent.prompt.render().text
         assert agent.call("write_file", file_path="a", content="1234").result.success
         text = agent.call("write_file", file_path="b", content="12345").text
         assert "5 bytes for b, at most 4 allowed" in text
@@ -89,9 +89,9 @@ def test_a_command_of_a_model_is_bounded_and_that_of_a_program_is_not(tmp_path: 
         call = agent.call
         assert call("shell_execute", command="put a 123", stdin="1234").result.success
         assert "longer than the 4 bytes" in call("shell_execute", command="ls", stdin="12345").text
-        assert "10 bytes, 9 allowed" in call("shell_execute", command="put a 1234").text
+        assert "10 bytes, 9 are allowed" in call("shell_execute", command="put a 1234").text
         variables = {"NAME": "value"}
-        assert "12 bytes, 9 allowed" in call("shell_execute", command="ls", env=variables).text
+        assert "12 bytes, 9 are allowed" in call("shell_execute", command="ls", env=variables).text
         request = ExecRequest(argv=("put", "a", "x" * 20), stdin=b"12345")
         assert sandbox.run(request).exit_code == 0
 

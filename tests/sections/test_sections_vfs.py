@@ -135,7 +135,7 @@ def test_the_text_tells_the_limits_of_files_and_answers() -> None:
     text = VfsToolsSection(files, limits=FileToolLimits(result_chars=555)).body(None)
     assert "555 characters per result" in text
     assert "77 lines per read" in text
-    assert "8,888 bytes a write" in text
+    assert "8,888 bytes per write" in text
 
 
 def test_the_text_fills_lines_of_at_most_100_characters() -> None:
@@ -153,7 +153,7 @@ def test_descriptions_constraints_and_defaults_reach_the_provider() -> None:
 
 @pytest.mark.parametrize("limits", [{"result_chars": 0}, {"diff_chars": -1}, {"write_bytes": 0}])
 def test_limits_that_leave_nothing_to_show_are_refused(limits: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="nothing to show or to write"):
+    with pytest.raises(UsageError, match="not positive"):
         FileToolLimits(**limits)
 
 

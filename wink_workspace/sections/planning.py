@@ -175,7 +175,7 @@ do next, make the one call for it, and read its result before you decide on the 
 Plan only the steps that you can foresee. Correct the plan after each observation: change the titles
 of steps, add missing steps, and do not carry out a step that no longer makes sense.""",
     PlanningStrategy.PLAN_ACT_REFLECT: """\
-Plan the whole work first: read what you need for that, then set up every step before you change
+Outline the whole work first: read what you need for that, then set up every step before you change
 anything. Carry the steps out in order, one at a time.
 
 After each step, reflect: did it achieve what the step says, what did it show about the remaining

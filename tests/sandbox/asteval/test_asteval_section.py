@@ -133,7 +133,7 @@ def test_an_error_comes_with_its_line_and_a_caret(agent: Rig, code: str, says: l
     ("code", "word", "advice"),
     [
         ("while True: pass", "deadline: ", "Do less"),
-        ("[0] * 10**10", "memory: ", "smaller pieces"),
+        ("[0] * 10**10", "memory: ", "smaller parts"),
         ("while True: print('x' * 1000)", "output: ", "Print less"),
     ],
 )
