@@ -21,7 +21,7 @@ from wink_workspace import PodmanSandboxSection, Prompt, ScriptedAdapter, ToolCa
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.runtime import CallOutcome
-from wink_workspace.sandbox import ExecRequest, PythonRequest, Sandbox, SandboxPlace
+from wink_workspace.sandbox import ExecRequest, PythonRequest, Sandbox, SandboxContext
 from wink_workspace.sandbox.podman import DEFAULT_IMAGE, PodmanSandbox
 from wink_workspace.sandbox.podman.containers import Host
 from wink_workspace.sandbox.podman.engine_conf import EngineSettings
@@ -83,11 +83,11 @@ def bench(
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> SandboxPlace:
+def place(tmp_path_factory: pytest.TempPathFactory) -> SandboxContext:
     root = tmp_path_factory.mktemp("place")
     (root / "files").mkdir()
     (root / "notes").mkdir()
-    return SandboxPlace(files=root / "files", notes=root / "notes")
+    return SandboxContext(files=root / "files", notes=root / "notes")
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def bench_podman_exec(benchmark, bench: Bench, engine: list[str]) -> None:
     )
 
 
-def bench_podman_run(benchmark, engine: list[str], place: SandboxPlace) -> None:
+def bench_podman_run(benchmark, engine: list[str], place: SandboxContext) -> None:
     """A new container for the command, by Podman's own command."""
     limits = ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=256:256"]
     options = ["--rm", "--network", "none", *limits, "-v"]
@@ -191,7 +191,7 @@ def bench_podman_run(benchmark, engine: list[str], place: SandboxPlace) -> None:
 # Beginning and end
 
 
-def bench_cold_start(benchmark, place: SandboxPlace) -> None:
+def bench_cold_start(benchmark, place: SandboxContext) -> None:
     """Create, start and probe a container, run one command, end it; the engine already runs."""
     service = shared_service(Environment.from_os())
     request = ExecRequest(argv=("true",))

@@ -21,7 +21,7 @@ from wink_workspace.sandbox import (
     Sandbox,
     SandboxBackend,
     SandboxConfig,
-    SandboxPlace,
+    SandboxContext,
 )
 from wink_workspace.sections import SandboxSection, command_tools
 
@@ -39,7 +39,7 @@ class FakeConfig(SandboxConfig):
 class FakeSandbox(Sandbox):
     """Knows ``put NAME TEXT``, ``fail`` and ``cat NAME``."""
 
-    place: SandboxPlace
+    place: SandboxContext
     config: FakeConfig
     is_closed: bool = False
 
@@ -82,13 +82,13 @@ class FakeMachine:
 
     def create(
         self,
-        place: SandboxPlace,
+        context: SandboxContext,
         *,
         config: FakeConfig,
         environment: Environment | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> Sandbox:
-        self.made.append(FakeSandbox(place, config))
+        self.made.append(FakeSandbox(context, config))
         return self.made[-1]
 
     def end_leftover(self, notes: Path) -> str:

@@ -12,7 +12,7 @@ from support import rig
 
 from wink_workspace.errors import LimitExceededError
 from wink_workspace.filesystem import Filesystem, FilesystemLimits, MemoryFilesystem, parse_path
-from wink_workspace.sandbox import ExecRequest, Sandbox, SandboxPlace
+from wink_workspace.sandbox import ExecRequest, Sandbox, SandboxContext
 from wink_workspace.sandbox.asteval import AstevalConfig, EvaluationRequest
 from wink_workspace.sandbox.asteval.access import FileAccess
 from wink_workspace.sections import (
@@ -84,7 +84,7 @@ def commands(sandbox: Sandbox, **limits: int) -> Any:
 
 
 def test_a_command_of_a_model_is_bounded_and_that_of_a_program_is_not(tmp_path: Path) -> None:
-    sandbox = FakeSandbox(SandboxPlace(files=tmp_path), FakeConfig())
+    sandbox = FakeSandbox(SandboxContext(files=tmp_path), FakeConfig())
     with commands(sandbox, stdin_bytes=4, request_bytes=9) as agent:
         call = agent.call
         assert call("shell_execute", command="put a 123", stdin="1234").result.success

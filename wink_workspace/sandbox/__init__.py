@@ -10,11 +10,11 @@ from .backends import (
     SANDBOXES,
     SandboxBackend,
     SandboxConfig,
+    SandboxContext,
     SandboxFactory,
     SandboxImage,
     SandboxImages,
     SandboxImageState,
-    SandboxPlace,
     SandboxRegistry,
 )
 from .findings import Finding
@@ -45,11 +45,11 @@ __all__ = [
     "Sandbox",
     "SandboxBackend",
     "SandboxConfig",
+    "SandboxContext",
     "SandboxFactory",
     "SandboxImage",
     "SandboxImageState",
     "SandboxImages",
-    "SandboxPlace",
     "SandboxRegistry",
     "StreamName",
 ]

@@ -38,11 +38,11 @@ __all__ = [
     "SANDBOXES",
     "SandboxBackend",
     "SandboxConfig",
+    "SandboxContext",
     "SandboxFactory",
     "SandboxImage",
     "SandboxImageState",
     "SandboxImages",
-    "SandboxPlace",
     "SandboxRegistry",
 ]
 
@@ -77,7 +77,7 @@ C_contra = TypeVar("C_contra", bound=SandboxConfig, contravariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxPlace:
+class SandboxContext:
     """What a sandbox gets from its workspace.
 
     Attributes:
@@ -101,7 +101,7 @@ class SandboxFactory(Protocol[C_contra]):
 
     def __call__(
         self,
-        place: SandboxPlace,
+        context: SandboxContext,
         *,
         config: C_contra,
         environment: Environment | None = None,

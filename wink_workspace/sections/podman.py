@@ -11,7 +11,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError
 from wink_workspace.prompt import ReadBeforeWritePolicy, SectionOptions
-from wink_workspace.sandbox import Finding, Sandbox, SandboxBackend, SandboxImages, SandboxPlace
+from wink_workspace.sandbox import Finding, Sandbox, SandboxBackend, SandboxContext, SandboxImages
 from wink_workspace.sandbox.podman import PodmanConfig
 
 from .file_results import FileToolLimits
@@ -127,7 +127,7 @@ stream are shown, and a line says where the rest is; {memory_mib:,} MiB of memor
 
 
 def _create(
-    place: SandboxPlace,
+    context: SandboxContext,
     *,
     config: PodmanConfig,
     environment: Environment | None = None,
@@ -135,7 +135,7 @@ def _create(
 ) -> Sandbox:
     from wink_workspace.sandbox.podman import PodmanSandbox
 
-    return PodmanSandbox(place, config=config, environment=environment, clock=clock)
+    return PodmanSandbox(context, config=config, environment=environment, clock=clock)
 
 
 def _examine(environment: Environment) -> tuple[Finding, ...]:

@@ -28,7 +28,7 @@ from wink_workspace.sandbox import (
     SANDBOXES,
     Sandbox,
     SandboxConfig,
-    SandboxPlace,
+    SandboxContext,
     StreamName,
 )
 
@@ -86,7 +86,7 @@ class WorkspaceSandbox:
             self.close()
             self._folder.sandbox.mkdir(mode=0o700, exist_ok=True)
             self._note.write_text(backend.name, encoding="utf-8")
-            place = SandboxPlace(
+            place = SandboxContext(
                 files=self._folder.files,
                 notes=self._folder.sandbox,
                 publish=self._publish,

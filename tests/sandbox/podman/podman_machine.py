@@ -18,7 +18,7 @@ from pathlib import Path
 from wink_workspace.clock import SystemClock
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxUnavailableError
-from wink_workspace.sandbox import SandboxPlace
+from wink_workspace.sandbox import SandboxContext
 from wink_workspace.sandbox.podman.images import RECIPES, ImageStore, recipe
 
 TREE = Path(__file__).parents[3]
@@ -190,12 +190,12 @@ def _alone() -> Generator[None]:
         yield
 
 
-def place_for_a_sandbox(folder: Path) -> SandboxPlace:
+def place_for_a_sandbox(folder: Path) -> SandboxContext:
     """A directory to work in, with one beside it for notes."""
     files, notes = folder / "files", folder / "notes"
     files.mkdir()
     notes.mkdir(mode=0o700)
-    return SandboxPlace(files=files, notes=notes)
+    return SandboxContext(files=files, notes=notes)
 
 
 class HeldClock(SystemClock):

@@ -22,7 +22,7 @@ import pytest
 from wink_workspace.clock import SYSTEM_CLOCK
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxBrokenError, SandboxError, SandboxUnavailableError
-from wink_workspace.sandbox import SandboxPlace
+from wink_workspace.sandbox import SandboxContext
 from wink_workspace.sandbox.podman import (
     PodmanConfig,
     PodmanSandbox,
@@ -253,7 +253,7 @@ def test_the_engine_of_somebody_else_is_refused(
     """Its containers would have ids that are not those of our files."""
     (tmp_path / "files").mkdir()
     monkeypatch.setattr(PodmanService, "is_root", property(lambda _: os.geteuid() != 0))
-    sandbox = PodmanSandbox(SandboxPlace(files=tmp_path / "files"), service=service)
+    sandbox = PodmanSandbox(SandboxContext(files=tmp_path / "files"), service=service)
     with pytest.raises(SandboxUnavailableError, match="and this process does not"):
         assert sandbox.report
     assert engine.asked == []

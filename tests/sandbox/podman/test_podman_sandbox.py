@@ -62,7 +62,7 @@ def said(result: ExecResult) -> str:
 def containers_of(sandbox: PodmanSandbox) -> list[str]:
     """The containers over the sandbox's directory that the engine knows of."""
     service = sandbox._service or PodmanService(Environment.from_os())
-    filters = f'{{"label": ["{WORKSPACE_LABEL}={sandbox._place.files}"]}}'
+    filters = f'{{"label": ["{WORKSPACE_LABEL}={sandbox._context.files}"]}}'
     listed = service.request("GET", "/containers/json", params={"all": "true", "filters": filters})
     return [found["Id"] for found in listed]
 
@@ -100,7 +100,7 @@ def test_a_command_is_an_ordinary_user_without_rights_who_can_write_here(
     lines = said(result).splitlines()
     assert lines[:3] == ["1000", "1000", "/workspace"]
     assert [int(line.split()[1], 16) for line in lines[3:]] == [0, 0, 0]
-    written = sandbox._place.files / "new"
+    written = sandbox._context.files / "new"
     assert written.read_text() == "x\n"
     assert written.stat().st_uid == (2_100_001_000 if os.geteuid() == 0 else os.geteuid())
 
@@ -171,7 +171,7 @@ def test_names_and_arguments_that_are_no_text_survive(sandbox: PodmanSandbox) ->
     name = b"odd \xff\n".decode("utf-8", "surrogateescape")
     result = sandbox.run(ExecRequest(argv=("touch", name)))
     assert result.exit_code == 0
-    assert (sandbox._place.files / name).exists()
+    assert (sandbox._context.files / name).exists()
 
 
 def test_output_is_seen_while_the_command_runs(sandbox: PodmanSandbox) -> None:
@@ -181,7 +181,7 @@ def test_output_is_seen_while_the_command_runs(sandbox: PodmanSandbox) -> None:
     def observer(stream: str, data: bytes) -> None:
         seen.append(data)
         if b"first" in data:
-            (sandbox._place.files / "go").touch()
+            (sandbox._context.files / "go").touch()
 
     result = sandbox.run(
         ExecRequest(
@@ -201,7 +201,7 @@ def test_much_output_keeps_its_head_and_its_tail(sandbox: PodmanSandbox) -> None
     assert result.stdout.n_bytes == 1_288_895
     assert result.stdout.n_missing == 1_288_895 - 1_000
     assert result.stderr.head == b"err\n"
-    assert not list(sandbox._place.notes.glob("std*"))
+    assert not list(sandbox._context.notes.glob("std*"))
 
 
 def test_the_best_shell_of_the_image_is_used(sandbox: PodmanSandbox) -> None:
@@ -270,7 +270,7 @@ def test_nothing_of_one_evaluation_is_left_for_the_next(sandbox: PodmanSandbox) 
 
 
 def test_python_finds_the_modules_of_the_workspace(sandbox: PodmanSandbox) -> None:
-    (sandbox._place.files / "own_module.py").write_text("value = 5\n")
+    (sandbox._context.files / "own_module.py").write_text("value = 5\n")
     assert said(python(sandbox, "import own_module; own_module.value")) == "5\n"
 
 
@@ -487,10 +487,10 @@ def test_a_container_is_gone_after_close(fresh) -> None:
     sandbox = fresh()
     shell(sandbox, "true")
     assert len(containers_of(sandbox)) == 1
-    assert (sandbox._place.notes / "container.json").exists()
+    assert (sandbox._context.notes / "container.json").exists()
     sandbox.close()
     assert containers_of(sandbox) == []
-    assert list(sandbox._place.notes.iterdir()) == []
+    assert list(sandbox._context.notes.iterdir()) == []
     sandbox.close()
     with pytest.raises(SandboxError, match="closed"):
         shell(sandbox, "true")
@@ -530,8 +530,8 @@ def test_a_container_goes_with_the_process_that_owns_it(
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from wink_workspace.sandbox import ExecRequest\n"
         "from wink_workspace.sandbox.podman import PodmanSandbox\n"
-        "from wink_workspace.sandbox import SandboxPlace\n"
-        "s = PodmanSandbox(SandboxPlace(files=Path(sys.argv[1]), notes=Path(sys.argv[2])))\n"
+        "from wink_workspace.sandbox import SandboxContext\n"
+        "s = PodmanSandbox(SandboxContext(files=Path(sys.argv[1]), notes=Path(sys.argv[2])))\n"
         "s.run(ExecRequest(argv=('true',)))\n"
         "print((Path(sys.argv[2]) / 'container.json').read_text(), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -609,7 +609,7 @@ def test_a_wall_that_is_not_up_refuses_to_run_anything(
     sandbox = fresh()
     with pytest.raises(IsolationError, match=probe):
         shell(sandbox, "echo ran > ran")
-    assert not (sandbox._place.files / "ran").exists()
+    assert not (sandbox._context.files / "ran").exists()
     assert containers_of(sandbox) == []
 
 
@@ -627,7 +627,7 @@ def test_the_proof_touches_no_file_that_a_command_has_left(
 ) -> None:
     """A link in the place of the file that it makes would lead it to another."""
     sandbox = fresh(PodmanConfig(image=request.getfixturevalue(image)))
-    files = sandbox._place.files
+    files = sandbox._context.files
     shell(sandbox, "echo precious > mine; ln -s mine .wink-probe")
     sandbox.close()
     assert not fresh(sandbox.config).report.holes

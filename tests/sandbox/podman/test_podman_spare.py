@@ -60,9 +60,9 @@ def said(result: ExecResult) -> str:
 
 def waiting(sandbox: PodmanSandbox) -> int:
     """The one that waits, as the host knows it."""
-    assert sandbox._place.notes is not None
+    assert sandbox._context.notes is not None
     shell(sandbox, "true")
-    first = json.loads((sandbox._place.notes / "container.json").read_text())["pid"]
+    first = json.loads((sandbox._context.notes / "container.json").read_text())["pid"]
     while True:  # it is made after the end of the last command has been told
         living = [pid for pid in children_of(first) if not is_dead(pid)]
         if living:

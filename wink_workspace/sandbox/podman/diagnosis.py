@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import SandboxError, WinkError
-from wink_workspace.sandbox.backends import SandboxPlace
+from wink_workspace.sandbox.backends import SandboxContext
 from wink_workspace.sandbox.findings import Finding
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, N_HOST_IDS, give_to_sandbox
 
@@ -288,7 +288,7 @@ def _isolation(environment: Environment, config: PodmanConfig) -> Iterator[Findi
         files = Path(folder) / "files"
         files.mkdir()
         give_to_sandbox(files)
-        sandbox = PodmanSandbox(SandboxPlace(files=files), config=config, environment=environment)
+        sandbox = PodmanSandbox(SandboxContext(files=files), config=config, environment=environment)
         with closing(sandbox):
             yield _probes(lambda: len(sandbox.report.probes), config.image)
 

@@ -36,7 +36,7 @@ from wink_workspace.errors import (
 from wink_workspace.filesystem import parse_path
 from wink_workspace.filesystem.disk import DiskTree
 from wink_workspace.processes import OwnProcess
-from wink_workspace.sandbox.backends import SandboxPlace
+from wink_workspace.sandbox.backends import SandboxContext
 from wink_workspace.sandbox.isolation import IsolationReport
 from wink_workspace.sandbox.ownership import FIRST_HOST_ID, host_owner
 from wink_workspace.sandbox.protocol import (
@@ -180,7 +180,7 @@ class PodmanSandbox(Sandbox):
     It runs one command at a time; a call from another thread waits.
 
     Args:
-        place: What it gets from its workspace.
+        context: The directories and callbacks of its workspace.
         config: Its limits.
         environment: The variables that name the engine; by default those of this process.
         service: The engine, if the caller has one.
@@ -191,7 +191,7 @@ class PodmanSandbox(Sandbox):
 
     def __init__(
         self,
-        place: SandboxPlace,
+        context: SandboxContext,
         *,
         config: PodmanConfig | None = None,
         environment: Environment | None = None,
@@ -199,7 +199,7 @@ class PodmanSandbox(Sandbox):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.config = config or PodmanConfig()
-        self._place = place
+        self._context = context
         self._environment = environment
         self._service = service
         self._clock = clock
@@ -268,10 +268,10 @@ class PodmanSandbox(Sandbox):
             capture = Capture(
                 limit_bytes=request.output_bytes,
                 file_bytes=self.config.output_file_bytes,
-                folder=self._place.notes,
+                folder=self._context.notes,
                 observer=observer,
             )
-            disk = DiskWatch(self._place.files, most=self._most, first_pid=self._first_pid)
+            disk = DiskWatch(self._context.files, most=self._most, first_pid=self._first_pid)
             limits = Limits(
                 min(request.timeout_s, self.config.longest_timeout_s),
                 self._watch(capture, disk, request.cancellation),
@@ -333,7 +333,7 @@ class PodmanSandbox(Sandbox):
             raise _refused(ending, request)
         stopped = ending.stopped or self._excess()
         stdout, stderr = capture.finished(
-            None if stopped or ending.timed_out else self._place.publish
+            None if stopped or ending.timed_out else self._context.publish
         )
         return ExecResult(
             exit_code=ending.exit_code,
@@ -347,9 +347,9 @@ class PodmanSandbox(Sandbox):
 
     def _excess(self) -> str | None:
         """Why the changed files are too large to be kept: sparse files do not fill the disk."""
-        if self._place.changed is None:
+        if self._context.changed is None:
             return None
-        (n_bytes, n_entries), most = self._place.changed(), self._most
+        (n_bytes, n_entries), most = self._context.changed(), self._most
         if n_bytes > most.n_bytes or n_entries > most.n_entries:
             return (
                 f"it left {n_bytes:,} bytes in {n_entries:,} files;"
@@ -420,12 +420,12 @@ class PodmanSandbox(Sandbox):
             self.config,
             host=host,
             name=name,
-            workspace=self._place.files,
+            workspace=self._context.files,
             command=(*_BOOT, str(self.config.user_id), str(len(source))),
         )
         streams: list[socket] = []
         end = weakref.finalize(
-            self, _end_container, service, name, streams, self._place.notes, os.getpid()
+            self, _end_container, service, name, streams, self._context.notes, os.getpid()
         )
         try:
             cancellation.check()
@@ -434,8 +434,8 @@ class PodmanSandbox(Sandbox):
             streams.append(container.attach())
             stream = RunnerStream(streams[0], clock=self._clock)
             self._live = container.start()
-            if self._place.notes is not None:
-                leftovers.note(self._place.notes, self._live)
+            if self._context.notes is not None:
+                leftovers.note(self._context.notes, self._live)
             ready = stream.ready(source, self.config.start_timeout_s, cancellation)
         except SandboxUnavailableError as error:
             end()
@@ -448,7 +448,7 @@ class PodmanSandbox(Sandbox):
         return _RunnerCommands(stream, ready, end)
 
     def _direct_commands(self, service: PodmanService, host: Host) -> _DirectCommands:
-        notes = self._place.notes
+        notes = self._context.notes
 
         def on_container(container: LiveContainer | None) -> None:
             self._live = container
@@ -456,7 +456,7 @@ class PodmanSandbox(Sandbox):
                 leftovers.forget(notes) if container is None else leftovers.note(notes, container)
 
         return _DirectCommands(
-            DirectRunner(service, self.config, host, self._place.files, on_container, self._clock)
+            DirectRunner(service, self.config, host, self._context.files, on_container, self._clock)
         )
 
     def _probe(
@@ -500,7 +500,7 @@ class PodmanSandbox(Sandbox):
                 f"the engine at {service.socket_path} runs as {user}, and this process does not",
                 hint="Unset CONTAINER_HOST, so that another engine is started.",
             )
-        owner, files = host_owner(self.config.user_id), self._place.files
+        owner, files = host_owner(self.config.user_id), self._context.files
         if owner is not None and files.stat().st_uid != owner:
             _change_owner(files, owner)
         mode = files.stat().st_mode
