@@ -212,7 +212,7 @@ def test_edit_file_answers_with_a_diff(agent: Rig) -> None:
     answer = said(
         agent, "edit_file", file_path="src/app.py", old_string="hello", new_string="goodbye"
     )
-    assert answer.startswith("Replaced 1 place in src/app.py, line 2\n\ndiff --git ")
+    assert answer.startswith("Replaced 1 occurrence in src/app.py, line 2\n\ndiff --git ")
     assert "\n-    print('hello')\n+    print('goodbye')\n" in answer
 
 
@@ -225,7 +225,7 @@ def test_edit_file_replaces_every_place_only_when_told(agent: Rig) -> None:
     answer = said(
         agent, "edit_file", file_path="a.txt", old_string="x", new_string="y", replace_all=True
     )
-    assert answer.startswith("Replaced 2 places in a.txt, line 1\n")
+    assert answer.startswith("Replaced 2 occurrences in a.txt, line 1\n")
     assert agent.filesystem.read_bytes("a.txt") == b"y\ny\n"
 
 
@@ -502,6 +502,6 @@ def test_a_long_diff_is_cut_at_a_line_and_counted(narrow: Rig) -> None:
         new_string="row",
         replace_all=True,
     )
-    assert answer.startswith("Replaced 9 places in dir/file-0.txt, line 1\n\ndiff --git ")
+    assert answer.startswith("Replaced 9 occurrences in dir/file-0.txt, line 1\n\ndiff --git ")
     assert answer.endswith("more lines of diff; read the file to see them)")
     assert len(answer) < 200

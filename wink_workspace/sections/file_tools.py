@@ -208,8 +208,10 @@ class _Operations:
             most_bytes=self._limits.write_bytes,
         )
         value = EditedFile.of(result, self._limits)
-        places = counted(value.n_replaced, "place")
-        return ToolResult.ok(value, f"Replaced {places} in {value.path}, line {value.first_line:,}")
+        replaced = counted(value.n_replaced, "occurrence")
+        return ToolResult.ok(
+            value, f"Replaced {replaced} in {value.path}, line {value.first_line:,}"
+        )
 
     def apply_patch(self, params: ApplyPatchParams, files: Filesystem) -> ToolResult[AppliedPatch]:
         patched = files.apply_patch(params.patch, most_bytes=self._limits.write_bytes)

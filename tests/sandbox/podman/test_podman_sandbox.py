@@ -543,11 +543,11 @@ def test_a_container_goes_with_the_process_that_owns_it(
         timeout=120,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    from wink_workspace.sandbox.podman.leftovers import _ends, _recorded
+    from wink_workspace.sandbox.podman.leftovers import _recorded, _wait_for_end
 
     left = _recorded(where.notes)
     assert left is not None
-    assert _ends(left, 60), "it must end by itself"
+    assert _wait_for_end(left, 60), "it must end by itself"
 
 
 def test_a_container_that_dies_breaks_the_command_and_the_next_one_gets_another(fresh) -> None:

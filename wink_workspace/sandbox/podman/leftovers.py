@@ -53,11 +53,11 @@ def end_leftover(folder: Path, remove: Callable[[str], None]) -> str:
     container = _recorded(folder)
     if container is None:
         return ""
-    if not _ends(container, 0.0):
+    if not _wait_for_end(container, 0.0):
         kill_first_process(container)
-        if not _ends(container, _END_TIMEOUT_S):
+        if not _wait_for_end(container, _END_TIMEOUT_S):
             remove(container.name)
-            if not _ends(container, _END_TIMEOUT_S):
+            if not _wait_for_end(container, _END_TIMEOUT_S):
                 raise SandboxError(
                     f"the container {container.name} is still running",
                     hint=f"End it with `podman rm --force {container.name}`, then open the"
@@ -77,7 +77,7 @@ def _recorded(folder: Path) -> LiveContainer | None:
     return None
 
 
-def _ends(container: LiveContainer, timeout_s: float) -> bool:
+def _wait_for_end(container: LiveContainer, timeout_s: float) -> bool:
     """Whether it has ended, or ends within *timeout_s*."""
     if not container.is_running:
         return True
