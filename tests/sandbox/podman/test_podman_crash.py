@@ -175,14 +175,14 @@ def test_a_container_that_only_its_engine_can_end_is_ended_by_it(
 
     monkeypatch.setattr(leftovers, "kill_first_process", lambda container: None)
     # The real wait for a container that does not end is spent in full.
-    monkeypatch.setattr(leftovers, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(leftovers, "_END_TIMEOUT_S", 0.2)
     (tmp_path / "files").mkdir()
     container = stubborn(service, minimal_image, tmp_path / "files")
     note(tmp_path, container)
     with pytest.raises(SandboxError, match=f"podman rm --force {container.name}"):
         end_leftover(tmp_path, lambda name: None)
     # The engine gets the time that it needs.
-    monkeypatch.setattr(leftovers, "_PATIENCE_S", 3.0)
+    monkeypatch.setattr(leftovers, "_END_TIMEOUT_S", 3.0)
     assert end_leftover(tmp_path, lambda name: remove(service, name)) == ""
     assert not (tmp_path / "container.json").exists()
 

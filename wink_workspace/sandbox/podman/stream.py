@@ -4,8 +4,8 @@ States: STARTING -> READY <-> RUNNING, and ENDED from each of them. The runner's
 message that is not next in the grammar, or a missing answer, raises ``SandboxBrokenError``; the
 caller then ends the container from outside.
 
-The host keeps all time limits. At its time limit it sends KILL for a command; if the runner does
-not report the end within ``_GRACE_S``, that violates the protocol, too.
+The host keeps all time limits. When a command reaches its limit, the host sends KILL. If the runner
+does not report the end within ``_GRACE_S``, that violates the protocol, too.
 """
 
 from __future__ import annotations
