@@ -39,7 +39,7 @@ def bench_asteval_isolated(benchmark, sandbox: AstevalSandbox) -> None:
     """``1+1``, each time in a new child, one after the other."""
     found = benchmark.pedantic(sandbox.evaluate, args=(SIMPLE,), rounds=ROUNDS, warmup_rounds=20)
     benchmark.extra_info["n_processes_started_per_evaluation"] = 1
-    benchmark.extra_info["n_layers"] = sum(layer.is_up for layer in found.isolation.layers)
+    benchmark.extra_info["n_layers"] = sum(layer.is_active for layer in found.isolation.layers)
 
 
 def bench_asteval_isolated_after_a_pause(benchmark, sandbox: AstevalSandbox) -> None:
