@@ -83,7 +83,7 @@ def test_code_is_read_from_standard_input(
 
 def test_options_limit_time_and_files(shell: Shell) -> None:
     shell.evaluate("-c", "while True: pass", "--timeout", "0.2", fails=1)
-    assert "deadline: it was killed when its 0.2 s were over" in shell.err
+    assert "deadline: it was killed at its time limit of 0.2 s" in shell.err
     shell.evaluate("-c", "read_text('a.txt')", "--reads", "b.txt", fails=1)
     assert "not declared" in shell.err
 
