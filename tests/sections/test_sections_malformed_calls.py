@@ -129,12 +129,12 @@ FILES: list[tuple[str, Arguments, str]] = [
     ("write_file", {"file_path": "README.md/x", "content": ""}, "README.md is not a directory"),
     ("write_file", {"file_path": "new", "content": "\ud800"}, "lone surrogates"),
     ("rm", {"path": "nowhere"}, "List the directory"),
-    ("rm", {"path": "."}, "Name what to delete"),
+    ("rm", {"path": "."}, "Name a path below it"),
     ("mv", {"source": "nowhere", "destination": "x"}, "List the directory"),
     ("mv", {"source": "README.md", "destination": "src/app.py"}, "src/app.py exists already"),
     ("mv", {"source": "README.md", "destination": "src"}, "'src/README.md'"),
-    ("mv", {"source": "src", "destination": "src/inner"}, "Choose a place outside it"),
-    ("mv", {"source": ".", "destination": "x"}, "Name what to move"),
+    ("mv", {"source": "src", "destination": "src/inner"}, "Choose a destination outside of it"),
+    ("mv", {"source": ".", "destination": "x"}, "Name a path below it"),
 ]
 
 
