@@ -461,20 +461,20 @@ def test_a_recording_holds_nothing_that_the_redactor_takes_out(tmp_path: Path) -
 
 
 def test_a_script_that_ends_too_early_says_how_to_end_it() -> None:
-    with pytest.raises(PromptEvaluationError, match="over after 1 turn,") as caught:
+    with pytest.raises(PromptEvaluationError, match="ended after 1 turn,") as caught:
         Listening(calls("a")).evaluate(plain_prompt(), session=Session())
     assert caught.value.phase == "request"
     assert "calls no tool" in caught.value.hint
 
 
 def test_a_script_without_a_turn_says_how_to_end_it() -> None:
-    with pytest.raises(PromptEvaluationError, match="over after 0 turns,") as caught:
+    with pytest.raises(PromptEvaluationError, match="ended after 0 turns,") as caught:
         Listening().evaluate(plain_prompt(), session=Session())
     assert "calls no tool" in caught.value.hint
 
 
 def test_a_script_whose_last_answer_does_not_fit_says_what_was_wrong_with_it() -> None:
-    with pytest.raises(PromptEvaluationError, match="over after 1 turn,") as caught:
+    with pytest.raises(PromptEvaluationError, match="ended after 1 turn,") as caught:
         Listening(ModelTurn('{"passed": true}')).evaluate(verdict_prompt(), session=Session())
     assert "reason" in caught.value.hint
 
@@ -482,7 +482,7 @@ def test_a_script_whose_last_answer_does_not_fit_says_what_was_wrong_with_it() -
 def test_a_script_that_is_evaluated_twice_says_that_it_lacks_the_second_ones_turns() -> None:
     adapter = Listening(ModelTurn("Done."))
     adapter.evaluate(plain_prompt(), session=Session())
-    with pytest.raises(PromptEvaluationError, match="over after 1 turn,") as caught:
+    with pytest.raises(PromptEvaluationError, match="ended after 1 turn,") as caught:
         adapter.evaluate(plain_prompt(), session=Session())
     assert "an adapter of its own" in caught.value.hint
 
@@ -493,7 +493,7 @@ def test_a_script_that_is_evaluated_twice_says_that_it_lacks_the_second_ones_tur
         (b"{}\n{\n", "line 2"),
         (b'{"txt": "x"}', "txt"),
         (b'{"tool_calls": [{"arguments": {}}]}', "tool_calls[0].name"),
-        (b"\xff", "cannot be read"),
+        (b"\xff", "cannot read the script"),
     ],
 )
 def test_a_malformed_script_is_refused_with_its_line(
@@ -507,12 +507,12 @@ def test_a_malformed_script_is_refused_with_its_line(
 
 
 def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScriptError, match="cannot be read"):
+    with pytest.raises(ScriptError, match="cannot read the script"):
         load_script(tmp_path / "none.jsonl")
 
 
 def test_a_script_of_texts_is_refused_with_what_to_write_in_their_place() -> None:
-    with pytest.raises(UsageError, match=r"'hi' is no turn .* ModelTurn\(text\)"):
+    with pytest.raises(UsageError, match=r"'hi' is not a ModelTurn.* ModelTurn\(text\)"):
         ScriptedAdapter(["hi"])  # pyright: ignore[reportArgumentType] - that is the mistake
 
 

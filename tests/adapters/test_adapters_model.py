@@ -20,7 +20,7 @@ from wink_workspace.adapters.model import (
     RetryLimits,
     TextDelta,
 )
-from wink_workspace.adapters.model.failures import failure_of
+from wink_workspace.adapters.model.failures import classify_error
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, ManualClock, TokenUsage
 from wink_workspace.environment import Environment
 from wink_workspace.errors import PromptEvaluationError, UsageError
@@ -96,7 +96,7 @@ class Benches:
         clock = ManualClock()
         settings = {
             "environment": server.environment, "on_event": events.append, "clock": clock,
-            "chance": lambda: 0.0, **options,
+            "jitter": lambda: 0.0, **options,
         }  # fmt: skip
         adapter = ModelAdapter[Any](model, **settings)
         self.opened.append(adapter)
@@ -291,7 +291,7 @@ def test_an_overloaded_provider_is_asked_again_with_growing_waits(
 def test_waits_are_spread_by_chance_and_bounded(bench: Benches) -> None:
     limits = RetryLimits(max_attempts=9, first_wait_s=1, max_wait_s=8)
     failing = [Fails(503)] * 8
-    one = bench(ANTHROPIC, *failing, Says("Done."), retries=limits, chance=lambda: 0.5)
+    one = bench(ANTHROPIC, *failing, Says("Done."), retries=limits, jitter=lambda: 0.5)
     one.run()
     assert one.waits_s == [0.75, 1.5, 3.0, 6.0, 6.0, 6.0, 6.0, 6.0]
 
@@ -384,7 +384,7 @@ def test_a_call_that_was_cut_off_is_told_to_the_model(bench: Benches, model: str
     ("failing", "says"),
     [
         (Fails(401, "authentication_error", f"bad key {KEY}"), "did not accept the key"),
-        (Fails(404, "not_found_error", "model: claude-sonnet-5"), "there is no"),
+        (Fails(404, "not_found_error", "model: claude-sonnet-5"), "was not found"),
         (Fails(402, "billing_error", "pay first"), "no credit"),
         (Fails(400, "invalid_request_error", "tools.0: bad"), "rejected the request"),
     ],
@@ -405,18 +405,18 @@ THEIRS = [
     (exceptions.ModelServerError("m", "down"), "failed", "request", True),
     (exceptions.ModelAPIError("m", "odd"), "failed", "request", True),
     (exceptions.ContentFilterError("filtered"), "refused to answer", "response", False),
-    (exceptions.UnexpectedModelBehavior("odd", "{}"), "makes no sense", "response", True),
+    (exceptions.UnexpectedModelBehavior("odd", "{}"), "is malformed", "response", True),
     (exceptions.UserError("no such setting"), "UserError: no such setting", "request", False),
 ]
 
 
-@pytest.mark.parametrize(("error", "says", "phase", "passes"), THEIRS)
+@pytest.mark.parametrize(("error", "says", "phase", "is_transient"), THEIRS)
 def test_each_kind_of_failure_is_told_with_phase_and_hint(
-    error: Exception, says: str, phase: str, passes: bool
+    error: Exception, says: str, phase: str, is_transient: bool
 ) -> None:
-    failure = failure_of(error, "provider:model", str)
+    failure = classify_error(error, "provider:model", str)
     assert says in failure.reason
-    assert (failure.phase, failure.passes) == (phase, passes)
+    assert (failure.phase, failure.is_transient) == (phase, is_transient)
     assert failure.hint
 
 
