@@ -35,7 +35,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Says:
+class Turn:
     """A turn of the model."""
 
     text: str = ""
@@ -49,7 +49,7 @@ class Says:
 
 
 @dataclass(frozen=True)
-class Fails:
+class HttpFailure:
     """An HTTP error; *kind* and *message* as the provider words them."""
 
     status: int
@@ -60,26 +60,26 @@ class Fails:
 
 
 @dataclass(frozen=True)
-class Drops:
+class DroppedTurn:
     """A turn of which *n_events* are sent before the connection breaks."""
 
-    turn: Says
+    turn: Turn
     n_events: int = 3
 
 
 @dataclass(frozen=True)
-class Hangs:
+class HangingTurn:
     """A turn of which *n_events* are sent; then nothing comes until the server ends.
 
     *then* is called when the last of them is out.
     """
 
-    turn: Says
+    turn: Turn
     n_events: int = 3
     then: Callable[[], None] = lambda: None
 
 
-Step = Says | Fails | Drops | Hangs
+Step = Turn | HttpFailure | DroppedTurn | HangingTurn
 
 
 class ModelServer:
@@ -129,7 +129,7 @@ class ModelServer:
             self.headers.append(headers)
             number = len(self.requests)
             if number > len(self.steps):
-                return number, Fails(400, "invalid_request_error", "the steps are over")
+                return number, HttpFailure(400, "invalid_request_error", "the steps are over")
             return number, self.steps[number - 1]
 
 
@@ -144,23 +144,23 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
             number, step = server.take(asked, {k.lower(): v for k, v in self.headers.items()})
             wire = _WIRES[self.path.partition("?")[0]]
-            if isinstance(step, Fails):
+            if isinstance(step, HttpFailure):
                 self._fail(wire, step)
                 return
-            turn = step if isinstance(step, Says) else step.turn
+            turn = step if isinstance(step, Turn) else step.turn
             events = list(wire.events(turn, number))
-            n_sent = len(events) if isinstance(step, Says) else step.n_events
+            n_sent = len(events) if isinstance(step, Turn) else step.n_events
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
             for name, data in events[:n_sent]:
                 self._chunk(wire.framed(name, data))
-            if isinstance(step, Says):
+            if isinstance(step, Turn):
                 self._chunk(wire.end)
                 self.wfile.write(b"0\r\n\r\n")
                 return
-            if isinstance(step, Hangs):
+            if isinstance(step, HangingTurn):
                 step.then()
                 server.ended.wait(60)
             self.close_connection = True
@@ -170,7 +170,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
                 self.wfile.flush()
 
-        def _fail(self, wire: type[_Wire], step: Fails) -> None:
+        def _fail(self, wire: type[_Wire], step: HttpFailure) -> None:
             body = json.dumps(wire.error(step)).encode()
             self.send_response(step.status)
             for name, value in {"content-type": "application/json", **step.headers}.items():
@@ -196,21 +196,21 @@ class _Wire:
         return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
     @staticmethod
-    def error(step: Fails) -> dict[str, Any]:
+    def error(step: HttpFailure) -> dict[str, Any]:
         return {"error": {"type": step.kind, "message": step.message, "code": step.code}}
 
     @staticmethod
-    def events(turn: Says, number: int) -> Iterator[Event]:
+    def events(turn: Turn, number: int) -> Iterator[Event]:
         raise NotImplementedError
 
 
 class _Anthropic(_Wire):
     @staticmethod
-    def error(step: Fails) -> dict[str, Any]:
+    def error(step: HttpFailure) -> dict[str, Any]:
         return {"type": "error", "error": {"type": step.kind, "message": step.message}}
 
     @staticmethod
-    def events(turn: Says, number: int) -> Iterator[Event]:
+    def events(turn: Turn, number: int) -> Iterator[Event]:
         message = {
             "id": f"msg_{number}", "type": "message", "role": "assistant", "model": "mock",
             "content": [], "stop_reason": None, "stop_sequence": None,
@@ -266,7 +266,7 @@ class _Chat(_Wire):
         return f"data: {json.dumps(data)}\n\n".encode()
 
     @staticmethod
-    def events(turn: Says, number: int) -> Iterator[Event]:
+    def events(turn: Turn, number: int) -> Iterator[Event]:
         def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> Event:
             choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
             return "", {
@@ -306,7 +306,7 @@ class _Responses(_Wire):
         return _Wire.framed(name, data)
 
     @staticmethod
-    def events(turn: Says, number: int) -> Iterator[Event]:
+    def events(turn: Turn, number: int) -> Iterator[Event]:
         output: list[dict[str, Any]] = []
 
         def response(status: str, **more: Any) -> dict[str, Any]:
@@ -342,7 +342,7 @@ class _Responses(_Wire):
             yield name, {**data, "sequence_number": sequence}
 
 
-def _message(turn: Says, number: int, output: list[dict[str, Any]]) -> Iterator[Event]:
+def _message(turn: Turn, number: int, output: list[dict[str, Any]]) -> Iterator[Event]:
     item_id, at = f"msg_{number}", len(output)
     item = {
         "id": item_id, "type": "message", "role": "assistant", "status": "in_progress",

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cli_user import ANTHROPIC, CliUser
 from model_server import ModelServer, Step
-from run_rig import ANTHROPIC, RunRig
 
 from wink_workspace.environment import Environment
 from wink_workspace.ledger import EntryKind
@@ -42,14 +42,14 @@ class PatientServer(ModelServer):
 
 
 @dataclass
-class Ring:
-    """A desk whose ``run`` is struck, and what the run comes to when it is not.
+class InterruptedRun:
+    """A user whose ``run`` is struck, and what the run comes to when it is not.
 
     ``states`` are those after as many calls as their index says; ``left_running`` tells what no
     process of ours shows. A kill may leave some of that, for the next run to end.
     """
 
-    desk: RunRig
+    user: CliUser
     process: subprocess.Popen[str]
     options: tuple[str, ...] = ()
     begun: int = 0
@@ -58,20 +58,20 @@ class Ring:
     left_running: Callable[[], list[str]] = list[str]
 
     def __post_init__(self) -> None:
-        self._told = self.desk.tmp_path / "told"
-        self._before = contents_of(self.desk.source)
+        self._told = self.user.tmp_path / "told"
+        self._before = contents_of(self.user.source)
 
     def run(
         self, number: int = 0, moment: int | None = None, *, loads: bool = False
     ) -> dict[str, int]:
         """One run over the directory as it was at first, in a fresh state directory."""
-        shutil.rmtree(self.desk.tmp_path / "state", ignore_errors=True)
-        shutil.rmtree(self.desk.source)
+        shutil.rmtree(self.user.tmp_path / "state", ignore_errors=True)
+        shutil.rmtree(self.user.source)
         for name, content in self._before.items():
-            path = self.desk.source / name
+            path = self.user.source / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        task = ("run", "Mend.", "--repo", str(self.desk.source), "--model", ANTHROPIC)
+        task = ("run", "Mend.", "--repo", str(self.user.source), "--model", ANTHROPIC)
         request = {
             "arguments": [*task, *self.options], "variables": dict(os.environ),
             "told": str(self._told), "signal": number, "moment": moment, "loads": loads,
@@ -81,7 +81,7 @@ class Ring:
         print(json.dumps(request), file=self.process.stdin, flush=True)
         return json.loads(self.process.stdout.readline())
 
-    def strike(self, number: int, moment: int) -> None:
+    def interrupt(self, number: int, moment: int) -> None:
         """Strike a run at *moment* and hold it to what is promised."""
         where = f"signal {number} at call {moment} of {self.calls}"
         code = self.run(number, moment)["code"]
@@ -102,12 +102,12 @@ class Ring:
         assert self._state() == self.states[-1], told
         assert not self.left_running(), (told, self.left_running())
 
-    def strikes(self, number: int, n_moments: int) -> None:
+    def interrupt_at_random(self, number: int, n_moments: int) -> None:
         """Strike before the evaluation now and then, and during and after it most of the time."""
         chance = random.Random(n_moments if Environment.from_os().is_ci else None)
         for n in range(n_moments):
             moments = range(1, self.begun) if n % 6 == 5 else range(self.begun, self.calls)
-            self.strike(number, chance.choice(moments))
+            self.interrupt(number, chance.choice(moments))
 
     def learn(self) -> None:
         """Run to the end, and see all that there was on the way."""
@@ -115,8 +115,8 @@ class Ring:
         counts = self.run()
         assert counts["code"] == 0, self._told.read_text()
         self.begun, self.calls = counts["begun"], counts["calls"]
-        (which,) = self.desk.workspaces
-        with Workspace.open(which, storage=self.desk.storage) as place:
+        (which,) = self.user.workspaces
+        with Workspace.open(which, storage=self.user.storage) as place:
             calls = completed(place)
             for entry in (calls[0] - 1, *calls):
                 place.restore(entry)
@@ -124,32 +124,32 @@ class Ring:
 
     def _resume(self, *, fails: int) -> None:
         where = [option for option in self.options if option == "--in-place"]
-        self.desk("run", "--repo", self.desk.source, *where, "--resume", fails=fails)
+        self.user("run", "--repo", self.user.source, *where, "--resume", fails=fails)
 
     def _left(self) -> tuple[int, State, bool] | None:
         """How many calls were completed, the state, and whether that is the end; ``None``: no run."""
-        if not self.desk.workspaces:
+        if not self.user.workspaces:
             return None
-        (which,) = self.desk.workspaces
-        run = RecordedRun.newest(self.desk.storage.folder(which))
+        (which,) = self.user.workspaces
+        run = RecordedRun.newest(self.user.storage.folder(which))
         if run is None:
             return None
-        with Workspace.open(which, storage=self.desk.storage) as place:
+        with Workspace.open(which, storage=self.user.storage) as place:
             n_calls = len(completed(place))
         run.drop_half_turn()
         return n_calls, self._state(), run.is_finished
 
     def _state(self) -> State:
-        (which,) = self.desk.workspaces
-        with Workspace.open(which, storage=self.desk.storage) as place:
+        (which,) = self.user.workspaces
+        with Workspace.open(which, storage=self.user.storage) as place:
             return self._state_of(place)
 
     def _state_of(self, place: Workspace) -> State:
-        return place.head.files, place.session[Plan].latest(), contents_of(self.desk.source)
+        return place.head.files, place.session[Plan].latest(), contents_of(self.user.source)
 
 
 @contextmanager
-def striking_server() -> Generator[subprocess.Popen[str]]:
+def run_server() -> Generator[subprocess.Popen[str]]:
     """The process in whose children runs are struck."""
     script = str(Path(__file__).with_name("run_server.py"))
     with subprocess.Popen(
@@ -158,14 +158,14 @@ def striking_server() -> Generator[subprocess.Popen[str]]:
         yield process
 
 
-def ring_around(
-    desk: RunRig, process: subprocess.Popen[str], turns: Sequence[Step], *options: str
-) -> Ring:
+def prepare_interrupted_run(
+    user: CliUser, process: subprocess.Popen[str], turns: Sequence[Step], *options: str
+) -> InterruptedRun:
     """A run with these turns and options, to be struck."""
-    desk.serve_by(PatientServer(*turns))
-    ring = Ring(desk, process, options)
-    ring.learn()
-    return ring
+    user.serve_by(PatientServer(*turns))
+    run = InterruptedRun(user, process, options)
+    run.learn()
+    return run
 
 
 def contents_of(place: Path) -> dict[str, bytes]:

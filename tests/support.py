@@ -61,7 +61,7 @@ def tool(handler: Callable[..., ToolResult[Any]], *, name: str = "act") -> Tool[
 
 
 @dataclass
-class Rig:
+class SmallWorkspace:
     """A prompt with its session and files, and one executor over them."""
 
     prompt: Prompt[Any]
@@ -107,7 +107,7 @@ def executor_of(prompt: Prompt[Any], session: Session, **options: Any) -> ToolEx
 
 
 @contextmanager
-def rig(
+def small_workspace(
     *tools: Tool[Any, Any],
     sections: Sequence[Section[Any]] = (),
     files: Mapping[str, bytes | str] | None = None,
@@ -116,7 +116,7 @@ def rig(
     session: Session | None = None,
     filesystem: MemoryFilesystem | None = None,
     **executor_options: Any,
-) -> Iterator[Rig]:
+) -> Iterator[SmallWorkspace]:
     """A workspace with *tools* in one section, and *sections* beside it, opened for the block."""
     filesystem = filesystem if filesystem is not None else MemoryFilesystem(files or {})
     session = session or Session()
@@ -126,7 +126,7 @@ def rig(
     prompt.install(session)
     with prompt.resources:
         executor = executor_of(prompt, session, **executor_options)
-        yield Rig(prompt, session, filesystem, executor)
+        yield SmallWorkspace(prompt, session, filesystem, executor)
 
 
 def contents(filesystem: Filesystem) -> dict[str, object]:

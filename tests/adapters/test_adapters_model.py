@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from model_server import KEY, Call, Drops, Fails, Hangs, ModelServer, Says, Step
+from model_server import KEY, Call, DroppedTurn, HangingTurn, HttpFailure, ModelServer, Step, Turn
 from pydantic_ai import exceptions
 from support import Note, Text
 
@@ -111,8 +111,8 @@ def bench() -> Iterator[Benches]:
         opened.__exit__(None, None, None)
 
 
-def calling(*texts: str, text: str = "", **more: Any) -> Says:
-    return Says(text, tuple(Call("note", {"text": each}) for each in texts), **more)
+def calling(*texts: str, text: str = "", **more: Any) -> Turn:
+    return Turn(text, tuple(Call("note", {"text": each}) for each in texts), **more)
 
 
 # What goes right
@@ -120,7 +120,7 @@ def calling(*texts: str, text: str = "", **more: Any) -> Says:
 
 @each_wire
 def test_a_run_calls_tools_and_ends_with_the_models_text(bench: Benches, model: str) -> None:
-    one = bench(model, calling("a", text="I take a note."), Says("Done."))
+    one = bench(model, calling("a", text="I take a note."), Turn("Done."))
     assert one.run() == "Done."
     assert one.session[Note].all() == (Note("a"),)
     assert "Take notes." in json.dumps(one.server.requests[0])
@@ -134,7 +134,7 @@ def test_examples_of_a_tool_reach_its_definition_and_the_instructions(
 ) -> None:
     example = ToolExample(description="Note what to buy", input=Text("milk"), output=None)
     tool = Tool[Text, None](name="note", description="Note it.", handler=note, examples=(example,))
-    one = bench(model, Says("Done."))
+    one = bench(model, Turn("Done."))
     one.run(prompt_with(tool))
     request = one.server.requests[0]
     (definition,) = request["tools"]
@@ -146,7 +146,7 @@ def test_examples_of_a_tool_reach_its_definition_and_the_instructions(
 
 @each_wire
 def test_text_is_told_as_it_comes(bench: Benches, model: str) -> None:
-    one = bench(model, Says("All is well today."))
+    one = bench(model, Turn("All is well today."))
     one.run()
     assert one.text == "All is well today."
     assert len(one.events) == 3
@@ -156,7 +156,7 @@ def test_text_is_told_as_it_comes(bench: Benches, model: str) -> None:
 def test_parallel_calls_run_in_order_and_each_answer_goes_to_its_call(
     bench: Benches, model: str
 ) -> None:
-    one = bench(model, calling("a", "fail", "c"), Says("Done."))
+    one = bench(model, calling("a", "fail", "c"), Turn("Done."))
     one.run()
     assert [record.success for record in one.session[ToolInvoked].all()] == [True, False, True]
     assert one.session[Note].all() == (Note("a"), Note("c"))
@@ -172,8 +172,8 @@ def test_parallel_calls_run_in_order_and_each_answer_goes_to_its_call(
 def test_malformed_arguments_and_unknown_tools_are_answered_and_the_run_goes_on(
     bench: Benches, model: str
 ) -> None:
-    turn = Says(calls=(Call("note", '{"te'), Call("notes", {"text": "x"}), Call("note", "[1]")))
-    one = bench(model, turn, calling("b"), Says("Done."))
+    turn = Turn(calls=(Call("note", '{"te'), Call("notes", {"text": "x"}), Call("note", "[1]")))
+    one = bench(model, turn, calling("b"), Turn("Done."))
     assert one.run() == "Done."
     told = json.dumps(one.server.requests[1])
     assert "is not valid JSON" in told
@@ -182,7 +182,7 @@ def test_malformed_arguments_and_unknown_tools_are_answered_and_the_run_goes_on(
 
 
 def test_a_failed_call_is_marked_as_one_on_the_wire(bench: Benches) -> None:
-    one = bench(ANTHROPIC, calling("a", "fail"), Says("Done."))
+    one = bench(ANTHROPIC, calling("a", "fail"), Turn("Done."))
     one.run()
     answers = one.server.requests[1]["messages"][2]["content"]
     assert [answer["is_error"] for answer in answers] == [False, True]
@@ -192,7 +192,7 @@ def test_a_failed_call_is_marked_as_one_on_the_wire(bench: Benches) -> None:
 def test_tokens_go_into_the_budget_which_ends_the_run_when_it_is_spent(
     bench: Benches, model: str
 ) -> None:
-    one = bench(model, calling("a", input_tokens=70, output_tokens=31), Says("unused"))
+    one = bench(model, calling("a", input_tokens=70, output_tokens=31), Turn("unused"))
     tracker = BudgetTracker(Budget(max_total_tokens=100))
     error = one.ends(budget_tracker=tracker)
     assert error.phase == "budget"
@@ -208,7 +208,7 @@ class Verdict:
 
 @each_wire
 def test_structured_output_is_asked_for_by_schema_and_parsed(bench: Benches, model: str) -> None:
-    one = bench(model, Says('{"good": "yes"}'), Says('{"good": true, "why": "it works"}'))
+    one = bench(model, Turn('{"good": "yes"}'), Turn('{"good": true, "why": "it works"}'))
     template = PromptTemplate[Verdict](
         ns="tests",
         key="verdict",
@@ -222,7 +222,7 @@ def test_structured_output_is_asked_for_by_schema_and_parsed(bench: Benches, mod
 
 
 def test_what_a_model_was_sent_comes_back_to_it_as_it_was(bench: Benches) -> None:
-    one = bench("openai:gpt-5", calling("a", text="First."), Says("Done."))
+    one = bench("openai:gpt-5", calling("a", text="First."), Turn("Done."))
     one.run()
     kinds = [item.get("type") or item["role"] for item in one.server.requests[1]["input"]]
     assert kinds == ["user", "message", "function_call", "function_call_output"]
@@ -230,7 +230,7 @@ def test_what_a_model_was_sent_comes_back_to_it_as_it_was(bench: Benches) -> Non
 
 
 def test_signed_thoughts_go_back_as_they_came_and_are_not_told(bench: Benches) -> None:
-    one = bench(ANTHROPIC, calling("a", thinking="Hm, a note."), Says("Done."))
+    one = bench(ANTHROPIC, calling("a", thinking="Hm, a note."), Turn("Done."))
     assert one.run() == "Done."
     (thought, _) = one.server.requests[1]["messages"][1]["content"]
     assert (thought["thinking"], thought["signature"]) == ("Hm, a note.", "signed-1")
@@ -242,7 +242,7 @@ def test_a_conversation_goes_on_where_another_adapter_left_it(bench: Benches, mo
     from wink_workspace.adapters import AssistantMessage
     from wink_workspace.runtime import ToolCall
 
-    one = bench(model, Says("Done."))
+    one = bench(model, Turn("Done."))
     calls = (
         ToolCall.of("note", {"text": "a"}, id="old-1"),
         ToolCall.of("note", '{"text": "b"}', id="old-2"),
@@ -258,8 +258,8 @@ def test_a_conversation_goes_on_where_another_adapter_left_it(bench: Benches, mo
 
 
 LIMITED = {
-    ANTHROPIC: Fails(429, "rate_limit_error", "slow down", {"retry-after": "7"}),
-    "openai:gpt-5": Fails(
+    ANTHROPIC: HttpFailure(429, "rate_limit_error", "slow down", {"retry-after": "7"}),
+    "openai:gpt-5": HttpFailure(
         429, "requests", "slow down", {"retry-after": "7"}, "rate_limit_exceeded"
     ),
 }
@@ -270,7 +270,7 @@ LIMITED["openai-chat:gpt-5"] = LIMITED["openai:gpt-5"]
 def test_a_rate_limit_is_waited_for_as_long_as_the_provider_asks(
     bench: Benches, model: str
 ) -> None:
-    one = bench(model, LIMITED[model], LIMITED[model], Says("Done."))
+    one = bench(model, LIMITED[model], LIMITED[model], Turn("Done."))
     assert one.run() == "Done."
     assert one.waits_s == [7.0, 7.0]
     assert one.clock.monotonic_s() == 14.0
@@ -282,16 +282,16 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_provider_asks(
 def test_an_overloaded_provider_is_asked_again_with_growing_waits(
     bench: Benches, model: str, status: int
 ) -> None:
-    failing = [Fails(status, "overloaded_error", "busy")] * 4
-    one = bench(model, *failing, Says("Done."))
+    failing = [HttpFailure(status, "overloaded_error", "busy")] * 4
+    one = bench(model, *failing, Turn("Done."))
     assert one.run() == "Done."
     assert one.waits_s == [0.5, 1.0, 2.0, 4.0]
 
 
 def test_waits_are_spread_by_chance_and_bounded(bench: Benches) -> None:
     limits = RetryLimits(max_attempts=9, first_wait_s=1, max_wait_s=8)
-    failing = [Fails(503)] * 8
-    one = bench(ANTHROPIC, *failing, Says("Done."), retries=limits, jitter=lambda: 0.5)
+    failing = [HttpFailure(503)] * 8
+    one = bench(ANTHROPIC, *failing, Turn("Done."), retries=limits, jitter=lambda: 0.5)
     one.run()
     assert one.waits_s == [0.75, 1.5, 3.0, 6.0, 6.0, 6.0, 6.0, 6.0]
 
@@ -299,7 +299,7 @@ def test_waits_are_spread_by_chance_and_bounded(bench: Benches) -> None:
 def test_a_provider_that_never_recovers_ends_the_run_after_the_attempts_allowed(
     bench: Benches,
 ) -> None:
-    one = bench(ANTHROPIC, *[Fails(503)] * 9)
+    one = bench(ANTHROPIC, *[HttpFailure(503)] * 9)
     error = one.ends()
     assert error.phase == "request"
     assert "6 times" in str(error)
@@ -308,7 +308,7 @@ def test_a_provider_that_never_recovers_ends_the_run_after_the_attempts_allowed(
 
 
 def test_a_provider_that_asks_for_too_long_a_wait_ends_the_run(bench: Benches) -> None:
-    asked = Fails(429, "rate_limit_error", "slow down", {"retry-after": "3600"})
+    asked = HttpFailure(429, "rate_limit_error", "slow down", {"retry-after": "3600"})
     one = bench(ANTHROPIC, asked)
     assert "3600 s" in str(one.ends())
     assert one.clock.monotonic_s() == 0
@@ -327,15 +327,15 @@ def test_a_connection_dropped_mid_stream_is_asked_again_and_no_half_turn_counts(
     bench: Benches, model: str, n_events: int
 ) -> None:
     turn = calling("a", text="Wait for it.")
-    one = bench(model, Drops(turn, n_events), turn, Says("Done."))
+    one = bench(model, DroppedTurn(turn, n_events), turn, Turn("Done."))
     assert one.run() == "Done."
     assert one.session[Note].all() == (Note("a"),), "once, not twice"
     assert len(one.waits_s) == 1
 
 
 OVERFLOWS = {
-    ANTHROPIC: Fails(400, "invalid_request_error", "prompt is too long: 250000 tokens"),
-    "openai:gpt-5": Fails(
+    ANTHROPIC: HttpFailure(400, "invalid_request_error", "prompt is too long: 250000 tokens"),
+    "openai:gpt-5": HttpFailure(
         400, "invalid_request_error", "Your input exceeds the context window of this model",
         code="context_length_exceeded",
     ),
@@ -358,7 +358,7 @@ def test_a_conversation_that_is_too_long_ends_the_run_and_says_so(
 
 @each_wire
 def test_a_refusal_ends_the_run_in_the_response_phase(bench: Benches, model: str) -> None:
-    one = bench(model, Says("I will not do that.", ending="refusal"))
+    one = bench(model, Turn("I will not do that.", ending="refusal"))
     error = one.ends()
     assert error.phase == "response"
     assert "refused" in str(error)
@@ -366,7 +366,7 @@ def test_a_refusal_ends_the_run_in_the_response_phase(bench: Benches, model: str
 
 @each_wire
 def test_an_answer_that_was_cut_off_is_no_answer(bench: Benches, model: str) -> None:
-    one = bench(model, Says("And so we", ending="length"))
+    one = bench(model, Turn("And so we", ending="length"))
     error = one.ends()
     assert error.phase == "response"
     assert "cut off" in str(error)
@@ -374,8 +374,8 @@ def test_an_answer_that_was_cut_off_is_no_answer(bench: Benches, model: str) -> 
 
 @each_wire
 def test_a_call_that_was_cut_off_is_told_to_the_model(bench: Benches, model: str) -> None:
-    cut = Says(calls=(Call("note", '{"text": "a'),), ending="length")
-    one = bench(model, cut, calling("b"), Says("Done."))
+    cut = Turn(calls=(Call("note", '{"text": "a'),), ending="length")
+    one = bench(model, cut, calling("b"), Turn("Done."))
     assert one.run() == "Done."
     assert one.session[Note].all() == (Note("b"),)
 
@@ -383,14 +383,14 @@ def test_a_call_that_was_cut_off_is_told_to_the_model(bench: Benches, model: str
 @pytest.mark.parametrize(
     ("failing", "says"),
     [
-        (Fails(401, "authentication_error", f"bad key {KEY}"), "did not accept the key"),
-        (Fails(404, "not_found_error", "model: claude-sonnet-5"), "was not found"),
-        (Fails(402, "billing_error", "pay first"), "no credit"),
-        (Fails(400, "invalid_request_error", "tools.0: bad"), "rejected the request"),
+        (HttpFailure(401, "authentication_error", f"bad key {KEY}"), "did not accept the key"),
+        (HttpFailure(404, "not_found_error", "model: claude-sonnet-5"), "was not found"),
+        (HttpFailure(402, "billing_error", "pay first"), "no credit"),
+        (HttpFailure(400, "invalid_request_error", "tools.0: bad"), "rejected the request"),
     ],
 )
 def test_what_repeating_does_not_help_ends_the_run_with_what_to_do(
-    bench: Benches, failing: Fails, says: str
+    bench: Benches, failing: HttpFailure, says: str
 ) -> None:
     one = bench(ANTHROPIC, failing)
     error = one.ends()
@@ -432,7 +432,7 @@ def test_a_server_that_is_not_there_ends_the_run_after_the_attempts_allowed() ->
 
 
 def test_a_model_that_falls_silent_is_left_at_the_deadline(bench: Benches) -> None:
-    one = bench(ANTHROPIC, Hangs(Says("Thinking about it"), 4))
+    one = bench(ANTHROPIC, HangingTurn(Turn("Thinking about it"), 4))
     error = one.ends(deadline=Deadline.after(0.3))
     assert error.phase == "request"
     assert "deadline" in str(error)
@@ -449,7 +449,7 @@ def test_ctrl_c_while_the_model_speaks_ends_the_run_and_the_adapter_can_be_used_
 
     interrupted: list[ModelEvent] = []
     one = bench(
-        ANTHROPIC, calling("a"), Hangs(Says("Thinking"), 4), Says("Done."), on_event=interrupt
+        ANTHROPIC, calling("a"), HangingTurn(Turn("Thinking"), 4), Turn("Done."), on_event=interrupt
     )
     with pytest.raises(KeyboardInterrupt):
         one.run()
@@ -482,7 +482,7 @@ def everything(error: BaseException | None) -> Iterator[BaseException]:
 
 @each_wire
 def test_a_key_goes_to_the_provider_and_nowhere_else(bench: Benches, model: str) -> None:
-    failing = Fails(401, "authentication_error", f"the key {KEY} is wrong")
+    failing = HttpFailure(401, "authentication_error", f"the key {KEY} is wrong")
     one = bench(model, calling("a"), failing)
     error = one.ends()
     assert KEY in "".join(one.server.headers[0].values())
@@ -511,7 +511,7 @@ def test_a_model_that_cannot_be_used_is_wrong_usage_at_once(
 
 
 def test_the_record_of_the_end_is_redacted(bench: Benches) -> None:
-    one = bench(ANTHROPIC, Says("It is secret."), redact=lambda text: text.replace("secret", "…"))
+    one = bench(ANTHROPIC, Turn("It is secret."), redact=lambda text: text.replace("secret", "…"))
     assert one.run() == "It is secret."
     assert [event.text for event in one.session[PromptExecuted].all()] == ["It is …."]
 
@@ -520,7 +520,7 @@ def test_the_record_of_the_end_is_redacted(bench: Benches) -> None:
 
 
 def test_closing_twice_is_closing_once_and_a_closed_adapter_opens_again(bench: Benches) -> None:
-    one = bench(ANTHROPIC, Says("One."), Says("Two."))
+    one = bench(ANTHROPIC, Turn("One."), Turn("Two."))
     assert one.run() == "One."
     one.adapter.close()
     one.adapter.close()
@@ -528,14 +528,14 @@ def test_closing_twice_is_closing_once_and_a_closed_adapter_opens_again(bench: B
 
 
 def test_settings_reach_the_provider(bench: Benches) -> None:
-    one = bench(ANTHROPIC, Says("Done."), settings={"max_tokens": 77, "cache": False})
+    one = bench(ANTHROPIC, Turn("Done."), settings={"max_tokens": 77, "cache": False})
     one.run()
     assert one.server.requests[0]["max_tokens"] == 77
     assert "cache_control" not in json.dumps(one.server.requests[0])
 
 
 def test_a_turn_can_be_asked_for_without_tools_or_history(bench: Benches) -> None:
-    one = bench(ANTHROPIC, Says("Yes."))
+    one = bench(ANTHROPIC, Turn("Yes."))
     turn = one.adapter.complete(ModelRequest("Answer.", (UserMessage("Well?"),), ()))
     assert (turn.text, turn.tool_calls) == ("Yes.", ())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support import Note, Text, rig
+from support import Note, Text, small_workspace
 
 from wink_workspace.errors import PoisonedError, PromptEvaluationError, RollbackError
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
@@ -61,7 +61,7 @@ def nesting(filesystem: Filesystem | None = None) -> Tool[Text, None]:
 
 
 def test_a_call_inside_a_call_that_fails_undoes_itself_alone() -> None:
-    with rig(nesting()) as workspace:
+    with small_workspace(nesting()) as workspace:
         outcome = workspace.call("nest", text="bad")
         assert outcome.result.success
         assert workspace.filesystem.exists("first.txt")
@@ -70,7 +70,7 @@ def test_a_call_inside_a_call_that_fails_undoes_itself_alone() -> None:
 
 
 def test_an_outer_failure_undoes_the_inner_calls_and_keeps_their_records() -> None:
-    with rig(nesting()) as workspace:
+    with small_workspace(nesting()) as workspace:
         before = workspace.state()
         workspace.call("nest", text="fail")
         assert workspace.state() == before
@@ -83,7 +83,7 @@ def test_an_outer_failure_undoes_the_inner_calls_and_keeps_their_records() -> No
 
 def test_an_outer_failure_reaches_files_that_only_the_inner_prompt_knows() -> None:
     elsewhere = MemoryFilesystem({"kept.txt": "kept"})
-    with rig(nesting(elsewhere)) as workspace:
+    with small_workspace(nesting(elsewhere)) as workspace:
         workspace.call("nest", text="fail")
         assert [str(stat.path) for stat in elsewhere.list(".")] == ["kept.txt"]
 
@@ -99,7 +99,7 @@ def test_a_call_inside_on_a_child_session_is_a_savepoint_too() -> None:
         return ToolResult.error("told to fail")
 
     tool = Tool[Text, None](name="delegate", description="Delegate", handler=handle)
-    with rig(tool) as workspace:
+    with small_workspace(tool) as workspace:
         child = workspace.session.child()
         workspace.call("delegate")
         assert [str(stat.path) for stat in elsewhere.list(".")] == ["kept.txt"]
@@ -110,7 +110,7 @@ def test_a_call_inside_on_a_child_session_is_a_savepoint_too() -> None:
 
 
 def test_only_the_outermost_call_is_an_entry_of_the_journal() -> None:
-    with rig(nesting()) as workspace:
+    with small_workspace(nesting()) as workspace:
         workspace.call("nest", text="good")
         (entry,) = workspace.journal.entries
         assert entry.event is not None
@@ -138,7 +138,7 @@ def test_calls_from_two_threads_come_one_after_the_other_and_lose_nothing() -> N
         return ToolResult.ok(None)
 
     tool = Tool[Text, None](name="count", description="Count", handler=count)
-    with rig(tool, files={"n.txt": "0"}) as workspace:
+    with small_workspace(tool, files={"n.txt": "0"}) as workspace:
         threads = [
             threading.Thread(target=lambda: [workspace.call("count") for _ in range(25)])
             for _ in range(4)
@@ -165,7 +165,9 @@ class Unrestorable:
 @pytest.mark.behaviour(34)
 def test_a_restore_that_fails_stops_the_run_after_all_others_were_restored() -> None:
     session = Session()
-    with rig(NOTE, session=session, resources={Unrestorable: Unrestorable()}) as workspace:
+    with small_workspace(
+        NOTE, session=session, resources={Unrestorable: Unrestorable()}
+    ) as workspace:
         with pytest.raises(RollbackError, match="gone for good"):
             workspace.call("note", text="bad")
         assert not workspace.filesystem.exists("bad.txt")
@@ -175,13 +177,13 @@ def test_a_restore_that_fails_stops_the_run_after_all_others_were_restored() -> 
 
 def test_a_run_that_could_not_roll_back_is_recovered_after_its_resources_are_closed() -> None:
     session, cell = Session(), Sometimes()
-    with rig(NOTE, session=session, resources={Sometimes: cell}) as workspace:
+    with small_workspace(NOTE, session=session, resources={Sometimes: cell}) as workspace:
         cell.broken = True
         with pytest.raises(RollbackError):
             workspace.call("note", text="bad")
     cell.broken = False
     transactions_of(session).recover()
-    with rig(NOTE, session=session) as workspace:
+    with small_workspace(NOTE, session=session) as workspace:
         assert workspace.call("note", text="good").result.success
 
 
@@ -197,7 +199,7 @@ def test_a_call_does_not_commit_what_a_call_inside_it_could_not_undo() -> None:
         return ToolResult.ok(None)
 
     tool = Tool[Text, None](name="outer", description="Call inside", handler=handle)
-    with rig(tool, NOTE, resources={Sometimes: cell}) as workspace:
+    with small_workspace(tool, NOTE, resources={Sometimes: cell}) as workspace:
         before = workspace.state()
         with pytest.raises(PoisonedError):
             workspace.call("outer")
@@ -217,7 +219,7 @@ def test_a_participant_that_cannot_be_saved_fails_the_call_before_its_handler() 
         def restore(self, token: object) -> None:
             raise AssertionError
 
-    with rig(NOTE, resources={Unsaved: Unsaved()}) as workspace:
+    with small_workspace(NOTE, resources={Unsaved: Unsaved()}) as workspace:
         outcome = workspace.call("note", text="good")
         assert "cannot be read" in outcome.text
         assert not workspace.filesystem.exists("good.txt")
@@ -245,7 +247,7 @@ def test_a_nested_evaluation_error_ends_the_outer_call_as_well() -> None:
         raise PromptEvaluationError("provider is down", phase="request")
 
     tool = Tool[Text, None](name="ask", description="Ask", handler=handle)
-    with rig(tool) as workspace:
+    with small_workspace(tool) as workspace:
         with pytest.raises(PromptEvaluationError):
             workspace.call("ask")
         assert not workspace.filesystem.exists("a.txt")

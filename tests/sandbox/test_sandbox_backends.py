@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from cli_user import CliUser
 from fake_sandbox import FakeConfig, FakeMachine, registered
-from run_rig import RunRig
 
 from wink_workspace import ModelTurn, Prompt, ScriptedAdapter, ToolCall
 from wink_workspace.environment import Environment
@@ -33,8 +33,8 @@ def fake() -> Iterator[FakeMachine]:
 @pytest.fixture
 def desk(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> RunRig:
-    return RunRig(tmp_path, capsys, monkeypatch)
+) -> CliUser:
+    return CliUser(tmp_path, capsys, monkeypatch)
 
 
 def state(tmp_path: Path) -> WorkspaceStorage:
@@ -191,7 +191,7 @@ def test_a_package_that_offers_no_backend_is_named(
 
 
 def test_doctor_and_gc_report_a_package_that_cannot_be_loaded_and_go_on(
-    desk: RunRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk: CliUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SANDBOXES, "_own", {})  # to examine those takes seconds
     monkeypatch.delitem(sys.modules, "wrong_sandbox", raising=False)
@@ -296,7 +296,7 @@ def test_a_workspace_whose_backend_is_gone_is_not_opened_before_it_is_back(tmp_p
 
 
 def test_a_run_in_another_sandbox_plays_its_tools(
-    desk: RunRig, tmp_path: Path, fake: FakeMachine
+    desk: CliUser, tmp_path: Path, fake: FakeMachine
 ) -> None:
     turns = tmp_path / "turns.jsonl"
     call = {"name": "shell_execute", "arguments": {"command": "put made by-fake"}}
@@ -308,7 +308,7 @@ def test_a_run_in_another_sandbox_plays_its_tools(
     assert (desk.source / "made").read_text() == "by-fake"
 
 
-def test_exec_runs_in_the_sandbox_that_is_named(desk: RunRig, fake: FakeMachine) -> None:
+def test_exec_runs_in_the_sandbox_that_is_named(desk: CliUser, fake: FakeMachine) -> None:
     which = desk("new", str(desk.source)).partition(":")[0]
     desk("exec", which, "--sandbox", "fake", "--", "put", "made", "text")
     assert desk("exec", which, "--sandbox", "fake", "--", "cat", "made") == "fake: text"
@@ -325,14 +325,14 @@ def test_exec_runs_in_the_sandbox_that_is_named(desk: RunRig, fake: FakeMachine)
     ],
 )
 def test_exec_refuses_what_the_sandbox_cannot_do(
-    desk: RunRig, fake: FakeMachine, options: list[str], said: str
+    desk: CliUser, fake: FakeMachine, options: list[str], said: str
 ) -> None:
     which = desk("new", str(desk.source)).partition(":")[0]
     desk("exec", which, *options, "--", "true", fails=2)
     assert said in desk.err
 
 
-def test_a_run_with_an_unknown_sandbox_is_wrong_usage(desk: RunRig) -> None:
+def test_a_run_with_an_unknown_sandbox_is_wrong_usage(desk: CliUser) -> None:
     desk("run", "Task", "--repo", desk.source, "--sandbox", "docker", fails=2)
     assert "no sandbox 'docker'. Use one of podman, asteval, none." in desk.err
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from support import contents, rig
+from support import contents, small_workspace
 
 from wink_workspace.filesystem import (
     Filesystem,
@@ -249,7 +249,7 @@ def sections() -> list[Section[None]]:
 def test_a_malformed_call_is_answered_once_with_a_hint_and_changes_nothing(
     name: str, arguments: Arguments, words: str
 ) -> None:
-    with rig(sections=sections(), filesystem=workspace()) as agent:
+    with small_workspace(sections=sections(), filesystem=workspace()) as agent:
         for path in ("README.md", "src/app.py"):
             assert agent.call("read_file", file_path=path).result.success
         agent.call("planning_setup_plan", objective="Survive", initial_steps=["One", "Two"])
@@ -269,7 +269,7 @@ def test_a_malformed_call_is_answered_once_with_a_hint_and_changes_nothing(
 
 @pytest.mark.behaviour(14)
 def test_arguments_as_text_and_as_an_object_are_refused_alike() -> None:
-    with rig(sections=sections(), filesystem=workspace()) as agent:
+    with small_workspace(sections=sections(), filesystem=workspace()) as agent:
         for name, arguments, _ in WRONG_TYPES:
             as_object = agent.call(name, arguments).text
             assert agent.call(name, json.dumps(arguments)).text == as_object
@@ -277,7 +277,7 @@ def test_arguments_as_text_and_as_an_object_are_refused_alike() -> None:
 
 @pytest.mark.behaviour(14)
 def test_every_problem_is_told_at_once() -> None:
-    with rig(sections=sections()) as agent:
+    with small_workspace(sections=sections()) as agent:
         answer = agent.call("edit_file", {"file_path": 1, "old": "x", "replace_all": 1}).text
     for name in ("file_path", "old", "old_string", "new_string", "replace_all"):
         assert f"{name}: " in answer
@@ -286,7 +286,7 @@ def test_every_problem_is_told_at_once() -> None:
 @pytest.mark.behaviour(41)
 @pytest.mark.parametrize("spelling", ["./a.txt", "a.txt/", "x/.././a.txt", ".//a.txt"])
 def test_a_spelling_reaches_the_file_or_is_refused_but_never_another(spelling: str) -> None:
-    with rig(sections=sections(), files={"a.txt": "here\n"}) as agent:
+    with small_workspace(sections=sections(), files={"a.txt": "here\n"}) as agent:
         before = contents(agent.filesystem)
         outcome = agent.call("read_file", file_path=spelling)
         assert outcome.result.success == (".." not in spelling)
@@ -294,7 +294,7 @@ def test_a_spelling_reaches_the_file_or_is_refused_but_never_another(spelling: s
 
 
 def test_a_call_that_fails_leaves_a_fresh_workspace_fresh() -> None:
-    with rig(sections=sections()) as agent:
+    with small_workspace(sections=sections()) as agent:
         files = agent.prompt.resources.get(Filesystem)
         assert not agent.call("write_file", file_path="../x", content="").result.success
         assert files is agent.prompt.resources.get(Filesystem)

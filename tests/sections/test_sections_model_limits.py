@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_sandbox import FakeConfig, FakeSandbox
-from support import rig
+from support import small_workspace
 
 from wink_workspace.errors import LimitExceededError
 from wink_workspace.filesystem import Filesystem, FilesystemLimits, MemoryFilesystem, parse_path
@@ -46,7 +46,7 @@ def test_a_program_writes_edits_and_patches_files_that_its_tools_may_not(files: 
     files.apply_patch(PATCH.format("large"))
     large = files.read_bytes("large").decode()
     assert (large[:4], large[-4:]) == ("1st\n", "end\n")
-    with rig(sections=[VfsToolsSection(policies=())], filesystem=files) as agent:
+    with small_workspace(sections=[VfsToolsSection(policies=())], filesystem=files) as agent:
         for name, arguments in {
             "write_file": {"file_path": "new", "content": "x" * (MIB + 1)},
             "edit_file": {"file_path": "large", "old_string": "end", "new_string": "x"},
@@ -62,7 +62,7 @@ def test_a_program_writes_edits_and_patches_files_that_its_tools_may_not(files: 
 def test_the_smaller_of_a_tools_and_its_files_limits_holds(tool: int, filesystem: int) -> None:
     files = MemoryFilesystem(limits=FilesystemLimits(write_bytes=filesystem))
     section = VfsToolsSection(files, limits=FileToolLimits(write_bytes=tool))
-    with rig(sections=[section], filesystem=files) as agent:
+    with small_workspace(sections=[section], filesystem=files) as agent:
         assert "4 bytes a write" in agent.prompt.render().text
         assert agent.call("write_file", file_path="a", content="1234").result.success
         text = agent.call("write_file", file_path="b", content="12345").text
@@ -80,7 +80,7 @@ def test_code_behind_asteval_writes_no_more_at_once_than_a_model_may() -> None:
 def commands(sandbox: Sandbox, **limits: int) -> Any:
     tools = command_tools(CommandLimits(**limits), with_python=False)
     section = SandboxSection(FakeConfig(), "Commands.", tools=tools)
-    return rig(sections=[section], resources={Sandbox: sandbox})
+    return small_workspace(sections=[section], resources={Sandbox: sandbox})
 
 
 def test_a_command_of_a_model_is_bounded_and_that_of_a_program_is_not(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_command_of_a_model_is_bounded_and_that_of_a_program_is_not(tmp_path: 
 
 def test_a_name_with_a_backslash_is_reached_by_every_file_tool(files: Filesystem) -> None:
     files.write_text("a\\b", "first\n")
-    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
+    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
         for name, arguments, said in [
             ("ls", {}, "a\\b"),
             ("glob", {"pattern": "a\\b"}, "a\\b"),
@@ -122,7 +122,7 @@ def test_a_name_with_a_backslash_is_reached_by_every_file_tool(files: Filesystem
 
 def test_a_model_that_separates_names_with_backslashes_is_told_what_it_meant() -> None:
     files = MemoryFilesystem({"src/app.py": "text"})
-    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
+    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
         read = agent.call("read_file", file_path="src\\app.py")
         assert "Separate names with '/', as in 'src/app.py'." in read.text
         write = agent.call("write_file", file_path="src\\new.py", content="")

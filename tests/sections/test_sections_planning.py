@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support import Rig, rig
+from support import SmallWorkspace, small_workspace
 
 from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.errors import ReducerError, UsageError
@@ -28,24 +28,26 @@ OBJECTIVE = "Make the tests pass"
 
 
 @pytest.fixture
-def planner() -> Iterator[Rig]:
-    with rig(sections=[PlanningToolsSection()]) as planner:
+def planner() -> Iterator[SmallWorkspace]:
+    with small_workspace(sections=[PlanningToolsSection()]) as planner:
         yield planner
 
 
-def plan_of(planner: Rig) -> Plan:
+def plan_of(planner: SmallWorkspace) -> Plan:
     plan = planner.session[Plan].latest()
     assert plan is not None
     return plan
 
 
-def set_up(planner: Rig, *titles: str) -> None:
+def set_up(planner: SmallWorkspace, *titles: str) -> None:
     outcome = planner.call("planning_setup_plan", objective=OBJECTIVE, initial_steps=list(titles))
     assert outcome.result.success
 
 
 @pytest.mark.behaviour(59)
-def test_plan_events_and_plans_that_a_program_dispatches_change_the_plan(planner: Rig) -> None:
+def test_plan_events_and_plans_that_a_program_dispatches_change_the_plan(
+    planner: SmallWorkspace,
+) -> None:
     planner.session.dispatch(SetupPlan("Ship it", ("Build",)))
     planner.session.dispatch(AddStep(("Test",)))
     planner.session.dispatch(UpdateStep(1, status=StepStatus.DONE))
@@ -58,7 +60,7 @@ def test_plan_events_and_plans_that_a_program_dispatches_change_the_plan(planner
     assert len(planner.session[Plan].all()) == 1
 
 
-def test_a_new_plan_is_active_and_numbers_its_pending_steps_from_1(planner: Rig) -> None:
+def test_a_new_plan_is_active_and_numbers_its_pending_steps_from_1(planner: SmallWorkspace) -> None:
     set_up(planner, "Read", "Write")
     assert plan_of(planner) == Plan(
         OBJECTIVE, PlanStatus.ACTIVE, (PlanStep(1, "Read"), PlanStep(2, "Write"))
@@ -66,7 +68,7 @@ def test_a_new_plan_is_active_and_numbers_its_pending_steps_from_1(planner: Rig)
 
 
 @pytest.mark.behaviour(59)
-def test_added_steps_go_on_counting(planner: Rig) -> None:
+def test_added_steps_go_on_counting(planner: SmallWorkspace) -> None:
     set_up(planner, "Read")
     planner.call("planning_add_step", steps=["Write", "Check"])
     planner.call("planning_add_step", steps=["Tidy"])
@@ -79,7 +81,9 @@ def test_added_steps_go_on_counting(planner: Rig) -> None:
 
 
 @pytest.mark.behaviour(59)
-def test_a_plan_is_completed_exactly_while_all_of_its_steps_are_done(planner: Rig) -> None:
+def test_a_plan_is_completed_exactly_while_all_of_its_steps_are_done(
+    planner: SmallWorkspace,
+) -> None:
     set_up(planner, "Read", "Write")
     for step_id, status, expected in (
         (1, "done", PlanStatus.ACTIVE),
@@ -93,19 +97,19 @@ def test_a_plan_is_completed_exactly_while_all_of_its_steps_are_done(planner: Ri
 
 
 @pytest.mark.behaviour(59)
-def test_adding_a_step_to_a_completed_plan_makes_it_active_again(planner: Rig) -> None:
+def test_adding_a_step_to_a_completed_plan_makes_it_active_again(planner: SmallWorkspace) -> None:
     set_up(planner, "Read")
     planner.call("planning_update_step", step_id=1, status="done")
     planner.call("planning_add_step", steps=["Write"])
     assert plan_of(planner).status is PlanStatus.ACTIVE
 
 
-def test_a_plan_without_steps_is_active(planner: Rig) -> None:
+def test_a_plan_without_steps_is_active(planner: SmallWorkspace) -> None:
     set_up(planner)
     assert plan_of(planner) == Plan(OBJECTIVE, PlanStatus.ACTIVE, ())
 
 
-def test_an_update_changes_what_it_names_and_keeps_the_rest(planner: Rig) -> None:
+def test_an_update_changes_what_it_names_and_keeps_the_rest(planner: SmallWorkspace) -> None:
     set_up(planner, "Read", "Write")
     planner.call("planning_update_step", step_id=2, status="in_progress")
     planner.call("planning_update_step", step_id=2, title="Write it down")
@@ -115,20 +119,22 @@ def test_an_update_changes_what_it_names_and_keeps_the_rest(planner: Rig) -> Non
     )
 
 
-def test_a_second_plan_takes_the_place_of_the_first_and_counts_from_1_again(planner: Rig) -> None:
+def test_a_second_plan_takes_the_place_of_the_first_and_counts_from_1_again(
+    planner: SmallWorkspace,
+) -> None:
     set_up(planner, "Read", "Write")
     set_up(planner, "Rest")
     assert planner.session[Plan].all() == (Plan(OBJECTIVE, steps=(PlanStep(1, "Rest"),)),)
 
 
-def test_titles_and_objective_are_evened_out_to_one_line(planner: Rig) -> None:
+def test_titles_and_objective_are_evened_out_to_one_line(planner: SmallWorkspace) -> None:
     planner.call(
         "planning_setup_plan", objective=" Two\nlines ", initial_steps=["  much \t space "]
     )
     assert plan_of(planner) == Plan("Two lines", steps=(PlanStep(1, "much space"),))
 
 
-def test_every_call_answers_with_the_plan_as_it_is_then(planner: Rig) -> None:
+def test_every_call_answers_with_the_plan_as_it_is_then(planner: SmallWorkspace) -> None:
     set_up(planner, "Read", "Write")
     answer = planner.call("planning_update_step", step_id=1, status="done").text
     assert answer == "Updated step 1\n\n" + plan_of(planner).render()
@@ -140,7 +146,7 @@ def test_every_call_answers_with_the_plan_as_it_is_then(planner: Rig) -> None:
     )
 
 
-def test_the_record_of_a_call_keeps_its_event_in_one_line(planner: Rig) -> None:
+def test_the_record_of_a_call_keeps_its_event_in_one_line(planner: SmallWorkspace) -> None:
     set_up(planner, "Read")
     planner.call("planning_add_step", steps=["Write", "Check"])
     first, second = planner.records
@@ -154,7 +160,7 @@ def test_the_record_of_a_call_keeps_its_event_in_one_line(planner: Rig) -> None:
     )
 
 
-def test_a_step_in_progress_is_marked(planner: Rig) -> None:
+def test_a_step_in_progress_is_marked(planner: SmallWorkspace) -> None:
     set_up(planner, "Read")
     answer = planner.call("planning_update_step", step_id=1, status="in_progress").text
     assert "[>] 1. Read" in answer
@@ -170,7 +176,7 @@ def test_a_step_in_progress_is_marked(planner: Rig) -> None:
     ],
 )
 def test_an_operation_without_a_plan_says_so_and_makes_none(
-    planner: Rig, name: str, arguments: dict[str, object]
+    planner: SmallWorkspace, name: str, arguments: dict[str, object]
 ) -> None:
     outcome = planner.call(name, arguments)
     assert outcome.result == ToolResult.error("there is no plan yet. Set up a plan first.")
@@ -179,7 +185,7 @@ def test_an_operation_without_a_plan_says_so_and_makes_none(
 
 @pytest.mark.behaviour(59)
 @pytest.mark.parametrize("n_chars", [1, 500])
-def test_titles_of_1_to_500_characters_are_taken(planner: Rig, n_chars: int) -> None:
+def test_titles_of_1_to_500_characters_are_taken(planner: SmallWorkspace, n_chars: int) -> None:
     set_up(planner, "x" * n_chars)
     assert plan_of(planner).steps[0].title == "x" * n_chars
 
@@ -200,13 +206,13 @@ def test_no_event_can_hold_a_title_that_is_empty_or_too_long(make: object, title
         make(title)  # type: ignore[operator] - parametrised
 
 
-def test_an_update_of_an_unknown_step_names_the_steps_there_are(planner: Rig) -> None:
+def test_an_update_of_an_unknown_step_names_the_steps_there_are(planner: SmallWorkspace) -> None:
     set_up(planner, "Read", "Write")
     answer = planner.call("planning_update_step", step_id=3, status="done").text
     assert answer == "the plan has no step 3. Use one of its step ids: 1, 2."
 
 
-def test_an_update_of_a_plan_without_steps_asks_for_one(planner: Rig) -> None:
+def test_an_update_of_a_plan_without_steps_asks_for_one(planner: SmallWorkspace) -> None:
     set_up(planner)
     answer = planner.call("planning_update_step", step_id=1, status="done").text
     assert answer == "the plan has no step 1. Add a step first."
@@ -245,7 +251,7 @@ def test_the_tools_keep_a_plan_even_where_nobody_installed_the_prompt() -> None:
 
 
 @pytest.mark.behaviour(26)
-def test_a_plan_comes_back_when_a_reducer_fails_the_call(planner: Rig) -> None:
+def test_a_plan_comes_back_when_a_reducer_fails_the_call(planner: SmallWorkspace) -> None:
     def refuse(view: SliceView[Plan], event: AddStep) -> None:
         raise RuntimeError("no more")
 
@@ -256,7 +262,7 @@ def test_a_plan_comes_back_when_a_reducer_fails_the_call(planner: Rig) -> None:
     assert plan_of(planner) is before
 
 
-def test_a_plan_survives_the_session_s_json_form(planner: Rig) -> None:
+def test_a_plan_survives_the_session_s_json_form(planner: SmallWorkspace) -> None:
     set_up(planner, "Read", "Write")
     planner.call("planning_update_step", step_id=1, status="done")
     other = Session()

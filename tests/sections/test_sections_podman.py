@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support import rig
+from support import small_workspace
 
 from wink_workspace.clock import Cancellation, Deadline, ManualClock
 from wink_workspace.errors import PromptEvaluationError, PromptRenderError
@@ -67,7 +67,7 @@ def test_the_tools_of_a_sandbox_say_whether_they_reach_a_network(
 def test_a_command_gets_what_the_start_of_its_sandbox_leaves_of_the_deadline() -> None:
     clock = ManualClock()
     sandbox = SlowToStart(clock)
-    with rig(
+    with small_workspace(
         sections=[PodmanSandboxSection(files=False)],
         resources={Sandbox: sandbox},
         deadline=Deadline.after(5, clock=clock),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support import executor_of, rig
+from support import executor_of, small_workspace
 
 from wink_workspace.errors import PromptValidationError, UsageError
 from wink_workspace.filesystem import Filesystem, FilesystemLimits, MemoryFilesystem
@@ -91,7 +91,7 @@ def test_two_file_sections_work_side_by_side_on_the_same_files() -> None:
 @pytest.mark.behaviour(13)
 def test_two_sections_without_files_of_their_own_share_theirs() -> None:
     sections = [VfsToolsSection(), VfsToolsSection(prefix="other_")]
-    with rig(sections=sections) as agent:
+    with small_workspace(sections=sections) as agent:
         agent.call("write_file", file_path="a.txt", content="one")
         assert "a.txt" in agent.call("other_ls").text
 
@@ -169,7 +169,7 @@ new file mode 120000
 +unread.txt
 \\ No newline at end of file
 """
-    with rig(sections=[VfsToolsSection(files)], filesystem=files) as workspace:
+    with small_workspace(sections=[VfsToolsSection(files)], filesystem=files) as workspace:
         assert workspace.call("apply_patch", patch=link).result.success
         outcome = workspace.call("write_file", file_path="unread.txt", content="over it")
     assert not outcome.result.success

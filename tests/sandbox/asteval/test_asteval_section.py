@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import Rig, executor_of, rig
+from support import SmallWorkspace, executor_of, small_workspace
 
 from wink_workspace import serde
 from wink_workspace.adapters import ModelTurn, ScriptedAdapter
@@ -39,12 +39,14 @@ def sandbox() -> Iterator[AstevalSandbox]:
 
 
 @pytest.fixture
-def agent(sandbox: AstevalSandbox) -> Iterator[Rig]:
-    with rig(sections=[AstevalSection(sandbox), VfsToolsSection()], files=FILES) as opened:
+def agent(sandbox: AstevalSandbox) -> Iterator[SmallWorkspace]:
+    with small_workspace(
+        sections=[AstevalSection(sandbox), VfsToolsSection()], files=FILES
+    ) as opened:
         yield opened
 
 
-def value_of(agent: Rig, code: str, **more: object) -> AstevalResult:
+def value_of(agent: SmallWorkspace, code: str, **more: object) -> AstevalResult:
     outcome = agent.call("evaluate_python", code=code, **more)
     assert outcome.result.success, outcome.text
     assert isinstance(outcome.result.value, AstevalResult)
@@ -53,7 +55,7 @@ def value_of(agent: Rig, code: str, **more: object) -> AstevalResult:
 
 @pytest.mark.parametrize("example", TOOL.examples, ids=lambda example: example.description)
 def test_an_example_gives_just_what_it_says(
-    agent: Rig, example: ToolExample[AstevalParams, AstevalResult]
+    agent: SmallWorkspace, example: ToolExample[AstevalParams, AstevalResult]
 ) -> None:
     outcome = agent.call("evaluate_python", serde.dump_json(example.input))
     assert outcome.result.success, outcome.text
@@ -68,7 +70,9 @@ def test_the_tool_describes_its_parameters_and_the_text_its_limits() -> None:
     assert "256 MiB" in text
 
 
-def test_the_model_reads_the_value_what_was_printed_and_which_files_were_used(agent: Rig) -> None:
+def test_the_model_reads_the_value_what_was_printed_and_which_files_were_used(
+    agent: SmallWorkspace,
+) -> None:
     code = "n = len(read_text('src/app.py'))\nprint('counted')\nwrite_text('n.txt', str(n))\nn"
     outcome = agent.call("evaluate_python", code=code, reads=["src"], writes=["n.txt"])
     assert outcome.text.splitlines() == [
@@ -76,22 +80,26 @@ def test_the_model_reads_the_value_what_was_printed_and_which_files_were_used(ag
     ]  # fmt: skip
 
 
-def test_several_lines_that_were_printed_stand_below_their_heading(agent: Rig) -> None:
+def test_several_lines_that_were_printed_stand_below_their_heading(agent: SmallWorkspace) -> None:
     assert agent.call("evaluate_python", code="print('a\\nb')").text == "printed:\na\nb"
 
 
-def test_an_evaluation_without_value_and_output_says_so(agent: Rig) -> None:
+def test_an_evaluation_without_value_and_output_says_so(agent: SmallWorkspace) -> None:
     assert agent.call("evaluate_python", code="pass").text == "no value, and nothing was printed"
 
 
-def test_a_result_tells_how_long_it_took_and_which_layers_were_around_it(agent: Rig) -> None:
+def test_a_result_tells_how_long_it_took_and_which_layers_were_around_it(
+    agent: SmallWorkspace,
+) -> None:
     result = value_of(agent, "1 + 1")
     assert result.duration_s > 0
     assert {"seccomp", "limits", "closed-descriptors"} <= set(result.layers)
     assert not {"seccomp", "limits"} & set(result.missing_layers)
 
 
-def test_effects_are_part_of_the_call_and_can_be_undone_by_the_journal(agent: Rig) -> None:
+def test_effects_are_part_of_the_call_and_can_be_undone_by_the_journal(
+    agent: SmallWorkspace,
+) -> None:
     value_of(agent, "write_text('made.txt', 'x')", writes=["made.txt"])
     assert agent.filesystem.read_text("made.txt").text == "x"
     assert agent.records[-1].success
@@ -103,7 +111,7 @@ def test_effects_are_part_of_the_call_and_can_be_undone_by_the_journal(agent: Ri
     ["1 / 0", "while True: pass", "[0] * 10**10", "while True: print('x' * 1000)", "open('no')"],
 )
 def test_an_evaluation_that_fails_after_three_writes_leaves_none_of_them(
-    agent: Rig, ending: str
+    agent: SmallWorkspace, ending: str
 ) -> None:
     before = agent.state()
     writes = "".join(f"write_text('{name}', 'x')\n" for name in ("a", "b", "src/app.py"))
@@ -124,7 +132,9 @@ def test_an_evaluation_that_fails_after_three_writes_leaves_none_of_them(
                               "ZeroDivisionError: division by zero"]),
     ],
 )  # fmt: skip
-def test_an_error_comes_with_its_line_and_a_caret(agent: Rig, code: str, says: list[str]) -> None:
+def test_an_error_comes_with_its_line_and_a_caret(
+    agent: SmallWorkspace, code: str, says: list[str]
+) -> None:
     outcome = agent.call("evaluate_python", code=code)
     assert outcome.text.splitlines()[: len(says)] == says
 
@@ -138,7 +148,7 @@ def test_an_error_comes_with_its_line_and_a_caret(agent: Rig, code: str, says: l
     ],
 )
 def test_each_excess_is_told_apart_with_what_was_printed_and_what_to_do(
-    agent: Rig, code: str, word: str, advice: str
+    agent: SmallWorkspace, code: str, word: str, advice: str
 ) -> None:
     outcome = agent.call("evaluate_python", code=f"print('begun')\n{code}")
     assert outcome.text.startswith(word)
@@ -147,20 +157,20 @@ def test_each_excess_is_told_apart_with_what_was_printed_and_what_to_do(
 
 
 @pytest.mark.behaviour(55)
-def test_a_file_that_was_not_read_cannot_be_overwritten_by_code(agent: Rig) -> None:
+def test_a_file_that_was_not_read_cannot_be_overwritten_by_code(agent: SmallWorkspace) -> None:
     code = "write_text('src/app.py', '')"
     refused = agent.call("evaluate_python", code=code, writes=["src/app.py"])
     assert "not read yet" in refused.text
     assert agent.filesystem.read_text("src/app.py").lines
 
 
-def test_code_that_reads_a_file_may_replace_it_in_the_same_call(agent: Rig) -> None:
+def test_code_that_reads_a_file_may_replace_it_in_the_same_call(agent: SmallWorkspace) -> None:
     code = "write_text('src/app.py', read_text('src/app.py').replace('hello', 'hi'))"
     value_of(agent, code, reads=["src/app.py"], writes=["src/app.py"])
     assert "print('hi')" in agent.filesystem.read_text("src/app.py").text
 
 
-def test_declaring_a_read_without_reading_does_not_allow_to_replace(agent: Rig) -> None:
+def test_declaring_a_read_without_reading_does_not_allow_to_replace(agent: SmallWorkspace) -> None:
     outcome = agent.call(
         "evaluate_python",
         code="write_text('src/app.py', '')",
@@ -183,7 +193,7 @@ def test_declaring_a_read_without_reading_does_not_allow_to_replace(agent: Rig) 
     ],
 )
 def test_a_file_that_is_not_declared_is_neither_read_nor_written(
-    agent: Rig, code: str, declared: dict[str, object]
+    agent: SmallWorkspace, code: str, declared: dict[str, object]
 ) -> None:
     before = agent.state()
     outcome = agent.call("evaluate_python", code=code, **declared)
@@ -191,7 +201,9 @@ def test_a_file_that_is_not_declared_is_neither_read_nor_written(
     assert agent.state() == before
 
 
-def test_what_code_has_written_may_be_edited_without_reading_it_first(agent: Rig) -> None:
+def test_what_code_has_written_may_be_edited_without_reading_it_first(
+    agent: SmallWorkspace,
+) -> None:
     value_of(agent, "write_text('new.txt', 'one')", writes=["new.txt"])
     edited = agent.call("edit_file", file_path="new.txt", old_string="one", new_string="two")
     assert edited.result.success, edited.text
@@ -208,14 +220,14 @@ def test_what_code_has_written_may_be_edited_without_reading_it_first(agent: Rig
     ],
 )
 def test_what_a_model_gets_wrong_is_answered(
-    agent: Rig, arguments: dict[str, object], says: str
+    agent: SmallWorkspace, arguments: dict[str, object], says: str
 ) -> None:
     outcome = agent.call("evaluate_python", arguments)
     assert not outcome.result.success
     assert says in outcome.text
 
 
-def test_globals_come_and_go_as_json(agent: Rig) -> None:
+def test_globals_come_and_go_as_json(agent: SmallWorkspace) -> None:
     given = {"rows": [{"a": 1, "b": None}, {"a": 2.5, "b": "x"}]}
     result = value_of(agent, "total = sum(r['a'] for r in rows)\n(total, rows)", globals=given)
     assert result.value_json == [3.5, given["rows"]]
@@ -228,7 +240,7 @@ def test_it_stands_beside_other_sections_and_twice_with_prefixes(sandbox: Asteva
         AstevalSection(sandbox), AstevalSection(sandbox, prefix="b_"), VfsToolsSection(),
         PlanningToolsSection(),
     ]  # fmt: skip
-    with rig(sections=sections) as agent:
+    with small_workspace(sections=sections) as agent:
         assert agent.call("b_evaluate_python", code="2 * 3").result.success
         assert agent.call("evaluate_python", code="2 * 3").result.success
 
@@ -241,7 +253,7 @@ def test_it_works_over_files_of_its_own_without_other_sections(sandbox: AstevalS
 
 
 def test_a_sandbox_made_by_the_section_ends_with_the_prompts_resources() -> None:
-    with rig(sections=[AstevalSection()]) as agent:
+    with small_workspace(sections=[AstevalSection()]) as agent:
         assert agent.call("evaluate_python", code="1 + 1").result.success
         made = agent.prompt.resources.get(AstevalSandbox)
     with pytest.raises(Exception, match="closed"):
@@ -272,7 +284,7 @@ def test_a_wall_that_is_not_up_refuses_the_call_and_says_why() -> None:
 
     bound = Binding(AstevalSandbox, lambda _: Unwalled())
     section = AstevalSection(resources={AstevalSandbox: bound})
-    with rig(sections=[section]) as agent:
+    with small_workspace(sections=[section]) as agent:
         outcome = agent.call("evaluate_python", code="1")
     assert not outcome.result.success
     assert "seccomp" in outcome.text

@@ -335,13 +335,13 @@ class Breaking(Sandbox):
 
 
 def test_a_sandbox_that_breaks_fails_the_call_and_not_the_run() -> None:
-    from support import rig as plain_rig
+    from support import small_workspace
 
     from wink_workspace.errors import SandboxBrokenError
 
     section = PodmanSandboxSection(files=False)
     broken = Breaking(SandboxBrokenError("it fell silent"))
-    with plain_rig(sections=[section], resources={Sandbox: broken}) as agent:
+    with small_workspace(sections=[section], resources={Sandbox: broken}) as agent:
         outcome = agent.call("shell_execute", command="true")
         assert outcome.text.startswith("it fell silent. Call again: a new one is started.")
         assert "cannot evaluate Python" in agent.call("evaluate_python", code="1").text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import iniconfig
 import pytest
-from model_server import KEY, Call, ModelServer, Says
+from model_server import KEY, Call, ModelServer, Turn
 
 from wink_workspace.cli import main
 from wink_workspace.environment import Environment
@@ -35,10 +35,10 @@ def test_a_model_runs_a_failing_test_mends_the_code_and_sees_no_key(
     mended.write_text(right.replace("self.lineno + 1", "self.lineno"))
     old, new = "{self.lineno}:", "{self.lineno + 1}:"
     steps = (
-        Says("Does it fail?", (shell(CHECK), shell("env"), Call("read_file", {"file_path": FILE}))),
-        Says("", (Call("edit_file", {"file_path": FILE, "old_string": old, "new_string": new}),)),
-        Says("", (shell(CHECK + " && echo passed"),)),
-        Says("Mended."),
+        Turn("Does it fail?", (shell(CHECK), shell("env"), Call("read_file", {"file_path": FILE}))),
+        Turn("", (Call("edit_file", {"file_path": FILE, "old_string": old, "new_string": new}),)),
+        Turn("", (shell(CHECK + " && echo passed"),)),
+        Turn("Mended."),
     )
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with ModelServer(*steps) as server:

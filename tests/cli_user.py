@@ -8,7 +8,7 @@ from pathlib import Path
 
 import iniconfig
 import pytest
-from model_server import Call, ModelServer, Says, Step
+from model_server import Call, ModelServer, Step, Turn
 
 from wink_workspace.cli import main
 from wink_workspace.clock import SystemClock
@@ -20,7 +20,7 @@ WIRES = [ANTHROPIC, "openai:gpt-5", "openai-chat:gpt-5"]
 RUNNER = "import sys; from wink_workspace.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-class RunRig:
+class CliUser:
     """A user with a project, a state directory and a provider."""
 
     def __init__(
@@ -35,11 +35,11 @@ class RunRig:
             Path(iniconfig.__file__).parent, self.source / "iniconfig",
             ignore=shutil.ignore_patterns("__pycache__"),
         )  # fmt: skip
-        self.mended = self.source / "iniconfig" / "exceptions.py"
-        self.right = self.mended.read_text()
-        self.wrong = self.right.replace("self.lineno + 1", "self.lineno")
-        assert self.wrong != self.right
-        self.mended.write_text(self.wrong)
+        self.faulty_file = self.source / "iniconfig" / "exceptions.py"
+        self.fixed_text = self.faulty_file.read_text()
+        self.faulty_text = self.fixed_text.replace("self.lineno + 1", "self.lineno")
+        assert self.faulty_text != self.fixed_text
+        self.faulty_file.write_text(self.faulty_text)
         self.err = ""
         self.server: ModelServer
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -107,8 +107,8 @@ def edit(old: str, new: str) -> Call:
     return Call("edit_file", {"file_path": FILE, "old_string": old, "new_string": new})
 
 
-MEND = edit("{self.lineno}:", "{self.lineno + 1}:")
+FIX = edit("{self.lineno}:", "{self.lineno + 1}:")
 PLAN = Call("planning_setup_plan", {"objective": "Mend", "initial_steps": ["Find", "Mend"]})
 SEARCH = Call("grep", {"pattern": "lineno", "glob": "**/*.py"})
-DONE = Says("The line numbers count from 1 now.")
-SHORT = (Says("Reading.", (READ,)), Says("Mending.", (MEND,)), DONE)
+DONE = Turn("The line numbers count from 1 now.")
+SHORT_RUN = (Turn("Reading.", (READ,)), Turn("Mending.", (FIX,)), DONE)
