@@ -1,4 +1,4 @@
-"""Who runs ``run TASK`` in the tests: a desk with a real package, a state directory, a provider; its turns."""
+"""A user who runs ``run TASK``: a real package, a state directory, a provider and its turns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ RUNNER = "import sys; from wink_workspace.cli import main; sys.exit(main(sys.arg
 
 
 class CliUser:
-    """A user with a project, a state directory and a provider."""
+    """Runs commands with a project, a state directory and a fake provider.
+
+    The project is a copy of ``iniconfig`` with a fault: line numbers count from 0.
+    """
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class CliUser:
             monkeypatch.delenv(name, raising=False)
 
     def serve(self, *steps: Step) -> ModelServer:
-        """Another server for the commands that follow."""
+        """Start a new server for the following commands."""
         return self.serve_by(ModelServer(*steps))
 
     def serve_by(self, server: ModelServer) -> ModelServer:
@@ -63,16 +66,16 @@ class CliUser:
             self.server.__exit__()
 
     def __call__(self, *arguments: object, fails: int = 0) -> str:
-        code = main([str(argument) for argument in arguments])
+        exit_code = main([str(argument) for argument in arguments])
         captured = self._capsys.readouterr()
         self.err = captured.err
-        assert code == fails, captured.err
+        assert exit_code == fails, captured.err
         return captured.out
 
     def run(self, *arguments: object, fails: int = 0) -> str:
-        """A run over the project with the first wire."""
+        """Run a task on the project, with the API of Anthropic."""
         return self(
-            "run", "Mend the line numbers.", "--repo", self.source, "--model", ANTHROPIC,
+            "run", "Fix the line numbers.", "--repo", self.source, "--model", ANTHROPIC,
             *arguments, fails=fails,
         )  # fmt: skip
 
@@ -84,15 +87,15 @@ class CliUser:
     def workspaces(self) -> list[str]:
         return [info.id for info in self.storage.all()]
 
-    def tree(self, which: str) -> str:
-        """The id of the files of a workspace."""
-        with Workspace.open(which, storage=self.storage) as place:
-            return place.head.files
+    def tree(self, workspace_id: str) -> str:
+        """Return the id of the workspace's files."""
+        with Workspace.open(workspace_id, storage=self.storage) as workspace:
+            return workspace.head.files
 
-    def records(self, which: str) -> str:
-        """Everything that a workspace's history says, as text."""
-        with Workspace.open(which, storage=self.storage) as place:
-            return "\n".join(json.dumps(place.record(entry).data) for entry in place.log())
+    def records(self, workspace_id: str) -> str:
+        """Return all records of the workspace's history as text."""
+        with Workspace.open(workspace_id, storage=self.storage) as workspace:
+            return "\n".join(json.dumps(workspace.record(entry).data) for entry in workspace.log())
 
 
 FILE = "iniconfig/exceptions.py"
@@ -108,7 +111,7 @@ def edit(old: str, new: str) -> Call:
 
 
 FIX = edit("{self.lineno}:", "{self.lineno + 1}:")
-PLAN = Call("planning_setup_plan", {"objective": "Mend", "initial_steps": ["Find", "Mend"]})
+PLAN = Call("planning_setup_plan", {"objective": "Fix", "initial_steps": ["Find", "Fix"]})
 SEARCH = Call("grep", {"pattern": "lineno", "glob": "**/*.py"})
 DONE = Turn("The line numbers count from 1 now.")
-SHORT_RUN = (Turn("Reading.", (READ,)), Turn("Mending.", (FIX,)), DONE)
+SHORT_RUN = (Turn("Reading.", (READ,)), Turn("Fixing.", (FIX,)), DONE)

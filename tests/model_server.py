@@ -1,8 +1,8 @@
 """A server on loopback that speaks the wire formats of OpenAI and Anthropic, from a list of steps.
 
-It has no opinion about what it is asked; it answers the n-th request with the n-th step, streamed
-in small pieces as the real ones do: ``/v1/messages`` as Anthropic, ``/v1/responses`` and
-``/v1/chat/completions`` as OpenAI. What it was asked is kept, decoded and in order.
+It answers the n-th request with the n-th step, whatever the request says. Answers are streamed in
+small pieces: ``/v1/messages`` as Anthropic, ``/v1/responses`` and ``/v1/chat/completions`` as
+OpenAI. The decoded requests are kept in order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Event = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call; *arguments* as a mapping, or as whatever text the model makes of it."""
+    """A tool call; *arguments* as a mapping, or as text, which may be malformed."""
 
     name: str
     arguments: dict[str, Any] | str = field(default_factory=dict)
@@ -43,14 +43,14 @@ class Turn:
     input_tokens: int = 10
     output_tokens: int = 5
     ending: str = ""
-    """``"refusal"`` or ``"length"``; else as the turn has it."""
+    """``"refusal"`` or ``"length"``; empty for a complete turn."""
     thinking: str = ""
-    """Said first, and signed, on Anthropic's wire."""
+    """Sent first and signed, in the format of Anthropic only."""
 
 
 @dataclass(frozen=True)
 class HttpFailure:
-    """An HTTP error; *kind* and *message* as the provider words them."""
+    """An HTTP error with the provider's *kind* and *message*."""
 
     status: int
     kind: str = "error"
@@ -61,7 +61,7 @@ class HttpFailure:
 
 @dataclass(frozen=True)
 class DroppedTurn:
-    """A turn of which *n_events* are sent before the connection breaks."""
+    """A turn whose connection closes after *n_events*."""
 
     turn: Turn
     n_events: int = 3
@@ -69,9 +69,9 @@ class DroppedTurn:
 
 @dataclass(frozen=True)
 class HangingTurn:
-    """A turn of which *n_events* are sent; then nothing comes until the server ends.
+    """A turn that stops after *n_events*; the connection stays open until the server ends.
 
-    *then* is called when the last of them is out.
+    *then* is called after the last event.
     """
 
     turn: Turn
@@ -111,7 +111,7 @@ class ModelServer:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What points both SDKs here."""
+        """Environment variables that direct both SDKs to this server."""
         return {
             "OPENAI_API_KEY": KEY,
             "OPENAI_BASE_URL": f"{self.url}/v1",
@@ -129,7 +129,7 @@ class ModelServer:
             self.headers.append(headers)
             number = len(self.requests)
             if number > len(self.steps):
-                return number, HttpFailure(400, "invalid_request_error", "the steps are over")
+                return number, HttpFailure(400, "invalid_request_error", "no step is left")
             return number, self.steps[number - 1]
 
 
@@ -138,7 +138,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the tests look at the requests."""
+            """Log nothing; the tests check the requests."""
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -183,7 +183,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
 
 
 def _pieces(text: str) -> list[str]:
-    """Text in three pieces, as tokens come."""
+    """Split text into three pieces, like streamed tokens."""
     third = max(1, -(-len(text) // 3))
     return [text[at : at + third] for at in range(0, len(text), third)]
 

@@ -225,7 +225,7 @@ def test_unreadable_native_turn_is_replaced_by_its_text(user: CliUser) -> None:
     (natives,) = user.storage.folder(which).path.rglob("natives.jsonl")
     natives.write_text('\n[1, "[{}]"]\n' + natives.read_text().splitlines()[2][:40])
     user("run", "--repo", user.source, "--resume")
-    assert "Mending." in json.dumps(user.server.requests[-1])
+    assert "Fixing." in json.dumps(user.server.requests[-1])
 
 
 def test_run_out_of_tokens_is_resumed_with_a_larger_budget(user: CliUser) -> None:

@@ -1,4 +1,4 @@
-"""``run TASK --sandbox podman`` struck at any moment: no container stays, and it is resumed to its end."""
+"""``run TASK --sandbox podman`` interrupted at any moment: no container stays, resuming works."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def run(
+def interrupted_run(
     server: subprocess.Popen[str],
     service: PodmanService,
     python_image: str,
@@ -43,18 +43,18 @@ def run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[InterruptedRun]:
-    """Its runs share an engine: one of their own would be there for seconds after a kill."""
+    """The runs share an engine: an engine of their own would live for seconds after a kill."""
     service.request("GET", "/info")
     monkeypatch.setenv("CONTAINER_HOST", f"unix://{service.socket_path}")
-    desk = CliUser(tmp_path, capsys, monkeypatch)
-    run = prepare_interrupted_run(desk, server, TURNS, "--sandbox", "podman")
-    run.left_running = lambda: containers_over(tmp_path, service)
+    user = CliUser(tmp_path, capsys, monkeypatch)
+    run = prepare_interrupted_run(user, server, TURNS, "--sandbox", "podman")
+    run.left_running = lambda: containers_below(tmp_path, service)
     yield run
-    desk.close()
+    user.close()
 
 
-def containers_over(place: Path, service: PodmanService) -> list[str]:
-    """What stays over workspaces below *place*; what is about to go is waited for."""
+def containers_below(directory: Path, service: PodmanService) -> list[str]:
+    """Return containers of workspaces below *directory* that do not end in time."""
     filters = json.dumps({"label": [WORKSPACE_LABEL]})
     until_s = time.monotonic() + WATCHDOG_S
     while True:
@@ -64,16 +64,16 @@ def containers_over(place: Path, service: PodmanService) -> list[str]:
         left = [
             f"{found['Names']}: {found['State']}"
             for found in listed or []
-            if found["Labels"][WORKSPACE_LABEL].startswith(str(place))
+            if found["Labels"][WORKSPACE_LABEL].startswith(str(directory))
         ]
         if not left or time.monotonic() > until_s:
             return left
 
 
 @pytest.mark.parametrize("n_moments", [1, pytest.param(60, marks=pytest.mark.soak)])
-def test_a_run_struck_in_a_container_leaves_none_and_is_resumed_to_the_same_end(
-    run: InterruptedRun, n_moments: int
+def test_interrupted_run_leaves_no_container_and_resumes_to_the_same_end(
+    interrupted_run: InterruptedRun, n_moments: int
 ) -> None:
-    assert len({files for files, *_ in run.states}) == 4
-    run.interrupt_at_random(signal.SIGINT, n_moments)
-    run.interrupt_at_random(signal.SIGKILL, n_moments)
+    assert len({files for files, *_ in interrupted_run.states}) == 4
+    interrupted_run.interrupt_at_random(signal.SIGINT, n_moments)
+    interrupted_run.interrupt_at_random(signal.SIGKILL, n_moments)
