@@ -123,7 +123,7 @@ class InterruptedRun:
                 self.states.append(self._state_of(workspace))
 
     def _resume(self, *, fails: int) -> None:
-        in_place = [option for option in self.options if option == "--in-workspace"]
+        in_place = [option for option in self.options if option == "--in-place"]
         self.user("run", "--repo", self.user.source, *in_place, "--resume", fails=fails)
 
     def _state_left(self) -> tuple[int, State, bool] | None:

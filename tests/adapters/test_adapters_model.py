@@ -164,7 +164,7 @@ def test_parallel_calls_run_in_order_and_each_gets_its_answer(
     ids = [record.call_id for record in run.session[ToolInvoked].all()]
     assert len(set(ids)) == 3
     assert all(sent.count(f'"{each}"') == 2 for each in ids), (
-        "each id is in run call and run answer"
+        "each id is in one call and one answer"
     )
     assert sent.index("noted a") < sent.index("no such note") < sent.index("noted c")
 

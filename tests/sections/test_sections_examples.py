@@ -1,4 +1,4 @@
-"""The examples that tools show to models are run, so they cannot lie."""
+"""The examples that tools show to models are executed and must give the stated output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_tool_has_an_example_and_described_parameters(tool: Tool[object, o
 @pytest.mark.parametrize(
     ("tool", "example"), EXAMPLES, ids=lambda value: getattr(value, "name", None)
 )
-def test_an_example_gives_just_what_it_says(
+def test_an_example_gives_the_stated_output(
     tool: Tool[object, object], example: ToolExample[object, object]
 ) -> None:
     with small_workspace(

@@ -1,8 +1,8 @@
-"""Attempts to get out, each written twice: for asteval, and as plain Python for code that has.
+"""Escape attempts, each in two forms: for asteval, and as plain Python for code that left asteval.
 
-The names ``secret`` (a file of the host that anybody may read), ``target`` (a file that anybody
-may make), ``port`` (where the host listens), ``unix`` (the same, as a path) and ``parent`` (the
-server's process id) are given. ``effect`` is what the Python does where no wall is.
+Defined names: ``secret`` is a world-readable file of the host, ``target`` a path that every user may
+create, ``port`` and ``unix`` a TCP port and a Unix socket on which the host listens, ``parent`` the
+server's process id. ``effect`` is what the Python form achieves without isolation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from textwrap import dedent
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One attempt."""
+    """One escape attempt."""
 
     name: str
     python: str
@@ -135,7 +135,7 @@ _RAW = """
     libc = ctypes.CDLL(None, use_errno=True)
 
     def refused(result):
-        assert (result, ctypes.get_errno()) == (-1, 1), "by the filter, not as it makes no sense"
+        assert (result, ctypes.get_errno()) == (-1, 1), "refused by the filter, not as invalid"
 
     def call(x86_64, aarch64, *arguments):
         numbers = {"x86_64": x86_64, "aarch64": aarch64}
@@ -152,7 +152,7 @@ def _raw(name: str, effect: str, python: str) -> Payload:
     return _payload(name, effect, dedent(_RAW) + dedent(python))
 
 
-# Our own: what code does that has got out
+# Our own: what code can do that has left asteval
 
 OWN = [
     _payload("os.open", "read", "import os\nprint(os.read(os.open(secret, 0), 99))"),

@@ -1,6 +1,6 @@
-"""Plain Python that models write gives what Python gives; what is refused says what it is.
+"""Plain Python gives the same results in asteval as in Python; refusals name what is refused.
 
-The interpreter runs in this process here: it is no wall, and these snippets are ours.
+The interpreter runs in this process, without isolation; the snippets are our own.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ SNIPPETS = [
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
-def test_a_snippet_gives_what_python_gives(code: str) -> None:
+def test_a_snippet_gives_the_same_value_as_in_python(code: str) -> None:
     assert in_asteval(code) == in_python(code)
 
 
@@ -187,7 +187,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("code", "kind", "line"), ERRORS)
-def test_an_error_is_pythons_and_is_found_where_python_finds_it(
+def test_an_error_has_the_type_message_and_position_of_pythons(
     code: str, kind: str, line: int
 ) -> None:
     made = interpreter()
@@ -199,7 +199,7 @@ def test_an_error_is_pythons_and_is_found_where_python_finds_it(
 
 
 def error_in_python(code: str) -> BaseException | None:
-    """What Python raises where no other exception is being handled, as a bare `raise` sees them."""
+    """Return what Python raises outside of any handler, because a bare `raise` depends on one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(exec, compile(code, "<code>", "exec"), {}).exception()
 
@@ -253,20 +253,20 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("code", "says"), REFUSED)
-def test_what_cannot_be_used_says_what_it_is(code: str, says: str) -> None:
+def test_unsupported_code_is_refused_with_the_reason(code: str, says: str) -> None:
     with pytest.raises(Exception, match=says):
         interpreter().evaluate(ast.parse(code))
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_offers_what_it_says_and_leads_nowhere(name: str) -> None:
+def test_a_module_exposes_its_listed_names_and_no_modules(name: str) -> None:
     space = SPACES[name]
     assert isinstance(space, Namespace)
     assert dir(space)
     assert repr(space) == f"<module {name!r}>"
     for offered in dir(space):
         assert not isinstance(getattr(space, offered), ModuleType)
-    missing = set(MODULES[name]) - set(dir(space)) - {"*", "batched"}  # batched is of 3.12
+    missing = set(MODULES[name]) - set(dir(space)) - {"*", "batched"}  # batched is new in 3.12
     assert not missing
     star = interpreter()
     star.evaluate(ast.parse(f"from {name} import *"))
@@ -563,12 +563,12 @@ print(undefined)
 max([])
 ---
 f'{1:zz}'
-""".split("---\n")  # noqa: SIM905 - programs read best as they are
+""".split("---\n")  # noqa: SIM905 - programs are most readable as plain text
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program[:20])
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
-def test_a_program_prints_and_raises_what_it_does_in_python(program: str) -> None:
+def test_a_program_prints_and_raises_the_same_as_in_python(program: str) -> None:
     assert of_asteval(program) == of_python(program)
 
 
@@ -592,7 +592,7 @@ def of_python(program: str) -> Ending:
 
 
 def ending(run: Any) -> Ending:
-    """What is printed, and the type and the words of what is raised, where nothing is handled."""
+    """Return the output, and type and message of the exception, outside of any handler."""
     printed = io.StringIO()
 
     def printing(*values: object, **how: Any) -> None:
@@ -605,7 +605,7 @@ def ending(run: Any) -> Ending:
 
 
 class Programs:
-    """Random programs: a function inside a function inside a module, which share three names."""
+    """Random programs: nested functions in a module, which share three names."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -667,7 +667,7 @@ class Programs:
         )
 
 
-def test_scopes_of_random_programs_are_those_of_python() -> None:
+def test_random_programs_have_the_scopes_of_python() -> None:
     endings: Counter[str] = Counter()
     for seed in range(200):
         program = Programs(seed).program()
@@ -677,14 +677,14 @@ def test_scopes_of_random_programs_are_those_of_python() -> None:
     assert endings.keys() >= {"NameError", "TypeError", "UnboundLocalError", "no error"}, endings
 
 
-def test_a_generator_that_is_left_alone_disturbs_no_scope() -> None:
+def test_an_unfinished_generator_does_not_disturb_scopes() -> None:
     code = "def f():\n    x = 'inner'\n    return (x + str(i) for i in range(3))\nx = 'outer'\ng = f()\n"
     assert in_asteval(code + "next(g), x, list(g), x") == (
         "inner0", "outer", ["inner1", "inner2"], "outer",
     )  # fmt: skip
 
 
-def test_nothing_of_one_interpreter_is_left_for_another() -> None:
+def test_interpreters_share_no_state() -> None:
     interpreter().evaluate(ast.parse("len = 3\nx = 1"))
     assert in_asteval("len('ab')") == 2
     with pytest.raises(NameError):

@@ -1,6 +1,6 @@
-"""What a child that is hostile sends ends the child, and nothing else.
+"""Malformed data from a hostile child ends only that child.
 
-The code runs as plain Python and writes to the socket that its own machinery talks over.
+The code runs as plain Python and writes to the socket between child and host.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sandbox() -> Iterator[AstevalSandbox]:
 
 
 def sent(sandbox: AstevalSandbox, data: bytes, then: str = "os._exit(0)") -> Evaluation:
-    """Let the child send *data*, and then do something."""
+    """Let the child send *data*, then run *then*."""
     code = f"{TALK}data = {data!r}\nwhile data: data = data[os.write(descriptor, data):]\n{then}"
     return evaluate(sandbox, code, MemoryFilesystem(), interpreter="python")
 
@@ -103,7 +103,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
-def test_what_is_no_message_ends_the_child_alone(data: bytes, sandbox: AstevalSandbox) -> None:
+def test_malformed_messages_end_only_the_child(data: bytes, sandbox: AstevalSandbox) -> None:
     server = server_pid(sandbox)
     with pytest.raises(SandboxBrokenError):
         sent(sandbox, data, then="while True: pass")
@@ -140,7 +140,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("data", "then", "outcome"), ENDS.values(), ids=ENDS)
-def test_a_child_that_does_not_end_properly_is_ended(
+def test_a_child_that_does_not_end_is_killed(
     data: bytes, then: str, outcome: str, sandbox: AstevalSandbox
 ) -> None:
     server = server_pid(sandbox)
@@ -148,19 +148,19 @@ def test_a_child_that_does_not_end_properly_is_ended(
     assert evaluation.outcome == outcome
     assert evaluation.detail
     if outcome == "deadline":
-        assert evaluation.detail == "it was killed when its 1 s were over", "by the host"
+        assert evaluation.detail == "it was killed when its 1 s were over", "killed by the host"
     assert len(children_of(server)) == 1
     assert evaluate(sandbox, "6 * 7").value.json == 42
 
 
-def test_a_signal_that_killed_the_child_is_named(sandbox: AstevalSandbox) -> None:
+def test_the_signal_that_killed_a_child_is_reported(sandbox: AstevalSandbox) -> None:
     assert "SIGSEGV" in sent(sandbox, b"", "import ctypes\nctypes.string_at(0)").detail
 
 
-def test_a_forged_answer_is_an_answer_and_what_follows_it_is_not_heard(
+def test_a_forged_answer_is_accepted_and_later_data_is_ignored(
     sandbox: AstevalSandbox,
 ) -> None:
-    """A child may lie about its own value; it is the code's to choose anyway."""
+    """A child may send any value; its code can choose the value anyway."""
     forged = done(outcome="value", value={**VALUE, "json": {"a": ["\ud800é"]}}, globals={})
     evaluation = sent(sandbox, forged + b"rubbish", then="while True: pass")
     assert evaluation.outcome is Outcome.VALUE
@@ -168,7 +168,7 @@ def test_a_forged_answer_is_an_answer_and_what_follows_it_is_not_heard(
     assert evaluation.stdout == ""
 
 
-def test_a_write_that_follows_the_answer_is_none(sandbox: AstevalSandbox) -> None:
+def test_a_write_after_the_answer_is_ignored(sandbox: AstevalSandbox) -> None:
     files = MemoryFilesystem()
     answer = done(outcome="value", globals={})
     late = frame({"kind": "write", "path": "a", "mode": "overwrite"}, b"late")
@@ -180,7 +180,7 @@ def test_a_write_that_follows_the_answer_is_none(sandbox: AstevalSandbox) -> Non
     assert not files.list()
 
 
-def test_a_forged_write_is_measured_by_what_was_declared(sandbox: AstevalSandbox) -> None:
+def test_a_forged_write_is_checked_against_the_declared_paths(sandbox: AstevalSandbox) -> None:
     files = MemoryFilesystem()
     write = frame({"kind": "write", "path": "../../etc/cron.d/x", "mode": "overwrite"}, b"boom")
     code = f"{TALK}os.write(descriptor, {write!r})\nprint(os.read(descriptor, 4096))"
@@ -194,15 +194,17 @@ ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
     lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
 )
-TOLD_VALUES = st.fixed_dictionaries(
+SENT_VALUES = st.fixed_dictionaries(
     {"repr": TEXT | ANYTHING, "n_missing": st.integers(0, 9) | ANYTHING},
     optional={"json": ANYTHING},
 )
 
 
-@given(told=TOLD_VALUES)
-def test_a_value_is_refused_or_can_be_stored_whatever_it_holds(told: object) -> None:
-    header = json.dumps({"kind": "done", "value": told, "globals": {"x": told}}).encode()
+@given(sent_value=SENT_VALUES)
+def test_any_value_is_refused_or_can_be_stored(sent_value: object) -> None:
+    header = json.dumps(
+        {"kind": "done", "value": sent_value, "globals": {"x": sent_value}}
+    ).encode()
     try:
         fields = Frame.parse(header, b"").fields
         value, names = host._value(fields["value"]), host._names(fields["globals"])
@@ -214,7 +216,7 @@ def test_a_value_is_refused_or_can_be_stored_whatever_it_holds(told: object) -> 
 
 @pytest.mark.parametrize("fields", [{}, {"a": [1, "é", None]}])
 @pytest.mark.parametrize("body", [b"", b"\x00\xff" * 9])
-def test_a_frame_comes_back_as_it_went(fields: dict[str, object], body: bytes) -> None:
+def test_a_decoded_frame_equals_the_encoded_one(fields: dict[str, object], body: bytes) -> None:
     data = encode_frame("kind", fields, body)
     sizes = frame_sizes(data[:8], body_bytes_max=100)
     header = data[8 : 8 + sizes[0]]
@@ -224,7 +226,7 @@ def test_a_frame_comes_back_as_it_went(fields: dict[str, object], body: bytes) -
     )
 
 
-def test_a_frame_that_nobody_would_read_is_not_made() -> None:
+def test_a_frame_above_the_limits_is_not_encoded() -> None:
     with pytest.raises(FrameError):
         encode_frame("kind", {"a": "x" * 5_000_000})
     with pytest.raises(ValueError, match="JSON"):

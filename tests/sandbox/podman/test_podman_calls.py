@@ -371,7 +371,7 @@ def test_the_words_tell_the_limits_that_hold() -> None:
 
 
 @pytest.mark.parametrize("name", ["shell_execute", "evaluate_python"])
-def test_an_example_gives_just_what_it_says(shared: Workspace, name: str) -> None:
+def test_an_example_gives_the_stated_output(shared: Workspace, name: str) -> None:
     (tool,) = (each for each in PodmanSandboxSection().tools() if each.name == name)
     with calls(shared) as rig:
         for example in tool.examples:
