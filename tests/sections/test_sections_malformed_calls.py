@@ -33,7 +33,7 @@ UNKNOWN_TOOLS: list[tuple[str, Arguments, str]] = [
     ("read_file\n", {}, "There is no tool named"),
     ("x" * 10_000, {}, "Tools: "),
 ]
-NO_OBJECTS: list[tuple[str, Arguments, str]] = [
+NOT_OBJECTS: list[tuple[str, Arguments, str]] = [
     ("ls", '{"path": ', "is not valid JSON"),
     ("ls", "{'path': 'src'}", "is not valid JSON"),
     ("ls", '{"path": "src"} and more', "is not valid JSON"),
@@ -213,7 +213,7 @@ CHANGES: list[tuple[str, Arguments, str]] = [
 
 CALLS = [
     *UNKNOWN_TOOLS,
-    *NO_OBJECTS,
+    *NOT_OBJECTS,
     *WRONG_TYPES,
     *OUT_OF_RANGE,
     *PATHS,

@@ -220,9 +220,9 @@ if sys.argv[1] == "kill -9":
     )  # fmt: skip
     with process:
         server = int(process.stdout.readline())
-        family = [server, *children_of(server)]
-        assert len(family) == 2
-        handles = [os.pidfd_open(pid) for pid in family]
+        processes = [server, *children_of(server)]
+        assert len(processes) == 2
+        handles = [os.pidfd_open(pid) for pid in processes]
         process.communicate("\n")
     import select
 
@@ -235,15 +235,15 @@ if sys.argv[1] == "kill -9":
 
 def test_the_server_is_not_a_fork_of_the_host(sandbox: AstevalSandbox) -> None:
     """It was started by exec, with none of our environment, and has one thread."""
-    place = Path("/proc") / str(server_pid(sandbox))
-    variables = place.joinpath("environ").read_bytes().split(b"\0")
+    process_directory = Path("/proc") / str(server_pid(sandbox))
+    variables = process_directory.joinpath("environ").read_bytes().split(b"\0")
     names = {variable.partition(b"=")[0] for variable in variables if variable}
     assert names <= {b"LC_CTYPE", b"LD_LIBRARY_PATH"}, "set by Python itself, and its library path"
-    assert len(list(place.joinpath("task").iterdir())) == 1
-    targets = {str(each.readlink()) for each in place.joinpath("fd").iterdir()}
+    assert len(list(process_directory.joinpath("task").iterdir())) == 1
+    targets = {str(each.readlink()) for each in process_directory.joinpath("fd").iterdir()}
     ours = {each for each in targets if not each.startswith(("socket:", "anon_inode:", "pipe:"))}
     assert all(each == "/dev/null" or "deleted" in each for each in ours)
-    assert place.joinpath("cwd").resolve() == Path("/")
+    assert process_directory.joinpath("cwd").resolve() == Path("/")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -313,26 +313,26 @@ def readable_installation(
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="wink-python-") as folder:
-        place = Path(folder)
-        place.chmod(0o755)
+        process_directory = Path(folder)
+        process_directory.chmod(0o755)
         base = Path(sys.base_prefix)
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        (place / "bin").mkdir()
-        shutil.copy(base / "bin" / version, place / "bin" / "python")
+        (process_directory / "bin").mkdir()
+        shutil.copy(base / "bin" / version, process_directory / "bin" / "python")
         skip = shutil.ignore_patterns("site-packages", "test", "tests", "__pycache__", "idlelib",
                                       "ensurepip", "lib2to3", "turtledemo", "config-*", "tkinter",
                                       "pydoc_data", "distutils")  # fmt: skip
-        shutil.copytree(base / "lib" / version, place / "lib" / version, ignore=skip)
+        shutil.copytree(base / "lib" / version, process_directory / "lib" / version, ignore=skip)
         for library in (base / "lib").glob("libpython*"):
-            shutil.copy(library, place / "lib")
-        packages = place / "packages"
+            shutil.copy(library, process_directory / "lib")
+        packages = process_directory / "packages"
         packages.mkdir()
         for each in Path(sysconfig.get_paths()["purelib"]).iterdir():
             if each.name.startswith(NEEDED_PACKAGES):
                 (shutil.copytree if each.is_dir() else shutil.copy)(each, packages / each.name)
         shutil.copytree(Path(wink_workspace.__file__).parent, packages / "wink_workspace",
                         ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)  # fmt: skip
-        yield str(place / "bin" / "python"), [str(packages)]
+        yield str(process_directory / "bin" / "python"), [str(packages)]
 
 
 def test_a_hole_is_reported_with_what_code_could_do() -> None:

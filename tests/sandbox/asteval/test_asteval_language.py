@@ -27,14 +27,14 @@ SPACES = namespaces()
 BUILTINS = builtin_names(use_numpy=False)
 
 
-def interpreter() -> Interpreter:
-    made = Interpreter(BUILTINS, SPACES)
-    made.outermost.names["print"] = print
-    return made
+def new_interpreter() -> Interpreter:
+    interpreter = Interpreter(BUILTINS, SPACES)
+    interpreter.outermost.names["print"] = print
+    return interpreter
 
 
 def in_asteval(code: str) -> Any:
-    value, is_expression = interpreter().evaluate(ast.parse(code))
+    value, is_expression = new_interpreter().evaluate(ast.parse(code))
     assert is_expression
     return value
 
@@ -190,10 +190,10 @@ ERRORS = [
 def test_an_error_has_the_type_message_and_position_of_pythons(
     code: str, kind: str, line: int
 ) -> None:
-    made = interpreter()
+    interpreter = new_interpreter()
     with pytest.raises(getattr(builtins, kind)) as raised:
-        made.evaluate(ast.parse(code))
-    assert made.failed_at.lineno == line
+        interpreter.evaluate(ast.parse(code))
+    assert interpreter.failed_at.lineno == line
     assert type(error_in_python(code)).__name__ == kind
     assert type(raised.value).__name__ == kind
 
@@ -255,7 +255,7 @@ REFUSED = [
 @pytest.mark.parametrize(("code", "says"), REFUSED)
 def test_unsupported_code_is_refused_with_the_reason(code: str, says: str) -> None:
     with pytest.raises(Exception, match=says):
-        interpreter().evaluate(ast.parse(code))
+        new_interpreter().evaluate(ast.parse(code))
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -268,7 +268,7 @@ def test_a_module_exposes_its_listed_names_and_no_modules(name: str) -> None:
         assert not isinstance(getattr(space, offered), ModuleType)
     missing = set(MODULES[name]) - set(dir(space)) - {"*", "batched"}  # batched is new in 3.12
     assert not missing
-    star = interpreter()
+    star = new_interpreter()
     star.evaluate(ast.parse(f"from {name} import *"))
     assert set(dir(space)) <= set(star.whole.names)
 
@@ -569,29 +569,29 @@ f'{1:zz}'
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program[:20])
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 def test_a_program_prints_and_raises_the_same_as_in_python(program: str) -> None:
-    assert of_asteval(program) == of_python(program)
+    assert behaviour_in_asteval(program) == behaviour_in_python(program)
 
 
-Ending = tuple[str, str | None]
+Behaviour = tuple[str, str | None]
 
 
-def of_asteval(program: str) -> Ending:
+def behaviour_in_asteval(program: str) -> Behaviour:
     def run(printing: Any) -> None:
-        made = Interpreter(BUILTINS, SPACES)
-        made.outermost.names["print"] = printing
-        made.evaluate(ast.parse(program))
+        interpreter = Interpreter(BUILTINS, SPACES)
+        interpreter.outermost.names["print"] = printing
+        interpreter.evaluate(ast.parse(program))
 
-    return ending(run)
+    return behaviour_of(run)
 
 
-def of_python(program: str) -> Ending:
+def behaviour_in_python(program: str) -> Behaviour:
     def run(printing: Any) -> None:
         exec(compile(program, "<code>", "exec"), {"__name__": "__main__", "print": printing})
 
-    return ending(run)
+    return behaviour_of(run)
 
 
-def ending(run: Any) -> Ending:
+def behaviour_of(run: Any) -> Behaviour:
     """Return the output, and type and message of the exception, outside of any handler."""
     printed = io.StringIO()
 
@@ -604,7 +604,7 @@ def ending(run: Any) -> Ending:
     return printed.getvalue(), None if error is None else f"{type(error).__name__}: {words}"
 
 
-class Programs:
+class RandomPrograms:
     """Random programs: nested functions in a module, which share three names."""
 
     def __init__(self, seed: int) -> None:
@@ -670,9 +670,9 @@ class Programs:
 def test_random_programs_have_the_scopes_of_python() -> None:
     endings: Counter[str] = Counter()
     for seed in range(200):
-        program = Programs(seed).program()
-        expected = of_python(program)
-        assert of_asteval(program) == expected, f"seed {seed}:\n{program}"
+        program = RandomPrograms(seed).program()
+        expected = behaviour_in_python(program)
+        assert behaviour_in_asteval(program) == expected, f"seed {seed}:\n{program}"
         endings[(expected[1] or "no error").partition(":")[0]] += 1
     assert endings.keys() >= {"NameError", "TypeError", "UnboundLocalError", "no error"}, endings
 
@@ -685,7 +685,7 @@ def test_an_unfinished_generator_does_not_disturb_scopes() -> None:
 
 
 def test_interpreters_share_no_state() -> None:
-    interpreter().evaluate(ast.parse("len = 3\nx = 1"))
+    new_interpreter().evaluate(ast.parse("len = 3\nx = 1"))
     assert in_asteval("len('ab')") == 2
     with pytest.raises(NameError):
         in_asteval("x")

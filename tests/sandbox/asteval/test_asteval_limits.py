@@ -46,7 +46,7 @@ EXCESSES = [
     ("an expression that backtracks", BACKTRACKING, Outcome.DEADLINE, Outcome.DEADLINE),
     ("deep brackets", "(" * 5_000 + ")" * 5_000, Outcome.ERROR, Outcome.ERROR),
     ("many signs", "-" * 40_000 + "1", Outcome.ERROR, Outcome.ERROR),
-    ("itertools for ever", "import itertools\nlist(itertools.count())", Outcome.MEMORY,
+    ("itertools forever", "import itertools\nlist(itertools.count())", Outcome.MEMORY,
      Outcome.MEMORY),
     ("a deadlock", "import collections\ncollections.deque(iter(int, 1), maxlen=0)",
      Outcome.DEADLINE, Outcome.DEADLINE),
@@ -91,9 +91,7 @@ def test_an_excess_is_ended_with_its_reason_and_leaves_no_process(
 
 
 @pytest.mark.behaviour(60)
-def test_code_that_runs_too_long_is_ended_within_its_time(
-    sandbox: AstevalSandbox,
-) -> None:
+def test_code_that_runs_too_long_is_ended_within_its_time(sandbox: AstevalSandbox) -> None:
     evaluation = evaluate(sandbox, "print('one')\nprint('two')\nwhile True: pass")
     assert evaluation.detail == "it was killed when its 1 s were over"
     assert evaluation.stdout == "one\ntwo\n"
@@ -227,15 +225,15 @@ def test_eight_threads_evaluate_at_once_and_get_their_own_results() -> None:
         before = n_descriptors()
         wrong: list[object] = []
 
-        def work(who: int) -> None:
+        def work(worker: int) -> None:
             for n in range(25):
-                files = MemoryFilesystem({"who": str(who)})
+                files = MemoryFilesystem({"who": str(worker)})
                 code = f"int(read_text('who')) * 1000 + {n}"
                 found = evaluate(sandbox, code, files, reads=("who",))
-                if found.value is None or found.value.json != who * 1_000 + n:
+                if found.value is None or found.value.json != worker * 1_000 + n:
                     wrong.append(found)
 
-        threads = [threading.Thread(target=work, args=(who,)) for who in range(8)]
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:

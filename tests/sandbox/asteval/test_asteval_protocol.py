@@ -57,48 +57,50 @@ VALUE = {"repr": "1", "n_missing": 0}
 ERROR = {"type": "E", "message": "m", "line": 1, "column": 1, "text": "t"}
 
 BROKEN = {
-    "no frame": b"hello, this is no frame at all",
+    "not a frame": b"hello, this is not a frame",
     "a huge header": struct.pack(">II", 2**32 - 1, 0),
     "a huge body": struct.pack(">II", 2, 2**32 - 1) + b"{}",
-    "no JSON": frame(b"not json"),
-    "no UTF-8": frame(b'{"kind": "\xff\xfe"}'),
-    "no object": frame([1, 2]),
+    "not JSON": frame(b"not json"),
+    "not UTF-8": frame(b'{"kind": "\xff\xfe"}'),
+    "not an object": frame([1, 2]),
     "no kind": frame({"a": 1}),
-    "a kind that is no text": frame({"kind": 7}),
+    "a kind that is not text": frame({"kind": 7}),
     "an unknown kind": frame({"kind": "exec", "code": "1"}),
     "another ready": frame({"kind": "ready", "layers": []}),
-    "a wall of its own": frame({"kind": "probed", "probes": []}),
+    "a forged isolation report": frame({"kind": "probed", "probes": []}),
     "not a number": frame(b'{"kind": "done", "outcome": "value", "value": NaN}'),
-    "a number beyond all": frame(
+    "an infinite number": frame(
         b'{"kind": "done", "outcome": "value", "globals": {}, "value":'
         b' {"repr": "1", "n_missing": 0, "json": [1e999]}}'
     ),
-    "another kind at last": frame(b'{"kind": "stdout", "kind": "exec"}'),
+    "a duplicate kind": frame(b'{"kind": "stdout", "kind": "exec"}'),
     "deep JSON": frame(b'{"kind": "done", "x": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"),
     "a giant integer": frame(b'{"kind": "done", "x": ' + b"9" * 100_000 + b"}"),
     "a read without path": frame({"kind": "read"}),
     "a read of a number": frame({"kind": "read", "path": 7}),
     "a read of an endless path": frame({"kind": "read", "path": "a" * 200_000}),
-    "a write of no mode": frame({"kind": "write", "path": "a"}),
-    "a write of another mode": frame({"kind": "write", "path": "a", "mode": "rw"}),
+    "a write without mode": frame({"kind": "write", "path": "a"}),
+    "a write with an unknown mode": frame({"kind": "write", "path": "a", "mode": "rw"}),
     "no outcome": done(),
-    "another outcome": done(outcome="victory"),
-    "a value that is none": done(outcome="value", value=7, globals={}),
+    "an unknown outcome": done(outcome="victory"),
+    "a malformed value": done(outcome="value", value=7, globals={}),
     "a value without repr": done(outcome="value", value={"n_missing": 0}, globals={}),
-    "a repr that is none": done(outcome="value", value={**VALUE, "repr": 1}, globals={}),
+    "a repr that is not text": done(outcome="value", value={**VALUE, "repr": 1}, globals={}),
     "an endless repr": done(outcome="value", value={**VALUE, "repr": "x" * 200_000}, globals={}),
-    "a value without bottom": done(
+    "a deeply nested value": done(
         outcome="value", globals={}, value={**VALUE, "json": json.loads("[" * 60 + "]" * 60)}
     ),
-    "a length that is none": done(outcome="value", value={**VALUE, "n_missing": "1"}, globals={}),
+    "a length that is not a number": done(
+        outcome="value", value={**VALUE, "n_missing": "1"}, globals={}
+    ),
     "a negative length": done(outcome="value", value={**VALUE, "n_missing": -1}, globals={}),
     "no names": done(outcome="value"),
-    "names that are none": done(outcome="value", globals=[1]),
+    "malformed names": done(outcome="value", globals=[1]),
     "a name without value": done(outcome="value", globals={"x": 1}),
     "too many names": done(outcome="value", globals={f"x{n}": VALUE for n in range(201)}),
     "no error": done(outcome="error"),
-    "an error that is none": done(outcome="error", error="oops"),
-    "a line that is none": done(outcome="error", error={**ERROR, "line": True}),
+    "a malformed error": done(outcome="error", error="oops"),
+    "a line that is not a number": done(outcome="error", error={**ERROR, "line": True}),
 }
 
 
@@ -115,12 +117,12 @@ def test_malformed_messages_end_only_the_child(data: bytes, sandbox: AstevalSand
 ENDS = {
     "half a frame, then nothing": (struct.pack(">II", 100, 0), "while True: pass", "deadline"),
     "half a frame, then the end": (struct.pack(">II", 100, 0), "os._exit(0)", "killed"),
-    "an end without a word": (b"", "os._exit(3)", "killed"),
+    "an exit without an answer": (b"", "os._exit(3)", "killed"),
     "a closed channel": (b"", "os.close(descriptor)\nwhile True: pass", "killed"),
-    "empty output for ever": (
+    "empty output forever": (
         b"", f"while True: os.write(descriptor, {frame({'kind': 'stdout'})!r})", "deadline",
     ),
-    "questions whose answers nobody reads": (
+    "requests without reading the answers": (
         b"", f"while True: os.write(descriptor, {frame({'kind': 'read', 'path': 'a'})!r})",
         "deadline",
     ),
@@ -129,13 +131,13 @@ ENDS = {
         f"while True: os.write(descriptor, {frame({'kind': 'stderr'}, b'x' * 60_000)!r})",
         "output",
     ),
-    "a frame that comes in drops": (
+    "a frame that arrives byte by byte": (
         struct.pack(">II", 4_000_000, 0),
         "import time\nwhile True: os.write(descriptor, b' ') and time.sleep(0.001)",
         "deadline",
     ),
     "a crash": (b"", "import ctypes\nctypes.string_at(0)", "killed"),
-    "too little memory, it says": (done(outcome="memory"), "while True: pass", "memory"),
+    "a reported lack of memory": (done(outcome="memory"), "while True: pass", "memory"),
 }  # fmt: skip
 
 

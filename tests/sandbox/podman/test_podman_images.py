@@ -204,7 +204,7 @@ def test_an_incomplete_root_filesystem_is_not_cached(fake: FakePrograms, python:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "error",
     [
         "E: unable to pick chroot mode automatically (use --mode for manual selection)",
         "unshare: unshare failed: Operation not permitted",
