@@ -283,9 +283,8 @@ def test_one_service_is_shared_by_a_process(engine: FakeEngine) -> None:
 def test_a_container_that_has_ended_is_not_killed_again() -> None:
     containers.kill_first_process(LiveContainer("n", 2**22 + 1, 1))
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        containers.kill_first_process(
-            LiveContainer("n", other.pid, 1)
-        )  # another process with its number
+        # Another process has its process id.
+        containers.kill_first_process(LiveContainer("n", other.pid, 1))
         assert other.communicate(b"still there")[0] == b"still there"
 
 

@@ -88,7 +88,7 @@ def test_a_valid_answer_ends_the_command_with_its_result(ready: ContainerEnd) ->
         ended(number=0),
         b"Traceback (most recent call last)",
     ],
-    ids=["version", "shell", "fields", "text", "truncated", "kind", "text"],
+    ids=["version", "shell", "fields", "text", "truncated", "kind", "traceback"],
 )
 def test_a_runner_with_an_invalid_greeting_is_refused(container: ContainerEnd, data: bytes) -> None:
     container.send(data)
