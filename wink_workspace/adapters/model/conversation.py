@@ -15,10 +15,10 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.messages import ModelRequest as TheirRequest
+from pydantic_ai.messages import ModelRequest as PydanticRequest
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
-from pydantic_ai.tools import ToolDefinition as TheirTool
+from pydantic_ai.tools import ToolDefinition as PydanticTool
 
 from wink_workspace import serde
 from wink_workspace.adapters.messages import (
@@ -44,11 +44,11 @@ def model_messages(messages: Sequence[Message]) -> list[ModelMessage]:
     parts: list[ModelRequestPart] = [UserPromptPart(content=_FIRST_MESSAGE)]
     for message in messages:
         if isinstance(message, AssistantMessage):
-            converted += [TheirRequest(parts=parts), _response(message)]
+            converted += [PydanticRequest(parts=parts), _response(message)]
             parts = []
         else:
             parts.append(_part(message))
-    return [*converted, TheirRequest(parts=parts)]
+    return [*converted, PydanticRequest(parts=parts)]
 
 
 def _part(message: UserMessage | ToolMessage) -> ModelRequestPart:
@@ -86,7 +86,9 @@ def request_parameters(request: ModelRequest, model: Model) -> ModelRequestParam
     For a model without native structured output, the schema is added to the instructions.
     """
     tools = [
-        TheirTool(name=tool.name, description=tool.description, parameters_json_schema=tool.schema)
+        PydanticTool(
+            name=tool.name, description=tool.description, parameters_json_schema=tool.schema
+        )
         for tool in request.tools
     ]
     instructions, schema = request.instructions, request.output_schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from pydantic_ai import exceptions as theirs
+from pydantic_ai import exceptions
 
 from .retrying import Failure
 
@@ -20,60 +20,60 @@ def classify_error(error: Exception, model: str, redact: Callable[[str], str]) -
     """Return the ``Failure`` for *error*, its text redacted with *redact*."""
     reason, hint, is_transient = _describe(error, model)
     message = _provider_message(error)
-    is_response = isinstance(error, theirs.UnexpectedModelBehavior)
+    is_response = isinstance(error, exceptions.UnexpectedModelBehavior)
     return Failure(
         reason=redact(f"{reason}: {message}" if message else reason),
         hint=hint,
         phase="response" if is_response else "request",
         is_transient=is_transient,
-        retry_after_s=error.retry_after if isinstance(error, theirs.ModelAPIError) else None,
+        retry_after_s=error.retry_after if isinstance(error, exceptions.ModelAPIError) else None,
     )
 
 
 def _describe(error: Exception, model: str) -> tuple[str, str, bool]:
     """Return reason, hint, and whether a retry may succeed. Subclasses come first."""
     match error:
-        case theirs.ModelContextWindowExceededError():
+        case exceptions.ModelContextWindowExceededError():
             return (
                 f"the conversation is too long for {model}",
                 "Give a smaller task or use another model; the work so far is kept.",
                 False,
             )
-        case theirs.ModelAuthenticationError():
+        case exceptions.ModelAuthenticationError():
             return (
                 f"{model} did not accept the key",
                 "Check the provider's key in the environment, and that it may use this model.",
                 False,
             )
-        case theirs.ModelNotFoundError():
+        case exceptions.ModelNotFoundError():
             return f"{model} was not found", "Check the model's name and the base URL.", False
-        case theirs.ModelQuotaExceededError():
+        case exceptions.ModelQuotaExceededError():
             return (
                 f"the account has no credit left for {model}",
                 "Add credit or use another provider.",
                 False,
             )
-        case theirs.ModelRateLimitError():
+        case exceptions.ModelRateLimitError():
             return f"{model} limits the rate of requests", _TRY_LATER, True
-        case theirs.ModelOverloadedError():
+        case exceptions.ModelOverloadedError():
             return f"{model} is overloaded", _TRY_LATER, True
-        case theirs.ModelUnavailableError() | theirs.ModelServerError():
+        case exceptions.ModelUnavailableError() | exceptions.ModelServerError():
             return f"{model} failed", _TRY_LATER, True
-        case theirs.ModelTimeoutError():
+        case exceptions.ModelTimeoutError():
             return f"{model} did not answer in time", _TRY_LATER, True
-        case theirs.ModelConnectionError():
+        case exceptions.ModelConnectionError():
             return f"the connection to {model} broke", "Check the network.", True
-        case theirs.ContentFilterError():
+        case exceptions.ContentFilterError():
             return f"{model} refused to answer", "Rephrase the task.", False
-        case theirs.ModelRequestRejectedError():
+        case exceptions.ModelRequestRejectedError():
             return (
                 f"{model} rejected the request",
                 "Correct the request as the message says.",
                 False,
             )
-        case theirs.UnexpectedModelBehavior():
+        case exceptions.UnexpectedModelBehavior():
             return f"the answer of {model} is malformed", _TRY_LATER, True
-        case theirs.ModelAPIError():
+        case exceptions.ModelAPIError():
             return f"{model} failed", _TRY_LATER, True
         case _:
             return (
