@@ -252,9 +252,8 @@ HARMFUL_COMMANDS = {
 def test_a_command_that_is_rolled_back_leaves_no_trace(shared: Workspace, command: str) -> None:
     section = PodmanSandboxSection(rollback_on_nonzero_exit=True)
     with calls(shared, section) as commands:
-        assert commands.shell(
-            "true"
-        ).result.success  # so that session state is complete before the snapshot
+        # The first command adds to the session state, so it runs before the comparison.
+        assert commands.shell("true").result.success
         before = commands.state()
         outcome = commands.shell(f"{command}\nexit 7")
         assert outcome.text.startswith("Exit code 7. What it changed was undone."), outcome.text

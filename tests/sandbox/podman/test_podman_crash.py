@@ -88,7 +88,7 @@ def kill_in_a_command(storage: WorkspaceStorage, command: str) -> None:
         victim.send_signal(signal.SIGKILL)
 
 
-def containers_over(files: Path) -> list[str]:
+def containers_of(files: Path) -> list[str]:
     service = PodmanService(Environment.from_os())
     try:
         filters = json.dumps({"label": [f"{WORKSPACE_LABEL}={files}"], "status": ["running"]})
@@ -108,7 +108,7 @@ def test_a_workspace_is_recovered_after_its_process_was_killed_in_a_command(
     kill_in_a_command(storage, BUSY)
     with Workspace.open(info.id, storage=storage) as workspace:
         files = workspace._folder.files
-        assert containers_over(files) == []
+        assert containers_of(files) == []
         assert (files / "committed").read_text() == "1\n"
         assert (files / "src" / "app.py").exists()
         assert not (files / "half").exists()
@@ -163,7 +163,7 @@ def test_a_running_leftover_container_is_ended_when_its_workspace_opens(
     note(folder.sandbox, container)
     (folder.sandbox / "stdout").write_text("its last output")
     with Workspace.open(info.id, storage=storage):
-        assert containers_over(folder.files) == []
+        assert containers_of(folder.files) == []
     assert list(folder.sandbox.iterdir()) == []
 
 

@@ -45,7 +45,7 @@ def test_client_runs_a_command_and_undoes_it(tmp_path: Path, python_image: str) 
 
 
 class CancelledDuringStart(Cancellation):
-    """Becomes cancelled while the container starts; the first checks are made before."""
+    """Cancelled from the fourth check on, which is made while the container starts."""
 
     def __init__(self) -> None:
         self.n_looks = 0
