@@ -1,4 +1,4 @@
-# Each target sets up all it needs on a bare Debian or Ubuntu machine with Python, git and make.
+# Each target installs what it needs on a Debian or Ubuntu machine with Python, git and make.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -18,7 +18,7 @@ test: $(READY)  ## the test suite, with branch coverage
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 
-images: $(READY)  ## the images of sandboxes: built once, and again when a recipe changes
+images: $(READY)  ## build the sandbox images that are missing or whose recipe changed
 	$(BIN)/wink-workspace image build
 
 check: $(READY)  ## style, types, layers
@@ -30,10 +30,10 @@ check: $(READY)  ## style, types, layers
 bench: $(READY)  ## writes benchmarks/out/latest.json
 	$(BIN)/pytest -q benchmarks -o python_files="bench_*.py" -o python_functions="bench_*"
 
-bench-libgit2: $(READY)  ## our git objects, refs and packs against libgit2's; prints tables
+bench-libgit2: $(READY)  ## compare our git object code with libgit2; prints tables
 	$(BIN)/python benchmarks/paired_libgit2.py
 
-bench-peers:  ## the same calls in comparable tools; prints a table, see benchmarks/peers/README.md
+bench-peers:  ## compare with similar tools; prints a table, see benchmarks/peers/README.md
 	$(PYTHON) benchmarks/peers/run.py
 
 soak: $(READY)  ## the long versions of the tests

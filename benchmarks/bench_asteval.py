@@ -1,4 +1,4 @@
-"""What walled Python costs, beside the same without a wall.
+"""The time of isolated Python, beside the same without isolation.
 
 Run by ``make bench``. Compare variants within one run only.
 """
@@ -35,15 +35,15 @@ def sandbox() -> Iterator[AstevalSandbox]:
     made.close()
 
 
-def bench_asteval_walled(benchmark, sandbox: AstevalSandbox) -> None:
-    """``1+1`` in a child of its own, one after the other."""
+def bench_asteval_isolated(benchmark, sandbox: AstevalSandbox) -> None:
+    """``1+1``, each time in a new child, one after the other."""
     found = benchmark.pedantic(sandbox.evaluate, args=(SIMPLE,), rounds=ROUNDS, warmup_rounds=20)
     benchmark.extra_info["n_processes_started_per_evaluation"] = 1
     benchmark.extra_info["n_layers"] = sum(layer.is_up for layer in found.isolation.layers)
 
 
-def bench_asteval_walled_after_a_pause(benchmark, sandbox: AstevalSandbox) -> None:
-    """The same when the next child has had the time to get ready, as between a model's calls."""
+def bench_asteval_isolated_after_a_pause(benchmark, sandbox: AstevalSandbox) -> None:
+    """The same after a pause in which the next child gets ready, as between a model's calls."""
     benchmark.pedantic(
         sandbox.evaluate,
         args=(SIMPLE,),
@@ -53,14 +53,14 @@ def bench_asteval_walled_after_a_pause(benchmark, sandbox: AstevalSandbox) -> No
     )
 
 
-def bench_asteval_walled_python(benchmark, sandbox: AstevalSandbox) -> None:
-    """The same by Python itself behind the same wall."""
+def bench_asteval_isolated_python(benchmark, sandbox: AstevalSandbox) -> None:
+    """The same with Python itself in the same isolation."""
     request = EvaluationRequest(code="1+1", interpreter="python")
     benchmark.pedantic(sandbox.evaluate, args=(request,), rounds=ROUNDS, warmup_rounds=20)
 
 
 def bench_asteval_in_process(benchmark) -> None:
-    """asteval as it comes, in this process, with no wall at all."""
+    """Plain asteval in this process, without isolation."""
     import asteval
 
     interpreter = asteval.Interpreter(use_numpy=False)
@@ -68,7 +68,7 @@ def bench_asteval_in_process(benchmark) -> None:
 
 
 def bench_asteval_in_process_new_each_time(benchmark) -> None:
-    """The same with an interpreter for each evaluation, so that none sees another's names."""
+    """The same with a new interpreter for each evaluation, so that names are not shared."""
     import asteval
 
     benchmark.pedantic(
@@ -77,7 +77,7 @@ def bench_asteval_in_process_new_each_time(benchmark) -> None:
 
 
 def bench_asteval_fresh_python(benchmark) -> None:
-    """``python -I -S -c 1+1``: a process, and no wall."""
+    """``python -I -S -c 1+1``: a process without isolation."""
     command = [sys.executable, "-I", "-S", "-c", "print(1+1)"]
     benchmark.pedantic(
         lambda: subprocess.run(command, check=True, capture_output=True, env={}),
@@ -99,7 +99,7 @@ def bench_asteval_monty(benchmark) -> None:
 
 
 def bench_asteval_server_start(benchmark) -> None:
-    """From nothing to a proved wall: start, imports, every attempt on the wall, and the end."""
+    """Start a server with imports and all probes of the isolation, and end it."""
 
     def start() -> None:
         made = AstevalSandbox()
@@ -123,7 +123,7 @@ def bench_asteval_thousand_file_reads(benchmark, sandbox: AstevalSandbox) -> Non
 
 @pytest.mark.parametrize("hang", HANGS)
 def bench_asteval_killed(benchmark, hang: str) -> None:
-    """How long a hang takes from its beginning to being gone; its time is 300 ms."""
+    """The time from the start of a hang to its end; its timeout is 300 ms."""
     code, interpreter = HANGS[hang]
     request = EvaluationRequest(code=code, interpreter=interpreter)
     made = AstevalSandbox(AstevalConfig(timeout_s=DEADLINE_S))

@@ -1,4 +1,4 @@
-"""What a call costs, and that it does not grow with what happened before or with what is there.
+"""The time of a call, which must not grow with earlier calls or the number of files.
 
 Run by ``make bench``. Compare variants within one run only.
 """
@@ -55,7 +55,7 @@ def workspace(request: pytest.FixtureRequest) -> Iterator[Rig]:
 def bench_no_op_call(benchmark, n_earlier: int) -> None:
     """A call that does nothing, after few and after many others, as a run makes them.
 
-    A run installs its hold on Ctrl-C once, around all of its calls; so does this.
+    A run installs its handler for Ctrl-C once, around all of its calls; so does this.
     """
     with rig(*TOOLS) as opened, transactions_of(opened.session).gate.installed():
         for _ in range(n_earlier):
@@ -86,7 +86,7 @@ def bench_call_that_reads(benchmark, workspace: Rig) -> None:
 
 @pytest.mark.parametrize("n_files", [100, 100_000])
 def bench_snapshot_and_restore_of_files(benchmark, n_files: int) -> None:
-    """A snapshot, a write, and the way back."""
+    """A snapshot, and a restore after one write."""
     filesystem = MemoryFilesystem(files(n_files))
 
     def changed() -> tuple[tuple[object], dict[str, object]]:
@@ -110,7 +110,7 @@ def _n_changes(filesystem: MemoryFilesystem) -> int:
 
 @pytest.mark.parametrize("n_items", [10, 100_000])
 def bench_snapshot_and_restore_of_a_session(benchmark, n_items: int) -> None:
-    """A snapshot of a session and the way back after one append."""
+    """A snapshot of a session, and a restore after one append."""
     session = Session()
     session[Note].seed(Note(str(n)) for n in range(n_items))
 

@@ -1,7 +1,7 @@
-"""What a call costs a client: a read over each way in, with the protocol and the record.
+"""The time of a call for an MCP client: a read over each transport.
 
-Run by ``make bench``; ``p95_us`` is beside the median. The server is a process of its own, as it
-is for a client, and its clients are in this one.
+Run by ``make bench``; ``p95_us`` is beside the median. The server is a separate process, as in
+real use; its clients are in this process.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def read(client: Client, n: int) -> None:
 
 
 def measured(benchmark: object, connect: Callable[[], Client], *, n_clients: int = 1) -> None:
-    """Read over and over again; each client's reads are one after the other."""
+    """Read repeatedly; each client's reads are one after the other."""
     seconds: list[float] = []
 
     async def one() -> None:
@@ -84,7 +84,7 @@ def measured(benchmark: object, connect: Callable[[], Client], *, n_clients: int
     run: Callable[[Callable[[], Awaitable[None]]], None] = anyio.run
     run(all_of_them)
     times = iter(seconds)
-    # pytest-benchmark cannot wait for a coroutine, so what was measured is handed to it.
+    # pytest-benchmark cannot await a coroutine, so the measured times are passed to it.
     benchmark._timer = lambda: 0.0
     benchmark.pedantic(lambda: None, rounds=1)
     benchmark.stats.stats.data[:] = list(times)
@@ -93,7 +93,7 @@ def measured(benchmark: object, connect: Callable[[], Client], *, n_clients: int
 
 
 def bench_mcp_read_over_stdio(benchmark: object, source: Path) -> None:
-    """A client with a process of its own."""
+    """One client, whose server is a process of its own."""
     arguments = [*COMMAND[1:], "mcp", "--repo", str(source), "--temporary"]
     server = StdioServerParameters(command=COMMAND[0], args=arguments, env=environment_of(source))
     measured(benchmark, lambda: Client(server))

@@ -1,9 +1,9 @@
-"""What a command in the sandbox costs, beside the same command without one.
+"""The time of a command in the sandbox, beside the same command without a sandbox.
 
-Run by ``make bench``; without Podman or the images these are skipped. The ids say how many
-files there are, at most 1,000 a directory. ``shell_of_true`` is a whole tool call: parsed,
-allowed, run, everything it left killed, committed. What it costs over ``bare_shell`` is the
-price of it all; ``podman_exec`` and ``podman_run`` are what one would do without us.
+Run by ``make bench``; without Podman or the images these are skipped. The ids have the number of
+files, at most 1,000 a directory. ``shell_of_true`` is a whole tool call: parse, check policies,
+run, kill remaining processes, commit. Compare it with ``bare_shell``, the command alone, and with
+``podman_exec`` and ``podman_run``, Podman's own commands.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> SandboxPlace:
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """How ``podman`` is called so that it works on this machine."""
+    """A ``podman`` command line that works on this machine."""
     program = shutil.which("podman")
     if program is None:
         pytest.skip("there is no podman")
@@ -133,7 +133,7 @@ def bench_evaluate_python_warm(benchmark, bench: Bench) -> None:
 
 
 def bench_evaluate_python_cold(benchmark, bench: Bench) -> None:
-    """The same code in an interpreter that has to be started."""
+    """The same code in an interpreter that must be started."""
     benchmark.pedantic(bench.shell, ("python3 -c 'print(1 + 1)'",), rounds=ROUNDS, warmup_rounds=5)
 
 
@@ -141,7 +141,7 @@ def bench_evaluate_python_cold(benchmark, bench: Bench) -> None:
 
 
 def bench_run_of_true(benchmark, bench: Bench) -> None:
-    """What the sandbox alone costs."""
+    """The sandbox alone, without the transaction."""
     request = ExecRequest(argv=(*bench.sandbox.shell, "true"))
     benchmark.pedantic(bench.sandbox.run, (request,), rounds=ROUNDS, warmup_rounds=5)
 
@@ -152,7 +152,7 @@ def bench_evaluate(benchmark, bench: Bench) -> None:
 
 
 def bench_bare_shell(benchmark) -> None:
-    """The command itself, without any wall."""
+    """The command itself, without isolation."""
     command = [shutil.which("bash") or "/bin/sh", "-c", "true"]
     benchmark.pedantic(
         subprocess.run,
@@ -164,7 +164,7 @@ def bench_bare_shell(benchmark) -> None:
 
 
 def bench_podman_exec(benchmark, bench: Bench, engine: list[str]) -> None:
-    """A process in a container that runs, by Podman's own command."""
+    """A process in a running container, by Podman's own command."""
     note = (bench.workspace._folder.sandbox / "container.json").read_text()
     name = note.split('"name": "')[1].split('"')[0]
     benchmark.pedantic(
@@ -192,7 +192,7 @@ def bench_podman_run(benchmark, engine: list[str], place: SandboxPlace) -> None:
 
 
 def bench_cold_start(benchmark, place: SandboxPlace) -> None:
-    """Made, started, proven, one command, ended; the engine runs already."""
+    """Create, start and probe a container, run one command, end it; the engine already runs."""
     service = shared_service(Environment.from_os())
     request = ExecRequest(argv=("true",))
 

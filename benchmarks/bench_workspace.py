@@ -1,13 +1,13 @@
-"""What a call costs on disk, flat from a hundred to fifty thousand files, beside plain git.
+"""The time of a call on disk, from 100 to 50,000 files, beside plain git.
 
-Run by ``make bench``. The ids say how many files there are, at most 1,000 a directory. What is
-compared with git does the same work: one file changed, and everything kept. The exact counts
-are in ``budgets.toml``.
+Run by ``make bench``. The ids have the number of files, at most 1,000 a directory. The git
+commands do the same work: one file changed, and everything kept. The exact counts are in
+``budgets.toml``.
 
-ext4 looks for a free inode past all those that were deleted within the last minutes, so right
-after a large ``rm -r`` a new file costs 0.25 ms in place of 0.03. ``raw_new_file`` tells which
-it is: subtract the difference, times ``n_new_files``, or come back later. ``flatness`` lets the
-sizes take turns, so that all of them meet the same disk.
+ext4 searches for a free inode past all those that were deleted within the last minutes, so right
+after a large ``rm -r`` a new file takes 0.25 ms in place of 0.03. ``raw_new_file`` measures this:
+subtract the difference, times ``n_new_files``, or wait. ``flatness`` runs the sizes in turns, so
+that all of them use the disk in the same state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from wink_workspace.workspace import Workspace, WorkspaceStorage
 SIZES = [100, 1_000, 10_000, 50_000]
 WIDTH = 1_000  # files a directory
 ROUNDS = 50
-SETTLED_S = 2.1  # until then a file that is read is hashed each time, as its clock may stand still
+RACILY_CLEAN_S = 2.1  # until then a file is racily clean, and each read hashes it
 GIT_ENVIRONMENT = {
     "PATH": os.environ["PATH"],
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -123,7 +123,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int], Pa
 def benches(
     sources: Callable[[int, int], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Bench]]:
-    """Workspaces by their number of files, and how many a directory has; each is opened once."""
+    """Workspaces by number of files and files per directory; each is opened once."""
     with ExitStack() as stack:
 
         @cache
@@ -142,7 +142,7 @@ def benches(
                 session=workspace.session,
             )
             bench = Bench(workspace, executor, count(1))
-            sleep(SETTLED_S)
+            sleep(RACILY_CLEAN_S)
             bench.read()
             return bench
 
@@ -167,7 +167,7 @@ def repository(
     work = tmp_path_factory.mktemp("git") / "work"
     subprocess.run(["cp", "-r", sources(size, WIDTH), work], check=True)
     git(work, "init", "-q")
-    git(work, "config", "gc.auto", "0")  # it would pack in the background, between two rounds
+    git(work, "config", "gc.auto", "0")  # else git packs in the background between two rounds
     git(work, "add", "-A")
     git(work, "commit", "-qm", "all")
     return work
@@ -178,7 +178,7 @@ def git(work: Path, *arguments: str) -> None:
 
 
 def measure(benchmark, bench: Bench, call: Callable[[], None]) -> None:
-    """Calls of one kind, with the exact counts of one of them."""
+    """Measure calls of one kind, and the exact counts of one of them."""
     store = bench.workspace._ledger.store
     call()
     n_objects, n_loose = store.n_written, len(list(store.loose.listed()))
@@ -201,18 +201,18 @@ def bench_disk_failed_call(benchmark, bench: Bench) -> None:
 
 
 def bench_disk_failed_call_that_wrote(benchmark, bench: Bench) -> None:
-    """A file written by a call that then fails: kept as thrown away, rolled back, recorded."""
+    """A file written by a call that then fails: discarded, rolled back, recorded."""
     bench.read()
     measure(benchmark, bench, bench.write_and_fail)
 
 
 def bench_disk_read_only_call(benchmark, bench: Bench) -> None:
-    """A read of a file that was there for a while, recorded."""
+    """A read of a file that did not change recently, recorded."""
     measure(benchmark, bench, bench.read_another)
 
 
 def bench_disk_read_of_what_was_just_written(benchmark, bench: Bench) -> None:
-    """A read of a file written a moment ago, whose content is hashed again until it has settled."""
+    """A read of a file that was just written: it is racily clean, so its content is hashed."""
 
     def written() -> None:
         bench.read()
@@ -222,13 +222,15 @@ def bench_disk_read_of_what_was_just_written(benchmark, bench: Bench) -> None:
 
 
 def bench_disk_record_alone(benchmark, bench: Bench) -> None:
-    """A call that reads nothing, with the record of one: what to subtract from a read."""
+    """A call that reads nothing, with the record of a read: subtract it from a read."""
     measure(benchmark, bench, bench.nothing)
 
 
 def take_turns(benchmark, calls: dict[str, Callable[[], None]]) -> dict[str, float]:
-    """The median of each call in us, one after the other in each round: on the same disk and
-    machine, which drift."""
+    """Run the calls in turns in each round, as the speed of a machine drifts.
+
+    Returns the median of each call in µs.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
 
     def turns() -> None:
@@ -247,13 +249,13 @@ def take_turns(benchmark, calls: dict[str, Callable[[], None]]) -> dict[str, flo
 def bench_disk_flatness(
     benchmark, benches: Callable[..., Bench], kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One call in each of the sizes, which should cost the same.
+    """One call in each of the sizes, which should take the same time.
 
-    The ratio is that of the slowest median to the fastest.
+    The ratio is the slowest median divided by the fastest.
     """
     opened = {n_files: benches(n_files) for n_files in SIZES}
     for bench in opened.values():
-        bench.read()  # so that it may be written
+        bench.read()  # a file must be read before it is written
     calls = {f"{n:,} files": getattr(bench, kind) for n, bench in opened.items()}
     medians = take_turns(benchmark, calls)
     ratio = benchmark.extra_info["ratio"] = max(medians.values()) / min(medians.values())
@@ -277,25 +279,25 @@ def bench_disk_read_beyond_its_record(
 def bench_disk_one_directory(
     benchmark, benches: Callable[..., Bench], width: int, kind: str
 ) -> None:
-    """All files in one directory, whose tree in git lists them all: cost follows its width."""
+    """All files in one directory: one tree object lists them all, so the time follows its size."""
     bench = benches(width, width)
     bench.read()
     measure(benchmark, bench, getattr(bench, kind))
 
 
 def bench_raw_new_file(benchmark, bench: Bench) -> None:
-    """One file made beside the objects of the ledger, without anything of ours."""
+    """One new file beside the objects of the ledger, without code of the library."""
     numbers = count(1)
-    place = bench.workspace._folder.ledger / "objects"
+    directory = bench.workspace._folder.ledger / "objects"
 
     def make() -> None:
-        (place / f"tmp_obj_{next(numbers)}").touch()
+        (directory / f"tmp_obj_{next(numbers)}").touch()
 
     benchmark.pedantic(make, rounds=ROUNDS, warmup_rounds=3)
 
 
 def bench_disk_undo(benchmark, bench: Bench) -> None:
-    """The newest write taken back."""
+    """Undo the newest write."""
 
     def written() -> None:
         bench.read()
@@ -305,7 +307,7 @@ def bench_disk_undo(benchmark, bench: Bench) -> None:
 
 
 def bench_disk_redo(benchmark, bench: Bench) -> None:
-    """The newest undo taken back."""
+    """Redo the newest undo."""
 
     def undone() -> None:
         bench.read()
@@ -316,7 +318,7 @@ def bench_disk_redo(benchmark, bench: Bench) -> None:
 
 
 def bench_disk_fork(benchmark, bench: Bench) -> None:
-    """Another line of history; its files are made when it is first opened."""
+    """A new branch; its files are created when it is first opened."""
     numbers = count(1)
     benchmark.pedantic(
         lambda: bench.workspace.fork(f"fork-{next(numbers)}"), rounds=10, warmup_rounds=1
@@ -339,7 +341,7 @@ def bench_disk_open_fork(benchmark, bench: Bench) -> None:
 
 
 def bench_disk_import(benchmark, source: Path, tmp_path: Path) -> None:
-    """A whole directory copied and put under history, and opened."""
+    """Copy a directory, put it under history, and open it."""
     storage = WorkspaceStorage(tmp_path)
     benchmark.pedantic(
         lambda: Workspace.create(source, storage=storage).close(), rounds=3, warmup_rounds=0
@@ -393,7 +395,7 @@ def bench_pygit2_add_all(benchmark, repository: Path) -> None:
 
 
 def bench_git_command_clone_local(benchmark, repository: Path, tmp_path: Path) -> None:
-    """``git clone --local``, the measure for opening a repository."""
+    """``git clone --local``, to compare with an import."""
     numbers = count(1)
     benchmark.pedantic(
         lambda: git(tmp_path, "clone", "-q", "--local", str(repository), f"c{next(numbers)}"),

@@ -1,7 +1,7 @@
-"""Writes ``out/latest.json``: name -> min, median, p90, n, unit, and the exact counts it noted.
+"""Write ``out/latest.json``: name -> min, median, p90, n, unit, and the exact counts.
 
-A bench reports exact counts (files touched, bytes hashed, snapshots shared) with
-``benchmark.extra_info``; those may be gated, times never are.
+A benchmark reports exact counts (files touched, bytes hashed, snapshots shared) with
+``benchmark.extra_info``. Tests may assert counts, never times.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OUT = Path(__file__).parent / "out" / "latest.json"
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Collect what pytest-benchmark measured."""
+    """Collect the results of pytest-benchmark."""
     measured = getattr(session.config, "_benchmarksession", None)
     if measured is None or not measured.benchmarks:
         return

@@ -1,9 +1,9 @@
-"""What a call costs in a copy and in place, in one run and in turns; docs/design/020 shows a run.
+"""The time of a call in a copy and in place, in turns in one run; docs/design/020 shows results.
 
     python benchmarks/paired_in_place.py [DIRECTORY ...]
 
-A failed call is rolled back: in a copy by restoring the tree, in place by taking back the effects.
-Times are those of the processor, so that another program on the machine does not count.
+A failed call is rolled back: in a copy by restoring the tree, in place by reverting the effects.
+Times are processor times, so that other programs on the machine do not count.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def delete_and_fail(params: None, *, context: ToolContext) -> ToolResult[None]:
 
 
 def opened(directory: Path, mode: WorkspaceMode, stack: ExitStack) -> Callable[..., object]:
-    """What runs a call in a new workspace of that mode."""
+    """Open a new workspace of that mode; returns a function that runs a call in it."""
     source = directory / "source"
     for n in range(N_FILES):
         (path := source / f"d{n // 100}/f{n % 100}.txt").parent.mkdir(parents=True, exist_ok=True)
@@ -66,22 +66,22 @@ def opened(directory: Path, mode: WorkspaceMode, stack: ExitStack) -> Callable[.
         outcome = executor.execute(ToolCall(f"{name}-{n}", name, arguments))
         assert outcome.result.success != name.endswith("_fail"), outcome.text
 
-    call("read_file", -1, file_path="d0/f0.txt")  # a file that is replaced has to be read before
+    call("read_file", -1, file_path="d0/f0.txt")  # a file must be read before it is replaced
 
     return call
 
 
-def main(places: list[str]) -> None:
+def main(directories: list[str]) -> None:
     """Print a table for each directory."""
-    for place in places:
-        print(f"\n{place}\n\n| Call | Copy (µs) | In place (µs) | Difference (µs) |")
+    for parent in directories:
+        print(f"\n{parent}\n\n| Call | Copy (µs) | In place (µs) | Difference (µs) |")
         print("|---|---|---|---|")
         with ExitStack() as stack:
             sides: list[Callable[..., object]] = []
             for mode in ("copy", "in_place"):
-                directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place)))
+                directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=parent)))
                 sides.append(opened(directory, mode, stack))
-            time.sleep(2.1)  # else each call reads the files again whose times are too young
+            time.sleep(2.1)  # until then the files are racily clean, and each call reads them again
             for name, arguments in (
                 ("read_file", {"file_path": "d2/f2.txt"}),
                 ("write_file", {"file_path": "d0/f0.txt"}),

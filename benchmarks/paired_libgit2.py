@@ -1,4 +1,4 @@
-"""What our own handling of git objects and refs saves against libgit2: both in one run, in turns.
+"""Our code for git objects and refs compared with libgit2, in turns in one run.
 
 Run by ``make bench-libgit2``; name directories to choose filesystems (a tmpfs and the disk of the
 temporary directory, if left out). The two sides take turns on the same repository, each with
@@ -30,7 +30,7 @@ from wink_workspace.ledger.disk import sync
 from wink_workspace.ledger.git_tree import GitEntry, GitTree
 from wink_workspace.ledger.loose import LooseObjects
 from wink_workspace.ledger.objects import ObjectStore
-from wink_workspace.ledger.packs import Packs, PackWriter, packed
+from wink_workspace.ledger.packs import Packs, PackWriter, encode_object
 from wink_workspace.ledger.refs import RefMover
 from wink_workspace.ledger.repository import GitRepository
 
@@ -56,7 +56,7 @@ Side = Callable[[int], object]
 
 @dataclass(frozen=True)
 class Pair:
-    """One part, done by either side; each is called with the number of the round."""
+    """One part, done by both sides; each is called with the number of the round."""
 
     part: str
     ours: Side
@@ -77,7 +77,7 @@ class Bench:
         pygit2.settings.enable_fsync_gitdir(durable)
         self.git = pygit2.Repository(str(self.directory))
         objects = str(self.directory / "objects")
-        # Without packs: looking for an object in vain reads the directory of packs each time.
+        # Without packs: with them, a missing object makes libgit2 read the pack directory.
         self.odb_of_level = {level: loose_odb(objects, level, durable) for level in (0, 1)}
 
     def pairs(self) -> Iterator[Pair]:
@@ -288,7 +288,7 @@ class Bench:
         def ours(_: int) -> None:
             writer = PackWriter(packs)
             for _ in range(2_000):
-                writer.write(packed("blob", text(1_000)))
+                writer.write(encode_object("blob", text(1_000)))
             writer.finish()
 
         def libgit2(_: int) -> None:
@@ -355,7 +355,7 @@ def parts_of(commit: pygit2.Object) -> object:
 
 
 def measured(pair: Pair) -> tuple[float, float]:
-    """The medians of both sides in microseconds; who begins changes with each round."""
+    """The medians of both sides in microseconds; the first side alternates."""
     times: tuple[list[float], list[float]] = ([], [])
     for n in range(pair.rounds):
         for which in (0, 1) if n % 2 else (1, 0):
@@ -367,7 +367,7 @@ def measured(pair: Pair) -> tuple[float, float]:
 
 
 def facts() -> list[str]:
-    """What libgit2 does with a damaged object and without room, tried in processes of their own."""
+    """What libgit2 does with a damaged object and on a full disk, each in a separate process."""
     with tempfile.TemporaryDirectory() as directory:
         git = pygit2.init_repository(directory, bare=True)
         name = str(git.create_blob(secrets.token_bytes(5_000)))
@@ -376,7 +376,7 @@ def facts() -> list[str]:
         path.write_bytes(path.read_bytes()[:2_000])
         return [
             f"Reading an object whose file is cut short: {outcome(CUT_SHORT, directory, name)}",
-            f"Writing an object without room on the disk: {outcome(FULL, directory)}",
+            f"Writing an object on a full disk: {outcome(FULL, directory)}",
         ]
 
 
@@ -393,11 +393,11 @@ def main(directories: list[str]) -> None:
     """Print one table for each directory and durability."""
     print(f"pygit2 {pygit2.__version__}, libgit2 {pygit2.LIBGIT2_VERSION}")
     print("\n".join(facts()))
-    for place in directories:
+    for parent in directories:
         for durable in (False, True):
-            print(f"\n{place}{', durable' if durable else ''}\n")
+            print(f"\n{parent}{', durable' if durable else ''}\n")
             print("| Part | Ours (µs) | libgit2 (µs) | Difference (µs) |\n|---|---|---|---|")
-            with tempfile.TemporaryDirectory(dir=place) as directory:
+            with tempfile.TemporaryDirectory(dir=parent) as directory:
                 for pair in Bench(Path(directory), durable=durable).pairs():
                     ours, libgit2 = measured(pair)
                     row = f"{ours:,.0f} | {libgit2:,.0f} | {libgit2 - ours:+,.0f}"

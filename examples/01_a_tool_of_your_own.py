@@ -1,4 +1,4 @@
-"""A typed tool whose failure leaves no trace: not in the files, not in the session."""
+"""A typed tool whose failed calls leave no trace in the files or the session."""
 
 from dataclasses import dataclass, field
 
@@ -20,14 +20,14 @@ from wink_workspace.session import ToolInvoked
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """What the model passes."""
+    """The arguments that the model passes."""
 
     path: str = field(metadata={"description": "The file to publish"})
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the tool gives back, and how the model reads it."""
+    """The result of the tool, and its text for the model."""
 
     path: str
     n_bytes: int

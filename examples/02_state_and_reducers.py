@@ -1,4 +1,4 @@
-"""State that tools change by events, and that a failed call cannot spoil."""
+"""State that tools change by events. A failed call is rolled back."""
 
 from dataclasses import dataclass, replace
 
@@ -18,14 +18,14 @@ from wink_workspace.session import reducer
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """An event, and also what the model passes to the tool."""
+    """An event, and also the arguments of the tool."""
 
     euros: int
 
 
 @dataclass(frozen=True)
 class Budget:
-    """State: what is left. Only the event above changes it."""
+    """State: the money that is left. Only the event above changes it."""
 
     left: int
 

@@ -1,4 +1,4 @@
-"""Work on a copy of a real directory and hand over a patch."""
+"""Work on a copy of a real directory and print a patch."""
 
 import tempfile
 from pathlib import Path

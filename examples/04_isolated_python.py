@@ -1,4 +1,4 @@
-"""A model's Python over a workspace's files: a calculation, a failure undone, an escape refused."""
+"""Isolated Python on files: a calculation, a rolled-back failure, a refused escape."""
 
 from wink_workspace import (
     AstevalSection,

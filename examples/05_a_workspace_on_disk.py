@@ -1,4 +1,4 @@
-"""A release on disk: a rule that comes first, a failure that leaves nothing, an undo, an apply."""
+"""A workspace on disk: a policy, a rolled-back failure, an undo, a redo, an apply."""
 
 import tempfile
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from wink_workspace import (
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What the model passes."""
+    """The arguments that the model passes."""
 
     version: int
 
@@ -32,7 +32,7 @@ def release(params: Release, *, context: ToolContext) -> ToolResult[None]:
     released = int(files.read_text("VERSION").text)
     files.write_text("VERSION", f"{params.version}\n")
     if params.version != released + 1:
-        return ToolResult.error(f"After {released} comes {released + 1}.")  # undone, too
+        return ToolResult.error(f"After {released} comes {released + 1}.")  # rolled back, too
     return ToolResult.ok(None, f"{params.version} is released.")
 
 
@@ -45,7 +45,7 @@ prompt = Prompt(
             template="Read the notes, then release the next version.",
             tools=[Tool[Release, None](name="release", description="Release.", handler=release)],
             policies=[SequentialDependencyPolicy({"release": {"read_file"}})],
-            children=[VfsToolsSection()],  # a policy sees the calls of its section and below
+            children=[VfsToolsSection()],  # a policy sees the calls of its section and its children
         )
     ],
 )

@@ -1,12 +1,12 @@
 """The steps of the durable protocols at which a test may end the process or raise an error.
 
-Code that changes something durable calls ``passed`` after each step. Without a hook that is one
+Code that changes something durable calls ``passed`` after each step. Without a hook this costs one
 comparison. A test sets the hook for a ``with`` block::
 
     with calling(hook), Workspace(folder) as workspace:
         ...
 
-No constructor and no public function knows of it.
+Constructors and public functions have no parameter for it.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ __all__ = ["KillPoint", "calling", "passed"]
 
 
 class KillPoint(StrEnum):
-    """What has just been done."""
+    """The step that was just completed."""
 
     MARK_WRITTEN = "mark-written"
-    """The pending mark has its content, under a temporary name."""
+    """The pending mark is written under a temporary name."""
     MARK_IN_PLACE = "mark-in-place"
-    """The pending mark has its name."""
+    """The pending mark is renamed to its final name."""
     MARK_REMOVED = "mark-removed"
-    """The pending mark is gone."""
+    """The pending mark is removed."""
     EFFECT_PLANNED = "effect-planned"
-    """The journal says what is about to become of some paths; nothing has yet."""
-    EFFECT_UNDER_WAY = "effect-under-way"
-    """What is new has its name; what it took the place of has a temporary one."""
+    """The effect journal has the planned changes of some paths; no path is changed yet."""
+    EFFECT_IN_PROGRESS = "effect-in-progress"
+    """New files have their names; the files they replace have temporary names."""
     EFFECT_DONE = "effect-done"
-    """Nothing has a temporary name any more."""
+    """The files with temporary names are removed."""
     SOURCE_READ = "source-read"
-    """What the source has is in the ledger; nothing is written to it yet."""
+    """The source's files are stored in the ledger; the source is not written yet."""
     SOURCE_WRITTEN = "source-written"
-    """The source has all that it is to have; that is not recorded yet."""
+    """All changes are written to the source; this is not recorded yet."""
     TREES_WRITTEN = "trees-written"
-    """All that a commit refers to is written."""
+    """All objects that a commit refers to are written."""
     COMMIT_WRITTEN = "commit-written"
     """The commit is written; no ref names it."""
     REF_LOCKED = "ref-locked"
     """The ref's lock holds the new value; the ref has the old one."""
     REF_MOVED = "ref-moved"
-    """The ref names the commit: the commit point is past."""
+    """The ref names the commit: the commit point is passed."""
     PACK_WRITTEN = "pack-written"
-    """Everything that is to be kept has its place; nothing is deleted yet."""
+    """A pack has all objects that are kept; nothing is deleted yet."""
     LOOSE_DELETED = "loose-deleted"
     """One more loose object is deleted."""
     PACK_DELETED = "pack-deleted"
     """One more pack is deleted."""
     BOUNDARY_MOVED = "boundary-moved"
-    """Older entries are no longer part of the history; their objects are still there."""
+    """Older entries are no longer part of the history; their objects still exist."""
     DISCARD_FORGOTTEN = "discard-forgotten"
-    """One more ref to thrown-away files is deleted."""
+    """One more ref to discarded files is deleted."""
     HELD_PLANNED = "held-planned"
-    """The plan of a restore says what it will move aside; nothing has moved yet."""
+    """The plan of a restore lists what it will move aside; nothing is moved yet."""
     HELD_MOVED = "held-moved"
     """One more path is moved aside."""
     HELD_TRIMMED = "held-trimmed"
-    """The plan says which files are not kept; none of them is deleted yet."""
+    """The plan lists the files that are not kept; none of them is deleted yet."""
     HELD_KEPT = "held-kept"
-    """What was moved aside is in the history; it is still there, too."""
+    """The files that were moved aside are in the history, and still on disk."""
     HELD_DELETED = "held-deleted"
-    """What was moved aside is about to be deleted, and is not looked at again."""
+    """The files that were moved aside are about to be deleted, and are not read again."""
 
 
 _hook: Callable[[KillPoint], object] | None = None

@@ -1,8 +1,8 @@
 """deepagents: its agent with a checkpointer over files on disk, or the file backend alone.
 
-``agent``: a model that is no model takes its turns from a queue, and a call's time goes from its
-answer to the moment it is asked again: the graph's steps, the tool, the checkpoints.
-``backend``: the methods below the tools, which keep nothing.
+``agent``: a fake model takes its turns from a queue. The time of a call is from the model's answer
+to its next request: the graph's steps, the tool, the checkpoints.
+``backend``: the methods below the tools, which keep no history.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ASKED_WITHIN_S = 60
 
 
 class QueuedModel(BaseChatModel):
-    """Says when it is asked, and answers with what it is handed."""
+    """A fake model: reports each request, and answers with the next turn of a queue."""
 
     _asked: SimpleQueue[tuple[float, list[BaseMessage]]] = PrivateAttr(default_factory=SimpleQueue)
     _turns: SimpleQueue[AIMessage] = PrivateAttr(default_factory=SimpleQueue)
@@ -51,11 +51,11 @@ class QueuedModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=turn)])
 
     def await_question(self) -> tuple[float, list[BaseMessage]]:
-        """When the agent asked for its next turn, and what it had to show."""
+        """The time of the agent's next request, and its messages."""
         return self._asked.get(timeout=ASKED_WITHIN_S)
 
     def take(self, *calls: Call) -> tuple[float, list[BaseMessage]]:
-        """Let one turn happen: its seconds, and the results of its calls."""
+        """Answer with one turn; returns its seconds, and the results of its calls."""
         named = [
             {"name": name, "args": arguments, "id": f"c{next(self._numbers)}"}
             for name, arguments in calls
@@ -113,7 +113,7 @@ class Agent:
         return sum(map(_succeeded, results))
 
     def undo_command(self) -> float | str:
-        """Go back to the checkpoint before the command, as its documentation does it."""
+        """Return to the checkpoint before the command, as its documentation does it."""
         before = self.agent.get_state(self.config).config
         _, results = self.model.take(("execute", {"command": COMMAND}))
         assert _succeeded(results[0]), results[0].content

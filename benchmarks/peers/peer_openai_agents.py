@@ -1,8 +1,8 @@
 """openai-agents: its local sandbox, alone or with its snapshot of the workspace around each call.
 
-It keeps a snapshot when a session stops, and goes back to it when one is resumed, not for each
-call. With ``snapshots`` each call is preceded by ``stop``, and ``client.resume`` takes a failed
-one back: the nearest to a transaction that it offers. Either way the runner, with its turns and
+It takes a snapshot when a session stops, and restores it when the session is resumed, not for each
+call. With ``snapshots``, ``stop`` runs before each call, and ``client.resume`` reverts a failed
+one: this is its nearest equivalent of a transaction. In both modes the runner, with its turns and
 its traces, is left out, which favours it.
 """
 

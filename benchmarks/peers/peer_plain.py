@@ -1,4 +1,4 @@
-"""No tool at all: what the disk itself costs. Nothing is recorded, and nothing taken back."""
+"""Plain Python, without a tool: the time of the disk itself, without record or rollback."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """weakincentives: handlers inside its public ``tool_transaction``, over its ``HostFilesystem``.
 
-Its own loops need the program of a model's vendor, which would run the tools. So this does by
-hand what its documentation says of a call: the transaction, the handler, the ``ToolInvoked``
-event. Arguments are not parsed and policies not asked, which favours it.
+Its own loops need the program of a model's vendor, which would run the tools. So this script does
+the steps of a call as documented: the transaction, the handler, the ``ToolInvoked`` event. It
+neither parses arguments nor checks policies, which favours it.
 """
 
 from __future__ import annotations

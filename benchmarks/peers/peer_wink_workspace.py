@@ -1,7 +1,7 @@
-"""wink_workspace: the file tools of a workspace on disk, called as a run calls them.
+"""wink_workspace: the file tools of a workspace on disk, called as in a run.
 
-A call's time has everything: arguments parsed, policies asked, handler, diff, session, record,
-commit. Commands run in the Podman sandbox, and are not measured without it.
+The time of a call has everything: arguments parsed, policies checked, handler, diff, session,
+record, commit. Commands run in the Podman sandbox, and are not measured without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wink_workspace.prompt import MarkdownSection, Tool, ToolContext, ToolResult
 from wink_workspace.runtime import CallOutcome
 from wink_workspace.workspace import Workspace, WorkspaceStorage
 
-SETTLED_S = 2.1  # until then a file that is read is hashed each time, as its clock may stand still
+RACILY_CLEAN_S = 2.1  # until then a file is racily clean, and each read hashes it
 
 
 def write_and_fail(params: None, *, context: ToolContext) -> ToolResult[None]:
@@ -47,7 +47,7 @@ class WinkWorkspace:
             adapter=ScriptedAdapter(()),
             session=self.workspace.session,
         )
-        sleep(SETTLED_S)
+        sleep(RACILY_CLEAN_S)
         self._call("read_file", file_path=FILE)
 
     def path(self, name: str) -> Path:

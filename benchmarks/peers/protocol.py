@@ -1,8 +1,7 @@
-"""What ``run.py`` asks of each tool, as JSON lines over a pipe.
+"""The requests of ``run.py`` to each tool, as JSON lines over a pipe.
 
 A request is ``{"do": name, ...}``, and its answer ``{"answer": ...}`` or ``{"error": text}``. Each
-tool has a process and an interpreter of its own, and only the one that was asked is at work.
-Times are seconds.
+tool has its own process and interpreter; only one works at a time. Times are seconds.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ COMMAND = f"echo changed > {FILE} && rm {GONE} && echo made > {MADE}"
 
 
 class Peer(Protocol):
-    """One tool at work in a directory; each method is what its documentation offers for it."""
+    """One tool in a directory; each method uses the tool as its documentation says."""
 
     def start(self, root: Path) -> None:
-        """Take over *root*, or a copy of it."""
+        """Start to work in *root*, or in a copy of it."""
         ...
 
     def path(self, name: str) -> Path:
-        """Where a file of the workspace is on disk."""
+        """The path of a file of the workspace on disk."""
         ...
 
     def write(self, text: str) -> float:
@@ -41,15 +40,15 @@ class Peer(Protocol):
         ...
 
     def write_and_fail(self) -> float:
-        """Seconds for a call that writes ``TAKEN_BACK``, then fails, and for what undoes it."""
+        """Seconds for a call that writes ``TAKEN_BACK`` and then fails, with its rollback."""
         ...
 
     def edit_twice(self) -> int:
-        """How many of ``EDITS``, made at the same time, said that they succeeded."""
+        """The number of ``EDITS``, made at the same time, that were reported as successful."""
         ...
 
     def undo_command(self) -> float | str:
-        """Seconds for taking back ``COMMAND``, run by a call; or why there is no such thing."""
+        """Seconds for the undo of ``COMMAND``, run by a call; or why the tool has no undo."""
         ...
 
 
@@ -60,7 +59,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def n_succeeded(calls: list[Callable[[], bool]]) -> int:
-    """How many of *calls*, each on a thread, all let go at once, neither raised nor said no."""
+    """Run *calls* on threads at the same time; returns the number of those that succeeded."""
     ready = threading.Barrier(len(calls))
     succeeded: list[bool] = []
 
@@ -68,7 +67,7 @@ def n_succeeded(calls: list[Callable[[], bool]]) -> int:
         ready.wait()
         try:
             succeeded.append(call())
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is its refusal
+        except Exception as error:  # noqa: BLE001 - any exception of a tool is its refusal
             print(f"an edit failed: {error!r}", file=sys.stderr)
 
     threads = [threading.Thread(target=run, args=(call,)) for call in calls]
@@ -80,7 +79,7 @@ def n_succeeded(calls: list[Callable[[], bool]]) -> int:
 
 
 class _Server:
-    """The requests, in terms of a peer."""
+    """Answers the requests with the methods of a peer."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -94,7 +93,7 @@ class _Server:
         return self._write()
 
     def repeat(self, times: int, limit_s: float) -> int:
-        """Make earlier calls; how many there was time for."""
+        """Make earlier calls until the time limit; returns their number."""
         start = perf_counter()
         for n in range(times):
             if perf_counter() - start > limit_s:
@@ -112,17 +111,17 @@ class _Server:
 
     def edit_twice(self) -> str:
         self.peer.write(BEFORE)
-        n_said = self.peer.edit_twice()
+        n_reported = self.peer.edit_twice()
         content = self._content()
         if "middle" not in content:
             return "torn"
         n_there = sum(new in content for _, new in EDITS)
-        if n_said > n_there:
+        if n_reported > n_there:
             return "lost"
-        return "both" if n_said == len(EDITS) else "refused"
+        return "both" if n_reported == len(EDITS) else "refused"
 
     def undo_command(self) -> dict[str, object]:
-        """Take back a command; which of the changed, the deleted and the new file came right."""
+        """Undo a command; which of the changed, the deleted and the new file were restored."""
         before = {name: self._content(name) for name in (FILE, GONE, MADE)}
         seconds = self.peer.undo_command()
         if isinstance(seconds, str):
@@ -142,7 +141,7 @@ class _Server:
         return path.read_text() if path.exists() else ""
 
     def _put(self, name: str, content: str) -> None:
-        """Put right what the tool did not, for the next round."""
+        """Restore a file that the tool did not restore, for the next round."""
         if self._content(name) == content:
             return
         if content:
@@ -152,9 +151,9 @@ class _Server:
 
 
 def serve(peer: Peer) -> None:
-    """Answer requests until there are no more.
+    """Answer requests until the end of the input.
 
-    What libraries print goes to standard error, so that it cannot be taken for an answer.
+    Output of libraries goes to standard error, so that it is not read as an answer.
     """
     server = _Server(peer)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -163,6 +162,6 @@ def serve(peer: Peer) -> None:
         request: dict[str, Any] = json.loads(line)
         try:
             answer = {"answer": getattr(server, request.pop("do"))(**request)}
-        except Exception as error:  # noqa: BLE001 - told in the table, and the others go on
+        except Exception as error:  # noqa: BLE001 - shown in the table; the other tools continue
             answer = {"error": f"{type(error).__name__}: {error}"[:500]}
         print(json.dumps(answer), file=answers)

@@ -1,8 +1,8 @@
-"""What a tool call costs here and in comparable tools: the same work, in turns, on one machine.
+"""The time of a tool call here and in comparable tools: the same work, in turns, on one machine.
 
 Run by ``make bench-peers``; needs Python 3.12 or newer and, the first time, the package index. Each
-tool gets a virtual environment of its own beside this file, and a process that answers requests
-(``protocol.py``). Nothing is asserted. README.md tells what the columns mean.
+tool gets its own virtual environment beside this file, and a process that answers requests
+(``protocol.py``). It asserts nothing. README.md explains the columns.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ HERE = Path(__file__).parent
 ROUNDS = 20
 EDIT_ROUNDS = 50
 EARLIER_LIMIT_S = 75
-PHASE_LIMIT_S = 6  # of one tool in one phase: then it takes no more turns
-LIMIT_S = {1_000: 200, 10_000: 80}  # by files; then everything is ended
+PHASE_LIMIT_S = 6  # of one tool in one phase; after that it is skipped
+LIMIT_S = {1_000: 200, 10_000: 80}  # by number of files; after that all processes are killed
 WIDTH = 1_000  # files a directory
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One row: what is installed, and how its process is started."""
+    """One row: the package to install, and how its process is started."""
 
     name: str
     package: str
@@ -66,7 +66,7 @@ TOOLS = (
 
 @dataclass
 class Row:
-    """What came out for one tool."""
+    """The results of one tool."""
 
     times: dict[str, list[float]] = field(default_factory=dict)
     as_before: dict[str, list[bool]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Row:
 
 
 class Process:
-    """A tool at work in a directory of its own."""
+    """A process with one tool in its own directory."""
 
     def __init__(self, tool: Tool, row: Row, root: Path) -> None:
         self.tool, self.row = tool, row
@@ -99,11 +99,11 @@ class Process:
 
     def send(self, do: str, **arguments: object) -> None:
         assert self.child.stdin is not None
-        with suppress(BrokenPipeError):  # the missing answer tells
+        with suppress(BrokenPipeError):  # the missing answer is reported
             print(json.dumps({"do": do, **arguments}), file=self.child.stdin, flush=True)
 
     def answer(self) -> Any:
-        """What the tool answered; None after an error, which its row then tells."""
+        """The tool's answer; None after an error, which is added to its row."""
         assert self.child.stdout is not None
         line = self.child.stdout.readline()
         answer = json.loads(line) if line else {"error": "ended before it answered"}
@@ -150,7 +150,7 @@ def measure_failures(processes: list[Process], phase: str) -> None:
 
 
 def make_earlier_calls(processes: list[Process]) -> None:
-    """All at once, as nothing is measured."""
+    """Make them in parallel, because they are not measured."""
     for process in processes:
         process.send("repeat", times=process.tool.n_earlier, limit_s=EARLIER_LIMIT_S)
     for process in processes:
@@ -176,9 +176,9 @@ def opened(rows: dict[Tool, Row], scratch: Path, n_files: int) -> Iterator[list[
     for tool, row in rows.items():
         if row.errors:
             continue
-        place = scratch / f"{n_files}-{tool.name.replace(' ', '-').replace(',', '')}"
-        fill(place / "work", n_files)
-        processes.append(Process(tool, row, place / "work"))
+        directory = scratch / f"{n_files}-{tool.name.replace(' ', '-').replace(',', '')}"
+        fill(directory / "work", n_files)
+        processes.append(Process(tool, row, directory / "work"))
     watchdog = threading.Timer(LIMIT_S[n_files], lambda: [each.child.kill() for each in processes])
     watchdog.start()
     try:
@@ -202,7 +202,7 @@ def fill(root: Path, n_files: int) -> None:
 
 
 def set_up() -> None:
-    """Make the virtual environments that are missing."""
+    """Create missing virtual environments."""
     python = newest_python()
     for tool in TOOLS:
         if not (tool.venv / "bin/python").exists():
@@ -215,7 +215,7 @@ def set_up() -> None:
 
 
 def newest_python() -> str:
-    """An interpreter that all of the tools run on.
+    """An interpreter that supports all of the tools.
 
     Raises:
         SystemExit: If there is none.
@@ -232,7 +232,7 @@ def newest_python() -> str:
 
 
 def cell(row: Row, phase: str) -> str:
-    """Median and least in milliseconds, and how many rounds where they were fewer."""
+    """Median and minimum in milliseconds, and the number of rounds if some were skipped."""
     times = row.times.get(phase, [])
     if not times:
         return "none"
@@ -254,12 +254,12 @@ def undone(row: Row) -> str:
     return f"{'not always' if others else word}, {cell(row, 'undo')}"
 
 
-def new_file_ms(place: Path) -> float:
-    """What the disk takes for one new file, which deletions of the last minutes make dearer."""
+def new_file_ms(directory: Path) -> float:
+    """The time of one new file, which recent deletions increase on ext4."""
     times: list[float] = []
     for n in range(50):
         start = perf_counter()
-        (place / f"new-{n}").touch()
+        (directory / f"new-{n}").touch()
         times.append(1e3 * (perf_counter() - start))
     return median(times)
 

@@ -153,7 +153,7 @@ class Tracer:
     """A tracer that a program supplies."""
 
 
-def test_registry_opens_instances() -> None:
+def test_registry_opens_bound_instances() -> None:
     registry = ResourceRegistry.of(
         Binding.instance(MyHttpClient, MyHttpClient()),
     )

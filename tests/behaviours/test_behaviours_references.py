@@ -1,4 +1,4 @@
-"""Everything that a reader is referred to is in the repository."""
+"""All references in the repository lead to files in the repository."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_nothing_refers_to_a_section_or_an_issue_of_another_document() -> None:
 
 
 @pytest.mark.parametrize("text", ["see DESIGN §6", "as in §2", "issue 12", "specs/000"])
-def test_such_a_reference_would_be_found(text: str) -> None:
+def test_a_reference_to_another_document_is_found(text: str) -> None:
     assert OUTSIDE.search(text)
 
 
-def test_capitalised_pages_that_are_named_exist() -> None:
+def test_named_pages_in_capitals_exist() -> None:
     """Tests name such files as data, and so do examples (``NEW.md``, ``NOTES.md``)."""
     tests = ROOT / "tests"
     named = {name for path, name in matches_of(PAGE) if not path.is_relative_to(tests)}

@@ -97,7 +97,7 @@ def test_files_discarded_by_a_failed_call_are_listed_shown_and_restored(
     assert "large.bin (900 bytes, over the limit" in shell("show", which, 2)[0]
     printed, notes = shell("discarded", which, "restore", 1)
     assert printed == "entry 3: restore of discard 1\n"
-    assert "1 thrown-away file not kept: large.bin" in notes
+    assert "1 discarded file not kept: large.bin" in notes
     assert (files / "mine.txt").read_text() == "mine\n"
     shell("undo", which)
     assert not (files / "mine.txt").exists()

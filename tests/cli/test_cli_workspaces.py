@@ -257,7 +257,7 @@ def test_apply_writes_a_patch_or_creates_a_branch(shell: Shell) -> None:
     applied = json.loads(shell("apply", workspace, "--branch", "fixed", "--json"))
     assert applied["paths"] == ["a.py"]
     assert shell.git("show", "fixed:a.py") == "print('hello')\n"
-    assert "there is a branch" in shell("apply", workspace, "--branch", "fixed", fails=2)
+    assert "exists already" in shell("apply", workspace, "--branch", "fixed", fails=2)
     assert shell.git("status", "--short") == ""
 
 

@@ -1,4 +1,4 @@
-"""Time and its limits."""
+"""Clocks, deadlines, budgets, cancellation and heartbeats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_system_clock_is_aware_and_its_monotonic_part_never_goes_back() -> N
     assert readings == sorted(readings)
 
 
-def test_a_manual_clock_moves_only_when_told_to() -> None:
+def test_a_manual_clock_moves_only_on_request() -> None:
     clock = ManualClock()
     start = clock.now()
     assert (clock.now(), clock.monotonic_s()) == (start, 0.0)
@@ -49,14 +49,14 @@ def test_a_manual_clock_set_to_another_date_keeps_its_monotonic_part() -> None:
     assert clock.monotonic_s() == 5.0
 
 
-def test_a_clock_cannot_be_turned_back() -> None:
+def test_a_manual_clock_cannot_move_back() -> None:
     clock = ManualClock()
     with pytest.raises(UsageError, match="cannot go back 3 s"):
         clock.advance(-3)
     assert clock.monotonic_s() == 0.0
 
 
-def test_a_deadline_says_how_long_is_left_and_passes_at_its_moment() -> None:
+def test_a_deadline_gives_the_remaining_time_and_then_passes() -> None:
     clock = ManualClock()
     deadline = Deadline.after(10, clock=clock)
     clock.advance(9.5)
@@ -71,7 +71,7 @@ def test_a_deadline_says_how_long_is_left_and_passes_at_its_moment() -> None:
     assert caught.value.hint
 
 
-def test_what_was_cancelled_stays_cancelled_and_says_so_when_asked() -> None:
+def test_cancellation_is_permanent_and_check_raises() -> None:
     cancellation = Cancellation()
     cancellation.check()
     assert not cancellation.cancelled
@@ -82,7 +82,7 @@ def test_what_was_cancelled_stays_cancelled_and_says_so_when_asked() -> None:
             cancellation.check()
 
 
-def test_a_deadline_in_another_time_zone_passes_at_the_same_moment() -> None:
+def test_a_deadline_in_another_time_zone_passes_at_the_same_instant() -> None:
     clock = ManualClock(datetime(2025, 1, 1, 12, tzinfo=UTC))
     tokyo = timezone(timedelta(hours=9))
     assert Deadline(datetime(2025, 1, 1, 21, 1, tzinfo=tokyo), clock).remaining_s() == 60.0
@@ -107,7 +107,7 @@ def test_usage_adds_up() -> None:
         (Budget(max_output_tokens=1), "2 output tokens used, 1 allowed"),
     ],
 )
-def test_a_budget_is_exceeded_by_the_first_token_too_many(budget: Budget, named: str) -> None:
+def test_a_budget_is_exceeded_by_one_token_above_the_limit(budget: Budget, named: str) -> None:
     tracker = BudgetTracker(budget)
     tracker.check()
     tracker.record(TokenUsage(10, 2))
@@ -126,14 +126,14 @@ def test_a_budget_spent_to_the_last_token_is_not_exceeded() -> None:
 
 @pytest.mark.parametrize("name", ["max_total_tokens", "max_input_tokens", "max_output_tokens"])
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_budget_of_nothing_is_refused(name: str, limit: int) -> None:
+def test_a_budget_without_a_limit_above_zero_is_refused(name: str, limit: int) -> None:
     with pytest.raises(UsageError, match=f"{name} is {limit}"):
         Budget(**{name: limit})
 
 
 @pytest.fixture
 def frequent_switches() -> Iterator[None]:
-    """Let threads interrupt one another as often as the interpreter can."""
+    """Make the interpreter switch threads as often as it can."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -165,7 +165,7 @@ def test_each_beat_reaches_every_observer() -> None:
     assert beats == ["a", "b", "a", "b"]
 
 
-def test_an_observer_that_raises_is_logged_and_the_others_are_told(
+def test_an_observer_that_raises_is_logged_and_the_others_are_notified(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken() -> None:
@@ -173,14 +173,14 @@ def test_an_observer_that_raises_is_logged_and_the_others_are_told(
 
     heartbeat, beats = Heartbeat(), []
     heartbeat.observe(broken)
-    heartbeat.observe(lambda: beats.append("told"))
+    heartbeat.observe(lambda: beats.append("notified"))
     with caplog.at_level(logging.ERROR):
         heartbeat.beat()
-    assert beats == ["told"]
+    assert beats == ["notified"]
     assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
-def test_an_observer_added_twice_is_ended_once_by_each_of_its_two_ends() -> None:
+def test_an_observer_added_twice_is_removed_once_by_each_stop() -> None:
     heartbeat, beats = Heartbeat(), []
 
     def observer() -> None:

@@ -1,6 +1,6 @@
-"""What the documentation asks a reader to type: our commands and options, make targets, extras.
+"""Commands in the documentation: our commands and options, make targets, extras.
 
-Commands and options are read from ``--help``, as a reader would.
+The existing commands and options are read from ``--help``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _help(command: tuple[str, ...]) -> str:
 
 
 def _panels(command: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Each first column of the help, with the panel that it stands in."""
+    """The first column of each row of the help, with its panel."""
     panel = ""
     for line in _help(command).splitlines():
         if found := re.match(r"╭─ (.+?) ─", line):
@@ -79,10 +79,10 @@ def all_options() -> frozenset[str]:
 
 
 def invocations(page: Page) -> Iterator[tuple[int, list[str]]]:
-    """The words after ``wink-workspace``, wherever *page* shows it."""
+    """The words after ``wink-workspace``, wherever it occurs in *page*."""
     for line, text in page.shell_lines():
         words: list[str] = []
-        with suppress(ValueError):  # not a line of a shell, such as a lone quote
+        with suppress(ValueError):  # not a shell line, such as one with an unmatched quote
             words = list(_words(text))
         if "wink-workspace" in words:
             yield line, _until_the_end(words[words.index("wink-workspace") + 1 :])

@@ -1,4 +1,4 @@
-"""Where the documentation leads: links, anchors, and paths of the repository in backticks."""
+"""References in the documentation: links, anchors, and repository paths in backticks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _python_files() -> frozenset[str]:
 
 
 def missing_paths(page: Page) -> list[str]:
-    """Spans that look like a file of this repository and are none."""
+    """Spans that look like a path of this repository but do not exist."""
     return [
         f"{page.name}:{line}: there is no {path}"
         for line, span in page.spans

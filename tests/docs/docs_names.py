@@ -1,4 +1,4 @@
-"""What the documentation may name: the public names of the package, its parameters, its words."""
+"""Names that the documentation may use: public names, parameters, and words of the source."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ USUAL = {
 
 
 def find(dotted: str) -> object:
-    """The module, or the attribute of one, that *dotted* names; raises if there is none."""
+    """The module or the attribute of one with the name *dotted*; raises if there is none."""
     parts = dotted.split(".")
     for n in range(len(parts), 0, -1):
         try:
@@ -88,7 +88,7 @@ def _attribute(found: object, names: list[str]) -> object:
 
 
 def has_attribute(found: object, name: str) -> bool:
-    """Whether *found* has it, also if only its instances do."""
+    """Whether *found* or its instances have the attribute *name*."""
     if hasattr(found, name):
         return True
     classes = found.__mro__ if isinstance(found, type) else ()
@@ -138,7 +138,7 @@ def _defined_by(statement: ast.stmt) -> set[str]:
 @cache
 def modules() -> tuple[ModuleType, ...]:
     names = [each.name for each in walk_packages(wink_workspace.__path__, "wink_workspace.")]
-    # These two are the command and the program inside of a container; to import them runs them.
+    # These two are the command and the program inside a container; importing them runs them.
     left = [name for name in names if not name.endswith(("__main__", ".runner", ".probes"))]
     return (wink_workspace, *map(import_module, left))
 
@@ -178,7 +178,7 @@ def _parameters(function: object) -> set[str]:
 
 @cache
 def words() -> frozenset[str]:
-    """Every word in the source of the package and of the benchmarks, and the name of every test."""
+    """Every word in the source of the package and the benchmarks, and the names of all tests."""
     found: set[str] = set()
     sources = [*(ROOT / "wink_workspace").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
     for path in (*sources, ROOT / "scripts/check_language"):
@@ -191,7 +191,7 @@ def words() -> frozenset[str]:
 
 
 def unknown_names(page: Page) -> list[str]:
-    """What *page* puts in backticks as a name of ours, and is none."""
+    """Names in backticks in *page* that look like ours but do not exist."""
     return [
         f"{page.name}:{line}: `{span}`: {problem}"
         for line, span in page.spans
@@ -207,7 +207,7 @@ def _problems_of_span(span: str) -> list[str]:
     if re.fullmatch(r"[\w-]+(/[\w.-]+)+|[\w-]+\.(?!\w+\()(py|rs|toml|yml|json|txt)", span):
         return []  # a path
     if re.fullmatch(r"[A-Z_]+=\w+", span):
-        return []  # a variable of the environment with its value
+        return []  # an environment variable with its value
     if re.fullmatch(r"[a-z_]+=", span):
         return [] if span[:-1] in members() else ["no public function takes this argument"]
     try:

@@ -1,7 +1,7 @@
-"""The pages of the documentation, taken apart for the checks.
+"""The pages of the documentation, parsed for the checks.
 
 A page is a Markdown file of the repository, or the docstring and comments of an example. Every
-check takes a `Page`, so that a test can hand it a faulty one and see the fault reported.
+check takes a `Page`, so that a test can pass a faulty one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Page:
-    """One page and what it is made of."""
+    """One page and its parts."""
 
     path: Path
     text: str
@@ -81,7 +81,7 @@ class Page:
 
     @cached_property
     def spans(self) -> tuple[tuple[int, str], ...]:
-        """What stands in backticks, with its line; a line break counts as a space."""
+        """The text of each span in backticks, with its line; a line break counts as a space."""
         return tuple(
             (self.prose.count("\n", 0, found.start()) + 1, re.sub(r"\s*\n\s*", " ", found[2]))
             for found in _SPAN.finditer(self.prose)
@@ -94,7 +94,7 @@ class Page:
 
     @cached_property
     def anchors(self) -> frozenset[str]:
-        """What a link may name after `#`, made from the headings as GitHub does."""
+        """The anchors of the headings, as GitHub makes them."""
         found: dict[str, int] = {}
         anchors: set[str] = set()
         for heading in _HEADING.findall(self.prose):
@@ -141,5 +141,5 @@ PAGES = tuple(_read_pages())
 
 
 def sample(text: str) -> Page:
-    """A page that is not there, beside the README."""
+    """A page that does not exist on disk, in the folder of the README."""
     return Page(ROOT / "sample.md", text)

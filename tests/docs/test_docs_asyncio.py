@@ -1,4 +1,4 @@
-"""The wiring of docs/asyncio.md rolls a call back on a real Ctrl-C."""
+"""The code in docs/asyncio.md rolls back a call on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ with Workspace.temporary(source) as workspace:
 
 
 @pytest.mark.parametrize("asks", ["asks", "returns"])
-def test_ctrl_c_while_a_call_runs_on_a_thread_of_asyncio_rolls_it_back(
-    asks: str, tmp_path: Path
-) -> None:
+def test_ctrl_c_during_a_call_on_an_asyncio_thread_rolls_it_back(asks: str, tmp_path: Path) -> None:
     page = (ROOT / "docs/asyncio.md").read_text(encoding="utf-8")
     documented, *_ = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "a.txt").write_text("before")
@@ -67,6 +65,6 @@ def test_ctrl_c_while_a_call_runs_on_a_thread_of_asyncio_rolls_it_back(
         assert os.read(reading, 100)
         os.close(reading)
         process.send_signal(signal.SIGINT)
-        said, complaints = process.communicate(timeout=_WATCHDOG_S)
-    assert said.splitlines() == ["interrupted", "before rolled_back"], complaints
-    assert complaints == ""
+        output, errors = process.communicate(timeout=_WATCHDOG_S)
+    assert output.splitlines() == ["interrupted", "before rolled_back"], errors
+    assert errors == ""

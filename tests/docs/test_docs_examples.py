@@ -1,4 +1,4 @@
-"""What the documentation shows runs: every block of Python, the commands of the README."""
+"""Code in the documentation runs: every block of Python, and the commands of the README."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wink_workspace.cli import main
 
 
 def drawing(text: str) -> str:
-    """A block without a language; Python there would be run by no check."""
+    """A block without a language; Python in it would not be run by any check."""
     with pytest.raises(SyntaxError):
         ast.parse(text)
     return text
@@ -38,7 +38,7 @@ WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for bloc
 
 
 def run_blocks(page: Page, module: ModuleType) -> None:
-    """Run the blocks in order in *module*; of one that needs a network, only what it imports."""
+    """Run the blocks in order in *module*; of a block that needs a network, only its imports."""
     for block in page.blocks:
         if block.language == "python":
             tree = ast.parse(block.text)
@@ -53,7 +53,7 @@ def run_blocks(page: Page, module: ModuleType) -> None:
 
 
 def wrong_arguments(block: Block, module: ModuleType) -> list[str]:
-    """Arguments that the public functions that *block* calls do not take."""
+    """Arguments in calls of public functions in *block* that those functions do not accept."""
     problems: list[str] = []
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
@@ -79,11 +79,11 @@ def test_python_of_a_page_runs_in_order_in_one_namespace(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     module = ModuleType("example")
-    monkeypatch.setitem(sys.modules, "example", module)  # where dataclasses look their types up
+    monkeypatch.setitem(sys.modules, "example", module)  # where dataclasses look up their types
     run_blocks(page, module)
 
 
-def test_every_block_has_a_language_and_can_be_read_in_it() -> None:
+def test_every_code_block_has_a_language_and_parses() -> None:
     blocks = [(page, block) for page in PAGES for block in page.blocks]
     assert len(blocks) > 30
     for page, block in blocks:
@@ -106,7 +106,7 @@ def test_a_page_whose_python_fails_is_reported() -> None:
         ("def", SyntaxError),
     ],
 )
-def test_a_block_that_is_not_run_is_checked_all_the_same(code: str, error: type[Exception]) -> None:
+def test_a_block_that_is_not_run_is_still_checked(code: str, error: type[Exception]) -> None:
     page = sample(f"<!-- not run: needs a key -->\n```python\n{code}\n```\n")
     assert page.blocks[0].reason_not_to_run == "needs a key"
     with pytest.raises(error):

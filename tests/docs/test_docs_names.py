@@ -1,4 +1,4 @@
-"""What the documentation names exists: names, paths, links, commands, options, variables."""
+"""All that the documentation names exists: paths, links, commands, options, variables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_page_passes(check: Callable[[Page], list[str]]) -> None:
     assert [problem for page in PAGES for problem in check(page)] == []
 
 
-def test_pages_are_all_that_a_reader_may_open_and_the_checks_find_something_in_them() -> None:
+def test_pages_include_all_documentation_and_the_checks_find_names_in_them() -> None:
     names = {page.name for page in PAGES}
     assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "images/README.md"} <= names
     for folder in ("docs", "docs/design", "examples"):
@@ -54,7 +54,7 @@ def test_pages_are_all_that_a_reader_may_open_and_the_checks_find_something_in_t
     assert sum(len(CITED.findall(page.text)) for page in PAGES) > 20
 
 
-def test_names_of_others_are_still_in_use() -> None:
+def test_allowed_foreign_names_are_still_in_use() -> None:
     text = "\n".join(re.sub(r"\s+", " ", page.text) for page in PAGES)
     assert [name for name in sorted(FOREIGN) if name not in text] == []
 
@@ -104,12 +104,12 @@ def test_a_name_is_found_wherever_it_is_defined() -> None:
     assert cited("wink_workspace/session/session.py", "Session.snapshot")
 
 
-def test_the_walk_through_one_call_cites_names_in_at_least_five_files() -> None:
+def test_one_call_page_cites_names_in_at_least_five_files() -> None:
     (page,) = (page for page in PAGES if page.name == "docs/one-call.md")
     assert len({file for file, _ in CITED.findall(page.text)}) >= 5
 
 
-def test_the_page_on_security_counts_what_a_container_has_to_prove() -> None:
+def test_security_page_has_the_right_number_of_container_probes() -> None:
     n_inside = len([*probes.FILES_AND_PROCESSES, *probes.NETWORK])
     (page,) = (page for page in PAGES if page.name == "docs/security.md")
     assert f"{n_inside + 1} are made before the first command" in page.text, "and one by the host"

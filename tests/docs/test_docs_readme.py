@@ -1,4 +1,4 @@
-"""The first thing that a reader of the README copies."""
+"""The first example of the README."""
 
 from __future__ import annotations
 

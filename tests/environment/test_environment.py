@@ -1,4 +1,4 @@
-"""What a command learns of its surroundings, from nothing but an ``Environment``."""
+"""``Environment``: variables, folders and terminals of a process."""
 
 from __future__ import annotations
 
@@ -23,16 +23,20 @@ HOME = Path("/home/ada")
     ],
 )
 class TestFolders:
-    def test_lies_below_home_by_default(self, name: str, variable: str, below_home: str) -> None:
+    def test_default_folder_is_below_home(self, name: str, variable: str, below_home: str) -> None:
         folder = HOME / below_home / "wink-workspace"
         assert getattr(Environment(home=HOME), name) == folder
         assert getattr(Environment(home=HOME, variables={variable: "relative"}), name) == folder
 
-    def test_lies_where_its_variable_says(self, name: str, variable: str, below_home: str) -> None:
-        surroundings = Environment(variables={variable: "/srv"})
-        assert getattr(surroundings, name) == Path("/srv/wink-workspace")
+    def test_folder_is_that_of_its_variable(
+        self, name: str, variable: str, below_home: str
+    ) -> None:
+        environment = Environment(variables={variable: "/srv"})
+        assert getattr(environment, name) == Path("/srv/wink-workspace")
 
-    def test_is_refused_without_any_home(self, name: str, variable: str, below_home: str) -> None:
+    def test_folder_without_any_home_is_refused(
+        self, name: str, variable: str, below_home: str
+    ) -> None:
         with pytest.raises(UsageError, match=f"Set HOME or {variable}"):
             getattr(Environment(), name)
 
@@ -61,7 +65,9 @@ def test_color_is_for_terminals_unless_the_user_says_otherwise(
     ("variables", "is_ci"),
     [({}, False), ({"CI": "true"}, True), ({"CI": "1"}, True), ({"CI": "False"}, False)],
 )
-def test_automatic_build_is_known_by_its_variable(variables: dict[str, str], is_ci: bool) -> None:
+def test_automatic_build_is_detected_by_its_variable(
+    variables: dict[str, str], is_ci: bool
+) -> None:
     assert Environment(variables=variables).is_ci is is_ci
 
 
@@ -74,25 +80,25 @@ def test_automatic_build_is_known_by_its_variable(variables: dict[str, str], is_
         ({"TERM": "dumb"}, True, False),
     ],
 )
-def test_progress_is_shown_only_where_it_can_redraw_itself(
+def test_progress_is_shown_only_on_a_terminal_that_can_redraw(
     variables: dict[str, str], is_terminal: bool, shown: bool
 ) -> None:
-    surroundings = Environment(variables=variables, stderr_is_terminal=is_terminal)
-    assert surroundings.shows_progress is shown
+    environment = Environment(variables=variables, stderr_is_terminal=is_terminal)
+    assert environment.shows_progress is shown
 
 
-def test_secrets_do_not_show() -> None:
+def test_repr_does_not_show_secrets() -> None:
     assert "hunter2" not in repr(Environment(variables={"TOKEN": "hunter2"}))
 
 
-def test_process_gives_its_own_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_a_copy_of_that_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
     monkeypatch.setattr(sys, "stdout", None)
-    surroundings = Environment.from_os()
+    environment = Environment.from_os()
     monkeypatch.setenv("HOME", "/home/bob")
-    assert surroundings.home == HOME
-    assert surroundings.variables["HOME"] == "/home/ada"
-    assert not surroundings.stdout_is_terminal
+    assert environment.home == HOME
+    assert environment.variables["HOME"] == "/home/ada"
+    assert not environment.stdout_is_terminal
 
 
 def test_user_without_any_home_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +109,7 @@ def test_user_without_any_home_has_none(monkeypatch: pytest.MonkeyPatch) -> None
     assert Environment.from_os().home is None
 
 
-def test_closed_or_redirected_output_is_no_terminal() -> None:
+def test_closed_or_redirected_output_is_not_a_terminal() -> None:
     program = (
         "import sys; sys.stderr.close(); from wink_workspace.environment import Environment;"
         "e = Environment.from_os(); print(e.stdout_is_terminal, e.stderr_is_terminal)"

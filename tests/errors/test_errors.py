@@ -1,4 +1,4 @@
-"""The error tree: codes, hints, and the built-ins that callers may catch instead."""
+"""The error tree: codes, hints, and the built-in exceptions that callers may catch instead."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_every_error_has_a_code_of_its_own() -> None:
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", code) for code in codes)
 
 
-def test_the_drawing_at_the_top_shows_the_whole_tree_and_nothing_else() -> None:
-    """Each class stands below its base, with its built-in in brackets."""
+def test_the_tree_in_the_docstring_is_complete() -> None:
+    """Each class is below its base, with its built-in exception in brackets."""
     drawn: dict[str, tuple[str, str]] = {}
     above: list[str] = []
     for line in errors.__doc__.partition("::")[2].splitlines():
@@ -73,7 +73,7 @@ def test_the_drawing_at_the_top_shows_the_whole_tree_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(("name", "built_in"), BUILT_INS.items())
-def test_an_error_that_python_has_a_name_for_can_be_caught_by_that_name(name, built_in) -> None:
+def test_an_error_with_a_python_equivalent_can_be_caught_as_that(name, built_in) -> None:
     with pytest.raises(built_in) as caught:
         raise getattr(errors, name)("a.txt is not there", hint="Look elsewhere.")
     assert str(caught.value) == "a.txt is not there. Look elsewhere."
@@ -85,7 +85,7 @@ def test_the_text_is_the_message_and_then_the_hint() -> None:
     assert str(ToolValidationError("no such step")) == "no such step"
 
 
-def test_a_class_has_a_hint_by_default_which_a_raiser_may_replace_or_leave_out() -> None:
+def test_the_default_hint_of_a_class_may_be_replaced_or_left_out() -> None:
     assert errors.PatchError("hunk 2 does not apply").hint == errors.PatchError.default_hint != ""
     assert errors.PatchError("hunk 2", hint="Use another.").hint == "Use another."
     assert str(errors.PatchError("hunk 2", hint="")) == "hunk 2"
@@ -99,7 +99,7 @@ def test_a_parse_error_lists_every_problem_with_its_path() -> None:
     assert error.hint == ParseError.default_hint
 
 
-def test_a_path_that_escapes_is_named_and_is_a_usage_error() -> None:
+def test_a_path_that_escapes_is_a_usage_error_with_the_path() -> None:
     error = PathEscapeError("../x")
     assert (error.given, error.message) == ("../x", "'../x' leads outside the workspace")
     assert isinstance(error, UsageError)
@@ -118,7 +118,7 @@ def test_a_path_that_escapes_is_named_and_is_a_usage_error() -> None:
         ),
     ],
 )
-def test_a_prompt_validation_error_names_the_place_as_far_as_it_is_known(place, text) -> None:
+def test_a_prompt_validation_error_names_the_known_section_tool_and_field(place, text) -> None:
     error = PromptValidationError("it is wrong", **place)
     assert (error.message, error.reason) == (text, "it is wrong")
     assert error.section_path == tuple(place.get("section_path", ()))
@@ -130,7 +130,7 @@ def test_an_evaluation_error_says_in_which_phase_the_run_ended() -> None:
     assert (error.phase, error.prompt_name, str(error)) == ("tool", "main", "too late. Hurry.")
 
 
-def test_a_request_to_open_sections_carries_them_with_reason_and_problems() -> None:
+def test_a_request_to_open_sections_has_sections_reason_and_problems() -> None:
     request = VisibilityExpansionRequired(["a.b", "c"], reason="needed", problems={"x": "unknown"})
     assert (request.section_keys, request.reason) == (("a.b", "c"), "needed")
     assert request.problems == {"x": "unknown"}

@@ -1,4 +1,4 @@
-"""Every example runs offline; what it claims, it asserts itself."""
+"""Every example runs offline and asserts its own claims."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_noted_path_is_reported_once(tracker: ScanTracker) -> None:
     tracker.note(path_of("d/f"))
     tracker.note(path_of("void"), below=True)
     tracker.expect("name")
-    tracker.made(path_of("void"))
+    tracker.directory_made(path_of("void"))
     assert found(tracker) == dirty("d/f", below=("void",))
     assert found(tracker) == Dirty()
 
@@ -132,7 +132,7 @@ def test_noted_path_is_reported_once(tracker: ScanTracker) -> None:
 def test_every_drain_gives_its_reason_and_counts_visited_entries(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     tracker = ScanTracker(tmp_path, reason="it is a test", clock=later())
-    assert tracker.drain().reason == "it is a test; nothing is known of an earlier state"
+    assert tracker.drain().reason == "it is a test; there is no earlier state to compare with"
     assert tracker.drain().reason == "it is a test"
     assert tracker.n_visited == 2
     tracker.close()
@@ -192,7 +192,7 @@ def test_directories_that_keep_moving_make_everything_dirty(tmp_path: Path) -> N
         assert moved.everything
         assert "all the time" in (moved.reason or "")
         assert indexed.index is None
-        assert "nothing is known" in (indexed.look_at_all().reason or "")
+        assert "no earlier state" in (indexed.look_at_all().reason or "")
         assert indexed.look_at_all() == Dirty()
 
 
@@ -270,7 +270,7 @@ def test_damaged_index_is_ignored_and_logged(
     tracker.index.save(stored)
     stored.write_bytes(damage(stored.read_bytes()))
     assert FileIndex.load(stored) is None
-    assert "is not used" in caplog.text
+    assert "ignoring the file index" in caplog.text
 
 
 def test_missing_index_is_ignored_without_a_log_line(
@@ -280,7 +280,7 @@ def test_missing_index_is_ignored_without_a_log_line(
     assert not caplog.text
     stored.mkdir()
     assert FileIndex.load(stored) is None
-    assert "is not used" in caplog.text
+    assert "ignoring the file index" in caplog.text
 
 
 # Choosing a tracker
@@ -300,6 +300,6 @@ def test_system_without_inotify_is_scanned(
     monkeypatch.setitem(sys.modules, "wink_workspace.filesystem.changes.inotify", None)
     tracker = open_tracker(tmp_path)
     assert isinstance(tracker, ScanTracker)
-    assert "tells of no changes" in (tracker.drain().reason or "")
-    assert "tells of no changes" in caplog.text
+    assert "has no inotify" in (tracker.drain().reason or "")
+    assert "has no inotify" in caplog.text
     tracker.close()

@@ -172,7 +172,7 @@ def test_a_near_miss_shows_the_nearest_text_with_its_lines(old: str, message: st
 
 
 def test_a_text_unlike_all_in_the_file_is_refused_without_a_suggestion() -> None:
-    with pytest.raises(EditError, match=r"nor anything like it.* Read the file"):
+    with pytest.raises(EditError, match=r"nothing in it is similar.* Read the file"):
         replace_text(SOURCE, "qqq zzz\n", "new")
 
 

@@ -257,16 +257,16 @@ def test_a_directory_that_the_patch_empties_may_become_a_file() -> None:
     [
         (made("a", "x"), "a (patch line 1): it exists already"),
         (made("d", "x"), "d (patch line 1): it is a directory"),
-        (made("a/x", "y"), "a is no directory"),
-        (made("l/x", "y"), "l is no directory, and a patch does not reach through a link"),
+        (made("a/x", "y"), "a is not a directory"),
+        (made("l/x", "y"), "l is not a directory, and a patch does not follow links"),
         (made("new", "x") + made("new", "y"), "new (patch line 6): another section"),
         (made("new", "x") + made("new/y", "y"), "new/y: the patch makes new a file"),
         (section("none", "1", "2"), "none (patch line 1): it does not exist"),
         (section("d/none", "1", "2"), "it does not exist"),
-        (section("a/none", "1", "2"), "a is no directory"),
-        (section("l/f", "1", "2"), "l is no directory, and a patch does not reach through a link"),
+        (section("a/none", "1", "2"), "a is not a directory"),
+        (section("l/f", "1", "2"), "l is not a directory, and a patch does not follow links"),
         (section("d", "1", "2"), "it is a directory"),
-        (section("l", "1", "2"), "it is a link to 'd'; patch the file that it leads to"),
+        (section("l", "1", "2"), "it is a link to 'd'; patch the target instead"),
         (renamed("d", "e"), "it is a directory"),
         (renamed("a", "b"), "it exists already"),
         (renamed("none", "new"), "it does not exist"),
@@ -290,12 +290,12 @@ def test_a_directory_that_the_patch_empties_may_become_a_file() -> None:
         ),
         (
             "diff --git a/new b/new\nnew file mode 120000\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+a\n",
-            "new (patch line 1): no link can have this target",
+            "new (patch line 1): a link cannot have this target",
         ),
-        ("diff --git a/new b/new\nnew file mode 120000\n", "no link can have this target"),
+        ("diff --git a/new b/new\nnew file mode 120000\n", "a link cannot have this target"),
         (
             "diff --git a/a b/a\nold mode 100644\nnew mode 120000\n",
-            "a file and a link turn into one another only by deleting and making",
+            "to turn a file into a link or back, delete the one and create the other",
         ),
     ],
 )
@@ -313,9 +313,9 @@ def test_every_problem_in_every_file_is_reported_at_once() -> None:
     message = refused(patch, {"f": "one\ntwo\nthree\n", "g": "1\n"})
     assert message.count("\n- ") == 4
     assert "f, hunk 1 (patch line 3): expected near line 1\n       | one\n       | twoo" in message
-    assert "but there stands\n     1 | one\n     2 | two" in message
+    assert "but the file has\n     1 | one\n     2 | two" in message
     assert "f, hunk 2 (patch line 7): expected near line 9\n       | ninety" in message
-    assert "nothing like it is in the file" in message
+    assert "the file has nothing similar" in message
     assert "none (patch line 10): it does not exist" in message
     assert "g (patch line 16): it exists already" in message
     assert message.endswith("so no file was changed")

@@ -184,7 +184,7 @@ def outcome_of(delta: bytes) -> bytes | str:
 def test_inflating_stops_when_the_stated_size_is_exceeded() -> None:
     packed = zlib.compress(bytes(50_000_000))
     tracemalloc.start()
-    with pytest.raises(ValueError, match="does not inflate to the 10 bytes stated"):
+    with pytest.raises(ValueError, match="does not inflate to the stated 10 bytes"):
         inflate(packed, 10)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -151,9 +151,7 @@ def test_the_only_match_is_taken_and_reported_if_the_scope_is_elsewhere() -> Non
     patch = update("@@ class Triangle:", "@@ def area", "-import math", "+x")
     assert changed(patch) == SHAPES.replace("import math", "x").encode()
     notes = plan(patch, {"f": SHAPES}).files[0].notes
-    assert notes == (
-        "not below 'class Triangle:' and 'def area': the only place with these lines is elsewhere",
-    )
+    assert notes == ("not below 'class Triangle:' and 'def area': the only match is elsewhere",)
 
 
 def test_a_match_without_scope_must_be_the_only_one() -> None:

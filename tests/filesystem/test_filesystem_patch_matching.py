@@ -111,7 +111,7 @@ def test_context_that_is_ignored_is_left_as_it_is() -> None:
 def test_three_wrong_lines_of_context_are_too_many() -> None:
     message = refused(AROUND, TEN.replace("3\n4\n5\n", "x\ny\nz\n"))
     assert "expected near line 3\n       | 3\n       | 4" in message
-    assert "but there stands\n     3 | x\n     4 | y" in message
+    assert "but the file has\n     3 | x\n     4 | y" in message
 
 
 def test_a_wrong_line_between_the_context_is_never_ignored() -> None:
@@ -292,5 +292,5 @@ def test_the_target_of_a_link_is_replaced_as_a_whole() -> None:
         "@@ -1 +1 @@\n-{}\n\\ No newline at end of file\n+new\n\\ No newline at end of file\n"
     )
     assert plan(patch.format("old"), {"l": link("old")}).changes[0].after == link("new")
-    with pytest.raises(PatchError, match="but nothing like it"):
+    with pytest.raises(PatchError, match="but the file has nothing similar"):
         plan(patch.format("zzz"), {"l": link("old")})

@@ -72,7 +72,7 @@ class GrowingFilesystem(MemoryFilesystem):
 def test_file_that_cannot_be_restored_is_reported_after_all_others_are_restored() -> None:
     files = BrokenFilesystem({"a": "a\n", "b": "b\n"})
     files.stuck, files.broken = parse_path("a"), parse_path("new/c")
-    with pytest.raises(RollbackError, match="put back") as caught:
+    with pytest.raises(RollbackError, match="restored") as caught:
         files.apply_patch(TWO_FILES)
     assert [str(failure) for failure in caught.value.failures] == ["a cannot be written"]
     assert isinstance(caught.value.__cause__, CrashError)
@@ -178,7 +178,7 @@ def test_collecting_an_unfinished_undo_block_restores_nothing() -> None:
     """Ctrl-C may arrive at the very end of a block, and its traceback may keep the block alive."""
     files = MemoryFilesystem({"a.txt": "old"})
     before = FileState(FileKind.FILE, b"old")
-    block = files._undoing()
+    block = files._undo_on_error()
     block.__enter__().append((parse_path("a.txt"), before))
     files.write_text("a.txt", "written by a later call")
     del block
@@ -188,8 +188,8 @@ def test_collecting_an_unfinished_undo_block_restores_nothing() -> None:
 
 def test_invalid_mode_or_path_is_refused_with_the_valid_forms() -> None:
     files = MemoryFilesystem()
-    with pytest.raises(UsageError, match=r"'w' is no mode .* create, overwrite, append"):
+    with pytest.raises(UsageError, match=r"'w' is not a write mode.* create, overwrite, append"):
         files.write_text("a", "b", mode="w")  # pyright: ignore[reportArgumentType] - wrong on purpose
-    with pytest.raises(InvalidPathError, match=r"is no text.*POSIX path relative"):
+    with pytest.raises(InvalidPathError, match=r"is not text.*POSIX path relative"):
         files.read_text(Path("a"))  # pyright: ignore[reportArgumentType] - as above
     assert not files.exists("a")

@@ -19,8 +19,8 @@ from wink_workspace.filesystem import (
     TextWindow,
     parse_path,
 )
+from wink_workspace.filesystem.memory_tree import RemoteFile
 from wink_workspace.filesystem.text import read_window
-from wink_workspace.filesystem.tree import RemoteFile
 
 GIBIBYTE = 2**30
 MEBIBYTE = 2**20

@@ -7,7 +7,7 @@ from immutables import Map
 
 from wink_workspace.errors import DirectoryExpectedError, FileMissingError, PathExistsError
 from wink_workspace.filesystem import FileKind, MemoryFilesystem, parse_path
-from wink_workspace.filesystem.tree import (
+from wink_workspace.filesystem.memory_tree import (
     Directory,
     File,
     Node,

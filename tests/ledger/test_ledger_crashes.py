@@ -195,7 +195,7 @@ def test_a_mark_that_cannot_be_read_still_means_that_a_call_was_running(tmp_path
 def test_maintenance_is_refused_while_a_call_is_running(ledger) -> None:
     with ledger.write() as writer:
         writer.begin("call-1", "shell", NOW)
-        with pytest.raises(LedgerError, match="a call is under way"):
+        with pytest.raises(LedgerError, match="a call is in progress"):
             ledger.maintain(Retention())
         writer.finish_pending()
         assert ledger.maintain(Retention()).ran

@@ -194,7 +194,7 @@ def test_a_branch_that_moved_refuses_the_entry_and_is_unchanged(ledger) -> None:
 def test_a_ref_that_another_program_has_locked_cannot_be_moved(ledger, tmp_path) -> None:
     writer, *_, head = writer_with_calls(ledger, b"one")
     (tmp_path / "ledger.git/refs/heads/main.lock").touch()
-    with pytest.raises(LedgerError, match=r"main\.lock is there"):
+    with pytest.raises(LedgerError, match=r"main\.lock exists"):
         call(writer, EMPTY_TREE_ID)
     assert ledger.branch().head == head
 
@@ -344,16 +344,16 @@ def test_a_commit_that_is_not_an_entry_is_damage(ledger) -> None:
     )
     refs = RefMover(store.repository)
     refs.move("refs/heads/main", expected=None, target=other)
-    with pytest.raises(LedgerDamagedError, match="is no entry"):
+    with pytest.raises(LedgerDamagedError, match="is not an entry"):
         ledger.branch()
     without_files = commit_without_files(ledger, Kind="call", Number="1")
     refs.move("refs/heads/main", expected=other, target=without_files)
-    with pytest.raises(LedgerDamagedError, match="is no entry"):
+    with pytest.raises(LedgerDamagedError, match="is not an entry"):
         ledger.branch()
     for content in (b"", b"x" * 50):
         wrong = store.write("commit", content)
         refs.move("refs/heads/main", expected=store.repository.ref("refs/heads/main"), target=wrong)
-        with pytest.raises(LedgerDamagedError, match="is no commit"):
+        with pytest.raises(LedgerDamagedError, match="is not a commit"):
             ledger.branch()
 
 
@@ -394,7 +394,7 @@ def test_later_changes_of_the_same_lines_are_a_conflict(ledger) -> None:
 
 def test_the_first_entry_cannot_be_undone(ledger) -> None:
     writer, first = writer_with_calls(ledger)
-    with pytest.raises(EntryMissingError, match="nothing from before entry 1"):
+    with pytest.raises(EntryMissingError, match="no entry before entry 1"):
         writer.reverted(first)
 
 
@@ -448,11 +448,11 @@ def test_an_invalid_name_of_a_fork_is_refused(ledger, name) -> None:
 def test_an_existing_fork_cannot_be_made_and_a_missing_one_cannot_be_opened(ledger) -> None:
     _, first = writer_with_calls(ledger)
     ledger.fork("a", first)
-    with pytest.raises(UsageError, match="there is a line 'a' already"):
+    with pytest.raises(UsageError, match="the branch 'a' exists already"):
         ledger.fork("a", first)
-    with pytest.raises(EntryMissingError, match="There are: a"):
+    with pytest.raises(EntryMissingError, match="The forks are: a"):
         ledger.branch("b")
-    with pytest.raises(UsageError, match="main line is no fork"):
+    with pytest.raises(UsageError, match="main branch cannot be deleted"):
         ledger.delete_fork("main")
     with ledger.write("a") as writer:
         writer.begin("never finished", "shell", NOW)
@@ -492,7 +492,7 @@ def test_a_discarded_ref_without_files_is_damage(ledger) -> None:
     RefMover(ledger.store.repository).move(
         "refs/wink/discarded/x", expected=None, target=commit_without_files(ledger)
     )
-    with pytest.raises(LedgerDamagedError, match="keeps no files"):
+    with pytest.raises(LedgerDamagedError, match="has no tree 'files'"):
         ledger.discarded()
 
 
@@ -507,11 +507,11 @@ def commit_without_files(ledger: Ledger, **trailers: str) -> str:
 def test_a_ledger_is_created_once_and_opened_only_where_it_exists(tmp_path) -> None:
     with new_ledger(tmp_path) as ledger, ledger.write() as writer:
         imported(writer, {"a": b"1"})
-    with pytest.raises(LedgerError, match="is there already"):
+    with pytest.raises(LedgerError, match="exists already"):
         Ledger.create(tmp_path / "ledger.git")
     with pytest.raises(LedgerError, match="cannot be opened"):
         Ledger(tmp_path)
-    with pytest.raises(LedgerError, match="cannot be made"):
+    with pytest.raises(LedgerError, match="cannot be created"):
         Ledger.create(tmp_path / "missing" / "ledger.git")
     with reopened(tmp_path) as ledger:
         assert contents(ledger.store, ledger.branch().head.files) == {"a": b"1"}

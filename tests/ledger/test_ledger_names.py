@@ -131,7 +131,7 @@ def test_the_longest_escape_is_shorter_than_the_length_that_git_warns_of() -> No
 
 @pytest.mark.parametrize("foreign", [b"%", b"%x%", b"%plain", b"%.git%2", b"%%2e", b"%%FF%.git"])
 def test_an_escape_that_no_name_produces_is_damage(foreign: bytes) -> None:
-    with pytest.raises(LedgerDamagedError, match="not a name that it escaped"):
+    with pytest.raises(LedgerDamagedError, match="not a valid escaped name"):
         workspace_name(foreign)
 
 

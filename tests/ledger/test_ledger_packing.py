@@ -69,17 +69,17 @@ def test_loose_objects_stay_few_after_any_number_of_calls(ledger, tmp_path) -> N
         imported(writer, {"f": b"1"})
         for n in range(2, 150):
             write(writer, n)
-            ledger.tidy(Retention())
+            ledger.maintain_if_due(Retention())
             most = max(most, n_loose(ledger))
     assert most <= DUE + 4 + 1  # the empty tree is there from the beginning
     assert n_packs(ledger) > 9  # joining them would make a call slow
-    ledger.tidy(Retention(), at_end=True)
+    ledger.maintain_if_due(Retention(), at_end=True)
     assert n_packs(ledger) <= 2
     assert_history(ledger, range(1, 150))
     assert_clean(tmp_path)
 
 
-@pytest.mark.parametrize("sweep", ["tidy", "maintain"])
+@pytest.mark.parametrize("sweep", ["maintain_if_due", "maintain"])
 def test_index_that_a_killed_writer_left_without_its_pack_is_deleted(
     ledger, tmp_path, sweep: str
 ) -> None:
@@ -115,12 +115,12 @@ def test_packing_reads_only_objects_that_are_not_packed(tmp_path, monkeypatch) -
             imported(writer, {"f": b"1"})
             for n in range(2, n_before):
                 write(writer, n)
-            ledger.tidy(Retention())
+            ledger.maintain_if_due(Retention())
             assert n_loose(ledger) == 0
             for n in range(n_before, n_before + 10):
                 write(writer, n)
             read.clear()
-            ledger.tidy(Retention())
+            ledger.maintain_if_due(Retention())
             costs.append(len(read))
             assert n_loose(ledger) == 0
     assert costs[0] == costs[1] < 40 + 5
@@ -133,9 +133,9 @@ def test_loose_objects_of_earlier_processes_are_packed_only_at_the_end(ledger, t
             write(writer, n)
     ledger.close()
     with reopened(tmp_path) as again, again.write():
-        again.tidy(Retention())
+        again.maintain_if_due(Retention())
         assert n_loose(again) > DUE
-        again.tidy(Retention(), at_end=True)
+        again.maintain_if_due(Retention(), at_end=True)
         assert n_loose(again) == 0
         assert_history(again, range(1, 80))
     assert_clean(tmp_path)
@@ -153,10 +153,10 @@ def test_packing_waits_for_other_writers_and_is_not_tried_at_every_call(
         with reopened(tmp_path) as other, other.write("other"):
             for n in range(2, 40):
                 write(writer, n)
-                ledger.tidy(Retention())
+                ledger.maintain_if_due(Retention())
             assert n_loose(ledger) > DUE
             assert 1 <= len(tries) <= 39 * 4 // DUE
-        ledger.tidy(Retention(), at_end=True)
+        ledger.maintain_if_due(Retention(), at_end=True)
         assert n_loose(ledger) == 0
 
 
@@ -172,7 +172,7 @@ def test_entries_that_are_too_old_are_forgotten_when_many_objects_are_packed(
             ledger._clock.moment = NOW + timedelta(days=at)
             for n in range(DUE + 1):
                 ledger.store.write_blob(b"%d at %d" % (n, at))
-            ledger.tidy(kept)
+            ledger.maintain_if_due(kept)
             assert n_loose(ledger) == 0
             assert_history(ledger, range(oldest, 40))
     assert_clean(tmp_path)
@@ -182,7 +182,7 @@ def test_many_packs_are_joined_except_one_that_is_larger_than_the_rest(
     ledger, tmp_path, monkeypatch
 ) -> None:
     # As many packs as the real limit take too long to write.
-    monkeypatch.setattr("wink_workspace.ledger.collection._MAX_PACKS_AT_WORK", 8)
+    monkeypatch.setattr("wink_workspace.ledger.collection._MAX_PACKS_BETWEEN_CALLS", 8)
     with ledger.write() as writer:
         with ledger.store.bulk():
             files = {f"{n}": b"%d" % n for n in range(900)}
@@ -193,7 +193,7 @@ def test_many_packs_are_joined_except_one_that_is_larger_than_the_rest(
         for n in range(80):
             root = tree(ledger.store, {"0": b"changed %d" % n}, writer.head.files)
             call(writer, root)
-            ledger.tidy(Retention())
+            ledger.maintain_if_due(Retention())
             sizes.append(n_packs(ledger))
         assert max(sizes) == 9
         assert sizes[-1] < 9
@@ -213,7 +213,7 @@ def test_a_damaged_object_that_is_not_needed_does_not_stop_packing(ledger, tmp_p
         for n in range(2, 20):
             write(writer, n)
         truncate_object(tmp_path, ledger.store.write_blob(b"of no entry" * 9))
-        ledger.tidy(Retention())
+        ledger.maintain_if_due(Retention())
         assert n_loose(ledger) == 0
         assert_history(ledger, range(1, 20))
     assert_clean(tmp_path)
@@ -227,7 +227,7 @@ def test_a_damaged_object_that_is_needed_is_named_and_nothing_is_deleted(ledger,
         needed, before = writer.head.files, n_loose(ledger)
         truncate_object(tmp_path, needed)
         with pytest.raises(LedgerError, match=needed):
-            ledger.tidy(Retention())
+            ledger.maintain_if_due(Retention())
         assert n_loose(ledger) == before
 
 
@@ -238,7 +238,7 @@ def test_killing_packing_at_any_step_loses_nothing(tmp_path) -> None:
     def pack() -> None:
         with reopened(tmp_path) as own, own.write():
             own.store.n_written += DUE + 1
-            own.tidy(Retention())
+            own.maintain_if_due(Retention())
 
     number = 1
     for step in count(1, 9):

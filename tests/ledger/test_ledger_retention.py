@@ -22,7 +22,7 @@ from ledger_support import (
 from wink_workspace.clock import ManualClock
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, UsageError
 from wink_workspace.ledger import EMPTY_TREE_ID, BranchWriter, Ledger, LogEntry, Retention
-from wink_workspace.ledger.packs import _index, _room_by_id
+from wink_workspace.ledger.packs import _index, _size_by_id
 
 MIB = 1_048_576
 
@@ -111,7 +111,7 @@ def test_entries_older_than_the_age_are_forgotten(ledger, tmp_path) -> None:
         assert [entry.number for entry in writer.log()] == [6, 5]
         with pytest.raises(EntryMissingError, match="no entry that is kept"):
             writer.find(4)
-        with pytest.raises(EntryMissingError, match="nothing from before entry 5"):
+        with pytest.raises(EntryMissingError, match="no entry before entry 5"):
             writer.reverted(writer.find(5))
     assert git(tmp_path, "log", "--format=%s").count("\n") == 2
     assert_clean(tmp_path)
@@ -321,7 +321,7 @@ def test_nothing_is_deleted_if_the_new_pack_lacks_objects(ledger, monkeypatch) -
         monkeypatch.setattr(
             ledger.store.repository, "pack", lambda ids, **options: real(ids[1:], **options)
         )
-        with pytest.raises(LedgerDamagedError, match="does not have the objects"):
+        with pytest.raises(LedgerDamagedError, match="does not contain the objects"):
             ledger.maintain(Retention())
         assert sorted(found.id for found in ledger.store.loose.listed()) == before
 
@@ -338,7 +338,7 @@ def test_the_empty_tree_is_kept_even_if_nothing_refers_to_it(ledger, tmp_path) -
 def test_a_file_that_is_not_a_pack_index_is_damage(ledger, tmp_path) -> None:
     (tmp_path / "ledger.git/objects/pack/pack-1.pack").write_bytes(b"x" * 40)
     (tmp_path / "ledger.git/objects/pack/pack-1.idx").write_bytes(b"x" * 40)
-    with pytest.raises(LedgerDamagedError, match="not an index"):
+    with pytest.raises(LedgerDamagedError, match="not a pack index"):
         ledger.store.packs.listed()
 
 
@@ -357,7 +357,7 @@ def test_offsets_beyond_two_gibibytes_are_kept_in_the_index(tmp_path) -> None:
     (tmp_path / "p.idx").write_bytes(index)
     with (tmp_path / "p.pack").open("wb") as pack:
         pack.truncate((5 << 30) + 120)
-    room = _room_by_id(tmp_path / "p.idx")
+    room = _size_by_id(tmp_path / "p.idx")
     assert [room[id_.hex()] for id_ in ids] == [(3 << 30) - 12, 2 << 30, 100]
 
 

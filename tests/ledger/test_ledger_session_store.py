@@ -210,7 +210,7 @@ def test_a_value_that_does_not_fit_its_class_is_refused_and_changes_nothing(ledg
 def test_a_value_without_json_form_names_its_slice(ledger) -> None:
     session = Session()
     session[Opaque].append(Opaque(object()))
-    with pytest.raises(SessionError, match=r"Opaque' cannot be kept"):
+    with pytest.raises(SessionError, match=r"Opaque' cannot be stored"):
         SessionStore(ledger.store).write(session)
 
 

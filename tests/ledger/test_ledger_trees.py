@@ -193,7 +193,7 @@ def test_an_entry_below_a_file_of_the_same_step_is_refused(store) -> None:
 
 @pytest.mark.parametrize("entry", [None, TreeEntry(FileKind.FILE, EMPTY_TREE_ID)])
 def test_the_root_is_always_a_directory(store, entry) -> None:
-    with pytest.raises(UsageError, match="only be a directory"):
+    with pytest.raises(UsageError, match="must be a directory"):
         build(store, EMPTY_TREE_ID, {ROOT: entry})
 
 
@@ -427,7 +427,7 @@ def test_an_object_is_read_by_opening_its_file_once(store, monkeypatch) -> None:
 def test_a_content_above_the_limit_is_not_read_as_a_whole(store) -> None:
     entry = stored(store, b"123456")
     assert file_state(store, entry, limit_bytes=6) == state(b"123456")
-    with pytest.raises(LimitExceededError, match="6 bytes, at most 5"):
+    with pytest.raises(LimitExceededError, match="6 bytes, but at most 5"):
         file_state(store, entry, limit_bytes=5)
 
 
@@ -442,7 +442,7 @@ def test_an_object_of_another_kind_is_damage(store) -> None:
     with pytest.raises(LedgerDamagedError, match="is a tree, not a blob"):
         store.read(root)
     odd = store.write("tree", b"160000 sub\0" + bytes(20))
-    with pytest.raises(LedgerDamagedError, match="no tree of a ledger"):
+    with pytest.raises(LedgerDamagedError, match="not a tree of a ledger"):
         store.tree(odd)
 
 

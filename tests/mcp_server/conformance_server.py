@@ -1,4 +1,4 @@
-"""Our server with the tools that the conformance suite calls: ``python … SOURCE STATE``."""
+"""Our server with the tools of the conformance suite: ``python … SOURCE STATE``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def error(params: Nothing, *, context: ToolContext) -> ToolResult[None]:
 
 
 def with_progress(params: Nothing, *, context: ToolContext) -> ToolResult[None]:
-    for _ in range(20):  # three are asked for, and those of which none was told yet are one
+    for _ in range(
+        20
+    ):  # the suite wants three notifications; heartbeats before one is sent are merged
         context.beat()
         threading.Event().wait(0.05)
     return ToolResult.ok(None, "done")
@@ -50,9 +52,9 @@ SECTION = MarkdownSection[None](
 def main() -> None:
     source, state = sys.argv[1:]
     storage = WorkspaceStorage(state)
-    home = WorkspaceProvider(lambda: Workspace.create(source, storage=storage))
+    provider = WorkspaceProvider(lambda: Workspace.create(source, storage=storage))
     serve_http(
-        home,
+        provider,
         Catalog([VfsToolsSection(), PlanningToolsSection(), SECTION], operations=True),
         HttpOptions(),
         on_ready=lambda url: print("serving on", url, file=sys.stderr, flush=True),

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mcp_rig import Rig
+from mcp_harness import Harness
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path)

@@ -15,10 +15,10 @@ from wink_workspace.workspace import Workspace, WorkspaceStorage
 def main() -> None:
     source, state, options = sys.argv[1:]
     storage = WorkspaceStorage(state)
-    home = WorkspaceProvider(lambda: Workspace.create(source, storage=storage))
+    provider = WorkspaceProvider(lambda: Workspace.create(source, storage=storage))
     python = AstevalSection(config=AstevalConfig(timeout_s=1_200))
     serve_http(
-        home,
+        provider,
         Catalog([VfsToolsSection(), python], operations=True),
         HttpOptions(**json.loads(options)),
         on_ready=lambda url: print("serving on", url, file=sys.stderr, flush=True),

@@ -1,4 +1,4 @@
-"""HTTP as nobody's library would send it."""
+"""A client that can send malformed HTTP."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ INITIALIZE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Response:
-    """An answer; status 0 if the connection was closed without one."""
+    """A response; status 0 if the connection was closed without one."""
 
     status: int
     headers: dict[str, str]
     body: bytes
 
     def message(self) -> dict[str, Any]:
-        """The JSON-RPC message in it, or the last one of a stream."""
+        """The JSON-RPC message in the body, or the last one of a stream."""
         if self.headers.get("content-type", "").startswith("text/event-stream"):
             lines = [line for line in self.body.splitlines() if line.startswith(b"data: {")]
             return json.loads(lines[-1].removeprefix(b"data: "))
@@ -66,7 +66,7 @@ class RawClient:
         more_headers: tuple[tuple[str, str], ...] = (),
         **changes: str | None,
     ) -> Response:
-        """One request on a connection of its own; ``Name=None`` leaves a header out."""
+        """Send one request on a new connection; ``Name=None`` leaves out a header."""
         content = json.dumps(body).encode() if isinstance(body, dict) else body
         headers = {"Content-Length": str(len(content)), **self.headers(**changes)}
         lines = [f"{method} {path} HTTP/1.1"]
@@ -74,19 +74,19 @@ class RawClient:
         return self.send_bytes("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + content)
 
     def send_bytes(self, request: bytes, *, then_end: bool = False) -> Response:
-        """Whatever bytes; with *then_end* nothing comes after them, and the server can see that."""
+        """Send any bytes; with *then_end* the sending side is closed after them."""
         with socket.create_connection(("127.0.0.1", self.port), WATCHDOG_S) as connection:
             try:
                 connection.sendall(request)
                 if then_end:
                     connection.shutdown(socket.SHUT_WR)
             except OSError:
-                pass  # it may have answered and closed before it had all of it
+                pass  # the server may answer and close before it has read everything
             return received(connection)
 
 
 def received(connection: socket.socket, data: bytes = b"") -> Response:
-    """What comes until the connection is closed, after *data*."""
+    """*data* and all further bytes until the connection is closed, as a response."""
     try:
         while chunk := connection.recv(65_536):
             data += chunk

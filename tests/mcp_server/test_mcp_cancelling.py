@@ -1,4 +1,4 @@
-"""Code that runs when nobody waits for it any more: it ends, and what it did is undone."""
+"""Cancelled calls: their code ends and their changes are rolled back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp_rig import WATCHDOG_S, HttpServer, Rig, run, said, started, text_of
+from mcp_harness import WATCHDOG_S, Harness, HttpServer, exchange, run, started, text_of
 from raw_http import INITIALIZE, RawClient
 
 from wink_workspace.prompt import Section
@@ -29,14 +29,14 @@ N_BEATS = 2
 
 
 def sections() -> Sequence[Section[None]]:
-    """Files, and Python that only its watchdog would end."""
+    """Files, and a Python sandbox without a short time limit."""
     return VfsToolsSection(), AstevalSection(config=AstevalConfig(timeout_s=WATCHDOG_S * 10))
 
 
-def assert_taken_back(rig: Rig) -> None:
-    """The call of the one workspace was cancelled, its record says so, and its file is gone."""
-    (which,) = rig.workspaces()
-    with Workspace.open(which, storage=rig.storage) as workspace:
+def assert_rolled_back(harness: Harness) -> None:
+    """The call of the only workspace was cancelled: its record says so and its file is gone."""
+    (which,) = harness.workspaces()
+    with Workspace.open(which, storage=harness.storage) as workspace:
         entry = next(entry for entry in workspace.log() if entry.tool == "evaluate_python")
         call = workspace.record(entry).event
         assert isinstance(call, ToolInvoked)
@@ -45,17 +45,17 @@ def assert_taken_back(rig: Rig) -> None:
         assert not workspace.files.exists("new")
 
 
-def test_code_that_a_client_takes_back_ends_and_the_next_call_is_served(rig: Rig) -> None:
+def test_code_of_a_cancelled_call_ends_and_the_next_call_is_served(harness: Harness) -> None:
     async def test() -> None:
         runs = anyio.Event()
 
-        async def hear(progress: float, total: float | None, message: str | None) -> None:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             if progress >= N_BEATS:
                 runs.set()
 
-        async with rig.client(sections=sections()) as client:
+        async with harness.client(sections=sections()) as client:
             async with anyio.create_task_group() as tasks:
-                call = partial(client.call_tool, progress_callback=hear)
+                call = partial(client.call_tool, progress_callback=on_progress)
                 tasks.start_soon(call, "evaluate_python", ENDLESS)
                 await runs.wait()
                 tasks.cancel_scope.cancel()
@@ -63,34 +63,34 @@ def test_code_that_a_client_takes_back_ends_and_the_next_call_is_served(rig: Rig
             assert [entry["name"] for entry in listed.structured_content["entries"]] == ["app.py"]
             again = await client.call_tool("write_file", {"file_path": "kept", "content": "x"})
             assert not again.is_error, text_of(again)
-        assert_taken_back(rig)
+        assert_rolled_back(harness)
 
     run(test)
 
 
 @contextmanager
-def http_server(rig: Rig, *, closing_s: int) -> Iterator[HttpServer]:
-    """A server that cancels what still runs so long after it was told to end."""
+def http_server(harness: Harness, *, closing_s: int) -> Iterator[HttpServer]:
+    """A server that cancels running calls *closing_s* seconds after SIGTERM."""
     script = Path(__file__).parent / "http_server.py"
-    state = rig.root / "state" / "wink-workspace"
+    state = harness.root / "state" / "wink-workspace"
     options = json.dumps({"closing_s": closing_s})
-    command = [sys.executable, str(script), str(rig.source), str(state), options]
-    with started(command, rig.environment) as server:
+    command = [sys.executable, str(script), str(harness.source), str(state), options]
+    with started(command, harness.environment) as server:
         yield server
         assert server.end() == 0
-    assert "Traceback" not in server.said
+    assert "Traceback" not in server.stderr
 
 
-@pytest.mark.parametrize("what_ends", ["session", "server", "server that is told twice"])
-def test_code_of_a_client_over_http_ends_with_its_session_and_with_the_server(
-    rig: Rig, what_ends: str
+@pytest.mark.parametrize("what_ends", ["session", "server", "server with two signals"])
+def test_code_over_http_ends_with_its_session_and_with_the_server(
+    harness: Harness, what_ends: str
 ) -> None:
     patience_s = 600 if what_ends.endswith("twice") else 0
-    with http_server(rig, closing_s=patience_s) as server:
+    with http_server(harness, closing_s=patience_s) as server:
         client = RawClient(server.port)
         session = client.send(INITIALIZE).headers["mcp-session-id"]
-        told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        client.send(told, Mcp_Session_Id=session)
+        initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        client.send(initialized, Mcp_Session_Id=session)
         with begun(client, session):
             if what_ends == "session":
                 client.send(method="DELETE", Mcp_Session_Id=session)
@@ -99,11 +99,11 @@ def test_code_of_a_client_over_http_ends_with_its_session_and_with_the_server(
                     server.process.send_signal(signal.SIGTERM)
                     await_no_more_listening(server)
                 assert server.end() == 0
-    assert_taken_back(rig)
+    assert_rolled_back(harness)
 
 
 def await_no_more_listening(server: HttpServer) -> None:
-    """Until it has begun to end."""
+    """Wait until the server stops listening."""
     with pytest.raises(ConnectionError):
         while True:
             socket.create_connection(("127.0.0.1", server.port), WATCHDOG_S).close()
@@ -111,7 +111,7 @@ def await_no_more_listening(server: HttpServer) -> None:
 
 @contextmanager
 def begun(client: RawClient, session: str) -> Iterator[None]:
-    """Endless code runs while the block does; then its stream has to end."""
+    """Endless code runs during the block; afterwards its stream must end."""
     params = {"name": "evaluate_python", "arguments": ENDLESS, "_meta": {"progressToken": 1}}
     call: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     content = json.dumps(call).encode()
@@ -119,26 +119,26 @@ def begun(client: RawClient, session: str) -> Iterator[None]:
     lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     with socket.create_connection(("127.0.0.1", client.port), WATCHDOG_S) as connection:
         connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
-        heard = b""
-        while f'"progress":{N_BEATS}'.encode() not in heard:
-            heard += connection.recv(65_536)
+        stream = b""
+        while f'"progress":{N_BEATS}'.encode() not in stream:
+            stream += connection.recv(65_536)
         yield
         while connection.recv(65_536):
             pass
 
 
 @pytest.mark.parametrize("ending", ["end of input", "SIGTERM"])
-def test_code_of_a_server_on_streams_ends_with_it(rig: Rig, ending: str) -> None:
+def test_code_over_stdio_ends_with_the_server(harness: Harness, ending: str) -> None:
     write = {"name": "write_file", "arguments": {"file_path": "kept", "content": "x"}}
     endless = {"name": "evaluate_python", "arguments": ENDLESS, "_meta": {"progressToken": 1}}
-    with rig.stdio_process("--sandbox", "asteval") as process:
+    with harness.stdio_process("--sandbox", "asteval") as process:
         try:
-            said(process, **INITIALIZE)
-            said(process, method="notifications/initialized")
-            said(process, id=1, method="tools/call", params=write)
-            heard = said(process, id=2, method="tools/call", params=endless)
-            while heard["params"]["progress"] < N_BEATS:
-                heard = json.loads(process.stdout.readline())
+            exchange(process, **INITIALIZE)
+            exchange(process, method="notifications/initialized")
+            exchange(process, id=1, method="tools/call", params=write)
+            notification = exchange(process, id=2, method="tools/call", params=endless)
+            while notification["params"]["progress"] < N_BEATS:
+                notification = json.loads(process.stdout.readline())
             if ending == "end of input":
                 process.stdin.close()
             else:
@@ -147,4 +147,4 @@ def test_code_of_a_server_on_streams_ends_with_it(rig: Rig, ending: str) -> None
             assert b"Traceback" not in process.stderr.read()
         finally:
             process.kill()
-    assert_taken_back(rig)
+    assert_rolled_back(harness)

@@ -1,4 +1,4 @@
-"""The protocol's own tools against our server: the conformance suite and the Inspector.
+"""The conformance suite and the Inspector of MCP, run against our server.
 
 ``scripts/setup`` installs both, pinned, with the Node.js they need. All traffic is on loopback.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_rig import COMMAND, Rig, started
+from mcp_harness import COMMAND, Harness, started
 
 from wink_workspace.environment import Environment
 
@@ -67,7 +67,7 @@ NOT_APPLICABLE = {
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """The Node.js of the checks; without it the tests are skipped, and fail in automatic builds."""
+    """Node.js with the packages; without it the tests are skipped, or fail in automatic builds."""
     found = sorted(CHECKS.glob("node-linux-*/bin/node"))
     missing = [path for path in (CONFORMANCE, INSPECTOR) if not path.exists()]
     if found and not missing:
@@ -92,14 +92,16 @@ def run_node(
     )
 
 
-def test_every_conformance_scenario_that_applies_passes(node: str, rig: Rig) -> None:
+def test_every_applicable_conformance_scenario_passes(node: str, harness: Harness) -> None:
     script = Path(__file__).parent / "conformance_server.py"
-    state = rig.root / "state" / "wink-workspace"
-    results = rig.root / "results"
-    with started([sys.executable, str(script), str(rig.source), str(state)], rig.environment) as s:
+    state = harness.root / "state" / "wink-workspace"
+    results = harness.root / "results"
+    with started(
+        [sys.executable, str(script), str(harness.source), str(state)], harness.environment
+    ) as s:
         suite = run_node(
             node, str(CONFORMANCE), "server", "--url", s.url, "--suite", "active", "-o",
-            str(results), environment=rig.environment,
+            str(results), environment=harness.environment,
         )  # fmt: skip
     summary = suite.stdout.partition("=== SUMMARY ===")[2]
     outcomes = {
@@ -114,14 +116,14 @@ def test_every_conformance_scenario_that_applies_passes(node: str, rig: Rig) -> 
 
 
 @pytest.fixture(params=["stdio", "http"])
-def inspect(request: pytest.FixtureRequest, node: str, rig: Rig) -> Iterator[Any]:
-    """Run the Inspector's command line; gives the JSON that it prints."""
+def inspect(request: pytest.FixtureRequest, node: str, harness: Harness) -> Iterator[Any]:
+    """Run the Inspector's command line; returns the JSON that it prints."""
     token = "inspected"
 
     def inspect_at(*target: str) -> Any:
         def run(*arguments: str) -> Any:
             done = run_node(
-                node, str(INSPECTOR), "--cli", *target, *arguments, environment=rig.environment
+                node, str(INSPECTOR), "--cli", *target, *arguments, environment=harness.environment
             )
             assert done.returncode == 0, done.stdout + done.stderr
             return json.loads(done.stdout)
@@ -129,14 +131,18 @@ def inspect(request: pytest.FixtureRequest, node: str, rig: Rig) -> Iterator[Any
         return run
 
     if request.param == "http":
-        with rig.over_http("--workspace-tools", "--temporary", WINK_WORKSPACE_TOKEN=token) as s:
+        with harness.over_http("--workspace-tools", "--temporary", WINK_WORKSPACE_TOKEN=token) as s:
             yield inspect_at(
                 s.url, "--transport", "http", "--header", f"Authorization: Bearer {token}"
             )
     else:
-        options = ["mcp", "--repo", str(rig.source), "--workspace-tools", "--temporary"]
-        config = rig.root / "inspector.json"
-        server = {"command": COMMAND[0], "args": [*COMMAND[1:], *options], "env": rig.environment}
+        options = ["mcp", "--repo", str(harness.source), "--workspace-tools", "--temporary"]
+        config = harness.root / "inspector.json"
+        server = {
+            "command": COMMAND[0],
+            "args": [*COMMAND[1:], *options],
+            "env": harness.environment,
+        }
         config.write_text(json.dumps({"mcpServers": {"ours": server}}))
         yield inspect_at("--config", str(config), "--server", "ours")
 

@@ -1,4 +1,4 @@
-"""The configurations that the documentation shows can be read, and name options that there are."""
+"""Configurations in the documentation are valid and use existing options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from mcp_rig import Rig, run
+from mcp_harness import Harness, run
 
 from wink_workspace.cli.app import application
 
@@ -43,20 +43,20 @@ def servers() -> Iterator[dict[str, Any]]:
     yield from (server for _, server in named_servers())
 
 
-def test_server_is_called_wink_everywhere_for_workspace_is_a_name_of_a_client(rig: Rig) -> None:
+def test_server_is_called_wink_everywhere_as_a_client_reserves_workspace(harness: Harness) -> None:
     assert {name for name, _ in named_servers()} == {"wink"}
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert set(re.findall(r"claude mcp add (\S+)", text)) == {"wink"}
 
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             assert client.server_info is not None
             assert client.server_info.name == "wink"
 
     run(test)
 
 
-def test_configurations_start_the_command_with_options_that_there_are() -> None:
+def test_configurations_start_the_command_with_existing_options() -> None:
     started = [server for server in servers() if "command" in server]
     assert len(started) >= 4
     for server in started:
@@ -66,7 +66,7 @@ def test_configurations_start_the_command_with_options_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_lines_of_shell_use_options_that_there_are(page: Path) -> None:
+def test_shell_lines_use_existing_options(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if "wink-workspace mcp" in line]
     assert lines

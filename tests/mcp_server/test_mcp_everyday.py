@@ -1,4 +1,4 @@
-"""A client does a day's work over each way in: it edits a repository, breaks it, undoes it."""
+"""A usual session over each transport: edit a repository, break it, undo, apply."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from mcp import Client
-from mcp_rig import COMMAND, WATCHDOG_S, Rig, http_client, run, said, text_of
+from mcp_harness import COMMAND, WATCHDOG_S, Harness, exchange, http_client, run, text_of
 from raw_http import INITIALIZE
 
 from wink_workspace.workspace import WorkspaceReader
@@ -15,7 +15,7 @@ from wink_workspace.workspace import WorkspaceReader
 TOKEN = "s3cr3t-of-the-tests"
 
 
-async def edit_break_undo_and_apply(client: Client, rig: Rig) -> None:
+async def edit_break_undo_and_apply(client: Client, harness: Harness) -> None:
     async def call(name: str, **arguments: object) -> str:
         result = await client.call_tool(name, arguments)
         assert not result.is_error, text_of(result)
@@ -32,73 +32,77 @@ async def edit_break_undo_and_apply(client: Client, rig: Rig) -> None:
     await call("workspace_undo")
     assert "print('hello')" in await call("read_file", file_path="app.py")
     assert "+print('hello')" in await call("workspace_diff")
-    assert rig.source_files() == {"app.py": "print('helo')\n"}
+    assert harness.source_files() == {"app.py": "print('helo')\n"}
     await call("workspace_apply")
-    assert rig.source_files() == {"app.py": "print('hello')\n"}
+    assert harness.source_files() == {"app.py": "print('hello')\n"}
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_client_edits_a_repository_breaks_it_and_undoes_it_over_stdio(rig: Rig, mode: str) -> None:
+def test_client_edits_a_repository_breaks_it_and_undoes_it_over_stdio(
+    harness: Harness, mode: str
+) -> None:
     async def test() -> None:
-        async with Client(rig.over_stdio("--workspace-tools"), mode=mode) as client:
-            await edit_break_undo_and_apply(client, rig)
+        async with Client(harness.over_stdio("--workspace-tools"), mode=mode) as client:
+            await edit_break_undo_and_apply(client, harness)
 
     run(test)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_client_edits_a_repository_breaks_it_and_undoes_it_over_http(rig: Rig, mode: str) -> None:
+def test_client_edits_a_repository_breaks_it_and_undoes_it_over_http(
+    harness: Harness, mode: str
+) -> None:
     async def test(url: str) -> None:
         async with http_client(url, TOKEN, mode) as client:
-            await edit_break_undo_and_apply(client, rig)
+            await edit_break_undo_and_apply(client, harness)
 
-    with rig.over_http("--workspace-tools", WINK_WORKSPACE_TOKEN=TOKEN) as server:
+    with harness.over_http("--workspace-tools", WINK_WORKSPACE_TOKEN=TOKEN) as server:
         run(lambda: test(server.url))
 
 
-def test_workspace_that_was_changed_stays_and_one_that_was_only_read_goes(rig: Rig) -> None:
+def test_changed_workspace_is_kept_and_one_that_was_only_read_is_deleted(harness: Harness) -> None:
     async def test(*, write: bool) -> None:
-        async with Client(rig.over_stdio()) as client:
+        async with Client(harness.over_stdio()) as client:
             await client.call_tool("ls", {})
             if write:
                 await client.call_tool("write_file", {"file_path": "new", "content": "x"})
 
     run(lambda: test(write=False))
-    assert rig.workspaces() == []
+    assert harness.workspaces() == []
     run(lambda: test(write=True))
-    (stayed,) = rig.workspaces()
-    with WorkspaceReader(rig.storage.folder(stayed)) as reader:
+    (stayed,) = harness.workspaces()
+    with WorkspaceReader(harness.storage.folder(stayed)) as reader:
         assert [str(change.path) for change in reader.changes()] == ["new"]
 
 
-def test_temporary_workspaces_all_go(rig: Rig) -> None:
+def test_temporary_workspaces_are_deleted(harness: Harness) -> None:
     async def test() -> None:
-        async with Client(rig.over_stdio("--temporary")) as client:
+        async with Client(harness.over_stdio("--temporary")) as client:
             await client.call_tool("write_file", {"file_path": "new", "content": "x"})
 
     run(test)
-    assert rig.workspaces() == []
+    assert harness.workspaces() == []
 
 
-def test_a_workspace_can_be_gone_on_with(rig: Rig) -> None:
+def test_a_workspace_can_be_served_again(harness: Harness) -> None:
     async def first() -> None:
-        async with Client(rig.over_stdio()) as client:
+        async with Client(harness.over_stdio()) as client:
             await client.call_tool("write_file", {"file_path": "new", "content": "mine\n"})
 
     async def second(which: str) -> None:
-        server = rig.over_stdio()
+        server = harness.over_stdio()
         server.args = [*COMMAND[1:], "mcp", "--workspace", which]
         async with Client(server) as client:
             assert "mine" in text_of(await client.call_tool("read_file", {"file_path": "new"}))
 
     run(first)
-    (which,) = rig.workspaces()
+    (which,) = harness.workspaces()
     run(lambda: second(which))
-    assert rig.workspaces() == [which]
+    assert harness.workspaces() == [which]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ([], "nothing to work on"),
         (["--repo", "no-such-directory"], "is not a directory"),
@@ -112,41 +116,44 @@ def test_a_workspace_can_be_gone_on_with(rig: Rig) -> None:
         (["--repo", ".", "--http", "127.0.0.1:99999"], "not HOST:PORT"),
         (["--repo", ".", "--http", "0.0.0.0:0"], "needs a token"),
         (["--repo", ".", "--http", "[::]:0"], "needs a token"),
-        (["--repo", ".", "--http", "127.0.0.1:0", "--token", "a b"], "a space in it"),
-        (["--repo", ".", "--http", "127.0.0.1:0", "--token", "\u00e9"], "a header cannot hold"),
+        (["--repo", ".", "--http", "127.0.0.1:0", "--token", "a b"], "contains a space"),
+        (
+            ["--repo", ".", "--http", "127.0.0.1:0", "--token", "\u00e9"],
+            "not allowed in an HTTP header",
+        ),
         (["--repo", ".", "--http", "203.0.113.1:1", "--token", "t"], "cannot listen"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(
-    rig: Rig,
+    harness: Harness,
     options: list[str],
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from wink_workspace.cli import main
 
-    monkeypatch.setenv("XDG_STATE_HOME", str(rig.root / "state"))
-    monkeypatch.chdir(rig.source)
+    monkeypatch.setenv("XDG_STATE_HOME", str(harness.root / "state"))
+    monkeypatch.chdir(harness.source)
     assert main(["mcp", *options]) == 2
-    assert said in capsys.readouterr().err
-    assert rig.workspaces() == []
+    assert message in capsys.readouterr().err
+    assert harness.workspaces() == []
 
 
-# Ends
+# Shutdown
 
 
 @pytest.mark.parametrize(
-    "ending", ["end of input", "SIGTERM", "SIGINT", "client is gone", "client does not read"]
+    "ending", ["end of input", "SIGTERM", "SIGINT", "client disconnects", "client does not read"]
 )
-def test_server_ends_cleanly_and_leaves_nothing_behind(rig: Rig, ending: str) -> None:
-    with rig.stdio_process("--temporary") as process:
+def test_server_ends_cleanly_and_leaves_nothing_behind(harness: Harness, ending: str) -> None:
+    with harness.stdio_process("--temporary") as process:
         try:
-            assert said(process, **INITIALIZE)["result"]["capabilities"]["tools"] is not None
+            assert exchange(process, **INITIALIZE)["result"]["capabilities"]["tools"] is not None
             match ending:
                 case "end of input":
                     process.stdin.close()
-                case "client is gone":
+                case "client disconnects":
                     process.stdout.close()
                     process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
                     process.stdin.close()
@@ -160,16 +167,16 @@ def test_server_ends_cleanly_and_leaves_nothing_behind(rig: Rig, ending: str) ->
         finally:
             process.kill()
         assert b"Traceback" not in process.stderr.read()
-    assert not list((rig.root / "state").rglob("about.json"))
+    assert not list((harness.root / "state").rglob("about.json"))
 
 
-def test_a_line_that_is_no_message_is_answered_and_the_next_one_served(rig: Rig) -> None:
-    with rig.stdio_process("--temporary") as process:
+def test_an_invalid_line_is_answered_and_the_next_one_served(harness: Harness) -> None:
+    with harness.stdio_process("--temporary") as process:
         try:
-            said(process, **INITIALIZE)
+            exchange(process, **INITIALIZE)
             process.stdin.write(b"no json\n\xff\xfe\n" + b"[" * 100_000 + b"\n")
             process.stdin.flush()
-            answers = [said(process, id=1, method="tools/list")]
+            answers = [exchange(process, id=1, method="tools/list")]
             while answers[-1].get("id") != 1:
                 answers.append(json.loads(process.stdout.readline()))
             assert answers[-1]["result"]["tools"]

@@ -1,6 +1,6 @@
-"""Messages that no library would send: the server answers each as it deserves, and goes on.
+"""Malformed messages over stdio: the server answers each one and continues.
 
-Over stdio here, where whatever ends the server ends the client's only connection.
+Over stdio a crash of the server would end the client's only connection.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from urllib.parse import quote
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mcp_rig import Rig, said
+from mcp_harness import Harness, exchange
 from raw_http import INITIALIZE
 
-pytestmark = pytest.mark.xdist_group("mcp hostile messages")  # they share a server
+pytestmark = pytest.mark.xdist_group("mcp hostile messages")  # the tests share a server
 
 ODD_NAME = b"odd-\xff"
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[bytes]]:
-    """A server over stdio with a session; it ends well and reports no bug."""
-    rig = Rig(tmp_path_factory.mktemp("hostile"))
-    (rig.source / os.fsdecode(ODD_NAME)).write_bytes(b"odd")
-    with rig.stdio_process("--temporary", "--workspace-tools") as process:
+    """A server over stdio with a session; at the end its exit code is 0 and no bug is logged."""
+    harness = Harness(tmp_path_factory.mktemp("hostile"))
+    (harness.source / os.fsdecode(ODD_NAME)).write_bytes(b"odd")
+    with harness.stdio_process("--temporary", "--workspace-tools") as process:
         assert process.stdin is not None
         assert process.stderr is not None
         assert (
-            said(process, **without_version(INITIALIZE))["result"]["serverInfo"]["name"] == "wink"
+            exchange(process, **without_version(INITIALIZE))["result"]["serverInfo"]["name"]
+            == "wink"
         )
-        said(process, method="notifications/initialized")
+        exchange(process, method="notifications/initialized")
         try:
             yield process
             process.stdin.close()
@@ -54,9 +55,9 @@ PINGS = count(1)
 
 
 def answers_before_pong(process: subprocess.Popen[bytes], *lines: bytes) -> list[dict[str, Any]]:
-    """What the server says to *lines*, until it has answered the ping that follows them.
+    """The server's messages after *lines*, until it answers the ping that follows them.
 
-    Calls are answered in their turn, so a call follows the lines, too.
+    Calls are answered in order, so a call follows the lines as well.
     """
     assert process.stdin is not None
     assert process.stdout is not None
@@ -109,10 +110,10 @@ def test_file_with_a_name_that_is_not_utf_8_is_read(served: subprocess.Popen[byt
     assert answer["result"]["contents"][0]["text"] == "odd"
 
 
-def test_of_requests_with_one_id_one_is_answered_under_it_and_the_others_are_refused(
+def test_of_concurrent_requests_with_one_id_one_is_answered_and_the_others_refused(
     served: subprocess.Popen[bytes],
 ) -> None:
-    """An answer with the id would be that of the first, which may yet succeed."""
+    """A refusal with the id would be taken for the answer to the first request."""
     calls = [
         request("tools/call", number, name="ls", arguments={"path": f"none-{n}"})
         for n, number in enumerate([5, "5"] * 5)
@@ -132,7 +133,7 @@ def test_of_requests_with_one_id_one_is_answered_under_it_and_the_others_are_ref
 @pytest.mark.parametrize(
     "line", [b"{", b"no json", b"[]", b'{"jsonrpc": "2.0", "id": {}}', b"\xff"]
 )
-def test_line_that_is_no_message_is_answered_without_an_id(
+def test_invalid_line_is_answered_without_an_id(
     served: subprocess.Popen[bytes], line: bytes
 ) -> None:
     (answer,) = answers_before_pong(served, line)
@@ -140,7 +141,7 @@ def test_line_that_is_no_message_is_answered_without_an_id(
     assert answer["error"]["code"] == -32700
 
 
-def test_empty_lines_are_no_messages(served: subprocess.Popen[bytes]) -> None:
+def test_empty_lines_are_ignored(served: subprocess.Popen[bytes]) -> None:
     assert answers_before_pong(served, b"", b"  ", b"\r") == []
 
 
@@ -222,10 +223,10 @@ LINES = (
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(LINES, min_size=1, max_size=6))
-def test_server_goes_on_after_any_messages(
+def test_server_continues_after_any_messages(
     served: subprocess.Popen[bytes], lines: list[bytes]
 ) -> None:
-    """It answers a ping and a call that follow, and no id more often than it was sent."""
+    """It answers a later ping and call, and answers no id more often than it was sent."""
     answers = Counter(repr(answer.get("id")) for answer in answers_before_pong(served, *lines))
     del answers["None"]
     sent = Counter(repr(number) for line in lines if (number := id_in(line)) is not None)

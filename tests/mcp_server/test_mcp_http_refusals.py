@@ -1,4 +1,4 @@
-"""What a server on HTTP refuses, with which status, and that nothing has changed then."""
+"""Requests that a server refuses over HTTP: the status, and that nothing changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mcp_rig import HttpServer, Rig, started
+from mcp_harness import Harness, HttpServer, started
 from raw_http import INITIALIZE, RawClient, Response, received
 
 from wink_workspace.errors import LedgerBusyError
@@ -24,31 +24,31 @@ TOKEN = "t0ken-that-must-not-show"
 BODY_BYTES = 200_000
 OPTIONS = {"token": TOKEN, "body_bytes": BODY_BYTES, "max_sessions": 2}
 
-pytestmark = pytest.mark.xdist_group("mcp refusals")  # they share two servers
+pytestmark = pytest.mark.xdist_group("mcp refusals")  # the tests share two servers
 
-Served = tuple[Rig, HttpServer]
+Served = tuple[Harness, HttpServer]
 
 
 @contextmanager
 def serving(folder: Path, **options: float) -> Iterator[Served]:
-    rig = Rig(folder)
+    harness = Harness(folder)
     script = Path(__file__).parent / "http_server.py"
-    state = rig.root / "state" / "wink-workspace"
+    state = harness.root / "state" / "wink-workspace"
     given = json.dumps({**OPTIONS, **options})
-    command = [sys.executable, str(script), str(rig.source), str(state), given]
-    with started(command, rig.environment) as server:
-        yield rig, server
+    command = [sys.executable, str(script), str(harness.source), str(state), given]
+    with started(command, harness.environment) as server:
+        yield harness, server
         assert server.end() == 0
-    assert TOKEN not in server.said
-    assert "Traceback" not in server.said
+    assert TOKEN not in server.stderr
+    assert "Traceback" not in server.stderr
 
 
 @contextmanager
 def nothing_changes(served: Served) -> Iterator[RawClient]:
-    rig, server = served
+    harness, server = served
     yield RawClient(server.port, TOKEN)
-    assert rig.workspaces() == []
-    assert rig.source_files() == rig.files
+    assert harness.workspaces() == []
+    assert harness.source_files() == harness.files
 
 
 @pytest.fixture(scope="module")
@@ -58,23 +58,23 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Not for the other tests: on a busy machine each of their requests could come too late."""
-    with serving(tmp_path_factory.mktemp("hurried"), body_timeout_s=1.0) as served:
+def short_timeouts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with short timeouts; on a busy machine other tests could exceed them."""
+    with serving(tmp_path_factory.mktemp("short_timeouts"), body_timeout_s=1.0) as served:
         yield served
 
 
 @pytest.fixture
 def client(shared: Served) -> Iterator[RawClient]:
-    """A client of a server at which nothing is to change."""
+    """A client of a server whose workspaces must not change."""
     with nothing_changes(shared) as client:
         yield client
 
 
 @pytest.fixture
-def slow_client(hurried: Served) -> Iterator[RawClient]:
-    """A client of a server that gives up soon, at which nothing is to change."""
-    with nothing_changes(hurried) as client:
+def slow_client(short_timeouts: Served) -> Iterator[RawClient]:
+    """A client of a server with short timeouts, whose workspaces must not change."""
+    with nothing_changes(short_timeouts) as client:
         yield client
 
 
@@ -109,7 +109,7 @@ def test_request_without_the_token_is_unauthorized(
      "file://", "", "http://evil.example:80/127.0.0.1", "http://[::2]", "http://[", "http://[::1",
      "http://[::1].evil.example", "https://]", "http://[::1]]"],
 )  # fmt: skip
-def test_request_of_a_foreign_page_is_forbidden(client: RawClient, origin: str) -> None:
+def test_request_from_a_foreign_origin_is_forbidden(client: RawClient, origin: str) -> None:
     assert client.send(INITIALIZE, Origin=origin).status == 403
     assert client.send(WRITE, Origin=origin).status == 403
 
@@ -118,12 +118,12 @@ def test_request_of_a_foreign_page_is_forbidden(client: RawClient, origin: str) 
     "host",
     ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "[::1].evil.example", "[::1"],
 )
-def test_request_for_another_name_is_misdirected(client: RawClient, host: str) -> None:
+def test_request_for_another_host_is_misdirected(client: RawClient, host: str) -> None:
     assert client.send(INITIALIZE, Host=host).status == 421
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "[::1]:99", "127.0.0.1"])
-def test_names_and_pages_of_this_machine_are_let_in(client: RawClient, host: str) -> None:
+def test_hosts_and_origins_of_this_machine_are_accepted(client: RawClient, host: str) -> None:
     response = client.send(INITIALIZE, Host=host, Origin=f"http://{host}")
     assert response.status == 200
     gone = client.send(method="DELETE", Mcp_Session_Id=response.headers["mcp-session-id"])
@@ -131,7 +131,7 @@ def test_names_and_pages_of_this_machine_are_let_in(client: RawClient, host: str
 
 
 @pytest.mark.parametrize("name", ["Host", "Authorization", "Origin", "Mcp-Session-Id"])
-def test_header_that_comes_twice_is_refused(client: RawClient, name: str) -> None:
+def test_repeated_header_is_refused(client: RawClient, name: str) -> None:
     value = client.headers().get(name, "http://localhost")
     twice = ((name, value), (name, value))
     changes = {name.replace("-", "_"): None}
@@ -191,10 +191,10 @@ def test_oversized_request_is_refused_before_and_after_it_was_sent(client: RawCl
     assert response.status == 413
 
 
-def test_message_of_very_many_values_is_refused_before_the_protocol_sees_it(
+def test_message_with_too_many_values_is_refused_before_the_library_gets_it(
     client: RawClient,
 ) -> None:
-    """Each value costs the library time in which it answers nobody else."""
+    """The library needs time for each value, and answers no other request meanwhile."""
     few = json.dumps(call("write_file", content=[0] * 40_000)).encode()
     assert client.send(few).status == 400, "it begins no session"
     for body in (
@@ -206,7 +206,7 @@ def test_message_of_very_many_values_is_refused_before_the_protocol_sees_it(
         assert client.send(body).status == 413
 
 
-def test_text_that_looks_like_very_many_values_is_one(shared: Served) -> None:
+def test_string_with_many_separators_counts_as_one_value(shared: Served) -> None:
     text = ',[{"\\' * 20_000
     with session(shared) as (client, named):
         answer = client.send(call("no_such_tool", content=text), **named)
@@ -215,18 +215,18 @@ def test_text_that_looks_like_very_many_values_is_one(shared: Served) -> None:
 
 @contextmanager
 def session(served: Served) -> Iterator[tuple[RawClient, dict[str, str]]]:
-    """A session and the header that names it; its workspace is deleted after the block."""
-    rig, server = served
+    """A session, as its header; its workspace is deleted after the block."""
+    harness, server = served
     client = RawClient(server.port, TOKEN)
     named = {"Mcp_Session_Id": client.send(INITIALIZE).headers["mcp-session-id"]}
     yield client, named
     client.send(method="DELETE", **named)
-    for which in rig.workspaces():
-        delete_when_free(which, rig.storage)
+    for which in harness.workspaces():
+        delete_when_free(which, harness.storage)
 
 
 def first_lines(client: RawClient, **changes: str | None) -> list[bytes]:
-    """The head of the answer to a GET, whose body may never end."""
+    """The headers of the response to a GET, whose body may never end."""
     lines = [f"{n}: {v}" for n, v in client.headers(**changes).items()]
     head = "\r\n".join(["GET /mcp HTTP/1.1", *lines]).encode() + b"\r\n\r\n"
     with socket.create_connection(("127.0.0.1", client.port), 30.0) as connection:
@@ -238,14 +238,14 @@ def first_lines(client: RawClient, **changes: str | None) -> list[bytes]:
 
 
 @pytest.mark.parametrize("last", ["0", "", "x" * 200, "\u00ff", "_GET_stream"])
-def test_wish_to_resume_a_stream_begins_a_new_one(shared: Served, last: str) -> None:
+def test_request_to_resume_a_stream_starts_a_new_one(shared: Served, last: str) -> None:
     with session(shared) as (client, named):
         lines = first_lines(client, Last_Event_Id=last, **named)
         assert lines[0] == b"HTTP/1.1 200 OK"
         assert b"content-type: text/event-stream" in b"\n".join(lines).lower()
 
 
-def test_request_with_the_id_of_one_under_way_is_refused_and_that_one_is_answered(
+def test_request_with_the_id_of_a_running_one_is_refused_and_that_one_is_answered(
     shared: Served,
 ) -> None:
     endless = call("evaluate_python", code="while True: pass")
@@ -253,7 +253,7 @@ def test_request_with_the_id_of_one_under_way_is_refused_and_that_one_is_answere
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
     answers: list[Response] = []
     with session(shared) as (client, named):
-        with under_way(client, endless, answers, **named):
+        with running_request(client, endless, answers, **named):
             for number in (7, "7", "_GET_stream"):
                 for name in ("write_file", "ls", "no_such_tool"):
                     refused = client.send(call(name, file_path="f") | {"id": number}, **named)
@@ -270,10 +270,10 @@ def test_request_with_the_id_of_one_under_way_is_refused_and_that_one_is_answere
 
 
 @contextmanager
-def under_way(
+def running_request(
     client: RawClient, body: dict[str, Any], answers: list[Response], **session: str
 ) -> Iterator[None]:
-    """*body*, sent and at work; the answer is there after the block."""
+    """Send *body*; its call runs during the block, and its answer is in *answers* afterwards."""
     content = json.dumps(body).encode()
     headers = {"Content-Length": str(len(content)), **client.headers(**session)}
     lines = ["POST /mcp HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
@@ -317,10 +317,10 @@ ODD_HEADERS = st.lists(st.sampled_from([*ODD_VALUES]), min_size=1, max_size=3, u
     ODD_HEADERS,
     st.sampled_from([b"", b"{}", json.dumps(WRITE).encode(), b'{"id":1,"method":"x"}']),
 )
-def test_any_headers_get_an_answer_that_is_no_failure_of_the_server(
+def test_no_headers_cause_a_server_error(
     shared: Served, method: str, headers: dict[str, str], body: bytes
 ) -> None:
-    """The fixture sees to it that no traceback was logged."""
+    """The fixture asserts that no traceback was logged."""
     client = RawClient(shared[1].port, TOKEN)
     lines = [f"{method} /mcp HTTP/1.1"]
     named = {"Content-Length": str(len(body)), **client.headers(**headers)}
@@ -346,12 +346,12 @@ def test_malformed_request_is_a_bad_request(client: RawClient, request_bytes: by
     assert client.send_bytes(request_bytes).status == 400
 
 
-def test_body_that_comes_too_slowly_is_given_up(slow_client: RawClient) -> None:
-    """Half of it, and then nothing; the connection is closed, too."""
+def test_body_that_stops_arriving_is_refused(slow_client: RawClient) -> None:
+    """The client sends half of the body and then nothing; the connection is closed."""
     assert slow_client.send(b"{", Content_Length="1000", Connection="keep-alive").status == 408
 
 
-def test_body_that_trickles_is_given_up_though_bytes_keep_coming(slow_client: RawClient) -> None:
+def test_body_that_arrives_too_slowly_is_refused(slow_client: RawClient) -> None:
     head = "\r\n".join(f"{n}: {v}" for n, v in slow_client.headers(Content_Length="100000").items())
     with socket.create_connection(("127.0.0.1", slow_client.port), 30.0) as connection:
         connection.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n\r\n".encode())
@@ -367,13 +367,15 @@ def test_body_that_trickles_is_given_up_though_bytes_keep_coming(slow_client: Ra
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-"])
-def test_headers_that_never_end_are_given_up(slow_client: RawClient, sent: bytes) -> None:
+def test_connection_with_incomplete_headers_is_closed(slow_client: RawClient, sent: bytes) -> None:
     with socket.create_connection(("127.0.0.1", slow_client.port), 30.0) as connection:
         connection.sendall(sent)
         assert received(connection).status == 0
 
 
-def test_headers_of_a_second_request_that_never_end_are_given_up(slow_client: RawClient) -> None:
+def test_connection_with_incomplete_headers_of_a_second_request_is_closed(
+    slow_client: RawClient,
+) -> None:
     head = "\r\n".join(f"{n}: {v}" for n, v in slow_client.headers(Connection="keep-alive").items())
     with socket.create_connection(("127.0.0.1", slow_client.port), 30.0) as connection:
         connection.sendall(f"GET /x HTTP/1.1\r\n{head}\r\n\r\n".encode())
@@ -385,7 +387,7 @@ def test_headers_of_a_second_request_that_never_end_are_given_up(slow_client: Ra
         assert received(connection).status == 0
 
 
-def test_truncated_body_reaches_nobody(client: RawClient) -> None:
+def test_truncated_body_does_not_reach_the_library(client: RawClient) -> None:
     request = json.dumps(INITIALIZE).encode()
     lines = [f"{n}: {v}" for n, v in client.headers(Content_Length=str(len(request))).items()]
     head = "\r\n".join(["POST /mcp HTTP/1.1", *lines]).encode() + b"\r\n\r\n"
@@ -396,7 +398,7 @@ def test_truncated_body_reaches_nobody(client: RawClient) -> None:
     assert response.status in (0, 400, 408)
 
 
-def test_one_session_too_many_is_refused_and_there_is_room_when_one_has_gone(
+def test_session_above_the_limit_is_refused_until_another_ends(
     client: RawClient,
 ) -> None:
     begun = [client.send(INITIALIZE) for _ in range(2)]
@@ -410,29 +412,29 @@ def test_one_session_too_many_is_refused_and_there_is_room_when_one_has_gone(
         assert client.send(method="DELETE", Mcp_Session_Id=session).status in (200, 204)
 
 
-def test_token_is_in_no_log_no_answer_and_no_history(shared: Served) -> None:
-    rig, server = shared
+def test_token_is_not_in_logs_answers_or_history(shared: Served) -> None:
+    harness, server = shared
     client = RawClient(server.port, TOKEN)
     begun = client.send(INITIALIZE)
     session = {"Mcp_Session_Id": begun.headers["mcp-session-id"]}
     assert client.send(WRITE, **session).message()["result"]["isError"] is False
     client.send(call("write_file", file_path="../x", content="x"), **session)
-    (which,) = rig.workspaces()
-    folder = rig.storage.folder(which).path
+    (which,) = harness.workspaces()
+    folder = harness.storage.folder(which).path
     assert all(
         TOKEN.encode() not in path.read_bytes() for path in folder.rglob("*") if path.is_file()
     )
     assert TOKEN not in repr(HttpServer) + begun.body.decode()
     client.send(method="DELETE", **session)
-    with WorkspaceReader(rig.storage.folder(which)) as reader:
-        told = [str(reader.record(entry).data) for entry in reader.log()]
-        assert len(told) == 3
-        assert TOKEN not in "".join(told)
-    delete_when_free(which, rig.storage)
+    with WorkspaceReader(harness.storage.folder(which)) as reader:
+        records = [str(reader.record(entry).data) for entry in reader.log()]
+        assert len(records) == 3
+        assert TOKEN not in "".join(records)
+    delete_when_free(which, harness.storage)
 
 
 def delete_when_free(which: str, storage: WorkspaceStorage) -> None:
-    """Delete a workspace that the server lets go of some time after it has answered."""
+    """Delete a workspace, which the server closes some time after its answer."""
     for n_left in reversed(range(600)):
         try:
             Workspace.delete(which, storage=storage)

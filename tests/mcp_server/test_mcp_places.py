@@ -1,15 +1,15 @@
-"""The places that a client can be given: with a sandbox, in place, or one that is there already."""
+"""Modes of a served workspace: with a sandbox, and in place."""
 
 from __future__ import annotations
 
 import jsonschema
 from mcp import Client
-from mcp_rig import Rig, run, text_of
+from mcp_harness import Harness, run, text_of
 
 
-def test_python_of_a_client_runs_behind_the_wall_and_what_it_wrote_can_be_undone(rig: Rig) -> None:
+def test_python_of_a_client_runs_isolated_and_its_writes_can_be_undone(harness: Harness) -> None:
     async def test() -> None:
-        server = rig.over_stdio("--sandbox", "asteval", "--workspace-tools", "--temporary")
+        server = harness.over_stdio("--sandbox", "asteval", "--workspace-tools", "--temporary")
         async with Client(server) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             arguments = {
@@ -30,24 +30,24 @@ def test_python_of_a_client_runs_behind_the_wall_and_what_it_wrote_can_be_undone
     run(test)
 
 
-def test_in_place_the_directory_itself_changes_and_there_is_nothing_to_apply(rig: Rig) -> None:
+def test_in_place_the_directory_itself_changes_and_apply_is_left_out(harness: Harness) -> None:
     async def test() -> None:
-        async with Client(rig.over_stdio("--in-place", "--workspace-tools")) as client:
+        async with Client(harness.over_stdio("--in-place", "--workspace-tools")) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}
             assert "workspace_undo" in names
             assert "workspace_apply" not in names
-            assert "directory of their user's" in (client.instructions or "")
+            assert "the user's directory" in (client.instructions or "")
             await client.call_tool("write_file", {"file_path": "new", "content": "x\n"})
-            assert rig.source_files()["new"] == "x\n"
+            assert harness.source_files()["new"] == "x\n"
             await client.call_tool("write_file", {"file_path": "second", "content": "y\n"})
             await client.call_tool("workspace_undo", {})
-            assert set(rig.source_files()) == {"app.py", "new"}
+            assert set(harness.source_files()) == {"app.py", "new"}
 
     async def again() -> None:
-        async with Client(rig.over_stdio("--in-place", "--workspace-tools")) as client:
+        async with Client(harness.over_stdio("--in-place", "--workspace-tools")) as client:
             await client.call_tool("workspace_undo", {})
-            assert set(rig.source_files()) == {"app.py"}
+            assert set(harness.source_files()) == {"app.py"}
 
     run(test)
     run(again)
-    assert len(rig.workspaces()) == 1
+    assert len(harness.workspaces()) == 1

@@ -1,4 +1,4 @@
-"""Secrets of the environment reach no client, record or span of a server; files keep them."""
+"""Secrets of the environment are redacted for clients, records and spans; files keep them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, MCPError
-from mcp_rig import Rig, run, text_of
+from mcp_harness import Harness, run, text_of
 
 from wink_workspace.environment import Environment
 from wink_workspace.workspace import Workspace
@@ -17,10 +17,12 @@ SECRET = "correct-horse-battery"
 REDACT = Environment(variables={"MY_API_KEY": SECRET}).redactor()
 
 
-def test_secret_is_in_no_result_resource_error_or_record_and_the_file_keeps_it(rig: Rig) -> None:
-    (rig.source / "secret.txt").write_text(f"key = {SECRET}\n")
-    (rig.source / "secret.bin").write_bytes(b"\xff" + SECRET.encode() + b"\x00")
-    (rig.source / f"{SECRET}.txt").write_text("named\n")
+def test_secret_is_redacted_in_results_resources_errors_and_records_but_not_in_files(
+    harness: Harness,
+) -> None:
+    (harness.source / "secret.txt").write_text(f"key = {SECRET}\n")
+    (harness.source / "secret.bin").write_bytes(b"\xff" + SECRET.encode() + b"\x00")
+    (harness.source / f"{SECRET}.txt").write_text("named\n")
     seen: list[str] = []
 
     async def call(client: Client, name: str, **arguments: Any) -> None:
@@ -35,7 +37,7 @@ def test_secret_is_in_no_result_resource_error_or_record_and_the_file_keeps_it(r
         return found
 
     async def test() -> None:
-        async with rig.client(redact=REDACT) as client:
+        async with harness.client(redact=REDACT) as client:
             await call(client, "read_file", file_path="secret.txt")
             await call(client, "grep", pattern="horse")
             await call(client, "ls")
@@ -60,8 +62,8 @@ def test_secret_is_in_no_result_resource_error_or_record_and_the_file_keeps_it(r
     run(test)
     assert SECRET not in "\n".join(seen)
     assert "\n".join(seen).count("[MY_API_KEY]") >= 10
-    (which,) = rig.workspaces()
-    with Workspace.open(which, storage=rig.storage) as workspace:
+    (which,) = harness.workspaces()
+    with Workspace.open(which, storage=harness.storage) as workspace:
         assert SECRET in workspace.files.read_text("secret.txt").text
         records = [str(workspace.record(entry).data) for entry in workspace.log()]
         assert SECRET not in "".join(records)

@@ -1,4 +1,4 @@
-"""Who may come in, as the options say; the gate alone, with nothing behind it but a note."""
+"""Which requests the guard accepts; the application behind it only notes that it was called."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wink_workspace.mcp_server.server import RequestIds
 
 
 def status_of(options: HttpOptions, **headers: str) -> int:
-    """The status of a GET with these headers; 299 if it got through."""
+    """The status of a GET with these headers; 299 if the guard accepted it."""
     answered: list[int] = []
 
     async def inside(scope: Any, receive: Any, send: Any) -> None:
@@ -80,7 +80,7 @@ PUBLIC = HttpOptions(
         ("", 421),
     ],
 )
-def test_server_goes_by_its_own_name_and_those_it_was_given(host: str, status: int) -> None:
+def test_server_accepts_its_own_host_and_the_allowed_ones(host: str, status: int) -> None:
     assert status_of(PUBLIC, Host=host, Authorization="Bearer t") == status
 
 
@@ -108,7 +108,7 @@ def test_server_goes_by_its_own_name_and_those_it_was_given(host: str, status: i
         ("", 403),
     ],
 )
-def test_pages_of_given_origins_may_call(origin: str, status: int) -> None:
+def test_allowed_origins_are_accepted(origin: str, status: int) -> None:
     headers = {"Host": "box.example", "Authorization": "bearer t", "Origin": origin}
     assert status_of(PUBLIC, **headers) == status
 
@@ -128,10 +128,10 @@ SDK = TransportSecuritySettings(
         ({"Host": "localhost:1", "Origin": "http://localhost:evil.example"}, 299, 403),
     ],
 )
-def test_checks_of_the_library_decide_otherwise_than_the_gate(
+def test_checks_of_the_library_differ_from_those_of_the_guard(
     headers: dict[str, str], of_sdk: int, ours: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As long as this holds, the gate checks hosts and origins itself."""
+    """As long as this holds, the guard checks hosts and origins itself."""
     assert status_of(LOCAL, **headers) == ours
     assert caplog.text == ""
 
@@ -155,9 +155,9 @@ LIMITS = {
 
 
 async def answered_by(app: Any, *, waits: bool, **headers: str) -> list[Any]:
-    """What *app* answers a POST whose body never comes.
+    """The response of *app* to a POST whose body never arrives.
 
-    With *waits* it is ended when all that it does is to wait; without, it ends by itself.
+    With *waits* the test ends it once it only waits; otherwise it must end by itself.
     """
     given = {"host": "localhost", "content-type": "application/json", **headers}
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in given.items()]
@@ -180,10 +180,10 @@ async def reads_it_all(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("limit", ["starlette", "sdk"])
-def test_body_limit_of_a_library_waits_for_ever_for_a_body_and_the_gate_does_not(
+def test_body_limits_of_libraries_have_no_timeout_and_the_guard_has_one(
     limit: str,
 ) -> None:
-    """As long as this holds, the gate limits bodies itself."""
+    """As long as this holds, the guard limits bodies itself."""
     assert anyio.run(partial(answered_by, LIMITS[limit](reads_it_all), waits=True)) == []
     start, *_ = anyio.run(partial(answered_by, LIMITS["ours"](reads_it_all), waits=False))
     assert start["status"] == 408
@@ -192,18 +192,16 @@ def test_body_limit_of_a_library_waits_for_ever_for_a_body_and_the_gate_does_not
 @pytest.mark.parametrize(
     ("limit", "closes"), [("starlette", False), ("sdk", False), ("ours", True)]
 )
-def test_only_the_gate_closes_the_connection_of_a_body_that_is_too_large(
-    limit: str, closes: bool
-) -> None:
-    """Otherwise the server reads and drops the rest, however long it is."""
+def test_only_the_guard_closes_the_connection_of_a_too_large_body(limit: str, closes: bool) -> None:
+    """Otherwise the server reads and discards the rest, however long it is."""
     app = LIMITS[limit](reads_it_all)
     start, *_ = anyio.run(partial(answered_by, app, waits=False, content_length="11"))
     assert start["status"] == 413
     assert ((b"connection", b"close") in start["headers"]) == closes
 
 
-def test_cors_middleware_lets_a_foreign_page_in_and_the_gate_does_not() -> None:
-    """It tells the browser whether the page may read the answer; the call has happened by then."""
+def test_cors_middleware_accepts_a_foreign_origin_and_the_guard_refuses_it() -> None:
+    """CORS decides only whether the page may read the answer, after the call was made."""
     headers = {"Host": "box.example", "Authorization": "Bearer t", "Origin": "http://evil.example"}
     inside: list[str] = []
 
@@ -217,22 +215,22 @@ def test_cors_middleware_lets_a_foreign_page_in_and_the_gate_does_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["*", "*.example", "https://box.example", "box:80", "a b", ""])
-def test_name_that_no_header_could_hold_is_refused_at_the_start(name: str) -> None:
-    with pytest.raises(UsageError, match="not the name of a host"):
+def test_allowed_host_that_is_not_a_host_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="is not a host name"):
         HttpOptions(allowed_hosts=(name,))
 
 
-def test_without_a_token_everybody_on_loopback_may_come_in() -> None:
+def test_without_a_token_every_client_on_loopback_is_accepted() -> None:
     assert status_of(HttpOptions(), Host="localhost:1") == 299
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_loopback_needs_no_token(host: str) -> None:
+def test_server_on_loopback_needs_no_token(host: str) -> None:
     assert HttpOptions(host=host).is_loopback
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "box.example", "localhost.example"])
-def test_anything_else_does(host: str) -> None:
+def test_server_on_another_address_needs_a_token(host: str) -> None:
     with pytest.raises(UsageError, match="needs a token"):
         HttpOptions(host=host)
     assert "secret" not in repr(HttpOptions(host=host, token="secret"))

@@ -8,13 +8,13 @@ import os
 
 import pytest
 from mcp import Client, MCPError
-from mcp_rig import Rig, run
+from mcp_harness import Harness, run
 
 from wink_workspace.sections import PlanningStrategy
 
 
 async def uris(client: Client) -> list[str]:
-    """All that is listed, page by page."""
+    """The addresses on each page of the resource list."""
     found: list[str] = []
     cursor = None
     while True:
@@ -29,15 +29,15 @@ async def read(client: Client, uri: str) -> str:
     return (await client.read_resource(uri)).contents[0].text
 
 
-def test_files_are_listed_page_by_page_each_once(rig: Rig) -> None:
+def test_files_are_listed_page_by_page_each_once(harness: Harness) -> None:
     names = [f"d{n % 7}/f {n}.txt" for n in range(1_203)] + ["a.b/c", "a/b", "a-b", "ü%20.txt"]
     for name in names:
-        (rig.source / name).parent.mkdir(exist_ok=True)
-        (rig.source / name).write_text(name)
-    (rig.source / "link").symlink_to("app.py")
+        (harness.source / name).parent.mkdir(exist_ok=True)
+        (harness.source / name).write_text(name)
+    (harness.source / "link").symlink_to("app.py")
 
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             found = await uris(client)
             assert found[:2] == ["workspace://history", "workspace://diff"]
             assert len(found) == len(set(found)) == 2 + len(names) + 1
@@ -48,12 +48,12 @@ def test_files_are_listed_page_by_page_each_once(rig: Rig) -> None:
     run(test)
 
 
-def test_file_of_any_bytes_can_be_read_and_names_of_any_bytes_too(rig: Rig) -> None:
-    (rig.source / "image.png").write_bytes(b"\x89PNG\xff\x00")
-    (rig.source / os.fsdecode(b"odd-\xff")).write_bytes(b"odd")
+def test_files_with_any_bytes_and_names_with_any_bytes_can_be_read(harness: Harness) -> None:
+    (harness.source / "image.png").write_bytes(b"\x89PNG\xff\x00")
+    (harness.source / os.fsdecode(b"odd-\xff")).write_bytes(b"odd")
 
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             image = (await client.read_resource("workspace://files/image.png")).contents[0]
             assert (image.mime_type, base64.b64decode(image.blob)) == (
                 "image/png",
@@ -73,14 +73,14 @@ def test_file_of_any_bytes_can_be_read_and_names_of_any_bytes_too(rig: Rig) -> N
      "workspace://history/99", "workspace://history/x", "workspace://history/", "file:///etc/passwd",
      "workspace://other", "x", "workspace://files/\u00fc/none", "workspace://files/large"],
 )  # fmt: skip
-def test_what_is_not_there_is_an_error_of_the_protocol(rig: Rig, uri: str) -> None:
-    (rig.root / "outside").write_text("secret")
-    (rig.source / "out").symlink_to("../outside")
-    with (rig.source / "large").open("wb") as large:
+def test_missing_resource_is_an_error_of_the_protocol(harness: Harness, uri: str) -> None:
+    (harness.root / "outside").write_text("secret")
+    (harness.source / "out").symlink_to("../outside")
+    with (harness.source / "large").open("wb") as large:
         large.truncate(5_000_000)
 
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             with pytest.raises(MCPError) as raised:
                 await client.read_resource(uri)
             assert raised.value.code == -32002
@@ -89,9 +89,9 @@ def test_what_is_not_there_is_an_error_of_the_protocol(rig: Rig, uri: str) -> No
     run(test)
 
 
-def test_cursor_of_somebody_else_is_refused(rig: Rig) -> None:
+def test_foreign_cursor_is_refused(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             for cursor in ("../..", "ü/../.."):
                 with pytest.raises(MCPError) as raised:
                     await client.list_resources(cursor=cursor)
@@ -100,9 +100,9 @@ def test_cursor_of_somebody_else_is_refused(rig: Rig) -> None:
     run(test)
 
 
-def test_history_and_diff_say_what_happened_and_leave_no_record_of_being_read(rig: Rig) -> None:
+def test_history_and_diff_can_be_read_without_leaving_a_record(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             await client.call_tool("write_file", {"file_path": "new", "content": "x\n"})
             listed = json.loads(await read(client, "workspace://history"))
             assert [entry["number"] for entry in listed] == [2, 1]
@@ -116,9 +116,9 @@ def test_history_and_diff_say_what_happened_and_leave_no_record_of_being_read(ri
     run(test)
 
 
-def test_templates_say_what_can_be_asked_for(rig: Rig) -> None:
+def test_resource_templates_are_listed(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             templates = (await client.list_resource_templates()).resource_templates
             assert [template.uri_template for template in templates] == [
                 "workspace://files/{+path}",
@@ -128,9 +128,9 @@ def test_templates_say_what_can_be_asked_for(rig: Rig) -> None:
     run(test)
 
 
-def test_strategies_are_prompts_that_begin_with_the_task(rig: Rig) -> None:
+def test_strategies_are_prompts_that_start_with_the_task(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             prompts = (await client.list_prompts()).prompts
             assert [prompt.name for prompt in prompts] == [s.value for s in PlanningStrategy]
             texts = set()

@@ -1,4 +1,4 @@
-"""Clients see the diff of a workspace in which one file is too large for it."""
+"""The diff for clients if one file is too large to be shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wink_workspace.mcp_server.reading import read_resource
 from wink_workspace.workspace import Workspace
 
 
-def test_one_file_that_is_too_large_hides_no_other_from_a_client(tmp_path: Path) -> None:
+def test_diff_with_one_too_large_file_shows_the_other_files(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "a.txt").write_text("one\n")

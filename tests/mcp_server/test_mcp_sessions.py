@@ -1,4 +1,4 @@
-"""Many clients at once: each in a workspace of its own, and nothing is left when they have gone."""
+"""Many clients at once: each has its own workspace, and nothing is left afterwards."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client
-from mcp_rig import HttpServer, Rig, http_client, run, text_of
+from mcp_harness import Harness, HttpServer, http_client, run, text_of
 
 
 async def work(client: Client, me: str, n_rounds: int) -> None:
-    """Write, read and undo, and see nobody else's files meanwhile."""
+    """Write, read and undo; assert that files of other clients are not visible."""
     mine = f"{me}.txt"
     for n in range(n_rounds):
         written = await client.call_tool(
@@ -49,40 +49,42 @@ def memory_bytes(server: HttpServer) -> int:
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
 
-def temporary_folders(rig: Rig) -> list[str]:
-    return [path.name for path in (rig.root / "tmp").iterdir()]
+def temporary_folders(harness: Harness) -> list[str]:
+    return [path.name for path in (harness.root / "tmp").iterdir()]
 
 
-def test_ten_clients_at_once_do_not_meet_and_nothing_is_left_of_them(rig: Rig) -> None:
-    (rig.root / "tmp").mkdir()
-    environment = {"TMPDIR": str(rig.root / "tmp")}
-    with rig.over_http("--workspace-tools", "--temporary", **environment) as server:
+def test_ten_concurrent_clients_are_isolated_and_leave_nothing(harness: Harness) -> None:
+    (harness.root / "tmp").mkdir()
+    environment = {"TMPDIR": str(harness.root / "tmp")}
+    with harness.over_http("--workspace-tools", "--temporary", **environment) as server:
         run(lambda: sessions(server, n_sessions=10, n_rounds=2))
         assert server.end() == 0
-    assert temporary_folders(rig) == []
-    assert rig.workspaces() == []
-    assert rig.source_files() == rig.files
-    assert "Traceback" not in server.said
+    assert temporary_folders(harness) == []
+    assert harness.workspaces() == []
+    assert harness.source_files() == harness.files
+    assert "Traceback" not in server.stderr
 
 
-def test_clients_that_are_still_there_when_the_server_ends_leave_nothing_either(rig: Rig) -> None:
-    (rig.root / "tmp").mkdir()
+def test_clients_that_are_connected_when_the_server_ends_leave_nothing(harness: Harness) -> None:
+    (harness.root / "tmp").mkdir()
 
     async def test(server: HttpServer) -> None:
         async with http_client(server.url, mode="legacy") as client:
             await client.call_tool("write_file", {"file_path": "new", "content": "x"})
             assert await anyio.to_thread.run_sync(server.end) == 0
 
-    environment = {"TMPDIR": str(rig.root / "tmp")}
-    with rig.over_http("--temporary", **environment) as server:
+    environment = {"TMPDIR": str(harness.root / "tmp")}
+    with harness.over_http("--temporary", **environment) as server:
         run(lambda: test(server))
-    assert temporary_folders(rig) == []
-    assert "Traceback" not in server.said
+    assert temporary_folders(harness) == []
+    assert "Traceback" not in server.stderr
 
 
 @pytest.mark.soak
-def test_a_hundred_clients_for_a_minute_do_not_meet_and_memory_stays_bounded(rig: Rig) -> None:
-    (rig.root / "tmp").mkdir()
+def test_a_hundred_clients_for_a_minute_are_isolated_and_memory_stays_bounded(
+    harness: Harness,
+) -> None:
+    (harness.root / "tmp").mkdir()
     ends_at = time.monotonic() + 60
 
     async def one(url: str, me: str) -> None:
@@ -96,8 +98,8 @@ def test_a_hundred_clients_for_a_minute_do_not_meet_and_memory_stays_bounded(rig
                 for n in range(100):
                     tasks.start_soon(one, url, f"session-{n}")
 
-    environment = {"TMPDIR": str(rig.root / "tmp")}
-    with rig.over_http("--workspace-tools", "--temporary", **environment) as server:
+    environment = {"TMPDIR": str(harness.root / "tmp")}
+    with harness.over_http("--workspace-tools", "--temporary", **environment) as server:
         anyio.run(sessions, server, 100, 1)
         before = memory_bytes(server)
         anyio.run(test, server.url)
@@ -107,5 +109,5 @@ def test_a_hundred_clients_for_a_minute_do_not_meet_and_memory_stays_bounded(rig
         )
         assert after < before * 1.5 + 50_000_000
         assert server.end() == 0
-    assert temporary_folders(rig) == []
-    assert "Traceback" not in server.said
+    assert temporary_folders(harness) == []
+    assert "Traceback" not in server.stderr

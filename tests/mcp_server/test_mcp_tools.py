@@ -1,4 +1,4 @@
-"""Tools as a client sees them: what is listed, what a call gives, what it leaves."""
+"""Tools for a client: the list, the results of calls, and their effects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 import jsonschema
 import pytest
 from mcp import Client
-from mcp_rig import WATCHDOG_S, Rig, run, text_of
+from mcp_harness import WATCHDOG_S, Harness, run, text_of
 
 from wink_workspace.clock import Cancellation
 from wink_workspace.errors import UsageError
@@ -48,8 +48,8 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.fixture
-def rig(tmp_path: Any) -> Rig:
-    return Rig(tmp_path, dict(FILES))
+def harness(tmp_path: Any) -> Harness:
+    return Harness(tmp_path, dict(FILES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ def write(context: ToolContext) -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_every_tool_gives_what_its_schemas_say(rig: Rig, mode: str) -> None:
+def test_result_of_every_tool_matches_its_schema(harness: Harness, mode: str) -> None:
     async def test() -> None:
-        async with rig.client(mode=mode) as client:
+        async with harness.client(mode=mode) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             for name, arguments in CALLS:
                 tool = tools[name]
@@ -95,21 +95,21 @@ def test_every_tool_gives_what_its_schemas_say(rig: Rig, mode: str) -> None:
     run(test)
 
 
-def test_tools_that_say_they_only_read_change_no_file_and_the_others_do(rig: Rig) -> None:
+def test_exactly_the_tools_with_the_read_only_hint_change_no_file(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             for name, arguments in CALLS:
-                before = None if rig.workspace is None else rig.workspace.head
+                before = None if harness.workspace is None else harness.workspace.head
                 await client.call_tool(name, arguments)
                 hints = tools[name].annotations
                 assert hints is not None
                 assert hints.open_world_hint is False
                 if before is not None and hints.read_only_hint:
                     assert hints.destructive_hint is False
-                    assert rig.workspace.head.files == before.files, name
+                    assert harness.workspace.head.files == before.files, name
                     if not name.startswith("workspace_"):
-                        assert rig.workspace.head.outcome is Outcome.COMMITTED
+                        assert harness.workspace.head.outcome is Outcome.COMMITTED
             only_read = {name for name, tool in tools.items() if tool.annotations.read_only_hint}
             assert only_read == {
                 "ls", "read_file", "glob", "grep", "planning_read_plan", "workspace_diff",
@@ -119,7 +119,7 @@ def test_tools_that_say_they_only_read_change_no_file_and_the_others_do(rig: Rig
     run(test)
 
 
-def test_a_client_gets_the_annotations_that_a_tool_of_ones_own_has(rig: Rig) -> None:
+def test_a_client_gets_the_annotations_of_a_custom_tool(harness: Harness) -> None:
     look = Tool[Nothing, None](
         name="look",
         description="Look.",
@@ -128,7 +128,7 @@ def test_a_client_gets_the_annotations_that_a_tool_of_ones_own_has(rig: Rig) -> 
     own = MarkdownSection[None](title="Own", template="", tools=[look])
 
     async def test() -> None:
-        async with rig.client(sections=[own]) as client:
+        async with harness.client(sections=[own]) as client:
             hints = (await client.list_tools()).tools[0].annotations
             assert (hints.read_only_hint, hints.open_world_hint) == (True, True)
             assert (hints.destructive_hint, hints.idempotent_hint) == (None, None)
@@ -136,9 +136,9 @@ def test_a_client_gets_the_annotations_that_a_tool_of_ones_own_has(rig: Rig) -> 
     run(test)
 
 
-def test_a_tool_without_annotations_gives_no_hint(rig: Rig) -> None:
+def test_a_tool_without_annotations_has_no_hints(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client(sections=[section(lambda _: ToolResult.ok(None))]) as client:
+        async with harness.client(sections=[section(lambda _: ToolResult.ok(None))]) as client:
             tool = (await client.list_tools()).tools[0]
             assert tool.annotations.read_only_hint is None
             assert tool.annotations.destructive_hint is None
@@ -160,21 +160,21 @@ def test_a_tool_without_annotations_gives_no_hint(rig: Rig) -> None:
         (dict[str, str], {"\udcfe": "\udcff"}, {"\\udcfe": "\\udcff"}),
     ],
 )
-def test_values_that_are_no_objects_go_under_result(
-    rig: Rig, result_type: Any, value: Any, sent: Any
+def test_value_that_is_not_an_object_is_wrapped_in_result(
+    harness: Harness, result_type: Any, value: Any, sent: Any
 ) -> None:
     async def test() -> None:
-        offered = section(lambda _: ToolResult.ok(value, "said"), result_type)
-        async with rig.client(sections=[offered]) as client:
+        offered = section(lambda _: ToolResult.ok(value, "message"), result_type)
+        async with harness.client(sections=[offered]) as client:
             result = await client.call_tool("act", {})
             assert result.structured_content == sent
-            assert text_of(result).startswith("said")
+            assert text_of(result).startswith("message")
 
     run(test)
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "message"),
     [
         (lambda context: (write(context), ToolResult.error("it broke"))[1], "it broke"),
         (lambda context: (write(context), 1 / 0)[1], "ZeroDivisionError"),
@@ -183,24 +183,24 @@ def test_values_that_are_no_objects_go_under_result(
     ],
 )  # fmt: skip
 def test_failed_call_is_an_error_result_and_leaves_no_trace(
-    rig: Rig, result: Any, said: str
+    harness: Harness, result: Any, message: str
 ) -> None:
     async def test() -> None:
-        async with rig.client(sections=[section(result)]) as client:
+        async with harness.client(sections=[section(result)]) as client:
             answer = await client.call_tool("act", {})
             assert answer.is_error
-            assert said in text_of(answer)
+            assert message in text_of(answer)
             assert answer.structured_content is None
-            assert not rig.workspace.files.exists("trace")
-            assert rig.workspace.head.outcome is Outcome.ROLLED_BACK
+            assert not harness.workspace.files.exists("trace")
+            assert harness.workspace.head.outcome is Outcome.ROLLED_BACK
 
     run(test)
 
 
 @pytest.mark.behaviour(15)
-def test_b15_unknown_tool_and_wrong_arguments_answer_the_model(rig: Rig) -> None:
+def test_b15_unknown_tool_and_wrong_arguments_give_failed_results(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             unknown = await client.call_tool("raed_file", {"file_path": "app.py"})
             assert unknown.is_error
             assert "read_file" in text_of(unknown)
@@ -218,9 +218,9 @@ def test_b15_unknown_tool_and_wrong_arguments_answer_the_model(rig: Rig) -> None
     run(test)
 
 
-def test_undo_with_nothing_to_undo_says_so(rig: Rig) -> None:
+def test_undo_with_nothing_to_undo_fails_with_a_message(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             result = await client.call_tool("workspace_undo", {})
             assert result.is_error
             assert "nothing to undo" in text_of(result)
@@ -228,44 +228,44 @@ def test_undo_with_nothing_to_undo_says_so(rig: Rig) -> None:
     run(test)
 
 
-def test_apply_to_a_source_that_was_changed_meanwhile_changes_nothing(rig: Rig) -> None:
+def test_apply_to_a_source_with_conflicting_changes_changes_nothing(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             await client.call_tool("read_file", {"file_path": "app.py"})
             await client.call_tool("write_file", {"file_path": "app.py", "content": "mine"})
-            (rig.source / "app.py").write_text("theirs")
+            (harness.source / "app.py").write_text("theirs")
             result = await client.call_tool("workspace_apply", {})
             assert result.is_error
-            assert (rig.source / "app.py").read_text() == "theirs"
+            assert (harness.source / "app.py").read_text() == "theirs"
 
     run(test)
 
 
-def test_apply_can_make_a_branch(rig: Rig) -> None:
+def test_apply_can_make_a_branch(harness: Harness) -> None:
     import subprocess
 
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run(
             ["git", "-c", "user.name=t", "-c", "user.email=t@t", *command],
-            cwd=rig.source,
+            cwd=harness.source,
             check=True,
         )
 
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             await client.call_tool("write_file", {"file_path": "new", "content": "x"})
             result = await client.call_tool("workspace_apply", {"branch": "work"})
             assert "branch work" in text_of(result)
-            assert not (rig.source / "new").exists()
+            assert not (harness.source / "new").exists()
 
     run(test)
 
 
-def test_diff_and_apply_name_what_can_run_and_what_is_left_out(rig: Rig) -> None:
-    (rig.source / ".gitignore").write_text("*.log\n")
+def test_diff_and_apply_name_runnable_and_left_out_paths(harness: Harness) -> None:
+    (harness.source / ".gitignore").write_text("*.log\n")
 
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             for path in ("Makefile", "a.log", "plain.txt"):
                 await client.call_tool("write_file", {"file_path": path, "content": "x\n"})
             shown = await client.call_tool("workspace_diff", {})
@@ -278,32 +278,34 @@ def test_diff_and_apply_name_what_can_run_and_what_is_left_out(rig: Rig) -> None
             assert "left out" not in text_of(with_ignored)
             assert runs in text_of(applied)
             assert "a.log (left out)" in text_of(applied)
-            assert not (rig.source / "a.log").exists()
+            assert not (harness.source / "a.log").exists()
             await client.call_tool("workspace_apply", {"include_ignored": True})
-            assert (rig.source / "a.log").exists()
+            assert (harness.source / "a.log").exists()
 
     run(test)
 
 
-def test_workspace_that_cannot_be_opened_answers_and_the_next_call_tries_again(rig: Rig) -> None:
+def test_failure_to_open_the_workspace_is_answered_and_the_next_call_tries_again(
+    harness: Harness,
+) -> None:
     async def test() -> None:
-        async with rig.client() as client:
-            away = rig.source.rename(rig.root / "away")
+        async with harness.client() as client:
+            away = harness.source.rename(harness.root / "away")
             result = await client.call_tool("ls", {})
             assert result.is_error
             assert "source" in text_of(result)
-            away.rename(rig.source)
+            away.rename(harness.source)
             assert not (await client.call_tool("ls", {})).is_error
 
     run(test)
 
 
-# Time
+# Concurrency and progress
 
 
 @contextmanager
 def released(*events: threading.Event) -> Iterator[None]:
-    """Let handlers go however the test ends."""
+    """An event that is set at the end of the test, so that waiting handlers end."""
     try:
         yield
     finally:
@@ -315,7 +317,7 @@ async def happens(event: threading.Event) -> None:
     assert await anyio.to_thread.run_sync(event.wait, WATCHDOG_S)
 
 
-def test_call_that_is_cancelled_while_it_runs_leaves_no_trace(rig: Rig) -> None:
+def test_call_that_is_cancelled_while_it_runs_leaves_no_trace(harness: Harness) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(context: ToolContext) -> ToolResult[None]:
@@ -325,24 +327,24 @@ def test_call_that_is_cancelled_while_it_runs_leaves_no_trace(rig: Rig) -> None:
         return ToolResult.ok(None)
 
     async def test() -> None:
-        async with rig.client(sections=[section(slow)]) as client:
+        async with harness.client(sections=[section(slow)]) as client:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.call_tool, "act", {})
                 await happens(begun)
                 tasks.cancel_scope.cancel()
-            await client.list_tools()  # so the server has heard of it
+            await client.list_tools()  # so the server has received the cancellation
             go_on.set()
             log = text_of(await client.call_tool("workspace_log", {}))
             assert "rolled_back" in log, log
-            assert not rig.workspace.files.exists("trace")
+            assert not harness.workspace.files.exists("trace")
             assert not (await client.call_tool("act", {})).is_error, "the next one is not affected"
-            assert rig.workspace.files.exists("trace")
+            assert harness.workspace.files.exists("trace")
 
     with released(go_on):
         run(test)
 
 
-def test_call_that_is_cancelled_before_its_turn_never_begins(rig: Rig) -> None:
+def test_call_that_is_cancelled_while_it_waits_never_begins(harness: Harness) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(context: ToolContext) -> ToolResult[None]:
@@ -352,7 +354,7 @@ def test_call_that_is_cancelled_before_its_turn_never_begins(rig: Rig) -> None:
 
     async def test() -> None:
         never = section(lambda context: (write(context), ToolResult.ok(None))[1], name="never")
-        async with rig.client(sections=[section(slow), never]) as client:
+        async with harness.client(sections=[section(slow), never]) as client:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.call_tool, "act", {})
                 await happens(begun)
@@ -371,24 +373,24 @@ def test_call_that_is_cancelled_before_its_turn_never_begins(rig: Rig) -> None:
         run(test)
 
 
-def test_calls_of_one_client_run_one_after_the_other_in_their_order(rig: Rig) -> None:
+def test_calls_of_one_client_run_in_order_one_at_a_time(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client() as client:
+        async with harness.client() as client:
             async with anyio.create_task_group() as tasks:
                 for n in range(20):
                     arguments = {"file_path": f"{n}.txt", "content": str(n)}
                     tasks.start_soon(client.call_tool, "write_file", arguments)
-            entries = [entry for entry in rig.workspace.log() if entry.tool == "write_file"]
+            entries = [entry for entry in harness.workspace.log() if entry.tool == "write_file"]
             assert len(entries) == 20
-            records = rig.workspace.session[ToolInvoked].all()
+            records = harness.workspace.session[ToolInvoked].all()
             assert [r.outcome for r in records] == [Outcome.COMMITTED] * 20
 
     run(test)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_client_hears_of_signs_of_life_and_of_silence(rig: Rig, mode: str) -> None:
-    heard: list[float] = []
+def test_client_gets_progress_for_heartbeats_and_for_silence(harness: Harness, mode: str) -> None:
+    reported: list[float] = []
     go_on = threading.Event()
 
     def slow(context: ToolContext) -> ToolResult[None]:
@@ -396,25 +398,25 @@ def test_client_hears_of_signs_of_life_and_of_silence(rig: Rig, mode: str) -> No
         go_on.wait(WATCHDOG_S)
         return ToolResult.ok(None)
 
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(progress)
-        if len(heard) > 5:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        reported.append(progress)
+        if len(reported) > 5:
             go_on.set()
 
     async def test() -> None:
         tools = [section(slow)]
-        async with rig.client(sections=tools, mode=mode, progress_interval_s=0.01) as client:
-            await client.call_tool("act", {}, progress_callback=hear)
-            assert heard == sorted(set(heard)), "it only grows"
-            n = len(heard)
+        async with harness.client(sections=tools, mode=mode, progress_interval_s=0.01) as client:
+            await client.call_tool("act", {}, progress_callback=on_progress)
+            assert reported == sorted(set(reported)), "it only grows"
+            n = len(reported)
             await client.call_tool("act", {})
-            assert len(heard) == n, "nobody asked for it"
+            assert len(reported) == n, "this call did not ask for progress"
 
     with released(go_on):
         run(test)
 
 
-def test_closed_workspace_refuses_and_closing_twice_is_one(rig: Rig) -> None:
+def test_closed_workspace_refuses_calls_and_may_be_closed_twice(harness: Harness) -> None:
     catalog = Catalog()
     hosted = HostedWorkspace(WorkspaceProvider(lambda: pytest.fail("not needed")), catalog)
     first = hosted.close()
@@ -424,12 +426,12 @@ def test_closed_workspace_refuses_and_closing_twice_is_one(rig: Rig) -> None:
         hosted.call("ls", {}, cancellation=Cancellation())
 
 
-def test_instructions_are_the_words_of_the_sections(rig: Rig) -> None:
+def test_instructions_are_the_text_of_the_sections(harness: Harness) -> None:
     async def test() -> None:
-        async with rig.client() as client:
-            said = await instructions_of(client)
+        async with harness.client() as client:
+            message = await instructions_of(client)
             for words in ("workspace_apply", "read_file", "planning_setup_plan"):
-                assert words in said
+                assert words in message
 
     run(test)
 

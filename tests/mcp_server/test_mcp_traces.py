@@ -1,4 +1,4 @@
-"""What telemetry sees of a server: one span for each call, below its client's, and no content."""
+"""Telemetry of a server: one span for each call, below its client's, without content."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from mcp_rig import WATCHDOG_S, Rig, run, text_of
+from mcp_harness import WATCHDOG_S, Harness, run, text_of
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 from raw_http import INITIALIZE, RawClient
@@ -24,9 +24,9 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 @pytest.fixture
-def rig(rig: Rig) -> Rig:
-    (rig.source / "secret.txt").write_text(SECRET)
-    return rig
+def harness(harness: Harness) -> Harness:
+    (harness.source / "secret.txt").write_text(SECRET)
+    return harness
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ CALLS = [
 ]
 
 
-def call_all(rig: Rig, *, traces_content: bool = False) -> None:
+def call_all(harness: Harness, *, traces_content: bool = False) -> None:
     async def test() -> None:
-        async with rig.client(traces_content=traces_content) as client:
+        async with harness.client(traces_content=traces_content) as client:
             for name, arguments in CALLS:
                 await client.call_tool(name, arguments)
             await client.read_resource("workspace://files/secret.txt")
@@ -58,8 +58,8 @@ def call_all(rig: Rig, *, traces_content: bool = False) -> None:
     run(test)
 
 
-def test_each_call_is_one_span_below_that_of_its_client(rig: Rig, spans: Spans) -> None:
-    call_all(rig)
+def test_each_call_is_one_span_below_the_span_of_its_client(harness: Harness, spans: Spans) -> None:
+    call_all(harness)
     tree = dict(spans.tree())
     names = ["read_file", "edit_file", "workspace_diff", "workspace_undo", "unknown"]
     assert [span.name for span in served(spans)] == [f"tools/call {name}" for name in names]
@@ -68,8 +68,10 @@ def test_each_call_is_one_span_below_that_of_its_client(rig: Rig, spans: Spans) 
     assert tree["tools/call unknown"] == f"MCP send tools/call {SECRET}"
 
 
-def test_a_call_has_the_names_of_both_conventions_and_its_outcome(rig: Rig, spans: Spans) -> None:
-    call_all(rig)
+def test_span_of_a_call_has_attributes_of_both_conventions_and_its_outcome(
+    harness: Harness, spans: Spans
+) -> None:
+    call_all(harness)
     read, refused, diff, undo, unknown = served(spans)
     known = attributes(read)
     assert known["gen_ai.operation.name"] == "execute_tool"
@@ -87,24 +89,24 @@ def test_a_call_has_the_names_of_both_conventions_and_its_outcome(rig: Rig, span
         assert failed.status.status_code is StatusCode.ERROR
 
 
-def test_no_content_is_in_a_span_unless_asked_for(rig: Rig, spans: Spans) -> None:
-    call_all(rig)
+def test_spans_have_no_content_by_default(harness: Harness, spans: Spans) -> None:
+    call_all(harness)
     assert SECRET not in "".join(span.to_json() for span in served(spans))
 
 
-def test_content_that_is_asked_for_is_in_the_spans(rig: Rig, spans: Spans) -> None:
-    call_all(rig, traces_content=True)
+def test_requested_content_is_in_the_spans(harness: Harness, spans: Spans) -> None:
+    call_all(harness, traces_content=True)
     read = attributes(served(spans)[0])
     assert "secret.txt" in read["gen_ai.tool.call.arguments"]
     assert SECRET in read["gen_ai.tool.call.result"]
 
 
-def test_content_is_redacted_before_it_is_in_a_span(rig: Rig, spans: Spans) -> None:
+def test_content_in_spans_is_redacted(harness: Harness, spans: Spans) -> None:
     async def test() -> None:
         def redact(text: str) -> str:
             return text.replace(SECRET, "[KEY]")
 
-        async with rig.client(traces_content=True, redact=redact) as client:
+        async with harness.client(traces_content=True, redact=redact) as client:
             answer = await client.call_tool("grep", {"pattern": SECRET})
             assert SECRET not in text_of(answer)
 
@@ -115,14 +117,14 @@ def test_content_is_redacted_before_it_is_in_a_span(rig: Rig, spans: Spans) -> N
     assert SECRET not in call.to_json()
 
 
-def test_call_whose_content_cannot_be_redacted_fails_and_its_content_is_in_no_span(
-    rig: Rig, spans: Spans, caplog: pytest.LogCaptureFixture
+def test_call_whose_content_cannot_be_redacted_fails_and_spans_lack_its_content(
+    harness: Harness, spans: Spans, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
         def redact(text: str) -> str:
             raise ValueError(text)
 
-        async with rig.client(traces_content=True, redact=redact) as client:
+        async with harness.client(traces_content=True, redact=redact) as client:
             answer = await client.call_tool("read_file", {"file_path": "secret.txt"})
             assert answer.is_error
             assert SECRET not in text_of(answer)
@@ -134,12 +136,12 @@ def test_call_whose_content_cannot_be_redacted_fails_and_its_content_is_in_no_sp
     assert SECRET not in caplog.text
 
 
-def test_a_call_that_is_cancelled_has_a_span_that_says_so_even_if_its_turn_never_came(
-    rig: Rig, spans: Spans
+def test_a_cancelled_call_has_a_span_that_says_so_even_if_it_never_began(
+    harness: Harness, spans: Spans
 ) -> None:
-    """The first occupies the workspace until it is cancelled; the second waits for its turn."""
-    home = WorkspaceProvider(lambda: Workspace.create(rig.source, storage=rig.storage))
-    hosted = HostedWorkspace(home, Catalog([AstevalSection()]))
+    """The first call keeps the workspace busy until it is cancelled; the second waits."""
+    provider = WorkspaceProvider(lambda: Workspace.create(harness.source, storage=harness.storage))
+    hosted = HostedWorkspace(provider, Catalog([AstevalSection()]))
     client = RemoteClient("tools/call", {}, {})
     runs, cancellation = threading.Event(), Cancellation()
     endless = {"code": "while True: pass"}
@@ -165,8 +167,8 @@ def test_a_call_that_is_cancelled_has_a_span_that_says_so_even_if_its_turn_never
     assert never_began in served(spans)
 
 
-def test_the_command_exports_spans_with_the_session_and_the_parent_that_came_over_http(
-    rig: Rig,
+def test_the_command_exports_spans_with_the_session_and_parent_sent_over_http(
+    harness: Harness,
 ) -> None:
     meta = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
     params = {"name": "ls", "arguments": {}, "_meta": meta}
@@ -175,7 +177,7 @@ def test_the_command_exports_spans_with_the_session_and_the_parent_that_came_ove
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true",
         "SOME_TOKEN": "secret.txt",
     }
-    with rig.over_http("--temporary", **variables) as server:
+    with harness.over_http("--temporary", **variables) as server:
         client = RawClient(server.port)
         session = client.send(INITIALIZE).headers["mcp-session-id"]
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
@@ -184,10 +186,10 @@ def test_the_command_exports_spans_with_the_session_and_the_parent_that_came_ove
         assert "[SOME_TOKEN]" in answer.body.decode()
         assert "secret.txt" not in answer.body.decode()
         assert server.end() == 0
-    assert '"name": "tools/call ls"' in server.said
-    assert f'"parent_id": "0x{PARENT}"' in server.said
-    assert f'"trace_id": "0x{TRACE}"' in server.said
-    assert f'"mcp.session.id": "{session}"' in server.said
-    assert '"network.transport": "tcp"' in server.said
-    assert "[SOME_TOKEN]" in server.said
-    assert "secret.txt" not in server.said
+    assert '"name": "tools/call ls"' in server.stderr
+    assert f'"parent_id": "0x{PARENT}"' in server.stderr
+    assert f'"trace_id": "0x{TRACE}"' in server.stderr
+    assert f'"mcp.session.id": "{session}"' in server.stderr
+    assert '"network.transport": "tcp"' in server.stderr
+    assert "[SOME_TOKEN]" in server.stderr
+    assert "secret.txt" not in server.stderr

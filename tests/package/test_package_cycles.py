@@ -1,4 +1,4 @@
-"""No module imports itself by way of others; import-linter says the same of packages."""
+"""No module imports itself through others; import-linter checks the same for packages."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 
 def packages_run(importer: str, imported: str) -> set[str]:
-    """The packages whose ``__init__`` Python runs for an import, those around *importer* aside."""
+    """The packages whose ``__init__`` Python runs for an import, without those of *importer*."""
     names = imported.split(".")
     above = {".".join(names[:n]) for n in range(1, len(names))}
     return {package for package in above if not f"{importer}.".startswith(f"{package}.")}
 
 
 def import_cycle(package: str) -> list[str] | None:
-    """Modules of *package*, each of which imports the next and the last the first, if any do.
+    """A cycle of modules of *package*, each importing the next; empty if there is none.
 
     Imports for type checkers, imports in functions and those of a package's ``__init__`` count.
     """
@@ -33,7 +33,7 @@ def import_cycle(package: str) -> list[str] | None:
     return None
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
+def test_no_module_imports_itself_through_others() -> None:
     assert import_cycle("wink_workspace") is None
 
 
@@ -46,7 +46,7 @@ IMPORTS = {
 
 
 @pytest.mark.parametrize("imports", IMPORTS.values(), ids=IMPORTS)
-def test_check_finds_a_cycle_that_python_would_not_fail_on(
+def test_check_finds_a_cycle_that_python_accepts(
     imports: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "specimen/inner").mkdir(parents=True)
@@ -64,7 +64,7 @@ def test_check_finds_a_cycle_that_python_would_not_fail_on(
     assert {"specimen.a", "specimen.b"} <= set(found)
 
 
-def test_check_finds_nothing_where_each_module_imports_only_others_below(
+def test_check_accepts_imports_without_a_cycle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "straight").mkdir()

@@ -1,4 +1,4 @@
-"""Importing the package costs next to nothing and offers what it says."""
+"""Importing the package loads little, and all exported names exist."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
     assert not modules_after("import wink_workspace") & set(HEAVY)
 
 
-def test_importing_every_everyday_name_loads_no_library_that_is_not_needed_yet() -> None:
+def test_star_import_loads_no_heavy_library() -> None:
     loaded = modules_after("from wink_workspace import *")
     assert "wink_workspace.runtime" in loaded
     assert not loaded & set(HEAVY)
 
 
-def test_every_name_that_is_offered_can_be_had() -> None:
+def test_every_exported_name_can_be_imported() -> None:
     for name in wink_workspace.__all__:
         assert getattr(wink_workspace, name).__name__ == name
     assert set(wink_workspace.__all__) <= set(dir(wink_workspace))
@@ -42,20 +42,20 @@ def test_every_package_loads_each_name_of_its_export_list() -> None:
     root = Path(wink_workspace.__file__).parent
     for path in sorted(root.rglob("__init__.py")):
         name = ".".join((root.name, *path.parent.relative_to(root).parts))
-        if name != "wink_workspace.sandbox.asteval.inside":  # its server alone loads it
+        if name != "wink_workspace.sandbox.asteval.inside":  # only its server process loads it
             package = import_module(name)
             exported = set(getattr(package, "__all__", ()))
             assert exported <= set(dir(package)), name
             assert all(hasattr(package, each) for each in exported), name
 
 
-def test_a_type_checker_sees_no_getattr_that_would_take_a_misspelt_name() -> None:
+def test_a_type_checker_sees_no_getattr_that_would_accept_a_misspelt_name() -> None:
     for package in Path(wink_workspace.__file__).parent.rglob("__init__.py"):
         for statement in ast.parse(package.read_text(encoding="utf-8")).body:
             seen = ast.unparse(statement).partition("if not TYPE_CHECKING:")[0]
             assert "__getattr__" not in seen, package
 
 
-def test_another_name_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Workspce'"):
         wink_workspace.Workspce  # noqa: B018 - the access is the test

@@ -1,4 +1,4 @@
-"""Kill points serve tests alone: no signature that a user sees has them."""
+"""Kill points are only for tests: they are not in any public signature."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_no_public_signature_names_kill_points() -> None:
     assert not [name for name, signature in found if "kill_point" in str(signature).lower()]
 
 
-def test_a_hook_is_called_inside_its_block_alone() -> None:
+def test_a_hook_is_called_only_inside_its_block() -> None:
     outer: list[KillPoint] = []
     inner: list[KillPoint] = []
     passed(KillPoint.MARK_WRITTEN)

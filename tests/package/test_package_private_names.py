@@ -1,7 +1,7 @@
-"""Tests touch private names of the package only where a comment says why.
+"""Tests use private names of the package only with a comment that gives the reason.
 
-Patching one always needs the comment. Reading one needs it outside of the tests of its own package:
-``tests/ledger`` may read what ``wink_workspace.ledger`` keeps to itself.
+Patching a private name always needs the comment. Reading one needs it outside of the tests of its
+own package: ``tests/ledger`` may read private names of ``wink_workspace.ledger``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PUBLIC_ALL_THE_SAME = {"_asdict", "_exit", "_fields", "_getframe", "_make", "_r
 
 @cache
 def owners() -> dict[str, frozenset[str]]:
-    """Each private name that the package defines, with the subpackages that do."""
+    """Each private name of the package, with the subpackages that define it."""
     found: dict[str, set[str]] = {}
     for path in PACKAGE.rglob("*.py"):
         part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -66,7 +66,7 @@ def unexplained(source: str, suite: str) -> list[str]:
     for statement in sorted(statements, key=lambda each: each.lineno):
         touches = dict(_touches(statement, own, suite))
         if _has_comment(statement, lines) or statement.lineno - 1 in explained:
-            if touches:  # statements right below share the comment
+            if touches:  # the statements directly below share the comment
                 explained.add(statement.end_lineno or statement.lineno)
         else:
             found |= {
@@ -96,7 +96,7 @@ def _touches(statement: ast.stmt, own: set[str], suite: str) -> Iterator[tuple[i
 
 
 def _of_this_statement(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Its parts, without the statements inside of it, which answer for themselves."""
+    """Its parts, without the statements inside it, which are checked on their own."""
     waiting: list[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()
@@ -105,7 +105,7 @@ def _of_this_statement(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _has_comment(statement: ast.stmt, lines: list[str]) -> bool:
-    """Whether a comment stands on its lines, or right above."""
+    """Whether there is a comment on its lines or directly above."""
     body = getattr(statement, "body", None)
     last = body[0].lineno - 1 if body else statement.end_lineno or statement.lineno
     here = lines[statement.lineno - 1 : max(last, statement.lineno)]
@@ -148,6 +148,6 @@ def test_a_use_without_a_comment_is_reported(source: str) -> None:
     assert unexplained(commented, "cli") == []
 
 
-def test_a_package_s_own_tests_may_read_its_private_names_and_not_patch_them() -> None:
+def test_own_tests_of_a_package_may_read_its_private_names_but_not_patch_them() -> None:
     assert unexplained("assert objects._MAX_CACHED_ENTRIES", "ledger") == []
     assert unexplained("patched.setattr(objects, '_MAX_CACHED_ENTRIES', 1)", "ledger")

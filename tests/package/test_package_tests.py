@@ -1,4 +1,4 @@
-"""Every test can fail: the forms of those that could not are refused.
+"""Every test can fail: tests in forms that cannot fail are refused.
 
 Ruff refuses two more: an assertion about a tuple (F631) and one with `or True` (SIM222).
 """
@@ -26,7 +26,7 @@ def sources() -> dict[str, str]:
 
 
 def facts_of(function: Function) -> tuple[bool, set[str]]:
-    """Whether it asserts, raises or runs a program that must succeed; and what it calls and takes."""
+    """Whether it asserts, raises or runs a program that must succeed; its calls and parameters."""
     checks, names = False, {argument.arg for argument in function.args.args}
     for node in ast.walk(function):
         match node:
@@ -41,7 +41,7 @@ def facts_of(function: Function) -> tuple[bool, set[str]]:
 
 @cache
 def checking() -> frozenset[str]:
-    """The names of functions that check something, themselves or by what they call."""
+    """The names of functions that check something, directly or in functions that they call."""
     nodes = (node for source in sources().values() for node in ast.walk(ast.parse(source)))
     found = [(node.name, *facts_of(node)) for node in nodes if isinstance(node, Function)]
     names = {name for name, checks, _ in found if checks}
@@ -81,7 +81,7 @@ def wide_expectations(source: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("check", [properties_that_return, unchecking_tests, wide_expectations])
-def test_no_test_has_a_form_that_cannot_fail(check) -> None:
+def test_every_test_can_fail(check) -> None:
     assert [f"{name} {each}" for name, source in sources().items() for each in check(source)] == []
 
 
@@ -95,7 +95,7 @@ def test_no_test_has_a_form_that_cannot_fail(check) -> None:
         ("with pytest.raises((OSError, WinkError)): f()", wide_expectations),
     ],
 )
-def test_such_a_form_is_reported(source: str, check) -> None:
+def test_a_test_that_cannot_fail_is_reported(source: str, check) -> None:
     assert len(list(check(source))) == 1
 
 

@@ -1,4 +1,4 @@
-"""What a handler gets to know of the run around it."""
+"""The context of a handler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def in_context(resources: Any = None, **fields: Any) -> ToolContext:
 
 
 @pytest.mark.behaviour(21)
-def test_the_filesystem_is_the_bound_one_or_none() -> None:
+def test_filesystem_is_the_bound_one_or_none() -> None:
     files = MemoryFilesystem()
     with (
         ResourceRegistry.of(Binding.instance(Filesystem, files)).open() as resources,
@@ -40,7 +40,7 @@ def test_the_filesystem_is_the_bound_one_or_none() -> None:
 
 
 @pytest.mark.behaviour(20)
-def test_the_heart_beats_whenever_a_handler_says_so() -> None:
+def test_beat_of_a_handler_notifies_the_heartbeat() -> None:
     heartbeat, beats = Heartbeat(ManualClock()), list[str]()
     heartbeat.observe(lambda: beats.append("beat"))
 
@@ -51,7 +51,7 @@ def test_the_heart_beats_whenever_a_handler_says_so() -> None:
     assert beats == ["beat", "beat"]
 
 
-def test_beating_without_a_heart_does_nothing() -> None:
+def test_beat_without_a_heartbeat_does_nothing() -> None:
     context = in_context()
 
     context.beat()
@@ -60,7 +60,7 @@ def test_beating_without_a_heart_does_nothing() -> None:
 
 
 @pytest.mark.behaviour(18)
-def test_a_handler_can_ask_how_long_it_has_left() -> None:
+def test_a_handler_can_read_the_time_until_the_deadline() -> None:
     clock = ManualClock()
     context = in_context(deadline=Deadline.after(10, clock=clock))
 
@@ -70,7 +70,7 @@ def test_a_handler_can_ask_how_long_it_has_left() -> None:
     assert in_context().remaining_s is None
 
 
-def test_the_dispatcher_is_the_sessions_by_both_names() -> None:
+def test_dispatcher_and_event_bus_are_the_sessions_dispatcher() -> None:
     context = in_context()
 
     assert context.dispatcher is context.event_bus is context.session.dispatcher

@@ -1,4 +1,4 @@
-"""Sections that start closed: what they show, how the model opens them, and where that is kept."""
+"""Closed sections: their summary, how the model opens them, and how that is stored."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def installed(prompt: Prompt[None]) -> Session:
 
 
 def call(prompt: Prompt[None], session: Session, name: str, **arguments: object) -> CallOutcome:
-    """Run one call in a fresh rendering of *prompt*."""
+    """Run one call in a new rendering of *prompt*."""
     with prompt.resources:
         return executor_of(prompt, session).execute(ToolCall.of(name, arguments, id="1"))
 
 
 def opened(prompt: Prompt[None], session: Session, *keys: str) -> VisibilityExpansionRequired:
-    """What the adapter is asked when the model opens *keys*."""
+    """The exception for the adapter when the model opens *keys*."""
     with pytest.raises(VisibilityExpansionRequired) as caught:
         call(prompt, session, "open_sections", section_keys=keys, reason="to learn")
     return caught.value
@@ -101,7 +101,7 @@ def test_closed_section_hides_its_tools_and_those_below_it() -> None:
     assert tools(library()) == ["guide_tool", "open_sections", "read_section"]
 
 
-def test_prompt_with_nothing_closed_has_no_tools_for_opening() -> None:
+def test_prompt_without_closed_sections_has_no_tools_for_opening() -> None:
     prompt = library()
     session = installed(prompt)
     for key in ("ref", "ref.api"):
@@ -118,7 +118,7 @@ def test_summary_may_use_the_params_and_may_be_empty() -> None:
 
 
 @pytest.mark.behaviour(7)
-def test_opening_a_closed_section_asks_for_a_new_rendering_and_changes_nothing_itself() -> None:
+def test_opening_a_closed_section_requests_a_new_rendering_and_changes_nothing() -> None:
     prompt = library()
     session = installed(prompt)
     request = opened(prompt, session, "ref", "ref")
@@ -133,15 +133,15 @@ def test_opening_a_closed_section_asks_for_a_new_rendering_and_changes_nothing_i
 @pytest.mark.parametrize(
     ("keys", "answers"),
     [
-        ([], ["'section_keys': it is empty"]),
+        ([], ["'section_keys': the list is empty"]),
         ([""], ["'': there is no such section"]),
         (["nope"], ["'nope': there is no such section"]),
         (["ref.off"], ["'ref.off': there is no such section"]),
-        (["guide"], ["'guide': it is open already"]),
-        (["guide", "ref.nope"], ["'guide': it is open already", "'ref.nope': there is no such"]),
+        (["guide"], ["'guide': it is already open"]),
+        (["guide", "ref.nope"], ["'guide': it is already open", "'ref.nope': there is no such"]),
     ],
 )
-def test_opening_nothing_that_is_closed_answers_with_an_error_for_each_key(
+def test_opening_sections_that_are_not_closed_fails_with_an_error_for_each_key(
     keys: list[str], answers: list[str]
 ) -> None:
     prompt = library()
@@ -161,14 +161,14 @@ def test_mixed_request_opens_what_is_closed_and_reports_the_rest() -> None:
     assert request.section_keys == ("ref",)
     assert request.problems == {
         "nope": "there is no such section",
-        "guide": "it is open already",
+        "guide": "it is already open",
     }
 
 
 @pytest.mark.parametrize(
     ("inner", "needed"), [("ref.api", ("ref", "ref.api")), ("ref.intro", ("ref",))]
 )
-def test_opening_a_section_inside_a_closed_one_opens_what_hides_it(
+def test_opening_a_section_inside_a_closed_one_opens_both(
     inner: str, needed: tuple[str, ...]
 ) -> None:
     prompt = library()
@@ -201,7 +201,7 @@ def test_reading_changes_no_visibility() -> None:
     assert prompt.render(session=session) == before
 
 
-def test_reading_an_unknown_section_answers_with_those_there_are() -> None:
+def test_reading_an_unknown_section_fails_and_lists_the_sections() -> None:
     prompt = library()
     outcome = call(prompt, installed(prompt), "read_section", section_key="nope")
 
@@ -209,7 +209,7 @@ def test_reading_an_unknown_section_answers_with_those_there_are() -> None:
     assert "'nope': there is no such section. Summarised sections: ref." in outcome.text
 
 
-def test_rendering_without_a_session_shows_what_the_author_decided() -> None:
+def test_rendering_without_a_session_uses_the_visibility_of_the_author() -> None:
     prompt = library()
     session = installed(prompt)
     session.dispatch(SetVisibility("ref", FULL))
@@ -218,7 +218,7 @@ def test_rendering_without_a_session_shows_what_the_author_decided() -> None:
     assert "All about Ref" not in prompt.render().text
 
 
-def test_session_can_close_a_section_that_has_a_summary_and_no_other() -> None:
+def test_session_can_close_only_sections_with_a_summary() -> None:
     sections = [
         MarkdownSection(title="A", template="Long.", summary="Short."),
         MarkdownSection(title="B", template="Whole."),
@@ -234,7 +234,7 @@ def test_session_can_close_a_section_that_has_a_summary_and_no_other() -> None:
     assert "Whole." in text
 
 
-def test_visibility_comes_back_with_a_session_snapshot() -> None:
+def test_visibility_is_restored_with_a_session_snapshot() -> None:
     prompt = library()
     session = installed(prompt)
     before = session.snapshot()
@@ -245,7 +245,7 @@ def test_visibility_comes_back_with_a_session_snapshot() -> None:
 
 
 @pytest.mark.behaviour(35)
-def test_visibility_survives_the_sessions_json_form() -> None:
+def test_visibility_survives_dumping_and_loading_the_session() -> None:
     prompt = library()
     session, other = installed(prompt), installed(prompt)
     session.dispatch(SetVisibility("ref", FULL))

@@ -1,4 +1,4 @@
-"""Templates: dedenting, placeholders, dollars, and the three spellings of a text section."""
+"""Templates: dedenting, placeholders, dollars, and the three kinds of text section."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def body(template: str, params: Params | None = None) -> str:
     return section.body(params or Params())
 
 
-def test_placeholders_show_the_fields_of_the_params() -> None:
+def test_placeholders_are_replaced_by_fields_of_the_params() -> None:
     assert body("${name} has ${count}, ${name}! ${_hidden}") == "Ada has 3, Ada! h"
 
 
-def test_template_is_dedented_and_its_outer_blank_lines_go() -> None:
+def test_template_is_dedented_and_its_outer_blank_lines_are_removed() -> None:
     template = """
         First.
 
@@ -51,7 +51,7 @@ def test_first_line_may_be_indented_deeper_than_the_others() -> None:
     assert body("\n      code\n    text  \n") == "  code\ntext"
 
 
-def test_value_with_lines_of_its_own_goes_in_unchanged() -> None:
+def test_value_with_several_lines_is_inserted_unchanged() -> None:
     assert body("  ${name}\n  end", Params(name="a\n    b\n")) == "a\n    b\n\nend"
 
 
@@ -66,7 +66,9 @@ def test_value_with_lines_of_its_own_goes_in_unchanged() -> None:
         ("$${", "${"),
     ],
 )
-def test_dollar_is_literal_unless_an_odd_one_meets_a_brace(template: str, shown: str) -> None:
+def test_dollars_are_literal_unless_an_odd_number_precedes_a_brace(
+    template: str, shown: str
+) -> None:
     assert body(template) == shown
 
 
@@ -110,13 +112,13 @@ def test_placeholder_in_a_section_without_params_is_refused() -> None:
         MarkdownSection(title="Guide", template="${name}")
 
 
-def test_placeholder_of_a_summary_is_checked_too() -> None:
+def test_placeholder_of_a_summary_is_checked() -> None:
     with pytest.raises(PromptValidationError, match="unknown placeholder") as caught:
         MarkdownSection[Params](title="Guide", template="", summary="${nope}")
     assert caught.value.field == "summary"
 
 
-def test_the_three_spellings_render_alike() -> None:
+def test_the_three_kinds_of_text_section_render_alike() -> None:
     def handle(params: None, *, context: ToolContext) -> ToolResult[None]:
         return ToolResult.ok(None)
 

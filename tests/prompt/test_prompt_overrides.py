@@ -1,4 +1,4 @@
-"""Overrides: when they apply, when they do not and say so, and how they are stored."""
+"""Overrides: when they apply, warnings if they do not, and how they are stored."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def prompt(section: Section[Any] | None = None, store: Any = None, tag: str = "l
 
 
 def overrides(of: Prompt, **changes: Any) -> PromptOverrides:
-    """New words for the guide and its tool, written for *of* as it is."""
+    """New texts for the guide and its tool, with the present hashes of *of*."""
     section, tool = of.descriptor.section("top.guide"), of.descriptor.tool("lookup")
     assert section is not None
     assert tool is not None
@@ -187,7 +187,7 @@ def test_parameter_without_a_description_can_be_given_one(
     assert rendered.tool_schema("lookup")["properties"]["entity"]["description"] == f"What! {own}"
 
 
-def test_tool_override_may_leave_the_description_alone(store: LocalPromptOverridesStore) -> None:
+def test_tool_override_may_keep_the_description(store: LocalPromptOverridesStore) -> None:
     made = overrides(prompt())
     tools = {"lookup": replace(made.tools["lookup"], description=None)}
     store.set(prompt().descriptor, replace(made, tools=tools))
@@ -198,7 +198,7 @@ def test_tool_override_may_leave_the_description_alone(store: LocalPromptOverrid
     assert rendered.tool_param_descriptions["lookup"]["depth"].description == "Levels of references"
 
 
-def test_prompt_without_a_store_or_with_nothing_stored_keeps_its_own_words(
+def test_prompt_without_stored_overrides_keeps_its_own_texts(
     store: LocalPromptOverridesStore,
 ) -> None:
     original = guide()
@@ -207,7 +207,7 @@ def test_prompt_without_a_store_or_with_nothing_stored_keeps_its_own_words(
     assert store.resolve(prompt().descriptor) is None
 
 
-def test_tags_are_kept_apart(store: LocalPromptOverridesStore) -> None:
+def test_overrides_of_different_tags_are_separate(store: LocalPromptOverridesStore) -> None:
     store.set(prompt().descriptor, overrides(prompt(), tag="calm"))
 
     assert "Welcome" in prompt(store=store, tag="calm").render().text
@@ -228,7 +228,7 @@ def test_tags_are_kept_apart(store: LocalPromptOverridesStore) -> None:
         (guide(key="other"), ["lookup"], "section top.guide"),
     ],
 )
-def test_override_written_for_something_else_is_not_applied_and_the_log_says_so(
+def test_override_for_another_text_is_not_applied_and_a_warning_is_logged(
     store: LocalPromptOverridesStore,
     caplog: pytest.LogCaptureFixture,
     changed: MarkdownSection[Params],
@@ -245,7 +245,7 @@ def test_override_written_for_something_else_is_not_applied_and_the_log_says_so(
 
 
 @pytest.mark.behaviour(9)
-def test_override_with_a_placeholder_gone_wrong_in_the_file_is_not_applied(
+def test_override_with_a_wrong_placeholder_in_the_file_is_not_applied(
     store: LocalPromptOverridesStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.set(prompt().descriptor, overrides(prompt()))
@@ -274,7 +274,7 @@ def test_hash_changes_with_the_parameters_of_a_tool() -> None:
     assert before.content_hash != after.content_hash
 
 
-def test_hashes_are_those_of_the_content_alone() -> None:
+def test_hashes_depend_only_on_the_content() -> None:
     descriptor = prompt().descriptor
 
     assert descriptor == prompt(guide(title="Other title", key="guide")).descriptor
@@ -286,8 +286,12 @@ def test_hashes_are_those_of_the_content_alone() -> None:
 @pytest.mark.parametrize(
     ("section", "change", "message"),
     [
-        (guide(accepts_overrides=False), {}, "section top.guide: it accepts no overrides; tool"),
-        (guide(tools=[lookup(accepts_overrides=False)]), {}, "tool lookup: it accepts no"),
+        (
+            guide(accepts_overrides=False),
+            {},
+            "section top.guide: it does not accept overrides; tool",
+        ),
+        (guide(tools=[lookup(accepts_overrides=False)]), {}, "tool lookup: it does not accept"),
         (guide(template="Changed."), {}, "section has changed"),
         (guide(tools=[lookup(description="Other.")]), {}, "tool has changed"),
         (
@@ -298,17 +302,17 @@ def test_hashes_are_those_of_the_content_alone() -> None:
         (
             None,
             {"sections": {"top": SectionOverride(expected_hash="", body="")}},
-            "section top: its body is no template",
+            "section top: its body is not a template",
         ),
         (
             None,
             {"tools": {"nope": ToolOverride(expected_hash="")}},
             "tool nope: there is no such tool",
         ),
-        (None, {"key": "other"}, "overrides of examples/tooling/other/latest where"),
+        (None, {"key": "other"}, "overrides are for examples/tooling/other/latest, not"),
     ],
 )
-def test_override_that_does_not_fit_is_refused_and_nothing_stored(
+def test_override_that_does_not_apply_is_refused_and_not_stored(
     store: LocalPromptOverridesStore,
     section: MarkdownSection[Params] | None,
     change: dict[str, Any],
@@ -330,7 +334,7 @@ def test_override_that_does_not_fit_is_refused_and_nothing_stored(
         ({"description": " "}, "the description has 0 characters"),
     ],
 )
-def test_words_that_a_tool_cannot_have_are_refused(
+def test_invalid_tool_texts_are_refused(
     store: LocalPromptOverridesStore, change: dict[str, Any], message: str
 ) -> None:
     made = overrides(prompt())
@@ -348,7 +352,7 @@ def test_body_with_a_wrong_placeholder_is_refused(store: LocalPromptOverridesSto
         store.set(prompt().descriptor, replace(made, sections=sections))
 
 
-def test_seed_stores_the_prompts_own_words_once(store: LocalPromptOverridesStore) -> None:
+def test_seed_stores_the_prompts_own_texts_once(store: LocalPromptOverridesStore) -> None:
     kept = MarkdownSection(title="Kept", template="Mine.", accepts_overrides=False)
     full = prompt(guide(children=[kept]))
     seeded = store.seed(full.descriptor)
@@ -359,7 +363,7 @@ def test_seed_stores_the_prompts_own_words_once(store: LocalPromptOverridesStore
     assert prompt(guide(children=[kept]), store).render().text == full.render().text
 
 
-def test_seed_leaves_what_is_stored_alone(store: LocalPromptOverridesStore) -> None:
+def test_seed_keeps_stored_overrides(store: LocalPromptOverridesStore) -> None:
     made = overrides(prompt())
     store.set(prompt().descriptor, made)
 
@@ -415,26 +419,28 @@ def other_prompt(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("damage", "message"),
     [
         (not_json, "not valid JSON"),
         (no_object, "must be an object"),
         (other_version, "version 99, not 1"),
-        (other_prompt, "overrides of examples/tooling/q/latest"),
+        (other_prompt, "overrides are for examples/tooling/q/latest"),
     ],
 )
-def test_file_that_cannot_be_read_raises_naming_what_is_wrong(
-    store: LocalPromptOverridesStore, spoil: Callable[[str], str], message: str
+def test_damaged_file_is_an_error_that_names_the_problem(
+    store: LocalPromptOverridesStore, damage: Callable[[str], str], message: str
 ) -> None:
     store.set(prompt().descriptor, overrides(prompt()))
     path = store.path(prompt().descriptor)
-    path.write_text(spoil(path.read_text()))
+    path.write_text(damage(path.read_text()))
 
     with pytest.raises(OverridesError, match=message):
         prompt(store=store).render()
 
 
-def test_file_in_another_encoding_raises_naming_the_file(store: LocalPromptOverridesStore) -> None:
+def test_file_in_another_encoding_is_an_error_that_names_the_file(
+    store: LocalPromptOverridesStore,
+) -> None:
     store.set(prompt().descriptor, overrides(prompt()))
     path = store.path(prompt().descriptor)
     path.write_bytes(b"\xff\xfe")
@@ -443,7 +449,7 @@ def test_file_in_another_encoding_raises_naming_the_file(store: LocalPromptOverr
         store.resolve(prompt().descriptor)
 
 
-def test_failed_write_keeps_the_old_file_and_leaves_no_other(
+def test_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(
     store: LocalPromptOverridesStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = overrides(prompt())

@@ -1,4 +1,4 @@
-"""Decisions, and tools that need others to have succeeded."""
+"""Policy decisions, and tools that depend on the success of others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Calls:
         return decision.reason
 
 
-def test_a_tool_waits_for_all_that_it_depends_on() -> None:
+def test_a_tool_is_refused_until_all_its_dependencies_succeeded() -> None:
     calls = Calls(DEPLOY)
 
     assert calls.call("deploy") == "call build and test successfully before deploy"
@@ -72,7 +72,7 @@ def test_a_success_that_is_rolled_back_does_not_count() -> None:
 
 
 @pytest.mark.behaviour(57)
-def test_successes_survive_being_stored() -> None:
+def test_completed_tools_survive_dumping_and_loading() -> None:
     calls, later = Calls(DEPLOY), Calls(DEPLOY)
     DEPLOY.install(later.session)
     calls.call("test")
@@ -83,7 +83,7 @@ def test_successes_survive_being_stored() -> None:
     assert later.call("deploy") == ""
 
 
-def test_only_tools_that_others_wait_for_are_remembered_and_once() -> None:
+def test_only_tools_that_others_depend_on_are_recorded_and_once() -> None:
     calls = Calls(DEPLOY)
     for name in ("lint", "test", "lint"):
         calls.call(name)
@@ -101,8 +101,8 @@ def test_a_dependency_may_be_given_as_any_collection_of_names() -> None:
 
 
 @pytest.mark.parametrize("dependencies", [{"a": {"a"}}, {"a": {"b"}, "b": {"c"}, "c": {"a"}}])
-def test_tools_that_depend_on_one_another_in_a_circle_are_refused(dependencies: Any) -> None:
-    with pytest.raises(PromptValidationError, match=r"depends on itself.*Leave out"):
+def test_cyclic_dependencies_are_refused(dependencies: Any) -> None:
+    with pytest.raises(PromptValidationError, match=r"depends on itself.*Remove one"):
         SequentialDependencyPolicy(dependencies)
 
 
@@ -122,7 +122,7 @@ def sections_of(*names: str, policies: tuple[ToolPolicy, ...]) -> list[MarkdownS
 @pytest.mark.parametrize(
     ("names", "unseen"), [(("deploy", "test"), "test"), (("test", "deploy"), "deploy")]
 )
-def test_a_policy_beside_a_tool_of_its_own_is_refused_since_it_would_not_see_the_calls(
+def test_a_policy_that_would_not_see_the_calls_of_its_tools_is_refused(
     names: tuple[str, ...], unseen: str
 ) -> None:
     policy = SequentialDependencyPolicy(dependencies={"deploy": frozenset({"test"})})

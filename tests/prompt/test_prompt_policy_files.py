@@ -1,4 +1,4 @@
-"""Files change only at the hand of one who has seen their present content."""
+"""Existing files may be changed only after their present content was read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POLICY = ReadBeforeWritePolicy()
 
 @dataclass(frozen=True)
 class Use:
-    """Params that say which files they use, by text."""
+    """Params that declare which files they use."""
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Upload:
-    """Params of a foreign tool, which say nothing about files."""
+    """Params of a foreign tool, which do not declare files."""
 
     source: str | None = None
     targets: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ UPLOAD = Tool[Upload, None](name="upload", description="Upload a file.")
 
 
 class Agent:
-    """Calls tools the way the executor does: check, work, tell the policy of a success."""
+    """Calls tools as the executor does: check, run, and notify the policy of a success."""
 
     def __init__(
         self, files: dict[str, str] | None = None, policy: ReadBeforeWritePolicy = POLICY
@@ -118,7 +118,7 @@ CHANGED = "changed since it was read; read it again"
 
 
 @pytest.mark.behaviour(55)
-def test_a_file_that_was_read_may_be_written_again_and_again() -> None:
+def test_a_file_that_was_read_may_be_written_repeatedly() -> None:
     agent = Agent({"a.py": "old"})
 
     assert agent.read("a.py") == ""
@@ -136,7 +136,7 @@ def test_a_file_that_was_not_read_may_not_be_written() -> None:
 
 @pytest.mark.behaviour(55)
 @pytest.mark.parametrize("spelling", ["./src/a.py", "src//a.py", "src/./a.py", "src/a.py/"])
-def test_every_spelling_of_a_path_is_one_file(spelling: str) -> None:
+def test_all_spellings_of_a_path_are_one_file(spelling: str) -> None:
     agent = Agent({"src/a.py": "old"})
     agent.read(spelling)
 
@@ -145,7 +145,7 @@ def test_every_spelling_of_a_path_is_one_file(spelling: str) -> None:
 
 
 @pytest.mark.behaviour(55)
-def test_reading_through_a_link_is_reading_the_file() -> None:
+def test_reading_through_a_link_counts_as_reading_the_file() -> None:
     agent = Agent({"real/a.py": "old"})
     agent.files.symlink("link", "real")
     agent.files.symlink("alias.py", "real/a.py")
@@ -156,7 +156,7 @@ def test_reading_through_a_link_is_reading_the_file() -> None:
     assert agent.write("link/a.py") == ""
 
 
-def test_a_link_turned_to_another_file_does_not_bring_its_knowledge() -> None:
+def test_a_link_changed_to_another_file_gives_no_knowledge_of_that_file() -> None:
     agent = Agent({"a.py": "a", "b.py": "b"})
     agent.files.symlink("alias.py", "a.py")
     agent.read("alias.py")
@@ -175,7 +175,7 @@ def test_a_new_file_may_be_written_and_then_changed() -> None:
 
 
 @pytest.mark.behaviour(57)
-def test_a_failed_read_teaches_nothing() -> None:
+def test_a_failed_read_does_not_count() -> None:
     agent = Agent({"a.py": "old"})
 
     def fail() -> None:
@@ -188,7 +188,7 @@ def test_a_failed_read_teaches_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", ["missing.py", "src", "dangling", "loop"])
-def test_what_is_no_file_is_left_to_the_handler(path: str) -> None:
+def test_paths_that_are_not_files_are_left_to_the_handler(path: str) -> None:
     agent = Agent({"src/a.py": "old"})
     agent.files.symlink("dangling", "nowhere")
     agent.files.symlink("loop", "loop")
@@ -201,7 +201,7 @@ def test_what_is_no_file_is_left_to_the_handler(path: str) -> None:
     assert agent.session[KnownFiles].latest() is None
 
 
-# Changes by others
+# Changes by other programs
 
 
 @pytest.mark.behaviour(58)
@@ -215,7 +215,7 @@ def test_a_file_changed_since_it_was_read_must_be_read_again() -> None:
     assert agent.write("a.py") == ""
 
 
-def test_a_file_changed_and_changed_back_is_still_known() -> None:
+def test_a_file_that_was_changed_and_changed_back_is_still_known() -> None:
     agent = Agent({"a.py": "old"})
     agent.read("a.py")
     agent.files.write_text("a.py", "by a human")
@@ -224,7 +224,7 @@ def test_a_file_changed_and_changed_back_is_still_known() -> None:
     assert agent.write("a.py") == ""
 
 
-def test_a_file_deleted_by_another_may_be_made_anew() -> None:
+def test_a_file_deleted_by_another_program_may_be_created_again() -> None:
     agent = Agent({"a.py": "old"})
     agent.read("a.py")
     agent.files.delete("a.py")
@@ -233,7 +233,7 @@ def test_a_file_deleted_by_another_may_be_made_anew() -> None:
 
 
 @pytest.mark.behaviour(58)
-def test_what_an_undo_put_back_must_be_read_again() -> None:
+def test_a_file_that_an_undo_restored_must_be_read_again() -> None:
     agent = Agent({"src/a.py": "old", "src/b.py": "old"})
     agent.read("src/a.py")
     agent.read("src/b.py")
@@ -258,7 +258,7 @@ def test_what_an_undo_put_back_must_be_read_again() -> None:
         ("link/a.py", "link/b.py", "src/b.py"),
     ],
 )
-def test_a_move_carries_the_knowledge_along(source: str, destination: str, path: str) -> None:
+def test_a_moved_file_stays_known(source: str, destination: str, path: str) -> None:
     agent = Agent({"src/a.py": "old", "srcs/a.py": "of a neighbour"})
     agent.files.symlink("link", "src")
     agent.read("src/a.py")
@@ -270,14 +270,14 @@ def test_a_move_carries_the_knowledge_along(source: str, destination: str, path:
     assert agent.write("srcs/a.py") == ""
 
 
-def test_what_was_not_read_is_not_read_after_a_move_either() -> None:
+def test_an_unread_file_stays_unread_after_a_move() -> None:
     agent = Agent({"a.py": "old"})
 
     assert agent.move("a.py", "b.py") == ""
     assert agent.write("b.py") == f"b.py {UNREAD}"
 
 
-def test_knowledge_does_not_stay_where_a_file_was() -> None:
+def test_the_old_path_of_a_moved_file_is_no_longer_known() -> None:
     agent = Agent({"a.py": "same"})
     agent.read("a.py")
     agent.move("a.py", "b.py")
@@ -286,7 +286,7 @@ def test_knowledge_does_not_stay_where_a_file_was() -> None:
     assert agent.write("a.py") == f"a.py {UNREAD}"
 
 
-def test_two_files_may_change_places_in_one_call() -> None:
+def test_two_files_may_be_swapped_in_one_call() -> None:
     agent = Agent({"a.py": "a", "b.py": "b"})
     agent.read("a.py")
 
@@ -301,7 +301,7 @@ def test_two_files_may_change_places_in_one_call() -> None:
     assert agent.write("a.py") == f"a.py {UNREAD}"
 
 
-def test_a_file_moved_and_changed_in_one_call_must_be_known_where_it_was() -> None:
+def test_a_file_moved_and_changed_in_one_call_must_be_known_at_its_old_path() -> None:
     agent = Agent({"a.py": "old"})
     rename = Use(moves=(("a.py", "b.py"),), writes=("b.py",))
 
@@ -326,7 +326,7 @@ def test_an_unread_file_may_be_deleted_but_not_one_that_changed_since() -> None:
     assert agent.delete("b.py") == ""
 
 
-def test_a_directory_is_kept_while_a_known_file_in_it_has_changed() -> None:
+def test_a_directory_with_a_known_file_that_changed_is_not_deleted() -> None:
     agent = Agent({"src/a.py": "old", "src/b.py": "old", "src/c.py": "old"})
     for name in "abc":
         agent.read(f"src/{name}.py")
@@ -337,7 +337,7 @@ def test_a_directory_is_kept_while_a_known_file_in_it_has_changed() -> None:
     assert agent.delete(".") == f"src/b.py {CHANGED}"
 
 
-def test_what_was_deleted_is_forgotten() -> None:
+def test_a_deleted_file_is_forgotten() -> None:
     agent = Agent({"src/a.py": "same"})
     agent.read("src/a.py")
     agent.delete("src")
@@ -346,14 +346,14 @@ def test_what_was_deleted_is_forgotten() -> None:
     assert agent.write("src/a.py") == f"src/a.py {UNREAD}"
 
 
-def test_deleting_through_a_link_that_loops_is_left_to_the_handler() -> None:
+def test_deleting_through_a_cyclic_link_is_left_to_the_handler() -> None:
     agent = Agent()
     agent.files.symlink("loop", "loop")
 
     assert agent.call(Use(deletes=("loop/a.py",))) == ""
 
 
-def test_deleting_a_link_forgets_nothing_of_the_file() -> None:
+def test_deleting_a_link_keeps_the_knowledge_of_its_target() -> None:
     agent = Agent({"a.py": "old"})
     agent.files.symlink("link.py", "a.py")
     agent.read("link.py")
@@ -362,7 +362,7 @@ def test_deleting_a_link_forgets_nothing_of_the_file() -> None:
     assert agent.write("a.py") == ""
 
 
-# The whole refusal
+# The text of a refusal
 
 
 def test_a_refusal_names_every_file_up_to_five() -> None:
@@ -387,7 +387,7 @@ def test_a_refusal_changes_nothing() -> None:
 
 
 @pytest.mark.behaviour(21)
-def test_without_a_filesystem_nothing_can_be_known() -> None:
+def test_without_a_filesystem_calls_with_files_are_refused() -> None:
     agent = Agent({"a.py": "old"})
 
     with agent.context(bound=False) as context:
@@ -401,15 +401,15 @@ def test_without_a_filesystem_nothing_can_be_known() -> None:
     assert agent.session[KnownFiles].latest() is None
 
 
-def test_a_text_that_is_no_path_is_refused_with_its_hint() -> None:
+def test_an_invalid_path_is_refused_with_its_hint() -> None:
     assert "leads outside the workspace. Use a path relative" in Agent().write("../etc/passwd")
 
 
-# Where the knowledge lives
+# State
 
 
 @pytest.mark.behaviour(57)
-def test_knowledge_is_rolled_back_with_the_session() -> None:
+def test_known_files_are_rolled_back_with_the_session() -> None:
     agent = Agent({"a.py": "old", "b.py": "old"})
     agent.read("a.py")
     before = agent.session.snapshot()
@@ -422,7 +422,7 @@ def test_knowledge_is_rolled_back_with_the_session() -> None:
 
 
 @pytest.mark.behaviour(57)
-def test_knowledge_survives_being_stored() -> None:
+def test_known_files_survive_dumping_and_loading() -> None:
     agent, later = Agent({"a.py": "old", "b.py": "old"}), Agent({"a.py": "old", "b.py": "old"})
     agent.read("a.py")
 
@@ -432,7 +432,7 @@ def test_knowledge_survives_being_stored() -> None:
     assert later.write("b.py") == f"b.py {UNREAD}"
 
 
-def test_policies_of_one_session_share_what_they_know() -> None:
+def test_policies_of_one_session_share_the_known_files() -> None:
     agent = Agent({"a.py": "old"})
     agent.read("a.py")
     agent.policy = ReadBeforeWritePolicy()
@@ -441,7 +441,7 @@ def test_policies_of_one_session_share_what_they_know() -> None:
     assert agent.write("a.py") == ""
 
 
-def test_a_call_that_teaches_nothing_new_leaves_the_state_as_it_is() -> None:
+def test_a_call_without_new_knowledge_does_not_change_the_state() -> None:
     agent = Agent({"a.py": "old"})
     agent.read("a.py")
     before = agent.session.snapshot()
@@ -450,7 +450,7 @@ def test_a_call_that_teaches_nothing_new_leaves_the_state_as_it_is() -> None:
     assert agent.session.snapshot().state is before.state
 
 
-def test_a_tool_without_files_is_none_of_the_policys_business() -> None:
+def test_a_tool_without_files_is_allowed() -> None:
     agent = Agent()
     seen: list[FilesUsed] = []
     agent.session.dispatcher.subscribe(FilesUsed, seen.append)
@@ -462,7 +462,7 @@ def test_a_tool_without_files_is_none_of_the_policys_business() -> None:
 # Foreign tools
 
 
-def test_foreign_tools_are_told_by_the_parameters_that_hold_paths() -> None:
+def test_files_of_foreign_tools_are_found_in_their_path_parameters() -> None:
     policy = ReadBeforeWritePolicy(
         read_tools={"upload": "source"}, write_tools={"upload": "targets"}
     )
@@ -473,7 +473,7 @@ def test_foreign_tools_are_told_by_the_parameters_that_hold_paths() -> None:
     assert agent.call(Upload(None, ("a.py",)), tool=UPLOAD) == ""
 
 
-def test_a_parameter_that_does_not_exist_is_refused() -> None:
+def test_a_path_parameter_that_does_not_exist_is_refused() -> None:
     agent = Agent(policy=ReadBeforeWritePolicy(write_tools={"upload": "path"}))
 
     assert "no field 'path'" in agent.call(Upload("a.py"), tool=UPLOAD)

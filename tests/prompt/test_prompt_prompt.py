@@ -1,4 +1,4 @@
-"""Prompts: their trees, what is bound to them, and what they tell of their tools."""
+"""Prompts: their trees, their bindings and their tools."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def names(tools: tuple[Tool[Any, Any], ...]) -> list[str]:
 # Templates
 
 
-def test_name_and_key_stand_in_for_each_other() -> None:
+def test_name_and_key_default_to_each_other() -> None:
     only_name = PromptTemplate(name="greeter", sections=[])
     only_key = Prompt(ns="demo", key="greeter", sections=[])
 
@@ -104,7 +104,7 @@ def test_two_tools_with_one_name_are_refused_naming_both_sections() -> None:
 
 @pytest.mark.behaviour(4)
 def test_two_tools_with_one_name_in_one_section_are_refused() -> None:
-    with pytest.raises(PromptValidationError, match="taken already by section files"):
+    with pytest.raises(PromptValidationError, match="already used by section files"):
         Prompt(name="p", sections=[Section("Files", tools=[tool("look"), tool("look")])])
 
 
@@ -127,7 +127,7 @@ def test_siblings_with_one_key_are_refused_but_cousins_may_share_it() -> None:
     assert caught.value.section_path == ("a", "x")
 
 
-def test_what_is_no_section_is_refused() -> None:
+def test_object_that_is_not_a_section_is_refused() -> None:
     with pytest.raises(PromptValidationError, match=r"'Guide' is not a Section\. Make"):
         Prompt(name="p", sections=["Guide"])
 
@@ -141,7 +141,7 @@ def test_template_can_be_walked_depth_first() -> None:
     ]
 
 
-def test_template_serves_several_prompts_that_do_not_touch_one_another() -> None:
+def test_prompts_of_one_template_are_independent() -> None:
     template = PromptTemplate(name="p", sections=[text("A", "Hi ${name}.")])
     first, second = Prompt(template).bind(Params("Ada")), Prompt(template).bind(Params("Bo"))
 
@@ -150,9 +150,9 @@ def test_template_serves_several_prompts_that_do_not_touch_one_another() -> None
     assert first.sections is second.sections
 
 
-def test_template_and_parts_of_one_together_are_refused() -> None:
+def test_template_together_with_parts_of_one_is_refused() -> None:
     template = PromptTemplate(name="p", sections=[])
-    with pytest.raises(PromptValidationError, match="a template is given"):
+    with pytest.raises(PromptValidationError, match="both a template"):
         Prompt(template, name="q")  # pyright: ignore[reportCallIssue] - the mistake under test
 
 
@@ -168,19 +168,19 @@ def test_template_and_parts_of_one_together_are_refused() -> None:
         (lambda: Prompt(PromptTemplate[Answer](name="p", sections=[])).template, Answer),
     ],
 )
-def test_output_type_is_the_one_in_brackets(
+def test_output_type_is_the_type_argument(
     build: Callable[[], PromptTemplate[Any]], output_type: object
 ) -> None:
     assert build().output_type == output_type
 
 
 @pytest.mark.parametrize("output_type", [str, dict[str, int], list[str], tuple[Answer, ...]])
-def test_output_that_is_no_dataclass_or_list_of_one_is_refused(output_type: Any) -> None:
+def test_output_other_than_a_dataclass_or_a_list_of_one_is_refused(output_type: Any) -> None:
     with pytest.raises(PromptValidationError, match="cannot be an output"):
         PromptTemplate[output_type](name="p", sections=[])
 
 
-def test_prompt_for_another_output_than_its_templates_is_refused() -> None:
+def test_prompt_with_another_output_type_than_its_template_is_refused() -> None:
     with pytest.raises(PromptValidationError, match="parts of another"):
         Prompt[Mode](PromptTemplate[Answer](name="p", sections=[]))
 
@@ -188,14 +188,14 @@ def test_prompt_for_another_output_than_its_templates_is_refused() -> None:
 # Params
 
 
-def test_params_of_one_type_serve_every_section_that_uses_it() -> None:
+def test_params_reach_every_section_that_uses_their_type() -> None:
     sections = [text("A", "${name}", children=[text("B", "${name}!")]), text("C", "${name}?")]
     rendered = Prompt(name="p", sections=sections).render(Params("Ada"))
 
     assert [line for line in rendered.text.splitlines() if "Ada" in line] == ["Ada", "Ada!", "Ada?"]
 
 
-def test_params_given_to_render_win_once_over_those_bound_before() -> None:
+def test_params_of_render_replace_bound_ones_in_that_rendering_only() -> None:
     prompt = Prompt(name="p", sections=[text("A", "${name}")]).bind(Params("bound"))
 
     assert "given" in prompt.render(Params("given")).text
@@ -222,7 +222,7 @@ def test_missing_params_fall_back_to_default_params_and_then_to_the_types_defaul
     ]
 
 
-def test_field_that_nobody_can_give_does_not_count_as_missing() -> None:
+def test_field_without_init_does_not_count_as_missing() -> None:
     @dataclass
     class Counted:
         first: int = 1
@@ -236,7 +236,7 @@ def test_field_that_nobody_can_give_does_not_count_as_missing() -> None:
     assert Prompt(name="p", sections=[section]).render().text == "## 1. A\n\n1 of 2"
 
 
-def test_missing_params_without_defaults_raise_naming_section_and_type() -> None:
+def test_missing_params_without_defaults_are_an_error_with_section_and_type() -> None:
     prompt = Prompt(name="p", sections=[Section("Top", children=[text("A", "no placeholder")])])
 
     with pytest.raises(PromptRenderError, match=r"top > a needs params of type Params.*bind\(\)"):
@@ -249,7 +249,7 @@ def test_disabled_section_needs_no_params() -> None:
     assert prompt.render().text == ""
 
 
-def test_params_of_a_closed_section_are_missed_before_the_model_opens_it() -> None:
+def test_missing_params_of_a_closed_section_are_found_before_the_model_opens_it() -> None:
     prompt = Prompt(name="p", sections=[Section("Top", summary="s", children=[text("A")])])
 
     with pytest.raises(PromptRenderError, match="top > a"):
@@ -262,7 +262,7 @@ def test_params_of_a_closed_section_are_missed_before_the_model_opens_it() -> No
         ((Mode(),), "takes params of type Mode.*Types in use: Params. Resources go in"),
         ((Params,), "takes params of type type"),
         (("Ada",), "takes params of type str"),
-        ((Params("a"), Params("b")), "two values of Params"),
+        ((Params("a"), Params("b")), "two values of type Params"),
     ],
 )
 def test_params_that_no_section_uses_are_refused(params: tuple[object, ...], message: str) -> None:
@@ -274,7 +274,7 @@ def test_params_that_no_section_uses_are_refused(params: tuple[object, ...], mes
         prompt.render(*params)
 
 
-def test_bind_that_is_refused_binds_nothing() -> None:
+def test_refused_bind_changes_nothing() -> None:
     prompt = Prompt(name="p", sections=[text("A", "${name}")]).bind(Params("before"))
 
     with pytest.raises(PromptValidationError, match="bound to Client"):
@@ -310,7 +310,7 @@ def test_tools_include_those_of_closed_sections_and_not_those_that_open_them() -
     assert names(Prompt(name="p", sections=[closed]).tools()) == ["a"]
 
 
-def test_tools_need_only_the_params_that_decide_who_is_enabled() -> None:
+def test_tools_need_only_the_params_that_enable_sections() -> None:
     sections = [
         text("A", "${name}", tools=[tool("a")]),
         TextSection("B", "", params=Mode, tools=[tool("b")], enabled=lambda mode: mode.on),
@@ -321,7 +321,7 @@ def test_tools_need_only_the_params_that_decide_who_is_enabled() -> None:
     assert names(prompt.tools(Mode(on=False))) == ["a"]
 
 
-def test_predicate_without_the_params_it_asks_for_raises_naming_the_section() -> None:
+def test_predicate_without_its_params_is_an_error_with_the_section() -> None:
     prompt = Prompt(name="p", sections=[text("A", enabled=lambda params: True)])
 
     with pytest.raises(PromptRenderError, match="section a needs params"):
@@ -331,7 +331,7 @@ def test_predicate_without_the_params_it_asks_for_raises_naming_the_section() ->
 # Resources
 
 
-def test_resources_come_from_sections_and_bind_wins_over_them() -> None:
+def test_bound_resources_replace_those_of_sections() -> None:
     mine, other, tracer = Client(), Client(), Tracer()
     section = Section("A", resources={Client: mine, Tracer: tracer})
     prompt = Prompt(name="p", sections=[section])
@@ -344,7 +344,7 @@ def test_resources_come_from_sections_and_bind_wins_over_them() -> None:
         assert prompt.resources.get_optional(Mode) is None
 
 
-def test_protocol_that_cannot_be_asked_takes_any_instance() -> None:
+def test_protocol_without_runtime_checks_accepts_any_instance() -> None:
     class Speaks(Protocol):
         def speak(self) -> str: ...
 
@@ -355,12 +355,12 @@ def test_protocol_that_cannot_be_asked_takes_any_instance() -> None:
         assert prompt.resources.get(Speaks) is client
 
 
-def test_something_bound_in_place_of_its_resources_is_refused_with_what_to_write() -> None:
+def test_object_bound_instead_of_a_mapping_of_resources_is_refused_with_a_hint() -> None:
     with pytest.raises(PromptValidationError, match=r"Client is not a mapping.*\.resources"):
         Prompt(name="p", sections=[]).bind(resources=Client())
 
 
-def test_binding_is_built_lazily_and_afresh_in_each_block() -> None:
+def test_binding_is_built_lazily_and_again_in_each_block() -> None:
     prompt = Prompt(name="p", sections=[])
     prompt.bind(resources={Client: Binding(Client, lambda _: Client())})
 
@@ -387,7 +387,7 @@ def test_tool_scope_is_one_calls_view_of_the_resources() -> None:
             assert two.get(Tracer) is not first
 
 
-def test_two_sections_may_bind_one_type_to_the_same_thing() -> None:
+def test_two_sections_may_bind_one_type_to_the_same_object() -> None:
     client, binding = Client(), Binding(Tracer, lambda _: Tracer())
     shared = {Client: client, Tracer: binding}
 
@@ -407,7 +407,7 @@ def test_two_sections_that_bind_one_type_differently_are_refused_naming_both() -
     assert caught.value.section_path == ("c",)
 
 
-def test_resources_are_open_inside_the_block_alone() -> None:
+def test_resources_are_open_only_inside_the_block() -> None:
     prompt = Prompt(name="p", sections=[]).bind(resources={Client: Client()})
 
     assert not prompt.resources.is_open
@@ -417,10 +417,10 @@ def test_resources_are_open_inside_the_block_alone() -> None:
         prompt.resources.get(Client)
 
 
-def test_resources_that_are_open_are_not_opened_again() -> None:
+def test_open_resources_cannot_be_opened_again() -> None:
     prompt = Prompt(name="p", sections=[])
 
-    with prompt.resources, pytest.raises(ResourceError, match="open already"):
+    with prompt.resources, pytest.raises(ResourceError, match="already open"):
         prompt.resources.__enter__()
 
 
@@ -429,7 +429,7 @@ def test_resources_cannot_be_bound_while_they_are_open_but_params_can() -> None:
 
     with prompt.resources:
         prompt.bind(Params("Ada"))
-        with pytest.raises(ResourceError, match="while they are open"):
+        with pytest.raises(ResourceError, match="while the prompt's resources are open"):
             prompt.bind(resources={Client: Client()})
     assert "Ada" in prompt.render().text
 
@@ -441,15 +441,15 @@ def keep(view: SliceView[Mode], event: Mode) -> Append[Mode]:
     return Append(event)
 
 
-class Keeping(Section[None]):
-    """A section that keeps every ``Mode``."""
+class StoringSection(Section[None]):
+    """A section that stores every ``Mode``."""
 
     def install(self, session: Session) -> None:
         session[Mode].register(Mode, keep)
 
 
-class Learning(ToolPolicy):
-    """A policy that keeps every ``Answer``."""
+class StoringPolicy(ToolPolicy):
+    """A policy that stores every ``Answer``."""
 
     name = "learning"
 
@@ -463,7 +463,7 @@ class Learning(ToolPolicy):
 
 
 def test_install_reaches_sections_and_policies_of_the_whole_tree_and_may_be_repeated() -> None:
-    below = Keeping("B", policies=[Learning()])
+    below = StoringSection("B", policies=[StoringPolicy()])
     prompt = Prompt(name="p", sections=[Section("A", enabled=lambda: False, children=[below])])
     session = Session()
     prompt.install(session)

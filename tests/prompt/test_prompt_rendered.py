@@ -1,4 +1,4 @@
-"""What a prompt renders to."""
+"""Rendered prompts."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_headings_are_numbered_by_depth_and_stop_at_six_hashes() -> None:
     ]
 
 
-def test_disabled_sections_leave_no_gap_in_the_numbers() -> None:
+def test_disabled_sections_are_not_numbered() -> None:
     rendered = prompt(Section("A"), Section("B", enabled=lambda: False), Section("C")).render()
 
     assert rendered.text == "## 1. A\n\n## 2. C"
@@ -124,7 +124,7 @@ def test_prompt_with_structured_output_ends_with_the_schema_of_the_answer(output
     assert json.loads(last.split("```json\n")[1].split("\n```")[0]) == serde.schema(output_type)
 
 
-def test_prompt_for_text_says_nothing_of_a_format() -> None:
+def test_prompt_for_text_has_no_format_section() -> None:
     rendered = prompt(Section("A")).render()
 
     assert rendered.output_type is None
@@ -148,7 +148,7 @@ def test_tool_is_found_by_name_and_an_unknown_one_is_none() -> None:
 
     assert rendered.tool("lookup") is LOOKUP
     assert rendered.tool("nope") is None
-    with pytest.raises(UsageError, match="offers no tool 'nope'"):
+    with pytest.raises(UsageError, match="has no tool 'nope'"):
         rendered.tool_schema("nope")
 
 
@@ -215,7 +215,7 @@ TREES = st.lists(
 
 
 def build(shape: Shape, ids: Iterator[int]) -> MarkdownSection[None]:
-    """A section that says ``<id>`` in its body and ``<id>s`` in its summary."""
+    """A section with ``<id>`` in its body and ``<id>s`` in its summary."""
     n = next(ids)
     return MarkdownSection(
         title=f"T{n}",
@@ -229,7 +229,7 @@ def build(shape: Shape, ids: Iterator[int]) -> MarkdownSection[None]:
 
 
 def expected(shape: Shape, ids: Iterator[int], *, hidden: bool) -> tuple[list[str], list[str]]:
-    """The marks and the tools that a section and those below it must contribute."""
+    """The ids and the tools that a section and those below it must add."""
     n = next(ids)
     marks: list[str] = []
     tools: list[str] = []
@@ -246,7 +246,7 @@ def expected(shape: Shape, ids: Iterator[int], *, hidden: bool) -> tuple[list[st
 @pytest.mark.behaviour(5, 6)
 @settings(deadline=None)
 @given(TREES)
-def test_disabled_and_closed_subtrees_give_neither_text_nor_tools(tree: list[Shape]) -> None:
+def test_disabled_and_closed_subtrees_have_neither_text_nor_tools(tree: list[Shape]) -> None:
     ids = itertools.count()
     rendered = prompt(*[build(shape, ids) for shape in tree]).render()
     ids = itertools.count()

@@ -1,4 +1,4 @@
-"""What a section makes of its arguments, and which it refuses."""
+"""The arguments of sections: their use, and refused ones."""
 
 from __future__ import annotations
 
@@ -58,37 +58,37 @@ def tool(name: str) -> Tool[None, None]:
         ("word " * 30, "-".join(["word"] * 13)[:64].strip("-")),
     ],
 )
-def test_key_left_out_is_a_slug_of_the_title(title: str, key: str) -> None:
+def test_default_key_is_a_slug_of_the_title(title: str, key: str) -> None:
     assert Section(title).key == key
 
 
-def test_key_given_is_used_as_it_is() -> None:
+def test_given_key_is_used_unchanged() -> None:
     assert Section("Some Title", key="my_key-1").key == "my_key-1"
 
 
 @pytest.mark.parametrize("key", ["", "Upper", "dotted.key", "a b", "-a", "x" * 65, "ä", "a\n"])
-def test_key_that_could_not_stand_in_a_path_is_refused_with_the_title(key: str) -> None:
-    with pytest.raises(PromptValidationError, match="is no key") as caught:
+def test_invalid_key_is_refused_with_the_title(key: str) -> None:
+    with pytest.raises(PromptValidationError, match="is not a valid key") as caught:
         Section("Title", key=key)
     assert caught.value.section_path == ("Title",)
     assert caught.value.field == "key"
 
 
 def test_title_without_letters_needs_a_key() -> None:
-    with pytest.raises(PromptValidationError, match="is no key"):
+    with pytest.raises(PromptValidationError, match="is not a valid key"):
         Section("???")
     assert Section("???", key="questions").title == "???"
 
 
 @pytest.mark.parametrize("title", ["", "  ", "two\nlines"])
-def test_title_that_is_no_line_is_refused(title: str) -> None:
-    with pytest.raises(PromptValidationError, match="is no title"):
+def test_title_that_is_not_one_line_is_refused(title: str) -> None:
+    with pytest.raises(PromptValidationError, match="is not a title"):
         Section(title, key="k")
 
 
-def test_params_type_comes_from_the_brackets_or_from_the_argument() -> None:
+def test_params_type_is_the_type_argument_or_the_params_argument() -> None:
     class Mine(MarkdownSection[Params]):
-        """A section of a user's own."""
+        """A section class of a user."""
 
     sections = (
         MarkdownSection[Params](title="A", template=""),
@@ -129,7 +129,7 @@ def test_section_without_types_or_with_none_has_no_params() -> None:
             "visibility",
             "has no summary",
         ),
-        (lambda: Section("A", visibility="hidden"), "visibility", "is no SectionVisibility"),
+        (lambda: Section("A", visibility="hidden"), "visibility", "is not a SectionVisibility"),
         (lambda: Section("A", resources={Mode: "loud"}), "resources", "a str is bound to Mode"),
         (
             lambda: Section("A", resources={Mode: Binding(Params, lambda _: Params())}),
@@ -163,7 +163,7 @@ def test_wrong_argument_is_refused_with_key_and_field(
         (lambda *args, **named: not args and not named, True),
     ],
 )
-def test_predicate_is_told_just_what_it_asks_for(
+def test_predicate_gets_only_the_arguments_it_takes(
     enabled: Callable[..., bool] | None, expected: bool
 ) -> None:
     session = Session()
@@ -176,14 +176,14 @@ def test_predicate_is_told_just_what_it_asks_for(
 @pytest.mark.parametrize(
     ("params", "enabled", "message"),
     [
-        (Params, lambda params, other: True, "is no function that takes"),
-        (Params, lambda params, *, other: True, "is no function that takes"),
-        (Params, False, "False is no function that takes"),
-        (Params, type, "is no function that takes"),
+        (Params, lambda params, other: True, "is not a function of nothing"),
+        (Params, lambda params, *, other: True, "is not a function of nothing"),
+        (Params, False, "False is not a function of nothing"),
+        (Params, type, "is not a function of nothing"),
         (None, lambda params: True, "takes params but the section has none"),
     ],
 )
-def test_predicate_that_asks_for_something_else_is_refused(
+def test_predicate_with_other_arguments_is_refused(
     params: type | None, enabled: Any, message: str
 ) -> None:
     with pytest.raises(PromptValidationError, match=message) as caught:
@@ -208,7 +208,7 @@ def test_resources_of_a_section_cannot_be_changed_from_outside() -> None:
         section.resources[Mode] = Mode(quiet=False)
 
 
-def test_section_of_a_users_own_may_write_its_own_body() -> None:
+def test_subclass_of_a_section_may_render_its_own_body() -> None:
     class Clock(Section[Params]):
         def body(self, params: Params | None, *, override: str | None = None) -> str:
             return f"Hello {params.name if params else '?'}."

@@ -1,4 +1,4 @@
-"""Generic classes that know their types at run time."""
+"""Generic classes that know their type arguments at run time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from wink_workspace.prompt._generics import (
     Specialised,
-    firmly_frozen,
+    strictly_frozen,
     type_arguments,
     type_name,
 )
@@ -23,7 +23,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-@firmly_frozen
+@strictly_frozen
 @dataclass(frozen=True, slots=True)
 class Pair(Specialised, Generic[A, B]):
     name: str = "pair"
@@ -37,7 +37,7 @@ class Plain(Specialised, Generic[A]):
         self.types_while_built = type_arguments(type(self), Plain)
 
 
-@firmly_frozen
+@strictly_frozen
 @dataclass(frozen=True, slots=True)
 class Value(Generic[A]):
     content: A
@@ -67,20 +67,20 @@ class Mixed(Mark, Pair[int, str]):
     __slots__ = ()
 
 
-def test_types_are_known_while_the_instance_is_built() -> None:
+def test_types_are_known_inside_init() -> None:
     assert Plain[int]().types_while_built == (int,)
 
 
-def test_none_is_given_as_its_type() -> None:
+def test_none_is_returned_as_none_type() -> None:
     assert Pair[int, None]().types() == (int, type(None))
 
 
-def test_one_class_is_made_for_the_same_types() -> None:
+def test_same_types_give_the_same_class() -> None:
     assert Pair[int, str] is Pair[int, str]
     assert Pair[int, str] is not Pair[str, int]
 
 
-def test_an_instance_is_one_of_the_plain_class_and_named_with_its_types() -> None:
+def test_an_instance_is_one_of_the_plain_class_and_its_class_names_the_types() -> None:
     pair = Pair[int, list[str]]("x")
 
     assert isinstance(pair, Pair)
@@ -99,12 +99,12 @@ def test_an_instance_is_one_of_the_plain_class_and_named_with_its_types() -> Non
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_subclasses_pass_their_types_up(cls: type, types: tuple[object, ...]) -> None:
+def test_types_are_found_through_subclasses(cls: type, types: tuple[object, ...]) -> None:
     assert type_arguments(cls, Pair) == types
 
 
 @pytest.mark.parametrize("cls", [Pair, OneLeft, Swapped, int], ids=lambda cls: cls.__name__)
-def test_types_that_are_open_or_missing_are_none(cls: type) -> None:
+def test_missing_types_and_type_variables_give_none(cls: type) -> None:
     assert type_arguments(cls, Pair) is None
 
 
@@ -124,7 +124,7 @@ def test_a_class_specialised_with_type_variables_still_makes_instances() -> None
     assert Pair[A, None]().types() is None
 
 
-def test_a_class_takes_as_many_types_as_it_has_parameters() -> None:
+def test_a_class_accepts_as_many_types_as_it_has_parameters() -> None:
     with pytest.raises(TypeError, match=r"[Tt]oo few"):
         Pair[int]
     with pytest.raises(TypeError, match="not a generic class"):
@@ -135,24 +135,24 @@ def test_a_class_takes_as_many_types_as_it_has_parameters() -> None:
     "instance", [Pair[int, list[str]]("x"), Concrete("x"), OneLeft[int]("x"), Pair("x")], ids=repr
 )
 def test_pickles_and_copies_are_equal_and_know_their_types(instance: Pair) -> None:
-    for twin in (
+    for copied in (
         pickle.loads(pickle.dumps(instance)),
         copy.copy(instance),
         copy.deepcopy(instance),
         replace(instance),
     ):
-        assert twin == instance
-        assert twin.types() == instance.types()
+        assert copied == instance
+        assert copied.types() == instance.types()
 
 
-def test_an_instance_with_a_dictionary_keeps_it_when_pickled() -> None:
+def test_an_instance_with_a_dict_keeps_it_when_pickled() -> None:
     plain = Plain[int]()
     plain.extra = 1
 
     assert pickle.loads(pickle.dumps(plain)).extra == 1
 
 
-def test_types_that_nobody_uses_any_more_are_let_go() -> None:
+def test_unused_types_are_garbage_collected() -> None:
     class Local: ...
 
     Plain[Local]()
@@ -187,5 +187,5 @@ def test_a_plain_generic_value_equals_one_without_written_types() -> None:
         (Pair[int, None], "Pair[int, None]"),
     ],
 )
-def test_types_are_named_as_a_person_would_write_them(type_: object, name: str) -> None:
+def test_types_are_named_as_in_source_code(type_: object, name: str) -> None:
     assert type_name(type_) == name

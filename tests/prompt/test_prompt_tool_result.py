@@ -1,4 +1,4 @@
-"""How a result reads to the model, and what tools do with arguments and schemas."""
+"""The text of a result for the model, and the arguments and schemas of tools."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_ok_is_a_success_and_error_a_failure_without_a_value() -> None:
     assert ToolResult.error("No") == ToolResult("No", None, success=False)
 
 
-def test_a_result_may_be_made_with_its_type_written_out() -> None:
+def test_a_result_may_be_built_with_an_explicit_type() -> None:
     assert (
         ToolResult[Score].ok(Score(3)) == ToolResult[Score]("", Score(3)) == ToolResult.ok(Score(3))
     )
@@ -78,7 +78,7 @@ def test_a_result_cannot_be_changed() -> None:
         ([Score(3, "x")], [{"points": 3, "note": "x"}]),
     ],
 )
-def test_values_render_as_their_own_text_or_as_json(value: object, text: object) -> None:
+def test_values_render_with_their_own_method_or_as_json(value: object, text: object) -> None:
     rendered = ToolResult.ok(value).render()
 
     assert (rendered if isinstance(text, str) else json.loads(rendered)) == text
@@ -96,7 +96,7 @@ def test_a_dataclass_without_render_is_reported_once(caplog: pytest.LogCaptureFi
     assert "Fresh has no render()" in caplog.text
 
 
-def test_a_value_that_the_model_does_not_see_needs_no_render(
+def test_a_value_excluded_from_the_context_needs_no_render(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def test_a_render_that_fails_gives_json_and_is_logged(
     assert logged in caplog.text
 
 
-def test_only_what_has_render_is_renderable() -> None:
+def test_only_values_with_render_are_renderable() -> None:
     assert isinstance(Table(), ToolRenderableResult)
     assert not isinstance(Score(1), ToolRenderableResult)
 
@@ -143,7 +143,7 @@ def test_the_provider_sees_the_message_then_the_value(result: ToolResult[Any], t
     assert result.provider_text() == text
 
 
-def test_a_text_rendered_before_is_not_rendered_again() -> None:
+def test_an_earlier_rendering_is_used_again() -> None:
     assert ToolResult.ok(Table(), "Two.").provider_text("shown before") == "Two.\n\nshown before"
 
 
@@ -165,12 +165,12 @@ PING = Tool[None, None](name="ping", description="Ping.")
     "arguments",
     [{"text": "x", "limit": 3}, '{"text": "x", "limit": 3}', '\n{"limit":3,"text":"x"} '],
 )
-def test_arguments_come_as_an_object_or_as_its_text(arguments: Any) -> None:
+def test_arguments_may_be_an_object_or_json_text(arguments: Any) -> None:
     assert SEARCH.parse(arguments) == Search("x", 3)
 
 
 @pytest.mark.parametrize("arguments", [None, {}, "", " \n", "{}"])
-def test_a_tool_without_params_takes_no_arguments_in_any_form(arguments: Any) -> None:
+def test_a_tool_without_params_accepts_every_form_of_no_arguments(arguments: Any) -> None:
     assert PING.parse(arguments) is None
 
 
@@ -191,7 +191,7 @@ def test_a_tool_without_params_takes_no_arguments_in_any_form(arguments: Any) ->
         (PING, "[1]", ("",)),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_with_every_problem(
+def test_invalid_arguments_are_refused_with_every_problem(
     tool: Tool[Any, Any], arguments: Any, problems: tuple[str, ...]
 ) -> None:
     with pytest.raises(ParseError, match=f"arguments of {tool.name}") as caught:

@@ -1,4 +1,4 @@
-"""What a tool refuses when it is built, and what it accepts."""
+"""Validation of tools when they are built."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_name_of_64_letters_digits_and_dashes_is_accepted(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", "x" * 65, "Look", "look up", " look", "look\n", "look.up", "ünder", "a/b", None, 7]
 )
-def test_any_other_name_is_refused_and_not_trimmed(name: object) -> None:
+def test_any_other_tool_name_is_refused_and_not_trimmed(name: object) -> None:
     error = refused(name=name)
 
     assert error.field == "name"
@@ -124,7 +124,7 @@ def test_types_of_a_generic_function_are_inferred_from_the_handler() -> None:
     assert tool_from(look_up_alone).params_type is NoneType
 
 
-def test_types_that_nobody_gives_are_asked_for() -> None:
+def test_tool_without_types_is_refused_with_a_hint() -> None:
     with pytest.raises(PromptValidationError, match=r"Write Tool\[Params, Result\]"):
         Tool(name="t", description="d")
 
@@ -151,15 +151,15 @@ def test_results_are_dataclasses_mappings_sequences_strings_or_none(result: Any)
 
 @pytest.mark.parametrize("result", [int, bytes, set[str], object, Any, Answer | int, Literal["a"]])
 def test_other_results_are_refused(result: Any) -> None:
-    with pytest.raises(PromptValidationError, match="cannot be a result") as caught:
+    with pytest.raises(PromptValidationError, match="cannot be the type of a result") as caught:
         Tool[None, result](name="t", description="d")
 
     assert caught.value.field == "result_type"
 
 
 @pytest.mark.parametrize("params", [str, dict[str, int], Query | None])
-def test_params_that_are_no_dataclass_are_refused(params: Any) -> None:
-    with pytest.raises(PromptValidationError, match="cannot hold params") as caught:
+def test_params_other_than_a_dataclass_are_refused(params: Any) -> None:
+    with pytest.raises(PromptValidationError, match="cannot be the type of params") as caught:
         Tool[params, None](name="t", description="d")
 
     assert caught.value.field == "params_type"
@@ -197,7 +197,7 @@ def with_qualified_names(
 
 
 def with_strings(
-    params: "Query",  # noqa: UP037 - the quotes are the point
+    params: "Query",  # noqa: UP037 - the test needs the quotes
     *,
     context: ToolContext,
 ) -> ToolResult["Answer"]: ...  # noqa: UP037 - as above
@@ -259,7 +259,7 @@ def fetched(*args: Any, **kwargs: Any) -> Any:
         evaluated,
     ],
 )
-def test_whatever_can_be_called_with_params_and_context_is_a_handler(handler: Any) -> None:
+def test_any_callable_of_params_and_context_is_a_handler(handler: Any) -> None:
     assert built(handler=handler).handler is handler
 
 
@@ -306,7 +306,7 @@ def with_other_result(params: Query, *, context: ToolContext) -> ToolResult[Quer
 def with_plain_result(params: Query, *, context: ToolContext) -> Answer: ...
 def with_bare_result(params: Query, *, context: ToolContext) -> ToolResult: ...
 def with_maybe_result(params: Query, *, context: ToolContext) -> ToolResult[Answer] | None: ...
-def with_unknown_result(params: Query, *, context: ToolContext) -> ToolResult[Nowhere]: ...  # noqa: F821 - the point
+def with_unknown_result(params: Query, *, context: ToolContext) -> ToolResult[Nowhere]: ...  # noqa: F821 - the test needs an unknown name
 def with_unknown_object(params: Query, *, context: ToolContext): ...
 
 
@@ -334,11 +334,11 @@ class Patient:
         (with_open_keywords, "no keyword-only parameter 'context'"),
         (without_params, "takes none"),
         (with_open_params, "one positional parameter"),
-        (with_needs, "needs limit"),
+        (with_needs, "do not pass: limit"),
         (of_other_params, "takes Answer, but the tool's params are Query"),
         (of_narrow_params, "takes NarrowQuery"),
         (of_other_context, "takes Query as its context"),
-        (with_other_result, r"gives ToolResult\[Query\], but the tool's result is Answer"),
+        (with_other_result, r"returns ToolResult\[Query\], but the tool's result is Answer"),
         (with_plain_result, "return Answer"),
         (with_bare_result, "return ToolResult"),
         (with_maybe_result, "is annotated to return"),
@@ -351,11 +351,11 @@ class Patient:
         (generating, "asynchronous"),
         (Patient(), "asynchronous"),
         (dict.fromkeys, "one positional parameter"),
-        (min, "no signature"),
-        ("look_up", "no function"),
+        (min, "no readable signature"),
+        ("look_up", "is not a function"),
     ],
 )
-def test_a_handler_of_another_shape_is_refused(
+def test_a_handler_with_another_signature_is_refused(
     handler: Callable[..., object], problem: str
 ) -> None:
     with pytest.raises(PromptValidationError, match=problem) as caught:
@@ -374,7 +374,7 @@ def test_the_refusal_shows_the_right_signature() -> None:
 # Examples
 
 
-def test_fitting_examples_are_kept_as_a_tuple() -> None:
+def test_valid_examples_are_kept_as_a_tuple() -> None:
     example = ToolExample(description="One", input=Query("a"), output=LongAnswer("b"))
 
     assert built(examples=[example]).examples == (example,)
@@ -396,7 +396,7 @@ def test_fitting_examples_are_kept_as_a_tuple() -> None:
         ({"description": "One"}, "", "is dict, not a ToolExample"),
     ],
 )  # fmt: skip
-def test_an_example_that_does_not_fit_is_refused(example: object, field: str, problem: str) -> None:
+def test_an_invalid_example_is_refused(example: object, field: str, problem: str) -> None:
     good = ToolExample(description="Good", input=Query("a"), output=Answer("b"))
 
     error = refused(examples=(good, example))
@@ -406,7 +406,7 @@ def test_an_example_that_does_not_fit_is_refused(example: object, field: str, pr
     assert "ToolExample(" in error.hint
 
 
-def test_a_tool_without_params_has_none_as_input() -> None:
+def test_example_of_a_tool_without_params_has_none_as_input() -> None:
     example = ToolExample[None, None](description="Only", input=None, output=None)
 
     assert Tool[None, None](name="t", description="d", examples=(example,)).examples == (example,)
@@ -415,23 +415,23 @@ def test_a_tool_without_params_has_none_as_input() -> None:
 # A tool as a value
 
 
-def test_a_tool_cannot_be_changed_but_replaced() -> None:
+def test_a_tool_is_frozen_but_replace_makes_a_changed_copy() -> None:
     tool = built()
 
     with pytest.raises(FrozenInstanceError):
         tool.name = "other"
-    twin = replace(tool, description="Something else.")
+    copied = replace(tool, description="Something else.")
 
-    assert (twin.description, twin.params_type) == ("Something else.", Query)
+    assert (copied.description, copied.params_type) == ("Something else.", Query)
     assert tool.description == A_DESCRIPTION
 
 
 def test_a_pickled_tool_comes_back_with_its_types() -> None:
     for tool in (built(), Tool(name="t", description="d", handler=look_up)):
-        twin = pickle.loads(pickle.dumps(tool))
+        copied = pickle.loads(pickle.dumps(tool))
 
-        assert isinstance(twin, Tool)
-        assert (twin.name, twin.handler, twin.params_type) == (tool.name, look_up, Query)
+        assert isinstance(copied, Tool)
+        assert (copied.name, copied.handler, copied.params_type) == (tool.name, look_up, Query)
 
 
 class LookUp(Tool[Query, Answer]):

@@ -1,4 +1,4 @@
-"""Which values fit a result type, and which types a handler may name for another."""
+"""Values that match a result type, and types that are assignable to another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, Never, NewType, Protocol, T
 import pytest
 from typing_extensions import TypeAliasType
 
-from wink_workspace.prompt._values import assignable, misfit
+from wink_workspace.prompt._values import assignable, mismatch
 from wink_workspace.prompt.tool import Tool
 
 T = TypeVar("T")
@@ -63,8 +63,8 @@ Numbers = TypeAliasType("Numbers", list[int])
         ("text", object),
     ],
 )
-def test_a_value_of_the_type_fits(value: object, type_: object) -> None:
-    assert misfit(value, type_) is None
+def test_a_value_of_the_type_has_no_mismatch(value: object, type_: object) -> None:
+    assert mismatch(value, type_) is None
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,8 @@ def test_a_value_of_the_type_fits(value: object, type_: object) -> None:
         ("c", Literal["a", "b"], "the value is of type str, not Literal['a', 'b']"),
     ],
 )
-def test_a_value_of_another_type_is_named_with_its_place(
-    value: object, type_: object, problem: str
-) -> None:
-    assert (misfit(value, type_) or "").startswith(problem)
+def test_mismatch_of_a_value_names_its_path(value: object, type_: object, problem: str) -> None:
+    assert (mismatch(value, type_) or "").startswith(problem)
 
 
 def test_a_tool_checks_values_by_its_result_type() -> None:
@@ -121,7 +119,7 @@ def test_a_tool_checks_values_by_its_result_type() -> None:
         (Rows, list[int]),
     ],
 )
-def test_a_narrower_type_may_stand_for_a_wider_one(narrow: object, wide: object) -> None:
+def test_a_narrower_type_is_assignable_to_a_wider_one(narrow: object, wide: object) -> None:
     assert assignable(narrow, wide)
 
 
@@ -137,5 +135,5 @@ def test_a_narrower_type_may_stand_for_a_wider_one(narrow: object, wide: object)
         (int, Literal[1]),
     ],
 )
-def test_a_wider_or_other_type_may_not(narrow: object, wide: object) -> None:
+def test_a_wider_or_other_type_is_not_assignable(narrow: object, wide: object) -> None:
     assert not assignable(narrow, wide)

@@ -1,4 +1,4 @@
-"""Resources are built when asked for, live as long as their scope, and are closed in reverse."""
+"""Resources are built on first use, live as long as their scope, and are closed in reverse."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Store(ABC):
 
 @dataclass(eq=False)
 class Part(Store):
-    """A resource that notes its end in a shared diary."""
+    """A resource that notes its closing in a shared diary."""
 
     diary: list[str] = field(default_factory=list)
     error: BaseException | None = None
@@ -68,7 +68,7 @@ def part(
     scope: Scope = Scope.SINGLETON,
     diary: list[str] | None = None,
 ) -> Binding[Any]:
-    """A binding whose provider first asks for all that is *needed*."""
+    """A binding whose provider first gets all types in *needed*."""
 
     def provide(resolver: ResourceResolver) -> Part:
         for each in needed:
@@ -86,7 +86,7 @@ def failing(error: BaseException) -> Callable[[ResourceResolver], Any]:
 
 
 @pytest.mark.behaviour(65)
-def test_resource_is_built_when_first_asked_for_and_only_once() -> None:
+def test_resource_is_built_on_first_use_and_only_once() -> None:
     built: list[str] = []
     registry = ResourceRegistry.of(Binding(A, lambda _: built.append("A") or A()))
     with registry.open() as context:
@@ -102,7 +102,7 @@ def test_eager_resource_is_built_when_the_context_opens() -> None:
 
 
 def test_only_a_singleton_can_be_eager() -> None:
-    with pytest.raises(UsageError, match="A is eager, and not a singleton"):
+    with pytest.raises(UsageError, match="A is eager, but not a singleton"):
         Binding(A, lambda _: A(), Scope.TOOL_CALL, eager=True)
 
 
@@ -125,7 +125,7 @@ def test_resources_are_closed_in_reverse_order_of_building() -> None:
 
 
 @pytest.mark.behaviour(65)
-def test_every_close_is_tried_and_all_that_failed_are_named() -> None:
+def test_every_resource_is_closed_and_all_failures_are_named() -> None:
     diary: list[str] = []
     registry = ResourceRegistry.of(
         Binding(A, lambda _: A(diary, OSError("disk full"))),
@@ -154,7 +154,7 @@ def test_exception_of_the_block_is_not_hidden_by_a_close_that_fails(
     assert "Resource A did not close" in caplog.text
 
 
-def test_interruption_of_a_close_waits_for_the_others() -> None:
+def test_interrupt_during_a_close_is_raised_after_the_others_are_closed() -> None:
     diary: list[str] = []
     registry = ResourceRegistry.of(
         Binding(A, lambda _: A(diary)), Binding(B, lambda _: B(diary, KeyboardInterrupt()))
@@ -165,7 +165,7 @@ def test_interruption_of_a_close_waits_for_the_others() -> None:
     assert diary == ["B", "A"]
 
 
-def test_instance_that_the_caller_made_is_never_closed() -> None:
+def test_instance_of_the_caller_is_never_closed() -> None:
     mine = A()
     registry = ResourceRegistry.of(
         Binding(Store, lambda resolver: resolver.get(A)), Binding.instance(A, mine)
@@ -182,7 +182,7 @@ def test_instance_that_the_caller_made_is_never_closed() -> None:
     assert mine.diary == []
 
 
-def test_resource_that_serves_two_types_is_closed_once() -> None:
+def test_resource_bound_to_two_types_is_closed_once() -> None:
     diary: list[str] = []
     registry = ResourceRegistry.of(
         Binding(Store, lambda resolver: resolver.get(A)), Binding(A, lambda _: A(diary))
@@ -192,13 +192,13 @@ def test_resource_that_serves_two_types_is_closed_once() -> None:
     assert diary == ["A"]
 
 
-def test_resource_without_close_just_goes() -> None:
+def test_resource_without_close_is_dropped() -> None:
     with ResourceRegistry.of(Binding(str, lambda _: "text")).open() as context:
         assert context.get(str) == "text"
 
 
 @pytest.mark.parametrize("ask", [ResourceContext.get, ResourceContext.get_optional])
-def test_nothing_is_given_outside_the_block(ask: Callable[..., object]) -> None:
+def test_get_outside_the_block_is_refused(ask: Callable[..., object]) -> None:
     context = ResourceRegistry.of(Binding(A, lambda _: A())).open()
     with pytest.raises(ResourcesClosedError, match="not open yet"):
         ask(context, A)
@@ -217,24 +217,26 @@ def test_nothing_is_given_outside_the_block(ask: Callable[..., object]) -> None:
         lambda context: context.tool_scope().__enter__(),
     ],
 )
-def test_nothing_else_is_done_outside_the_block(use: Callable[[ResourceContext], object]) -> None:
+def test_every_other_use_outside_the_block_is_refused(
+    use: Callable[[ResourceContext], object],
+) -> None:
     with pytest.raises(ResourcesClosedError):
         use(ResourceRegistry.of().open())
 
 
-def test_context_opens_only_once_and_the_registry_gives_fresh_ones() -> None:
+def test_context_opens_only_once_and_the_registry_opens_new_ones() -> None:
     registry = ResourceRegistry.of(Binding(A, lambda _: A()))
     with registry.open() as context:
         first = context.get(A)
-        with pytest.raises(ResourceError, match="is open already, and opens only once"):
+        with pytest.raises(ResourceError, match="is already open; it can be opened only once"):
             context.__enter__()
-    with pytest.raises(ResourceError, match="is closed, and opens only once"):
+    with pytest.raises(ResourceError, match="is closed; it can be opened only once"):
         context.__enter__()
     with registry.open() as fresh:
         assert fresh.get(A) is not first
 
 
-def test_unbound_type_is_named_with_the_whole_chain_that_needs_it() -> None:
+def test_unbound_type_is_an_error_with_the_whole_dependency_chain() -> None:
     registry = ResourceRegistry.of(
         part(A, B),
         part(B, C),
@@ -244,7 +246,7 @@ def test_unbound_type_is_named_with_the_whole_chain_that_needs_it() -> None:
             UnboundResourceError, match=r"bound to C \(needed by A -> B -> C\)"
         ) as caught:
             context.get(A)
-        assert "Bound are: A, B." in caught.value.hint
+        assert "Bound types: A, B." in caught.value.hint
         with pytest.raises(UnboundResourceError, match=r"^nothing is bound to D\. "):
             context.get(D)
 
@@ -263,7 +265,7 @@ def test_optional_resource_is_none_only_if_nothing_is_bound() -> None:
 
 @pytest.mark.behaviour(65)
 @pytest.mark.parametrize("scope", Scope)
-def test_circle_is_named_in_its_real_order(scope: Scope) -> None:
+def test_cycle_is_named_in_the_order_of_dependencies(scope: Scope) -> None:
     registry = ResourceRegistry.of(
         part(A, C, scope=scope),
         part(B, D, scope=scope),
@@ -273,12 +275,12 @@ def test_circle_is_named_in_its_real_order(scope: Scope) -> None:
     with (
         registry.open() as context,
         context.tool_scope() as tools,
-        pytest.raises(CircularDependencyError, match="in a circle: A -> C -> B -> D -> C"),
+        pytest.raises(CircularDependencyError, match="in a cycle: A -> C -> B -> D -> C"),
     ):
         tools.get(A)
 
 
-def test_circle_is_found_even_through_a_captured_context() -> None:
+def test_cycle_through_a_captured_context_is_found() -> None:
     opened: list[ResourceContext] = []
     registry = ResourceRegistry.of(Binding(A, lambda _: opened[0].get(A)))
     with registry.open() as context:
@@ -287,7 +289,7 @@ def test_circle_is_found_even_through_a_captured_context() -> None:
             context.get(A)
 
 
-def test_provider_that_raises_is_named_and_nothing_half_built_stays() -> None:
+def test_provider_that_raises_is_named_and_leaves_no_incomplete_resource() -> None:
     attempts = iter([OSError("no route"), None])
 
     def provide(resolver: ResourceResolver) -> B:
@@ -336,7 +338,7 @@ def test_interrupted_provider_leaves_the_context_usable() -> None:
 
 
 @pytest.mark.behaviour(39)
-def test_tool_call_resource_is_fresh_in_each_call_and_closed_after_it() -> None:
+def test_tool_call_resource_is_built_for_each_call_and_closed_after_it() -> None:
     diary: list[str] = []
     registry = ResourceRegistry.of(
         part(A, B, scope=Scope.TOOL_CALL, diary=diary), part(B, scope=Scope.TOOL_CALL, diary=diary)
@@ -358,7 +360,7 @@ def test_tool_call_resource_is_fresh_in_each_call_and_closed_after_it() -> None:
 
 @pytest.mark.behaviour(39)
 @pytest.mark.behaviour(65)
-def test_every_close_of_a_tool_call_is_tried() -> None:
+def test_every_resource_of_a_tool_call_is_closed_despite_failures() -> None:
     diary: list[str] = []
     registry = ResourceRegistry.of(
         Binding(A, lambda _: A(diary), Scope.TOOL_CALL),
@@ -378,7 +380,7 @@ def test_every_close_of_a_tool_call_is_tried() -> None:
 
 
 @pytest.mark.behaviour(39)
-def test_prototype_is_fresh_at_each_access_and_belongs_to_whoever_asked() -> None:
+def test_prototype_is_built_at_each_access_and_never_closed() -> None:
     diary: list[str] = []
     registry = ResourceRegistry.of(Binding(A, lambda _: A(diary), Scope.PROTOTYPE))
     with registry.open() as context, context.tool_scope() as tools:
@@ -409,7 +411,7 @@ def test_tool_call_resource_is_refused_outside_a_call() -> None:
 
 
 @pytest.mark.parametrize("middle", [Scope.SINGLETON, Scope.PROTOTYPE])
-def test_singleton_cannot_keep_what_dies_with_a_call(middle: Scope) -> None:
+def test_singleton_cannot_depend_on_a_tool_call_resource(middle: Scope) -> None:
     registry = ResourceRegistry.of(
         part(A, B),
         part(B, C, scope=middle),
@@ -423,7 +425,7 @@ def test_singleton_cannot_keep_what_dies_with_a_call(middle: Scope) -> None:
         tools.get(A)
 
 
-def test_prototype_may_use_what_its_call_has() -> None:
+def test_prototype_may_depend_on_a_tool_call_resource() -> None:
     registry = ResourceRegistry.of(
         Binding(A, lambda resolver: A(resolver.get(B).diary), Scope.PROTOTYPE),
         Binding(B, lambda _: B(), Scope.TOOL_CALL),
@@ -433,7 +435,7 @@ def test_prototype_may_use_what_its_call_has() -> None:
 
 
 @pytest.mark.behaviour(32)
-def test_singletons_built_after_a_mark_can_be_closed_and_forgotten() -> None:
+def test_singletons_built_after_a_mark_can_be_evicted() -> None:
     diary: list[str] = []
     registry = ResourceRegistry.of(
         Binding(A, lambda _: A(diary)),
@@ -455,7 +457,7 @@ def test_singletons_built_after_a_mark_can_be_closed_and_forgotten() -> None:
 
 
 @pytest.mark.behaviour(67)
-def test_threads_that_ask_at_once_share_one_singleton() -> None:
+def test_concurrent_threads_share_one_singleton() -> None:
     start = threading.Barrier(8)
     inside: list[int] = []
     got: list[A] = []
@@ -480,7 +482,7 @@ def test_threads_that_ask_at_once_share_one_singleton() -> None:
     assert len(got) == 8
 
 
-def test_resource_protocols_are_known_by_their_methods() -> None:
+def test_resource_protocols_are_checked_by_their_methods() -> None:
     class Saved:
         def snapshot(self) -> object:
             return 1

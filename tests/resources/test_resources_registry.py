@@ -21,7 +21,7 @@ def bind(type_: type, scope: Scope = Scope.SINGLETON) -> Binding:
     return Binding(type_, lambda _: type_(), scope)
 
 
-def test_registry_knows_what_is_bound_in_order() -> None:
+def test_registry_lists_its_bindings_in_order() -> None:
     one, two = bind(A), bind(B)
     registry = ResourceRegistry.of(one, two)
     assert A in registry
@@ -30,12 +30,12 @@ def test_registry_knows_what_is_bound_in_order() -> None:
     assert len(registry) == 2
 
 
-def test_type_is_bound_only_once() -> None:
+def test_type_that_is_bound_twice_is_refused() -> None:
     with pytest.raises(DuplicateBindingError, match="A is bound twice"):
         ResourceRegistry.of(bind(A), bind(B), bind(A))
 
 
-def test_same_binding_given_twice_is_one() -> None:
+def test_same_binding_may_be_given_twice() -> None:
     one = bind(A)
     assert list(ResourceRegistry.of(one, one)) == [one]
 
@@ -54,13 +54,13 @@ def test_conflict_names_every_type_bound_differently() -> None:
 
 
 @pytest.mark.parametrize("rule", ["keep", "replace"])
-def test_conflict_is_decided_by_the_rule_that_was_given(rule: str) -> None:
+def test_conflict_is_resolved_by_the_given_rule(rule: str) -> None:
     mine, other, more = bind(A), bind(A, Scope.TOOL_CALL), bind(B)
     merged = ResourceRegistry.of(mine).merge(ResourceRegistry.of(other, more), on_conflict=rule)
     assert set(merged) == {mine if rule == "keep" else other, more}
 
 
-def test_binding_can_name_its_type_at_the_call() -> None:
+def test_binding_may_be_built_with_an_explicit_type() -> None:
     binding = Binding[A](A, lambda _: A())
     with ResourceRegistry.of(binding).open() as context:
         assert isinstance(context.get(A), A)

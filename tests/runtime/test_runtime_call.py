@@ -1,4 +1,4 @@
-"""How a call is written: its tool, its arguments, its id."""
+"""``ToolCall``: its tool, its arguments, its id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wink_workspace.session import ToolInvoked
 NOTE = tool(lambda params, context: ToolResult.ok(None, params.text), name="note")
 
 
-def test_keywords_are_the_arguments_whatever_their_names() -> None:
+def test_keywords_of_any_name_are_the_arguments() -> None:
     call = ToolCall("tag", name="v1", id="7", arguments=[], self="me", cls="you")
     assert (call.name, call.id) == ("tag", "")
     assert call.arguments == {
@@ -25,7 +25,7 @@ def test_keywords_are_the_arguments_whatever_their_names() -> None:
     }  # fmt: skip
 
 
-def test_an_id_and_arguments_as_json_text_are_given_with_of() -> None:
+def test_of_takes_an_id_and_arguments_as_json_text() -> None:
     call = ToolCall.of("tag", '{"name": "v1"}', id="toolu_1")
     assert (call.name, call.arguments, call.id) == ("tag", '{"name": "v1"}', "toolu_1")
     assert ToolCall.of("tag", {"name": "v1"}) == ToolCall("tag", name="v1")
@@ -63,7 +63,7 @@ def test_the_loop_numbers_calls_without_an_id_by_turn() -> None:
     assert ids == ["call-1-1", "toolu_1", "call-2-2"]
 
 
-def test_a_recorded_script_has_the_ids_that_the_run_used(tmp_path: Path) -> None:
+def test_a_recorded_script_has_the_ids_of_the_run(tmp_path: Path) -> None:
     call, script = ToolCall("note", text="x"), tmp_path / "turns.jsonl"
     turns = [ModelTurn(tool_calls=[call, call]), ModelTurn(tool_calls=[call]), ModelTurn("Done.")]
     section = MarkdownSection(title="Notes", template="Take notes.", tools=[NOTE])

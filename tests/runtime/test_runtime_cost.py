@@ -1,4 +1,4 @@
-"""What a call costs, counted in Python calls rather than in time, so that it is exact."""
+"""The cost of a call, counted in Python calls instead of time, so that it is exact."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ TOOLS = [
 
 
 def n_python_calls(workspace: SmallWorkspace, name: str, **arguments: str) -> int:
-    """How many Python and C functions one call of the tool runs through."""
+    """How many Python and C functions one call of the tool calls."""
     n_calls = 0
 
     def count(frame: FrameType, event: str, argument: object) -> None:
         nonlocal n_calls
         n_calls += event in ("call", "c_call")
 
-    workspace.call(name, **arguments)  # what is built once is built now
-    gc.disable()  # whoever listens to it would be counted
+    workspace.call(name, **arguments)  # builds everything that is built once
+    gc.disable()  # its callbacks would be counted
     sys.setprofile(count)
     try:
         workspace.call(name, **arguments)
@@ -54,7 +54,7 @@ def n_python_calls(workspace: SmallWorkspace, name: str, **arguments: str) -> in
 
 
 @pytest.mark.behaviour(66)
-def test_a_call_costs_the_same_after_five_and_after_two_thousand_others() -> None:
+def test_a_call_costs_the_same_after_5_and_after_2_000_calls() -> None:
     costs = []
     with small_workspace(*TOOLS) as workspace:
         for n_earlier in (5, 2_000):
@@ -67,9 +67,7 @@ def test_a_call_costs_the_same_after_five_and_after_two_thousand_others() -> Non
 @pytest.mark.parametrize(
     ("name", "text"), [("nothing", ""), ("read", ""), ("write", "keep"), ("write", "undo")]
 )
-def test_a_call_costs_the_same_with_a_hundred_and_with_twenty_thousand_files(
-    name: str, text: str
-) -> None:
+def test_a_call_costs_the_same_with_100_and_with_20_000_files(name: str, text: str) -> None:
     costs = []
     for n_files in (100, 20_000):
         files = {f"d{n // 1_000}/f{n % 1_000}.txt": "x\n" for n in range(n_files)}

@@ -1,4 +1,4 @@
-"""What each exception of a handler comes to, row by row; whatever it is, nothing is left of it."""
+"""The effect of each exception of a handler, row by row; every change is undone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wink_workspace.session import Outcome
 
 @dataclass(frozen=True)
 class Row:
-    """A handler's exception, what leaves ``execute``, and what the record says."""
+    """A handler's exception, the exception that ``execute`` raises, and text of the record."""
 
     raised: BaseException
     propagates: type[BaseException] | None
@@ -84,7 +84,7 @@ MATRIX = [
 
 @pytest.mark.behaviour(16, 17, 19, 22, 24, 25, 26)
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: type(row.raised).__name__)
-def test_a_raising_handler_ends_as_its_row_says_and_leaves_no_trace(row: Row) -> None:
+def test_a_handler_that_raises_has_the_result_of_its_row_and_changes_nothing(row: Row) -> None:
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         files = context.filesystem
         assert files is not None
@@ -115,7 +115,7 @@ def test_a_raising_handler_ends_as_its_row_says_and_leaves_no_trace(row: Row) ->
         assert record.error is not None
 
 
-def test_a_deadline_that_passes_inside_a_handler_is_an_evaluation_error_of_phase_tool() -> None:
+def test_a_deadline_exceeded_in_a_handler_is_an_evaluation_error_of_phase_tool() -> None:
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         raise DeadlineExceededError("too late")
 
@@ -133,7 +133,7 @@ def test_a_deadline_that_passes_inside_a_handler_is_an_evaluation_error_of_phase
         (ToolResult("fine", success=cast("bool", "no")), "success is 'no'"),
     ],
 )
-def test_a_handler_that_returns_the_wrong_thing_fails_and_is_rolled_back(
+def test_a_handler_that_returns_a_wrong_type_fails_and_is_rolled_back(
     returned: object, says: str
 ) -> None:
     def act(params: object, *, context: ToolContext) -> object:
@@ -148,7 +148,7 @@ def test_a_handler_that_returns_the_wrong_thing_fails_and_is_rolled_back(
         assert not workspace.filesystem.exists("new.txt")
 
 
-def test_an_error_result_is_rolled_back_and_returned_as_it_is() -> None:
+def test_an_error_result_is_rolled_back_and_returned_unchanged() -> None:
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         assert context.filesystem is not None
         context.filesystem.write_text("new.txt", "new")
@@ -162,7 +162,7 @@ def test_an_error_result_is_rolled_back_and_returned_as_it_is() -> None:
 
 
 @pytest.mark.behaviour(23)
-def test_a_successful_call_keeps_everything() -> None:
+def test_a_successful_call_keeps_every_change() -> None:
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         assert context.filesystem is not None
         context.filesystem.write_text("new.txt", "new")

@@ -1,4 +1,4 @@
-"""One call at a time: what is looked up, refused, recorded and told."""
+"""The executor: finding tools, refusing calls, records, redaction, resources and the journal."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Rule(ToolPolicy):
 
 
 @pytest.mark.behaviour(15)
-def test_an_unknown_tool_is_answered_with_the_names_that_are_close() -> None:
+def test_a_call_of_an_unknown_tool_returns_similar_names() -> None:
     with small_workspace(WRITE, NOTHING) as workspace:
         assert workspace.call("wriet").text == (
             "There is no tool named 'wriet'. Did you mean write?"
@@ -120,7 +120,7 @@ def test_an_unknown_tool_is_answered_with_the_names_that_are_close() -> None:
         assert "Tools: write, nothing." in workspace.call("zzz").text
 
 
-def test_a_call_of_an_unknown_tool_is_recorded_with_what_was_sent() -> None:
+def test_a_call_of_an_unknown_tool_is_recorded_with_its_arguments() -> None:
     with small_workspace(WRITE) as workspace:
         outcome = workspace.call("wriet", {"text": "a.txt"})
     assert outcome.event.params == {"text": "a.txt"}
@@ -135,14 +135,14 @@ def test_every_wrong_argument_is_reported_at_once_and_the_handler_does_not_run()
     with small_workspace(sized) as workspace:
         outcome = workspace.call("sized", size=0, names=["a", 7], colour="red")
     assert not outcome.result.success
-    for place in ("size", "names[1]", "colour"):
-        assert place in outcome.text
+    for argument in ("size", "names[1]", "colour"):
+        assert argument in outcome.text
     assert outcome.event.error is None
 
 
 @pytest.mark.behaviour(15)
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", '"x"', "null}", "NaN", '{"text": NaN}'])
-def test_bad_json_answers_the_model(arguments: str) -> None:
+def test_invalid_json_returns_a_failed_result(arguments: str) -> None:
     with small_workspace(tool(nothing)) as workspace:
         outcome = workspace.call("act", arguments)
     if arguments:
@@ -150,23 +150,23 @@ def test_bad_json_answers_the_model(arguments: str) -> None:
         assert "act" in outcome.text
         assert workspace.records[0].params == arguments
     else:
-        assert outcome.result.success, "no arguments at all means none are given"
+        assert outcome.result.success, "empty text means no arguments"
 
 
-def test_a_tool_without_a_handler_says_so() -> None:
+def test_a_call_of_a_tool_without_a_handler_reports_it() -> None:
     silent = Tool[None, None](name="silent", description="Nothing behind it", handler=None)
     with small_workspace(silent) as workspace:
         assert "no handler" in workspace.call("silent").text
 
 
-def test_what_is_wrong_a_million_times_is_told_some_times() -> None:
+def test_a_thousand_wrong_arguments_are_reported_in_a_short_text() -> None:
     with small_workspace(WRITE) as workspace:
         outcome = workspace.call("write", {f"key{n}": n for n in range(1_000)})
     assert "more. Correct" in outcome.text
     assert len(outcome.text) < 20_000
 
 
-def test_an_endless_message_of_an_exception_is_cut_for_the_model_and_kept_in_the_record() -> None:
+def test_a_long_exception_message_is_cut_for_the_model_and_whole_in_the_record() -> None:
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         raise ValueError("x" * 1_000_000)
 
@@ -194,7 +194,7 @@ def test_an_expired_deadline_ends_the_run_before_the_handler_starts() -> None:
 
 
 @pytest.mark.behaviour(18)
-def test_a_handler_can_ask_how_long_it_has_left() -> None:
+def test_a_handler_can_read_its_remaining_time() -> None:
     clock = ManualClock()
     left: list[float | None] = []
 
@@ -223,7 +223,7 @@ def test_a_spent_budget_ends_the_run_before_the_handler_starts() -> None:
 
 
 @pytest.mark.behaviour(27)
-def test_a_call_that_is_cancelled_before_it_begins_never_reaches_its_handler() -> None:
+def test_a_call_cancelled_before_it_begins_does_not_run_its_handler() -> None:
     cancellation = Cancellation()
     cancellation.cancel()
     act = tool(lambda params, *, context: pytest.fail("it ran"))
@@ -234,7 +234,7 @@ def test_a_call_that_is_cancelled_before_it_begins_never_reaches_its_handler() -
         assert workspace.records[0].outcome is Outcome.ROLLED_BACK
 
 
-def test_a_call_that_is_cancelled_while_it_runs_is_undone_though_its_handler_succeeds() -> None:
+def test_a_call_cancelled_while_it_runs_is_undone_though_its_handler_succeeds() -> None:
     def act(params: Text, *, context: ToolContext) -> ToolResult[None]:
         context.filesystem.write_text("new", "x")
         context.cancellation.cancel()
@@ -260,7 +260,7 @@ def test_a_refusal_names_its_policy_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), PromptEvaluationError("x", phase="tool")])
-def test_a_policy_that_raises_refuses(error: Exception) -> None:
+def test_a_policy_that_raises_refuses_the_call(error: Exception) -> None:
     with small_workspace(WRITE, policies=[Rule(check=error)]) as workspace:
         outcome = workspace.call("write", text="a.txt")
         assert outcome.text.startswith("Refused by policy 'rule': it raised")
@@ -276,7 +276,7 @@ def test_a_policy_that_raises_on_the_result_fails_the_call() -> None:
         assert workspace.state() == before
 
 
-def test_decisions_that_allowed_are_on_the_record_too() -> None:
+def test_decisions_that_allow_a_call_are_in_the_record() -> None:
     with small_workspace(WRITE, policies=[Rule()]) as workspace:
         (verdict,) = workspace.call("write", text="a.txt").event.decisions
     assert (verdict.policy, verdict.allowed) == ("rule", True)
@@ -299,7 +299,7 @@ def test_a_reducer_that_raises_fails_the_call_and_rolls_it_back() -> None:
         assert not workspace.filesystem.exists("a.txt")
 
 
-def test_reducers_of_state_get_the_value_and_the_call_of_a_success_only() -> None:
+def test_state_reducers_get_the_value_and_the_record_of_successful_calls_only() -> None:
     session = Session()
     session[Note].register(Written, lambda view, event: Append(Note(f"value {event.path}")))
     session[Note].register(ToolInvoked, lambda view, event: Append(Note(f"call {event.tool}")))
@@ -310,25 +310,25 @@ def test_reducers_of_state_get_the_value_and_the_call_of_a_success_only() -> Non
 
 
 @pytest.mark.behaviour(28)
-def test_a_subscriber_that_raises_neither_fails_the_call_nor_silences_the_others(
+def test_a_subscriber_that_raises_does_not_affect_the_call_or_other_subscribers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    session, heard = Session(), []
+    session, received = Session(), []
 
     def broken(event: ToolInvoked) -> None:
         raise ValueError("subscriber is broken")
 
     session.dispatcher.subscribe(ToolInvoked, broken)
-    session.dispatcher.subscribe(ToolInvoked, heard.append)
+    session.dispatcher.subscribe(ToolInvoked, received.append)
     with small_workspace(WRITE, session=session) as workspace, caplog.at_level(logging.ERROR):
         outcome = workspace.call("write", text="a.txt")
     assert outcome.result.success
-    assert heard == [outcome.event]
+    assert received == [outcome.event]
     assert "subscriber is broken" in caplog.text
 
 
 @pytest.mark.behaviour(19)
-def test_a_reducer_of_the_log_that_raises_cannot_erase_the_record(
+def test_a_log_reducer_that_raises_does_not_remove_the_record(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @dataclass(frozen=True)
@@ -336,7 +336,7 @@ def test_a_reducer_of_the_log_that_raises_cannot_erase_the_record(
         line: str
 
     def broken(view: object, event: ToolInvoked) -> Append[Diary]:
-        raise ValueError("diary is full")
+        raise ValueError("log is full")
 
     session = Session()
     session[Diary].register(ToolInvoked, broken, kind=SliceKind.LOG)
@@ -344,13 +344,13 @@ def test_a_reducer_of_the_log_that_raises_cannot_erase_the_record(
         outcome = workspace.call("write", text="a.txt")
         assert outcome.result.success
         assert workspace.records == (outcome.event,)
-    assert "diary is full" in caplog.text
+    assert "log is full" in caplog.text
 
 
 @pytest.mark.behaviour(19)
 @pytest.mark.parametrize("success", [True, False])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
-def test_a_reducer_of_the_log_that_ends_the_run_does_so_after_the_record_was_told(
+def test_a_log_reducer_that_ends_the_run_does_so_after_the_record_is_published(
     error: BaseException, success: bool
 ) -> None:
     def end(view: object, event: object) -> Append[Note]:
@@ -359,18 +359,18 @@ def test_a_reducer_of_the_log_that_ends_the_run_does_so_after_the_record_was_tol
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         return ToolResult("", success=success)
 
-    heard: list[ToolInvoked] = []
+    received: list[ToolInvoked] = []
     with small_workspace(tool(act)) as workspace:
         workspace.session[Note].register(ToolInvoked, end, kind=SliceKind.LOG)
-        workspace.session.dispatcher.subscribe(ToolInvoked, heard.append)
+        workspace.session.dispatcher.subscribe(ToolInvoked, received.append)
         with pytest.raises(type(error)):
             workspace.call("act")
         assert [record.success for record in workspace.records] == [success]
-        assert [record.success for record in heard] == [success]
+        assert [record.success for record in received] == [success]
 
 
 @pytest.mark.behaviour(19)
-def test_a_journal_that_cannot_record_a_failure_ends_the_run_after_the_record() -> None:
+def test_a_journal_that_cannot_record_a_failure_ends_the_run_after_the_log_record() -> None:
     class Full(MemoryJournal):
         def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
             raise OSError("no space left")
@@ -386,7 +386,7 @@ def test_a_journal_that_cannot_record_a_failure_ends_the_run_after_the_record() 
 
 
 @pytest.mark.behaviour(19)
-def test_a_record_holds_what_the_model_saw() -> None:
+def test_a_record_has_the_text_that_the_model_saw() -> None:
     clock = ManualClock()
     with small_workspace(WRITE, session=Session(clock=clock)) as workspace:
         outcome = workspace.call("write", text="a.txt")
@@ -430,7 +430,7 @@ def test_a_value_excluded_from_the_context_is_in_the_record_but_not_in_the_text(
     assert (outcome.event.value, outcome.event.rendered_text) == (Written("big"), "wrote big")
 
 
-def test_a_redactor_sees_everything_that_is_kept_or_told() -> None:
+def test_a_redactor_is_applied_to_the_answer_the_record_and_state() -> None:
     def leak(params: Text, *, context: ToolContext) -> ToolResult[Written]:
         if params.text == "raise hunter2":
             raise ValueError("hunter2 leaked")
@@ -450,7 +450,7 @@ def test_a_redactor_sees_everything_that_is_kept_or_told() -> None:
     assert "hunter2" not in repr((kept.result, kept.event, failed.result, failed.event))
 
 
-def test_a_redactor_sees_what_rendering_and_policies_say() -> None:
+def test_a_redactor_is_applied_to_rendered_values_and_policy_reasons() -> None:
     @dataclass(frozen=True)
     class Binary:
         data: bytes
@@ -458,8 +458,8 @@ def test_a_redactor_sees_what_rendering_and_policies_say() -> None:
         def render(self) -> str:
             return self.data.decode()
 
-    class Telling(ToolPolicy):
-        name = "translate_os_error"
+    class Leaking(ToolPolicy):
+        name = "leaking"
 
         def check(
             self, tool: Tool[Any, Any], params: object, *, context: ToolContext
@@ -471,7 +471,7 @@ def test_a_redactor_sees_what_rendering_and_policies_say() -> None:
 
     leaky = Tool[Text, Binary](name="leak", description="Leak", handler=leak)
     with small_workspace(
-        leaky, policies=[Telling()], redact=lambda text: text.replace("hunter2", "***")
+        leaky, policies=[Leaking()], redact=lambda text: text.replace("hunter2", "***")
     ) as workspace:
         (event, text) = (workspace.call("leak").event, workspace.records[0].text)
     assert (event.rendered_text, text) == ("***", "***")
@@ -479,7 +479,7 @@ def test_a_redactor_sees_what_rendering_and_policies_say() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"text": "hunter2"}, {"text": object()}, _endless()])
-def test_a_redactor_that_raises_fails_the_call_and_nothing_it_failed_on_is_kept(
+def test_a_redactor_that_raises_fails_the_call_and_the_text_is_withheld(
     arguments: dict[str, object],
 ) -> None:
     def redact(text: str) -> str:
@@ -500,7 +500,7 @@ def test_a_redactor_that_raises_fails_the_call_and_nothing_it_failed_on_is_kept(
 
 
 @pytest.mark.behaviour(20)
-def test_the_heart_beats_before_and_after_each_call_and_when_asked() -> None:
+def test_the_heartbeat_beats_before_and_after_each_call_and_on_request() -> None:
     heartbeat, beats = Heartbeat(), []
     heartbeat.observe(lambda: beats.append("beat"))
 
@@ -518,11 +518,11 @@ def test_the_heart_beats_before_and_after_each_call_and_when_asked() -> None:
 
 
 class Connection:
-    """A resource that keeps a diary and can be saved."""
+    """A resource that logs its use and can be saved."""
 
-    def __init__(self, diary: list[str]) -> None:
-        self.diary, self.value = diary, "fresh"
-        diary.append("open")
+    def __init__(self, log: list[str]) -> None:
+        self.log, self.value = log, "fresh"
+        log.append("open")
 
     def snapshot(self) -> object:
         return self.value
@@ -531,27 +531,27 @@ class Connection:
         self.value = str(token)
 
     def close(self) -> None:
-        self.diary.append("close")
+        self.log.append("close")
 
 
 @pytest.mark.behaviour(39)
-def test_a_resource_of_the_call_is_fresh_in_each_call_and_closed_after_it() -> None:
-    diary: list[str] = []
+def test_a_call_scoped_resource_is_new_in_each_call_and_closed_after_it() -> None:
+    log: list[str] = []
 
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         assert context.resources.get(Connection) is context.resources.get(Connection)
-        diary.append("use")
+        log.append("use")
         return ToolResult.ok(None)
 
-    binding = Binding(Connection, lambda resolver: Connection(diary), scope=Scope.TOOL_CALL)
+    binding = Binding(Connection, lambda resolver: Connection(log), scope=Scope.TOOL_CALL)
     with small_workspace(tool(act), resources={Connection: binding}) as workspace:
         workspace.call("act")
         workspace.call("act")
-    assert diary == ["open", "use", "close"] * 2
+    assert log == ["open", "use", "close"] * 2
 
 
 @pytest.mark.behaviour(25, 39)
-def test_an_interrupt_while_a_resource_of_the_call_is_closed_strikes_after_that() -> None:
+def test_an_interrupt_while_a_call_scoped_resource_closes_is_raised_after_it() -> None:
     class Flushing:
         def __init__(self, files: Filesystem) -> None:
             self._files = files
@@ -559,44 +559,44 @@ def test_an_interrupt_while_a_resource_of_the_call_is_closed_strikes_after_that(
         def close(self) -> None:
             signal.raise_signal(signal.SIGINT)
             self._files.write_text("flushed.txt", "at the end")
-            diary.append("closed")
+            log.append("closed")
 
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         context.resources.get(Flushing)
         return ToolResult.ok(None)
 
-    diary: list[str] = []
+    log: list[str] = []
     binding = Binding(Flushing, lambda r: Flushing(r.get(Filesystem)), scope=Scope.TOOL_CALL)
     with small_workspace(tool(act), resources={Flushing: binding}) as workspace:
         with pytest.raises(KeyboardInterrupt):
             workspace.call("act")
-        assert diary == ["closed"]
+        assert log == ["closed"]
         assert not workspace.filesystem.exists("flushed.txt")
         assert [record.outcome for record in workspace.records] == [Outcome.ROLLED_BACK]
 
 
 @pytest.mark.behaviour(32)
-def test_a_resource_first_built_inside_a_failing_call_is_closed_and_built_anew() -> None:
-    diary: list[str] = []
+def test_a_resource_first_built_in_a_failing_call_is_closed_and_built_again() -> None:
+    log: list[str] = []
 
     def act(params: Text, *, context: ToolContext) -> ToolResult[None]:
         connection = context.resources.get(Connection)
-        diary.append(connection.value)
+        log.append(connection.value)
         connection.value = params.text
         return ToolResult.error("no") if params.text == "bad" else ToolResult.ok(None)
 
-    binding = Binding(Connection, lambda resolver: Connection(diary))
+    binding = Binding(Connection, lambda resolver: Connection(log))
     with small_workspace(tool(act), resources={Connection: binding}) as workspace:
         workspace.call("act", text="bad")
         workspace.call("act", text="good")
         workspace.call("act", text="bad")
         workspace.call("act", text="bad")
-    assert diary == ["open", "fresh", "close", "open", "fresh", "good", "good", "close"]
+    assert log == ["open", "fresh", "close", "open", "fresh", "good", "good", "close"]
 
 
 @pytest.mark.behaviour(25)
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
-def test_a_close_that_is_interrupted_during_the_rollback_ends_the_run_after_it(
+def test_an_interrupted_close_during_the_rollback_ends_the_run_after_it(
     error: BaseException,
 ) -> None:
     class Interrupting:
@@ -638,7 +638,7 @@ def test_a_provider_that_raises_fails_the_call() -> None:
 # The journal
 
 
-def test_the_journal_has_one_entry_a_call_with_its_diff() -> None:
+def test_the_journal_has_one_entry_with_a_diff_for_each_call() -> None:
     with small_workspace(WRITE) as workspace:
         workspace.call("write", text="a.txt")
         workspace.call("write", text="../b.txt")
@@ -648,7 +648,7 @@ def test_the_journal_has_one_entry_a_call_with_its_diff() -> None:
         assert failed.event is workspace.records[1]
 
 
-def test_an_edit_made_between_calls_is_an_entry_of_its_own_and_an_event() -> None:
+def test_an_edit_between_calls_is_a_separate_entry_and_an_event() -> None:
     with small_workspace(WRITE, files={"a.txt": "1"}) as workspace:
         workspace.call("write", text="b.txt")
         workspace.filesystem.write_text("a.txt", "2")
@@ -661,27 +661,27 @@ def test_an_edit_made_between_calls_is_an_entry_of_its_own_and_an_event() -> Non
 
 
 @pytest.mark.parametrize("kind", SliceKind)
-def test_a_reducer_that_fails_on_an_edit_fails_no_call_and_is_said(
+def test_a_reducer_that_fails_on_an_edit_does_not_fail_the_call_and_is_logged(
     kind: SliceKind, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(view: object, event: ExternalChange) -> object:
         raise ValueError(f"cannot count {event.paths}")
 
-    told: list[ExternalChange] = []
+    received: list[ExternalChange] = []
     with small_workspace(WRITE, files={"a.txt": "1"}) as workspace:
         workspace.session[Note].register(ExternalChange, fail, kind=kind)
-        workspace.session.dispatcher.subscribe(ExternalChange, told.append)
+        workspace.session.dispatcher.subscribe(ExternalChange, received.append)
         workspace.call("write", text="a.txt")
         workspace.filesystem.write_text("a.txt", "2")
         assert workspace.call("write", text="b.txt").result.success
         (event,) = workspace.session[ExternalChange].all()
-        assert told == [event]
+        assert received == [event]
     assert f"A {kind.name} reducer raised" in caplog.text
     assert "cannot count ('a.txt',)" in caplog.text
 
 
 @pytest.mark.behaviour(21)
-def test_an_edit_is_noticed_though_calls_on_other_files_came_between() -> None:
+def test_an_edit_is_noticed_after_calls_on_another_filesystem() -> None:
     session, edited = Session(), MemoryFilesystem()
     for filesystem in (edited, MemoryFilesystem()):
         with small_workspace(WRITE, session=session, filesystem=filesystem) as workspace:
@@ -692,7 +692,7 @@ def test_an_edit_is_noticed_though_calls_on_other_files_came_between() -> None:
     assert [event.paths for event in session[ExternalChange].all()] == [("human.txt",)]
 
 
-def test_without_a_binding_there_is_no_filesystem() -> None:
+def test_the_filesystem_is_none_without_a_binding() -> None:
     seen: list[object] = []
 
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:

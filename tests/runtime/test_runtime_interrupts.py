@@ -1,4 +1,4 @@
-"""Ctrl-C strikes a handler and nothing else."""
+"""Ctrl-C interrupts a handler and nothing else."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ def press_ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def test_an_interrupt_is_held_back_until_the_closed_block_ends() -> None:
-    gate = DeferSigint()
+def test_an_interrupt_is_deferred_until_the_block_ends() -> None:
+    sigint = DeferSigint()
     steps: list[str] = []
-    with pytest.raises(KeyboardInterrupt), gate.closed():
+    with pytest.raises(KeyboardInterrupt), sigint.deferred():
         press_ctrl_c()
-        steps.append("the block went on")
-    assert steps == ["the block went on"]
+        steps.append("the block continued")
+    assert steps == ["the block continued"]
 
 
-def test_an_interrupt_strikes_at_once_where_the_gate_is_open() -> None:
-    gate = DeferSigint()
+def test_an_interrupt_is_raised_at_once_in_a_delivering_block() -> None:
+    sigint = DeferSigint()
     steps: list[str] = []
-    with pytest.raises(KeyboardInterrupt), gate.closed(), gate.open():
+    with pytest.raises(KeyboardInterrupt), sigint.deferred(), sigint.delivered():
         press_ctrl_c()
         steps.append("not reached")
     assert steps == []
 
 
-def test_an_interrupt_held_back_strikes_when_the_gate_opens() -> None:
-    gate = DeferSigint()
+def test_a_deferred_interrupt_is_raised_when_a_delivering_block_begins() -> None:
+    sigint = DeferSigint()
     steps: list[str] = []
-    with pytest.raises(KeyboardInterrupt), gate.closed():
+    with pytest.raises(KeyboardInterrupt), sigint.deferred():
         press_ctrl_c()
-        with gate.open():
+        with sigint.delivered():
             steps.append("not reached")
     assert steps == []
 
 
-def test_the_first_interrupt_shuts_the_gate_so_that_a_second_cannot_hit_the_rollback() -> None:
-    gate = DeferSigint()
+def test_a_second_interrupt_is_deferred_during_the_rollback_after_the_first() -> None:
+    sigint = DeferSigint()
     steps: list[str] = []
-    with pytest.raises(KeyboardInterrupt), gate.closed():
+    with pytest.raises(KeyboardInterrupt), sigint.deferred():
         try:
-            with gate.open():
+            with sigint.delivered():
                 press_ctrl_c()
         except KeyboardInterrupt:
             press_ctrl_c()
@@ -64,44 +64,44 @@ def test_the_first_interrupt_shuts_the_gate_so_that_a_second_cannot_hit_the_roll
     assert steps == ["rolled back"]
 
 
-def test_an_inner_closed_block_delivers_to_the_open_one_around_it() -> None:
-    gate = DeferSigint()
+def test_an_inner_deferring_block_delivers_at_its_end_to_the_block_around_it() -> None:
+    sigint = DeferSigint()
     steps: list[str] = []
-    with pytest.raises(KeyboardInterrupt), gate.closed(), gate.open():
-        with gate.closed():
+    with pytest.raises(KeyboardInterrupt), sigint.deferred(), sigint.delivered():
+        with sigint.deferred():
             press_ctrl_c()
             steps.append("the inner call was completed")
         steps.append("not reached")
     assert steps == ["the inner call was completed"]
 
 
-def test_the_handler_that_was_there_before_is_back_afterwards() -> None:
+def test_the_previous_signal_handler_is_restored() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with DeferSigint().closed():
+    with DeferSigint().deferred():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_handler_that_does_not_raise_is_called_and_the_work_goes_on(
+def test_a_signal_handler_that_does_not_raise_is_called_and_the_work_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    heard: list[int] = []
-    previous = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    received: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
     try:
-        gate = DeferSigint()
-        with gate.closed(), gate.open():
+        sigint = DeferSigint()
+        with sigint.deferred(), sigint.delivered():
             press_ctrl_c()
             press_ctrl_c()
     finally:
         signal.signal(signal.SIGINT, previous)
-    assert heard == [signal.SIGINT, signal.SIGINT]
+    assert received == [signal.SIGINT, signal.SIGINT]
 
 
-def test_with_the_default_action_a_handler_is_unwound_rather_than_the_process_ended() -> None:
+def test_with_the_default_action_an_interrupt_raises_instead_of_ending_the_process() -> None:
     previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        gate = DeferSigint()
-        with pytest.raises(KeyboardInterrupt), gate.closed(), gate.open():
+        sigint = DeferSigint()
+        with pytest.raises(KeyboardInterrupt), sigint.deferred(), sigint.delivered():
             press_ctrl_c()
     finally:
         signal.signal(signal.SIGINT, previous)
@@ -110,7 +110,7 @@ def test_with_the_default_action_a_handler_is_unwound_rather_than_the_process_en
 def test_an_ignored_interrupt_stays_ignored() -> None:
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with DeferSigint().closed():
+        with DeferSigint().deferred():
             press_ctrl_c()
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -118,35 +118,35 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
         signal.signal(signal.SIGINT, previous)
 
 
-def test_an_installed_gate_alone_lets_every_interrupt_strike() -> None:
-    gate, n_struck = DeferSigint(), 0
+def test_installing_alone_defers_no_interrupt() -> None:
+    sigint, n_raised = DeferSigint(), 0
     before = signal.getsignal(signal.SIGINT)
-    with gate.installed():
+    with sigint.installed():
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 press_ctrl_c()
-            n_struck += 1
-    assert n_struck == 2
+            n_raised += 1
+    assert n_raised == 2
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_call_inside_an_installed_gate_is_protected_and_leaves_it_installed() -> None:
-    gate, steps = DeferSigint(), []
-    with gate.installed():
+def test_a_deferring_block_inside_an_installed_one_leaves_the_handler_installed() -> None:
+    sigint, steps = DeferSigint(), []
+    with sigint.installed():
         installed = signal.getsignal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt), gate.closed():
+        with pytest.raises(KeyboardInterrupt), sigint.deferred():
             press_ctrl_c()
             steps.append("the call was completed")
         assert signal.getsignal(signal.SIGINT) == installed
     assert steps == ["the call was completed"]
 
 
-def test_other_threads_leave_the_signal_alone() -> None:
+def test_other_threads_do_not_change_the_signal_handler() -> None:
     before = signal.getsignal(signal.SIGINT)
     seen: list[object] = []
 
     def work() -> None:
-        with DeferSigint().closed():
+        with DeferSigint().deferred():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
@@ -164,37 +164,37 @@ Entering = Callable[[DeferSigint], AbstractContextManager[None]]
 
 @counts_opcodes
 @pytest.mark.parametrize(
-    "entered", [DeferSigint.closed, DeferSigint.installed], ids=["closed", "installed"]
+    "entered", [DeferSigint.deferred, DeferSigint.installed], ids=["deferred", "installed"]
 )
-def test_an_interrupt_at_any_instant_leaves_the_gate_as_it_was(entered: Entering) -> None:
-    """Strike after the n-th step of the gate's own code, until there is no such step."""
+def test_an_interrupt_at_any_instant_leaves_the_state_unchanged(entered: Entering) -> None:
+    """Send SIGINT after the n-th step of the block's own code, until there is no such step."""
     for n in count(1):
-        gate, before = DeferSigint(), signal.getsignal(signal.SIGINT)
-        striker = Striker(n)
-        with contextlib.suppress(KeyboardInterrupt), striker, entered(gate):
+        sigint, before = DeferSigint(), signal.getsignal(signal.SIGINT)
+        sender = SignalSender(n)
+        with contextlib.suppress(KeyboardInterrupt), sender, entered(sigint):
             pass
-        assert signal.getsignal(signal.SIGINT) == before, striker.where
-        assert vars(gate) == vars(DeferSigint()) | {"_previous": gate._previous}, striker.where
-        if striker.where is None:
+        assert signal.getsignal(signal.SIGINT) == before, sender.where
+        assert vars(sigint) == vars(DeferSigint()) | {"_previous": sigint._previous}, sender.where
+        if sender.where is None:
             assert n > 15
             return
 
 
 @counts_opcodes
-def test_an_interrupt_at_any_instant_of_an_opening_leaves_the_gate_shut_around_it() -> None:
+def test_an_interrupt_at_any_instant_of_a_delivering_block_leaves_the_outer_one_deferring() -> None:
     for n in count(1):
-        gate, striker = DeferSigint(), Striker(n)
-        kept: list[BaseException] = []  # as a traceback that somebody holds on to
-        with contextlib.suppress(KeyboardInterrupt), gate.closed():
+        sigint, sender = DeferSigint(), SignalSender(n)
+        errors: list[BaseException] = []  # keeps the traceback alive
+        with contextlib.suppress(KeyboardInterrupt), sigint.deferred():
             try:
-                with striker, gate.open():
+                with sender, sigint.delivered():
                     pass
             except KeyboardInterrupt as error:
-                kept.append(error)
-            assert not gate._open, striker.where
-        kept.clear()
-        assert gate._open, striker.where
-        if striker.where is None:
+                errors.append(error)
+            assert not sigint._delivers, sender.where
+        errors.clear()
+        assert sigint._delivers, sender.where
+        if sender.where is None:
             assert n > 5
             return
 
@@ -205,7 +205,7 @@ class Block(GuardedBlock):
     n_ended = 0
 
     def __enter__(self) -> None:
-        self.open_gate()
+        self.deliver_sigint()
 
     def _end(self, error: BaseException | None) -> bool:
         self.n_ended += 1
@@ -215,26 +215,26 @@ class Block(GuardedBlock):
 @counts_opcodes
 def test_an_interrupt_at_any_instant_of_the_end_of_a_guarded_block_does_not_skip_it() -> None:
     for n in count(1):
-        gate, striker = DeferSigint(), Striker(n)
-        block = Block(gate)
-        with contextlib.suppress(KeyboardInterrupt), gate.closed(), block, striker:
+        sigint, sender = DeferSigint(), SignalSender(n)
+        block = Block(sigint)
+        with contextlib.suppress(KeyboardInterrupt), sigint.deferred(), block, sender:
             pass
-        assert block.n_ended == 1, striker.where
-        with contextlib.suppress(KeyboardInterrupt), gate.closed():
-            block = Block(gate)
+        assert block.n_ended == 1, sender.where
+        with contextlib.suppress(KeyboardInterrupt), sigint.deferred():
+            block = Block(sigint)
             block.__enter__()
-            with striker:
+            with sender:
                 block.__exit__(None, None, None)
-            assert block.n_ended == 1, striker.where
-        if striker.where is None:
+            assert block.n_ended == 1, sender.where
+        if sender.where is None:
             assert n > 2
             return
 
 
 def test_an_interrupt_as_an_asynchronous_block_begins_to_end_does_not_skip_its_end() -> None:
-    gate = DeferSigint()
-    block = Block(gate)
-    with pytest.raises(KeyboardInterrupt), gate.closed():
+    sigint = DeferSigint()
+    block = Block(sigint)
+    with pytest.raises(KeyboardInterrupt), sigint.deferred():
         block.__enter__()
         ending = block.__aexit__(None, None, None)
         on_signal = signal.getsignal(signal.SIGINT)
@@ -246,11 +246,11 @@ def test_an_interrupt_as_an_asynchronous_block_begins_to_end_does_not_skip_its_e
     assert block.n_ended == 1
 
 
-class Striker:
-    """Sends SIGINT at the n-th place where the interpreter would look for one in the gate.
+class SignalSender:
+    """Sends SIGINT at the n-th place where the interpreter checks for signals in these modules.
 
-    Those places are the start of a function and the return from a call, which is where the
-    next instruction is traced.
+    Those places are the start of a function and the return from a call, where the next instruction
+    is traced.
     """
 
     def __init__(self, n: int) -> None:

@@ -1,4 +1,4 @@
-"""Resources that come and go while a call runs, and files that two sessions share."""
+"""Resources built and closed during a call, and files that two sessions share."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ WATCHDOG_S = 30
 
 
 class Outside:
-    """State that outlives whoever works on it, like a directory."""
+    """State that outlives the resources that use it, like a directory."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.diary: list[str] = []
+        self.log: list[str] = []
 
 
 class Store:
-    """Works on the outside state while it is open, and can put it back only then."""
+    """Uses the outside state while it is open, and can restore it only then."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
@@ -45,11 +45,11 @@ class Store:
             raise RuntimeError("the store is closed")
         assert isinstance(token, tuple)
         self._outside.lines[:] = token
-        self._outside.diary.append("restored")
+        self._outside.log.append("restored")
 
     def close(self) -> None:
         self._is_open = False
-        self._outside.diary.append("closed")
+        self._outside.log.append("closed")
 
 
 class Buffer:
@@ -71,25 +71,25 @@ BUFFER = Binding(Buffer, lambda resolver: Buffer(resolver.get(Store)))
 
 def add_lines(params: Text, *, context: ToolContext) -> ToolResult[None]:
     context.resources.get(Store).add(params.text)
-    return ToolResult.error("told to fail") if params.text == "fail" else ToolResult.ok(None)
+    return ToolResult.error("asked to fail") if params.text == "fail" else ToolResult.ok(None)
 
 
-def test_what_a_failed_call_did_through_a_resource_it_built_itself_is_undone() -> None:
+def test_changes_through_a_resource_built_in_the_failed_call_are_undone() -> None:
     outside = Outside()
     with small_workspace(tool(add_lines), resources={Store: store_binding(outside)}) as workspace:
         workspace.call("act", text="fail")
         assert outside.lines == []
-        assert outside.diary == ["restored", "closed"]
+        assert outside.log == ["restored", "closed"]
         workspace.call("act", text="kept")
         assert outside.lines == ["kept"]
 
 
-def test_what_closing_writes_at_the_end_of_a_failed_call_is_undone_too() -> None:
+def test_writes_by_closing_a_resource_of_a_failed_call_are_undone() -> None:
     outside = Outside()
 
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
         context.resources.get(Buffer)
-        return ToolResult.error("told to fail")
+        return ToolResult.error("asked to fail")
 
     resources = {Store: store_binding(outside), Buffer: BUFFER}
     with small_workspace(tool(handle), resources=resources) as workspace:
@@ -97,7 +97,7 @@ def test_what_closing_writes_at_the_end_of_a_failed_call_is_undone_too() -> None
         assert outside.lines == []
 
 
-def test_a_resource_that_cannot_be_saved_is_closed_and_never_handed_out() -> None:
+def test_a_resource_whose_snapshot_fails_is_closed_and_never_returned() -> None:
     outside = Outside()
 
     class Unsaved(Store):
@@ -109,7 +109,7 @@ def test_a_resource_that_cannot_be_saved_is_closed_and_never_handed_out() -> Non
         outcome = workspace.call("act", text="kept")
         assert "no room for a snapshot" in outcome.text
         assert outside.lines == []
-        assert outside.diary == ["closed"]
+        assert outside.log == ["closed"]
 
 
 def inner_prompt(outside: Outside) -> Prompt[None]:
@@ -135,24 +135,24 @@ def evaluating(outside: Outside, *, inner: str, succeed: bool) -> Callable[..., 
         with prompt.resources:
             prompt.resources.get(Store)
             run_inside(prompt, context, inner)
-        return ToolResult.ok(None) if succeed else ToolResult.error("told to fail")
+        return ToolResult.ok(None) if succeed else ToolResult.error("asked to fail")
 
     return handle
 
 
 @pytest.mark.parametrize("succeed", [True, False], ids=["kept", "undone"])
-def test_a_nested_prompts_store_stays_open_until_the_outer_call_needs_it_no_more(
+def test_a_store_of_a_nested_prompt_stays_open_until_the_outer_call_ends(
     succeed: bool,
 ) -> None:
     outside = Outside()
     with small_workspace(tool(evaluating(outside, inner="line", succeed=succeed))) as workspace:
         workspace.call("act")
         assert outside.lines == (["line"] if succeed else [])
-        assert outside.diary == (["closed"] if succeed else ["restored", "closed"])
+        assert outside.log == (["closed"] if succeed else ["restored", "closed"])
         transactions_of(workspace.session).check()
 
 
-def test_a_nested_store_that_does_not_close_is_logged_and_the_call_stands(
+def test_an_error_closing_a_nested_store_is_logged_and_the_call_is_not_affected(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Stuck(Store):
@@ -174,31 +174,31 @@ def test_a_nested_store_that_does_not_close_is_logged_and_the_call_stands(
 
 
 def test_a_store_evicted_by_a_failed_inner_call_is_not_restored_by_the_outer_one() -> None:
-    """The same prompt inside itself: the inner failure closes what it built."""
+    """The same prompt inside itself: the failed inner call closes the store that it built."""
     outside = Outside()
 
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
         executor = workspace.executor
         executor.execute(ToolCall("add", text="fail"))
-        return ToolResult.error("told to fail, too")
+        return ToolResult.error("asked to fail, too")
 
     tools = (tool(handle), tool(add_lines, name="add"))
     with small_workspace(*tools, resources={Store: store_binding(outside)}) as workspace:
         workspace.call("act")
         assert outside.lines == []
-        assert outside.diary == ["restored", "closed"]
+        assert outside.log == ["restored", "closed"]
         assert workspace.call("add", text="kept").result.success
 
 
 def test_a_built_store_that_cannot_be_restored_poisons_the_session() -> None:
     class Broken(Store):
         def restore(self, token: object) -> None:
-            raise OSError("no way back")
+            raise OSError("cannot restore")
 
     outside = Outside()
     binding = Binding(Store, lambda _: Broken(outside))
     with small_workspace(tool(add_lines), resources={Store: binding}) as workspace:
-        with pytest.raises(Exception, match="no way back"):
+        with pytest.raises(Exception, match="cannot restore"):
             workspace.call("act", text="fail")
         with pytest.raises(PoisonedError):
             workspace.call("act", text="kept")
@@ -210,16 +210,16 @@ def write(params: Text, *, context: ToolContext) -> ToolResult[None]:
     return ToolResult.ok(None)
 
 
-def test_a_call_of_another_session_on_files_in_use_is_refused_and_loses_nothing() -> None:
-    """Two threads, two sessions, one filesystem: the rollback of one wipes nothing of the other."""
+def test_a_call_of_another_session_on_files_in_use_is_refused() -> None:
+    """Two threads, two sessions, one filesystem: a rollback does not undo the other's changes."""
     files = MemoryFilesystem()
-    is_inside, may_go = threading.Event(), threading.Event()
+    is_inside, may_end = threading.Event(), threading.Event()
 
     def slow(params: Text, *, context: ToolContext) -> ToolResult[None]:
         files.write_text("mine.txt", "mine")
         is_inside.set()
-        assert may_go.wait(WATCHDOG_S)
-        return ToolResult.error("told to fail")
+        assert may_end.wait(WATCHDOG_S)
+        return ToolResult.error("asked to fail")
 
     with (
         small_workspace(tool(slow, name="slow"), filesystem=files) as one,
@@ -229,7 +229,7 @@ def test_a_call_of_another_session_on_files_in_use_is_refused_and_loses_nothing(
         thread.start()
         assert is_inside.wait(WATCHDOG_S)
         refused = two.call("write", text="early")
-        may_go.set()
+        may_end.set()
         thread.join(WATCHDOG_S)
         assert "used by a call of another session" in refused.text
         assert two.call("write", text="late").result.success
@@ -242,7 +242,7 @@ def test_a_call_of_another_session_inside_a_call_works_on_the_same_files() -> No
             tool(write, name="write"), filesystem=files, session=Session()
         ) as inner:
             assert inner.call("write", text="inner").result.success
-        return ToolResult.error("told to fail") if params.text == "fail" else ToolResult.ok(None)
+        return ToolResult.error("asked to fail") if params.text == "fail" else ToolResult.ok(None)
 
     files = MemoryFilesystem()
     with small_workspace(tool(handle), filesystem=files) as workspace:
@@ -252,7 +252,7 @@ def test_a_call_of_another_session_inside_a_call_works_on_the_same_files() -> No
         assert files.exists("inner.txt")
 
 
-def test_files_are_free_for_another_session_once_a_call_is_over() -> None:
+def test_another_session_can_use_files_after_a_call_has_ended() -> None:
     files = MemoryFilesystem()
     tools = [tool(write, name="write")]
     with (
@@ -264,10 +264,10 @@ def test_files_are_free_for_another_session_once_a_call_is_over() -> None:
         assert isinstance(one.prompt.resources.get(Filesystem), MemoryFilesystem)
 
 
-def test_what_a_failed_call_binds_to_the_prompt_is_taken_back() -> None:
+def test_parameters_that_a_failed_call_binds_to_the_prompt_are_undone() -> None:
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
         context.prompt.bind(Text(params.text))
-        return ToolResult.error("told to fail") if params.text == "fail" else ToolResult.ok(None)
+        return ToolResult.error("asked to fail") if params.text == "fail" else ToolResult.ok(None)
 
     section = MarkdownSection[Text](title="Said", template="It says ${text}.")
     with small_workspace(tool(handle), sections=[section]) as workspace:
@@ -278,7 +278,7 @@ def test_what_a_failed_call_binds_to_the_prompt_is_taken_back() -> None:
         assert "It says second." in prompt.render().text
 
 
-def test_a_handler_cannot_open_up_what_is_read_only() -> None:
+def test_a_handler_cannot_make_a_read_only_filesystem_writable() -> None:
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
         for name, value in (("read_only", False), ("read_only_paths", ()), ("limits", None)):
             with pytest.raises(AttributeError, match=name):
@@ -289,7 +289,7 @@ def test_a_handler_cannot_open_up_what_is_read_only() -> None:
         assert workspace.call("act").result.success
 
 
-def test_a_reducer_that_makes_a_call_fails_its_own_call_and_poisons_nothing() -> None:
+def test_a_reducer_that_makes_a_call_fails_the_outer_call_without_poisoning() -> None:
     def call_back(view: SliceView[Note], event: Note) -> Append[Note]:
         workspace.call("act")
         return Append(event)

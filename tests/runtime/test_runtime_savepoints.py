@@ -15,12 +15,12 @@ from wink_workspace.session import ExternalChange, Outcome, Session, ToolInvoked
 
 
 def note(params: Text, *, context: ToolContext) -> ToolResult[None]:
-    """Leave the text in a file and in the session; fail if it says so."""
+    """Write the text to a file and the session; fail if it begins with ``bad``."""
     assert context.filesystem is not None
     context.filesystem.write_text(f"{params.text}.txt", params.text)
     context.session[Note].append(Note(params.text))
     if params.text.startswith("bad"):
-        raise ValueError("told to fail")
+        raise ValueError("asked to fail")
     return ToolResult.ok(None)
 
 
@@ -47,7 +47,7 @@ def inner_executor(
 
 
 def nesting(filesystem: Filesystem | None = None) -> Tool[Text, None]:
-    """A tool that notes ``first``, then what it is told, then fails if told ``fail``."""
+    """A tool that notes ``first``, then its text, and then fails if the text is ``fail``."""
 
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
         files = filesystem or context.filesystem
@@ -55,12 +55,12 @@ def nesting(filesystem: Filesystem | None = None) -> Tool[Text, None]:
         executor = inner_executor(context, files)
         for number, text in enumerate(("first", params.text)):
             executor.execute(ToolCall.of("note", {"text": text}, id=f"inner-{number}"))
-        return ToolResult.error("told to fail") if params.text == "fail" else ToolResult.ok(None)
+        return ToolResult.error("asked to fail") if params.text == "fail" else ToolResult.ok(None)
 
     return Tool[Text, None](name="nest", description="Call inside", handler=handle)
 
 
-def test_a_call_inside_a_call_that_fails_undoes_itself_alone() -> None:
+def test_a_failed_call_inside_a_call_undoes_only_itself() -> None:
     with small_workspace(nesting()) as workspace:
         outcome = workspace.call("nest", text="bad")
         assert outcome.result.success
@@ -69,7 +69,7 @@ def test_a_call_inside_a_call_that_fails_undoes_itself_alone() -> None:
         assert workspace.session[Note].all() == (Note("first"),)
 
 
-def test_an_outer_failure_undoes_the_inner_calls_and_keeps_their_records() -> None:
+def test_a_failed_outer_call_undoes_the_inner_calls_and_keeps_their_records() -> None:
     with small_workspace(nesting()) as workspace:
         before = workspace.state()
         workspace.call("nest", text="fail")
@@ -81,14 +81,14 @@ def test_an_outer_failure_undoes_the_inner_calls_and_keeps_their_records() -> No
         ]
 
 
-def test_an_outer_failure_reaches_files_that_only_the_inner_prompt_knows() -> None:
+def test_a_failed_outer_call_restores_files_that_only_the_inner_prompt_binds() -> None:
     elsewhere = MemoryFilesystem({"kept.txt": "kept"})
     with small_workspace(nesting(elsewhere)) as workspace:
         workspace.call("nest", text="fail")
         assert [str(stat.path) for stat in elsewhere.list(".")] == ["kept.txt"]
 
 
-def test_a_call_inside_on_a_child_session_is_a_savepoint_too() -> None:
+def test_an_inner_call_on_a_child_session_is_a_savepoint() -> None:
     elsewhere = MemoryFilesystem({"kept.txt": "kept"})
 
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
@@ -96,7 +96,7 @@ def test_a_call_inside_on_a_child_session_is_a_savepoint_too() -> None:
             executor = inner_executor(context, elsewhere, child)
             executor.execute(ToolCall("note", text=f"n{number}"))
             elsewhere.write_text(f"by-outer-{number}.txt", "the outer call's own")
-        return ToolResult.error("told to fail")
+        return ToolResult.error("asked to fail")
 
     tool = Tool[Text, None](name="delegate", description="Delegate", handler=handle)
     with small_workspace(tool) as workspace:
@@ -109,7 +109,7 @@ def test_a_call_inside_on_a_child_session_is_a_savepoint_too() -> None:
         assert len(workspace.journal.entries) == 1
 
 
-def test_only_the_outermost_call_is_an_entry_of_the_journal() -> None:
+def test_only_the_outermost_call_makes_a_journal_entry() -> None:
     with small_workspace(nesting()) as workspace:
         workspace.call("nest", text="good")
         (entry,) = workspace.journal.entries
@@ -122,7 +122,7 @@ def test_only_the_outermost_call_is_an_entry_of_the_journal() -> None:
 
 
 @pytest.mark.behaviour(67)
-def test_calls_from_two_threads_come_one_after_the_other_and_lose_nothing() -> None:
+def test_calls_from_several_threads_run_one_at_a_time_and_lose_no_update() -> None:
     inside = threading.Lock()
 
     def count(params: Text, *, context: ToolContext) -> ToolResult[None]:
@@ -153,29 +153,29 @@ def test_calls_from_two_threads_come_one_after_the_other_and_lose_nothing() -> N
 
 
 class Unrestorable:
-    """A participant whose state cannot be put back."""
+    """A participant whose state cannot be restored."""
 
     def snapshot(self) -> object:
         return None
 
     def restore(self, token: object) -> None:
-        raise OSError("gone for good")
+        raise OSError("cannot restore")
 
 
 @pytest.mark.behaviour(34)
-def test_a_restore_that_fails_stops_the_run_after_all_others_were_restored() -> None:
+def test_a_failed_restore_ends_the_run_after_all_others_were_restored() -> None:
     session = Session()
     with small_workspace(
         NOTE, session=session, resources={Unrestorable: Unrestorable()}
     ) as workspace:
-        with pytest.raises(RollbackError, match="gone for good"):
+        with pytest.raises(RollbackError, match="cannot restore"):
             workspace.call("note", text="bad")
         assert not workspace.filesystem.exists("bad.txt")
         assert workspace.session[Note].all() == ()
         assert [record.outcome for record in workspace.records] == [Outcome.UNKNOWN]
 
 
-def test_a_run_that_could_not_roll_back_is_recovered_after_its_resources_are_closed() -> None:
+def test_a_failed_rollback_can_be_recovered_after_the_resources_are_closed() -> None:
     session, cell = Session(), Sometimes()
     with small_workspace(NOTE, session=session, resources={Sometimes: cell}) as workspace:
         cell.broken = True
@@ -187,8 +187,8 @@ def test_a_run_that_could_not_roll_back_is_recovered_after_its_resources_are_clo
         assert workspace.call("note", text="good").result.success
 
 
-def test_a_call_does_not_commit_what_a_call_inside_it_could_not_undo() -> None:
-    """Not even if its handler takes the error for nothing."""
+def test_a_call_does_not_commit_changes_that_an_inner_call_could_not_undo() -> None:
+    """Even if its handler ignores the error."""
     cell = Sometimes()
 
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
@@ -211,7 +211,7 @@ def test_a_call_does_not_commit_what_a_call_inside_it_could_not_undo() -> None:
         assert workspace.call("note", text="good").result.success
 
 
-def test_a_participant_that_cannot_be_saved_fails_the_call_before_its_handler() -> None:
+def test_a_participant_whose_snapshot_fails_fails_the_call_before_its_handler() -> None:
     class Unsaved:
         def snapshot(self) -> object:
             raise OSError("cannot be read")
@@ -240,7 +240,7 @@ class Sometimes:
             raise OSError("not now")
 
 
-def test_a_nested_evaluation_error_ends_the_outer_call_as_well() -> None:
+def test_a_nested_evaluation_error_ends_the_outer_call() -> None:
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
         assert context.filesystem is not None
         context.filesystem.write_text("a.txt", "a")

@@ -1,4 +1,4 @@
-"""Random calls with random failures, held against a plain dictionary."""
+"""Random calls with random failures, compared with a plain dictionary."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def below(path: str, root: str) -> bool:
 
 
 def expected(step: Step, files: dict[str, bytes], notes: list[str]) -> None:
-    """What a step that succeeded must have done."""
+    """Apply a successful step to the model."""
     match step.do:
         case "write":
             files[step.path] = step.other.encode()
@@ -113,7 +113,7 @@ class Calls(RuleBasedStateMachine):
 
     @rule(path=st.sampled_from(PATHS), text=st.sampled_from(PATHS))
     def one_plain_write(self, path: str, text: str) -> None:
-        """So that not everything fails: a write outside any call."""
+        """A write outside any call, so that not every step fails."""
         files = self.workspace.filesystem
         is_below_a_file = any(below(path, other) and other != path for other in self.files)
         is_directory = not is_below_a_file and files.exists(path) and path not in self.files
@@ -125,7 +125,7 @@ class Calls(RuleBasedStateMachine):
             self.files[path] = text.encode()
 
     @invariant()
-    def files_and_session_are_what_the_model_says(self) -> None:
+    def files_and_session_equal_the_model(self) -> None:
         found = contents(self.workspace.filesystem)
         files = {path: data for path, (kind, data, _) in found.items() if kind == "file"}
         assert files == self.files

@@ -1,4 +1,4 @@
-"""Transactions restore everybody, newest first, or say that they could not."""
+"""Transactions restore every participant, newest first, or raise."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from wink_workspace.session import Session
 
 
 class Cell:
-    """The smallest participant: one value, a diary of its restores, and a fault to switch on."""
+    """The smallest participant: one value, a log of its restores, and a switchable fault."""
 
-    def __init__(self, value: str, diary: list[str] | None = None) -> None:
+    def __init__(self, value: str, log: list[str] | None = None) -> None:
         self.value = value
-        self.diary = [] if diary is None else diary
+        self.log = [] if log is None else log
         self.broken = False
 
     def snapshot(self) -> object:
@@ -24,19 +24,19 @@ class Cell:
 
     def restore(self, token: object) -> None:
         if self.broken:
-            raise OSError(f"{self.value} cannot be put back")
-        self.diary.append(self.value)
+            raise OSError(f"{self.value} cannot be restored")
+        self.log.append(self.value)
         self.value = str(token)
 
 
 def test_rollback_restores_newest_first() -> None:
-    diary: list[str] = []
-    cells = [Cell("a", diary), Cell("b", diary), Cell("c", diary)]
+    log: list[str] = []
+    cells = [Cell("a", log), Cell("b", log), Cell("c", log)]
     transaction = Transaction()
     for cell in cells:
         transaction.join(cell)
     transaction.rollback()
-    assert diary == ["c", "b", "a"]
+    assert log == ["c", "b", "a"]
 
 
 def test_a_participant_keeps_the_snapshot_of_its_first_joining() -> None:
@@ -50,7 +50,7 @@ def test_a_participant_keeps_the_snapshot_of_its_first_joining() -> None:
 
 
 @pytest.mark.behaviour(34)
-def test_every_participant_is_tried_whichever_of_them_fail() -> None:
+def test_a_rollback_restores_every_participant_that_does_not_fail() -> None:
     for broken in itertools.product([False, True], repeat=3):
         cells = [Cell("before") for _ in broken]
         transaction = Transaction()
@@ -66,16 +66,16 @@ def test_every_participant_is_tried_whichever_of_them_fail() -> None:
         assert [cell.value for cell in cells] == ["after" if b else "before" for b in broken]
 
 
-def test_what_was_built_inside_is_discarded_before_anything_is_restored() -> None:
-    diary: list[str] = []
-    transaction = Transaction(discard=lambda: diary.append("discard"))
-    transaction.join(Cell("restore", diary))
+def test_discard_runs_before_any_participant_is_restored() -> None:
+    log: list[str] = []
+    transaction = Transaction(discard=lambda: log.append("discard"))
+    transaction.join(Cell("restore", log))
     transaction.rollback()
-    assert diary == ["discard", "restore"]
+    assert log == ["discard", "restore"]
 
 
 @pytest.mark.parametrize("error", [OSError("stuck"), KeyboardInterrupt()])
-def test_everybody_is_restored_though_discarding_fails(error: BaseException) -> None:
+def test_every_participant_is_restored_even_if_discarding_fails(error: BaseException) -> None:
     def discard() -> None:
         raise error
 
@@ -89,16 +89,16 @@ def test_everybody_is_restored_though_discarding_fails(error: BaseException) -> 
         pass
 
 
-def test_recovering_discards_nothing_a_second_time() -> None:
-    cell, diary = Cell("before"), list[str]()
+def test_recovering_does_not_discard_a_second_time() -> None:
+    cell, log = Cell("before"), list[str]()
     transactions = transactions_of(Session())
     with pytest.raises(RollbackError):
         with transactions.turn():
-            with transactions.transaction([cell], discard=lambda: diary.append("discard")):
+            with transactions.transaction([cell], discard=lambda: log.append("discard")):
                 cell.value, cell.broken = "after", True
     cell.broken = False
     transactions.recover()
-    assert (cell.value, diary) == ("before", ["discard"])
+    assert (cell.value, log) == ("before", ["discard"])
 
 
 def test_leaving_the_block_without_a_commit_rolls_back() -> None:
@@ -118,7 +118,7 @@ def test_leaving_the_block_after_a_commit_keeps_the_changes() -> None:
     assert cell.value == "after"
 
 
-def test_who_joins_a_savepoint_joins_the_transactions_around_it() -> None:
+def test_a_participant_that_joins_a_savepoint_joins_the_outer_transactions() -> None:
     outer_cell, inner_cell = Cell("outer before"), Cell("inner before")
     transactions = transactions_of(Session())
     with transactions.turn(), transactions.transaction([outer_cell], discard=lambda: None):
@@ -146,7 +146,7 @@ def test_a_failed_rollback_poisons_the_session_until_it_is_recovered() -> None:
         pass
 
 
-def test_an_outer_rollback_that_succeeds_heals_what_the_inner_one_broke() -> None:
+def test_a_successful_outer_rollback_repairs_a_failed_inner_one() -> None:
     cell = Cell("before")
     transactions = transactions_of(Session())
     with transactions.turn(), transactions.transaction([cell], discard=lambda: None):
@@ -159,7 +159,7 @@ def test_an_outer_rollback_that_succeeds_heals_what_the_inner_one_broke() -> Non
         pass
 
 
-def test_recovering_a_healthy_session_changes_nothing() -> None:
+def test_recovering_without_a_failed_rollback_changes_nothing() -> None:
     cell = Cell("before")
     transactions = transactions_of(Session())
     with transactions.turn(), transactions.transaction([cell], discard=lambda: None) as work:
@@ -167,7 +167,7 @@ def test_recovering_a_healthy_session_changes_nothing() -> None:
         transactions.recover()
         work.commit()
     transactions.recover()
-    assert (cell.value, cell.diary) == ("after", [])
+    assert (cell.value, cell.log) == ("after", [])
 
 
 def test_every_executor_on_one_session_shares_its_transactions() -> None:

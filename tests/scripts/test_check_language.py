@@ -32,7 +32,7 @@ def script() -> ModuleType:
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     module = module_from_spec(spec)
-    sys.modules[loader.name] = module  # where dataclasses look their module up
+    sys.modules[loader.name] = module  # where dataclasses look up their module
     sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
     try:
         loader.exec_module(module)
@@ -195,7 +195,7 @@ def test_count_prints_a_number_for_each_term_and_succeeds(
         ("| `=a` | b | both | |", "exact identifier"),
     ],
 )
-def test_row_that_cannot_be_understood_is_an_error(
+def test_invalid_row_is_an_error(
     script: ModuleType,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

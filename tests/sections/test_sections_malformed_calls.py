@@ -37,7 +37,7 @@ NOT_OBJECTS: list[tuple[str, Arguments, str]] = [
     ("ls", '{"path": ', "is not valid JSON"),
     ("ls", "{'path': 'src'}", "is not valid JSON"),
     ("ls", '{"path": "src"} and more', "is not valid JSON"),
-    ("ls", '{"path": NaN}', "NaN is no JSON value"),
+    ("ls", '{"path": NaN}', "NaN is not a JSON value"),
     ("ls", '{"path": "a", "path": "b"}', "given twice"),
     ("ls", "[" * 100_000, "nested too deeply"),
     ("ls", '["src"]', "must be an object, not an array"),

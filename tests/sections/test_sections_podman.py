@@ -40,7 +40,7 @@ class SlowSandbox(Sandbox):
 
 def test_rendering_a_prompt_without_a_sandbox_is_refused() -> None:
     prompt = Prompt[None](ns="t", key="p", sections=[PodmanSandboxSection()])
-    with pytest.raises(PromptRenderError, match="needs a Sandbox, and none is bound") as caught:
+    with pytest.raises(PromptRenderError, match="needs a Sandbox, but none is bound") as caught:
         prompt.render()
     assert "prompt.bind(resources=workspace.resources)" in str(caught.value)
 

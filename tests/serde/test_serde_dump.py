@@ -1,4 +1,4 @@
-"""Dumping writes what parsing takes."""
+"""``dump`` writes what ``parse`` accepts."""
 
 from __future__ import annotations
 
@@ -150,14 +150,14 @@ def test_value_that_contains_itself_is_refused() -> None:
         dump(looped)
 
 
-def test_text_is_readable_unless_utf8_cannot_hold_it() -> None:
+def test_text_is_not_escaped_unless_utf8_cannot_encode_it() -> None:
     assert dump_json({"ä": "雪"}) == '{"ä": "雪"}'
     text = dump_json(["ä\udc80"])
     assert text.encode("ascii")
     assert json.loads(text) == ["ä\udc80"]
 
 
-def test_indent_gives_one_item_a_line() -> None:
+def test_indent_writes_one_item_per_line() -> None:
     assert dump_json([1, 2], indent=2) == "[\n  1,\n  2\n]"
 
 
@@ -187,7 +187,7 @@ def test_field_with_an_alias_is_written_by_its_alias_and_parsed_back() -> None:
     assert list(properties) == ["widthPx", "height_px"]
 
 
-def test_properties_are_written_only_when_asked_for_and_at_any_depth() -> None:
+def test_properties_are_written_only_on_request_and_at_any_depth() -> None:
     sizes = [Size(3, 2)]
     written = [{"widthPx": 3, "height_px": 2, "area_px": 6, "is_square": False}]
     assert dump(sizes, computed=True) == written

@@ -1,4 +1,4 @@
-"""Importing costs nothing that the caller may not need."""
+"""Importing serde does not import pydantic."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ assert "pydantic" in sys.modules
 """
 
 
-def test_pydantic_is_imported_when_something_is_first_parsed() -> None:
+def test_pydantic_is_imported_by_the_first_parse() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)

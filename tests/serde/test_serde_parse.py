@@ -1,4 +1,4 @@
-"""Parsing takes what JSON may mean, and nothing that would have to be guessed."""
+"""Parsing accepts valid JSON for a type, and does not coerce other values."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Group:
         (Counted, {"items": ["a", "b"]}, Counted(("a", "b"))),
     ],
 )
-def test_what_json_can_mean_is_taken(type_: Any, data: object, expected: object) -> None:
+def test_valid_json_for_a_type_is_parsed(type_: Any, data: object, expected: object) -> None:
     parsed = parse(type_, data)
     assert parsed == expected
     assert type(parsed) is type(expected)
@@ -163,7 +163,9 @@ def test_what_json_can_mean_is_taken(type_: Any, data: object, expected: object)
         (type(None) | int, "a", "must be an integer, not the string 'a'"),
     ],
 )
-def test_nothing_is_coerced_silently(type_: Any, data: object, message: str) -> None:
+def test_value_of_another_type_is_refused_and_not_coerced(
+    type_: Any, data: object, message: str
+) -> None:
     with pytest.raises(ParseError) as caught:
         parse(type_, data)
     assert [str(problem) for problem in caught.value.problems] == [message]
@@ -198,7 +200,7 @@ def test_unknown_fields_are_left_out_at_any_depth_when_extras_are_ignored() -> N
         parse(Move, data)
 
 
-def test_field_that_is_not_for_the_caller_is_unknown() -> None:
+def test_field_without_init_is_unknown() -> None:
     with pytest.raises(ParseError, match="n_items: is not a known field"):
         parse(Counted, {"items": [], "n_items": 3})
 
@@ -212,13 +214,13 @@ def test_field_that_is_not_for_the_caller_is_unknown() -> None:
         ("missing", "was refused with FileMissingError: no such file. List"),
     ],
 )
-def test_refusal_by_the_type_itself_is_a_problem_of_the_data(name: str, message: str) -> None:
+def test_exception_of_the_type_itself_is_a_problem_of_the_data(name: str, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse(Group, {"inner": [{"name": name}]})
     assert str(caught.value.problems[0]).startswith(message)
 
 
-def test_tool_without_parameters_takes_an_empty_object_or_null() -> None:
+def test_none_type_accepts_an_empty_object_or_null() -> None:
     assert parse(None, {}) is None
     assert parse(type(None), None) is None
     assert parse_json(None, "{}") is None
@@ -227,11 +229,11 @@ def test_tool_without_parameters_takes_an_empty_object_or_null() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"x": 1}, "x: is not a known field; no fields are taken"),
+        ({"x": 1}, "x: is not a known field; no fields are accepted"),
         ([], "must be an empty object, not an array"),
     ],
 )
-def test_tool_without_parameters_refuses_all_else(data: object, message: str) -> None:
+def test_none_type_refuses_all_other_data(data: object, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse(None, data)
     assert str(caught.value.problems[0]) == message
@@ -248,7 +250,7 @@ def test_message_says_what_was_parsed_and_what_to_do() -> None:
 def test_type_with_an_annotation_that_cannot_be_resolved_is_named() -> None:
     @dataclass
     class Unknown:
-        inner: Nowhere  # noqa: F821 - the point
+        inner: Nowhere  # noqa: F821 - the test needs an unknown name
 
     with pytest.raises(
         SchemaError, match=r"Unknown cannot be parsed into.*'Nowhere'.*module level"
@@ -257,7 +259,7 @@ def test_type_with_an_annotation_that_cannot_be_resolved_is_named() -> None:
 
 
 @pytest.mark.parametrize("type_", [ModuleType, list[Lock], Annotated[int, Gt("a")]])
-def test_type_that_json_cannot_fill_is_a_schema_error_with_a_hint(type_: Any) -> None:
+def test_unsupported_type_is_a_schema_error_with_a_hint(type_: Any) -> None:
     with pytest.raises(SchemaError, match="cannot be parsed into") as caught:
         parse(type_, {})
     assert (

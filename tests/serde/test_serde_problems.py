@@ -1,4 +1,4 @@
-"""Every problem of some data is told at once, each at its path, in a sentence."""
+"""Every problem of data is reported at once, with its path, in a sentence."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def problems_of_text(text: str | bytes) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_every_problem_is_told_at_once_with_its_path() -> None:
+def test_every_problem_is_reported_with_its_path() -> None:
     data = {
         "pth": "a",
         "steps": [{"title": "ok"}, {"title": 7, "n": True}, "x", {"n": 10, "steps": [{}]}],
@@ -106,7 +106,7 @@ def test_broken_constraint_is_named_with_its_limit(type_: Any, data: object, exp
     assert problems(type_, data) == [expected]
 
 
-def test_unforeseen_refusal_keeps_the_words_of_the_validator() -> None:
+def test_unknown_kind_of_error_keeps_the_message_of_the_validator() -> None:
     @dataclass
     class Money:
         amount: Annotated[Decimal, Field(max_digits=3)]
@@ -116,7 +116,7 @@ def test_unforeseen_refusal_keeps_the_words_of_the_validator() -> None:
     ]
 
 
-def test_long_values_and_odd_keys_are_cut_and_quoted() -> None:
+def test_long_values_are_cut_and_unusual_keys_are_quoted() -> None:
     assert problems(int, "x" * 100) == [
         f"must be an integer, not the string '{'x' * 60}'… (100 characters)"
     ]
@@ -147,24 +147,24 @@ def test_long_values_and_odd_keys_are_cut_and_quoted() -> None:
         ),
     ],
 )
-def test_of_a_union_only_the_member_that_was_meant_is_told(
+def test_problems_of_a_union_are_those_of_the_intended_member(
     change: object, expected: list[str]
 ) -> None:
     assert problems(Edit, {"change": change}) == expected
 
 
-def test_of_a_union_a_broken_constraint_outweighs_a_wrong_kind() -> None:
+def test_problem_of_a_union_is_a_broken_constraint_before_a_wrong_kind() -> None:
     assert problems(Annotated[str, Len(2)] | int, "a") == ["must have at least 2 characters"]
 
 
-def test_unions_inside_unions_are_decided_one_by_one() -> None:
+def test_intended_members_of_nested_unions_are_found() -> None:
     data = {"a": [{"change": {"kind": "add", "n": "1"}}]}
     assert problems(dict[str, list[Edit] | int] | str, data) == [
         "a[0].change.n: must be an integer, not the string '1'"
     ]
 
 
-def test_field_unknown_to_a_type_without_a_schema_is_told_without_the_known_ones() -> None:
+def test_unknown_field_of_a_type_without_a_schema_is_reported_without_known_fields() -> None:
     @dataclass
     class Job:
         run: Callable[[], None] | None = None
@@ -175,10 +175,13 @@ def test_field_unknown_to_a_type_without_a_schema_is_told_without_the_known_ones
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('{"path": NaN}', "is not valid JSON: NaN is no JSON value; use a finite number or null"),
+        (
+            '{"path": NaN}',
+            "is not valid JSON: NaN is not a JSON value; use a finite number or null",
+        ),
         (
             "[-Infinity]",
-            "is not valid JSON: -Infinity is no JSON value; use a finite number or null",
+            "is not valid JSON: -Infinity is not a JSON value; use a finite number or null",
         ),
         ('{"path": 1e999}', "path: must be a finite number, not inf"),
         ('{"path": "a",}', "is not valid JSON: Illegal trailing comma"),
@@ -195,14 +198,14 @@ def test_field_unknown_to_a_type_without_a_schema_is_told_without_the_known_ones
     ],
 )
 @pytest.mark.behaviour(15)
-def test_bad_json_is_told_with_its_place(text: str | bytes, expected: str) -> None:
-    (told,) = problems_of_text(text)
-    if "comma" in expected and "comma" not in told:  # the words before Python 3.13
+def test_invalid_json_is_reported_with_line_and_column(text: str | bytes, expected: str) -> None:
+    (problem,) = problems_of_text(text)
+    if "comma" in expected and "comma" not in problem:  # the message before Python 3.13
         expected = "is not valid JSON: Expecting property name enclosed in double quotes"
-    assert expected in told
+    assert expected in problem
 
 
-def test_everything_that_json_cannot_hold_is_told_at_once() -> None:
+def test_all_values_without_a_json_form_are_reported_at_once() -> None:
     looped: list[object] = []
     looped.append(looped)
     data = {
@@ -214,7 +217,7 @@ def test_everything_that_json_cannot_hold_is_told_at_once() -> None:
         "f": Step("a"),
     }
     assert problems(Plan, data) == [
-        "has the key 'c\\udc80', which is no valid Unicode",
+        "has the key 'c\\udc80', which is not valid Unicode",
         "a: must be a finite number, not nan",
         "b[0]: must be valid Unicode, without lone surrogates",
         "b[1]: must be JSON data, not a Python bytes",
@@ -228,11 +231,11 @@ def test_everything_that_json_cannot_hold_is_told_at_once() -> None:
     ]
 
 
-def test_python_objects_are_no_json_data() -> None:
+def test_python_objects_are_refused_as_json_data() -> None:
     assert problems(Plan, {"path": Step("a")}) == ["path: must be JSON data, not a Python Step"]
 
 
-def test_nesting_is_taken_to_its_limit_and_refused_beyond() -> None:
+def test_nesting_is_accepted_up_to_the_limit_and_refused_beyond() -> None:
     nested: Any = 1
     for _ in range(199):
         nested = [nested]
@@ -240,20 +243,20 @@ def test_nesting_is_taken_to_its_limit_and_refused_beyond() -> None:
     assert problems(list[Any], [nested]) == ["is nested more than 199 levels deep"]
 
 
-def test_nesting_beyond_what_python_can_write_is_refused_too() -> None:
+def test_nesting_beyond_the_limit_of_python_is_refused() -> None:
     nested: Any = 1
     for _ in range(100_000):
         nested = [nested]
     assert problems(list[Any], nested) == ["is nested more than 199 levels deep"]
-    while isinstance(nested, list):  # let go of it level by level: its destructor recurses
+    while isinstance(nested, list):  # drop it level by level: its destructor recurses
         nested = nested.pop()
 
 
-def test_of_very_many_problems_the_first_thousand_are_told_and_the_others_counted() -> None:
+def test_first_thousand_problems_are_reported_and_the_others_counted() -> None:
     many = {f"key{n}": n for n in range(30_000)}
-    told = problems(Step, many | {"title": "a"})
-    assert len(told) == 1_001
-    assert told[-1] == "has 29,000 more problems"
+    reported = problems(Step, many | {"title": "a"})
+    assert len(reported) == 1_001
+    assert reported[-1] == "has 29,000 more problems"
 
 
 @pytest.mark.parametrize(
@@ -265,10 +268,8 @@ def test_of_very_many_problems_the_first_thousand_are_told_and_the_others_counte
         (Plan, {"path": "p", "steps": [{"title": 1, "x": 2, "y": 3}] * 3_000}),
     ],
 )
-def test_memory_for_reporting_many_problems_is_little_more_than_for_one(
-    type_: Any, data: Any
-) -> None:
-    """A client may send millions of values; what is done for each of them holds up the others."""
+def test_reporting_many_problems_needs_little_more_memory_than_one(type_: Any, data: Any) -> None:
+    """A client may send millions of values; work for each of them delays other clients."""
     of_one, _ = peak_while(lambda: problems(None, {"wrong": data}))
     of_all, found = peak_while(lambda: problems(type_, data))
     assert of_all - of_one < 4_000_000
@@ -285,13 +286,13 @@ def peak_while(report: Callable[[], list[str]]) -> tuple[int, list[str]]:
         tracemalloc.stop()
 
 
-def test_problems_beyond_the_values_that_were_examined_are_counted() -> None:
+def test_problems_beyond_the_excerpt_are_counted() -> None:
     env = {f"key{n}": n for n in range(2_000)}
     found = problems(Plan, {"path": "p", "env": env, "steps": [1] * 2_000})
     assert found == ["has 2,000 problems, none of them in its first 1,000 values"]
 
 
-def test_a_field_beyond_the_values_that_were_examined_is_not_reported_as_missing() -> None:
+def test_field_beyond_the_excerpt_is_not_reported_as_missing() -> None:
     found = problems(Plan, {f"key{n}": n for n in range(30_000)} | {"path": "p"})
     assert not [line for line in found if "is required" in line]
     assert found[-1] == "has 29,000 more problems"

@@ -1,4 +1,4 @@
-"""What must hold for any value, and for any JSON."""
+"""Property tests with any value and any JSON."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ FIELDS = st.fixed_dictionaries({}, optional=dict.fromkeys(Rich.__slots__, JSON))
 
 
 def explained(refusal: ParseError) -> None:
-    """It says what is wrong, in text that can be sent."""
+    """Assert that it names a problem, in text that UTF-8 can encode."""
     assert refusal.problems
     assert str(refusal).encode()
 
 
 @LIGHT
 @given(RICH)
-def test_what_is_dumped_parses_to_the_same(value: Rich) -> None:
+def test_dumped_value_parses_to_an_equal_value(value: Rich) -> None:
     assert parse(Rich, dump(value)) == value
     assert parse_json(Rich, dump_json(value)) == value
     assert parse(Rich, without_defaulted_nulls(Rich, dump(value))) == value
@@ -101,7 +101,7 @@ def test_what_is_dumped_parses_to_the_same(value: Rich) -> None:
 
 @LIGHT
 @given(RICH)
-def test_dump_is_json_and_always_the_same(value: Rich) -> None:
+def test_dump_is_deterministic_json(value: Rich) -> None:
     assert json.loads(dump_json(value)) == dump(value)
     assert dump_json(parse(Rich, dump(value))) == dump_json(value)
 
@@ -127,7 +127,7 @@ def test_any_text_parses_or_is_refused_with_problems(text: str | bytes) -> None:
 
 @LIGHT
 @given(FIELDS)
-def test_reading_back_from_strict_mode_leaves_out_nulls_alone(data: dict[str, Any]) -> None:
+def test_conversion_from_strict_mode_leaves_out_only_nulls(data: dict[str, Any]) -> None:
     restored = without_defaulted_nulls(Rich, data)
     assert restored.keys() <= data.keys()
     assert all(data[name] is None for name in data.keys() - restored.keys())

@@ -1,4 +1,4 @@
-"""A schema says everything that parsing will hold against a caller."""
+"""A schema has every rule that parsing enforces."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def test_every_object_is_closed_at_any_depth() -> None:
     assert plan["required"] == ["steps", "color"]
 
 
-def test_field_that_a_caller_cannot_give_is_not_in_the_schema() -> None:
+def test_field_without_init_is_not_in_the_schema() -> None:
     properties: Any = schema(Plan)["properties"]
     assert "n_steps" not in properties
 
 
-def test_default_of_a_factory_is_told_if_it_is_a_builtin_collection() -> None:
+def test_schema_has_the_default_of_a_factory_of_a_builtin_collection() -> None:
     properties: Any = schema(Plan)["properties"]
     assert properties["rows"]["default"] == []
     assert properties["names"]["default"] == []
@@ -90,7 +90,7 @@ def test_default_of_a_factory_is_told_if_it_is_a_builtin_collection() -> None:
     assert "default" not in properties["odd"]
 
 
-def test_type_that_contains_itself_stands_under_definitions() -> None:
+def test_recursive_type_is_under_definitions() -> None:
     node: Any = schema(Node)
     assert node["type"] == "object"
     assert node["properties"]["children"]["items"] == {"$ref": "#/$defs/Node"}
@@ -102,13 +102,13 @@ def test_schema_of_no_parameters_is_an_empty_closed_object() -> None:
     assert field_descriptions(None) == {}
 
 
-def test_schema_may_be_changed_without_harm() -> None:
+def test_changing_a_schema_does_not_affect_the_cached_one() -> None:
     schema(Plan)["properties"] = {}
     assert schema(Plan)["properties"]
 
 
 @pytest.mark.parametrize("type_", [int, list[int], Step | int, dict[str, Step]])
-def test_schema_of_other_types_stands_alone(type_: Any) -> None:
+def test_schema_of_other_types_is_complete(type_: Any) -> None:
     assert schema(type_).keys() <= {"type", "items", "anyOf", "additionalProperties", "$defs"}
 
 

@@ -1,4 +1,4 @@
-"""Schemas for strict modes keep to the common subset, and the way back loses nothing."""
+"""Strict schemas use the common subset, and the inverse conversion loses nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Node:
     name: str
-    twin: Node | None = field(default=None, metadata={"description": "Its double"})
+    double: Node | None = field(default=None, metadata={"description": "Its double"})
     head: Node | int = 0
     children: tuple[Node, ...] = ()
 
@@ -96,7 +96,7 @@ NULL = {"type": "null"}
 
 
 def nodes(node: object) -> Iterator[dict[str, Any]]:
-    """Every schema inside *node*, itself included."""
+    """*node* and every schema inside it."""
     if isinstance(node, dict):
         yield node
         for key, inner in node.items():
@@ -110,7 +110,7 @@ def nodes(node: object) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("type_", [None, Step, Node, Everything, dict[str, int]])
 @pytest.mark.behaviour(10)
-def test_schema_keeps_to_what_strict_modes_know(type_: Any) -> None:
+def test_schema_has_only_keywords_of_strict_modes(type_: Any) -> None:
     known = {"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf"}
     for node in nodes(provider_schema(type_)):
         assert node.keys() <= known | {"description", "format", "$ref", "$defs"}
@@ -191,7 +191,7 @@ def test_schema_keeps_to_what_strict_modes_know(type_: Any) -> None:
         ),
     ],
 )
-def test_what_has_no_shape_is_said_in_words(name: str, expected: object) -> None:
+def test_keywords_that_strict_modes_lack_become_descriptions(name: str, expected: object) -> None:
     properties: Any = provider_schema(Everything)["properties"]
     assert properties[name] == expected
 
@@ -210,7 +210,7 @@ def test_value_of_any_type_is_a_scalar_or_an_array_of_scalars() -> None:
     assert properties["plain"]["items"] == properties["anything"]
 
 
-def test_keys_that_are_fixed_are_fixed_in_the_entries_too() -> None:
+def test_fixed_keys_of_a_mapping_are_fixed_in_its_entries() -> None:
     properties: Any = provider_schema(Everything)["properties"]
     entry = properties["by_color"]["anyOf"][0]["items"]
     assert entry["properties"]["key"] == {"type": "string", "enum": ["red", "blue"]}
@@ -233,12 +233,12 @@ def test_description_of_a_field_can_be_replaced_and_its_constraints_stay() -> No
     assert provider_schema(Step) == own
 
 
-def test_only_a_type_that_contains_itself_keeps_a_reference() -> None:
+def test_only_a_recursive_type_keeps_a_reference() -> None:
     assert "$defs" not in provider_schema(Everything)
     node: Any = provider_schema(Node)
     reference = {"$ref": "#/$defs/Node"}
     assert node["$defs"].keys() == {"Node"}
-    assert node["properties"]["twin"] == {
+    assert node["properties"]["double"] == {
         "anyOf": [reference, NULL],
         "description": "Its double. Default: null.",
     }
@@ -285,7 +285,7 @@ SENT = {
 }
 
 
-def test_what_a_model_sends_for_the_schema_parses() -> None:
+def test_converted_arguments_of_a_model_parse() -> None:
     parsed = parse(Everything, without_defaulted_nulls(Everything, SENT))
     assert parsed.mode is None
     assert parsed.change == Remove(1)
@@ -298,7 +298,7 @@ def test_what_a_model_sends_for_the_schema_parses() -> None:
     assert parsed.either == [Step("e")]
 
 
-def test_what_needs_no_change_is_untouched() -> None:
+def test_arguments_without_defaulted_nulls_are_unchanged() -> None:
     data = {"env": {"A": 1}, "steps": [{"title": "a"}], "either": {"x": {"title": "a"}}}
     assert without_defaulted_nulls(Everything, data) == data
     assert without_defaulted_nulls(None, {"x": None}) == {"x": None}
@@ -316,16 +316,16 @@ def test_what_needs_no_change_is_untouched() -> None:
         {"pair": [None, None]},
     ],
 )
-def test_mistakes_are_left_for_parsing_to_tell(data: dict[str, Any]) -> None:
+def test_mistakes_are_left_to_parse(data: dict[str, Any]) -> None:
     assert without_defaulted_nulls(Everything, data) == data
 
 
-def test_entries_make_a_mapping_even_where_an_array_may_stand() -> None:
+def test_entries_become_a_mapping_even_if_an_array_is_allowed() -> None:
     data = {"either": [{"key": "x", "value": {"title": "a", "n": None}}]}
     assert without_defaulted_nulls(Everything, data) == {"either": {"x": {"title": "a"}}}
 
 
-def test_member_of_a_union_is_known_by_its_fields_or_its_tag() -> None:
+def test_member_of_a_union_is_found_by_its_fields_or_its_tag() -> None:
     def restored(change: dict[str, Any]) -> object:
         return without_defaulted_nulls(Everything, {"change": change})["change"]
 
@@ -334,7 +334,7 @@ def test_member_of_a_union_is_known_by_its_fields_or_its_tag() -> None:
     assert restored({"nonsense": None}) == {"nonsense": None}
 
 
-def test_nesting_too_deep_to_follow_is_left_for_parsing_to_refuse() -> None:
+def test_too_deep_nesting_is_left_to_parse() -> None:
     nested: dict[str, Any] = {"name": "a"}
     for _ in range(2_000):
         nested = {"name": "a", "children": [nested]}

@@ -1,4 +1,4 @@
-"""Every string in a value can be changed, and nothing else changes."""
+"""``map_strings`` changes every string in a value, and nothing else."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_strings_change_at_any_depth_and_containers_keep_their_type(
     assert type(changed) is type(expected)
 
 
-def test_dataclass_is_copied_without_asking_it() -> None:
+def test_dataclass_is_copied_without_calling_its_init() -> None:
     token = Token("secret")
     changed = map_strings([token], mask)[0]
     assert (changed.text, changed.length) == ("***", 6)
@@ -75,7 +75,7 @@ def test_field_that_was_never_set_stays_unset() -> None:
     assert not hasattr(map_strings(Unset("secret"), mask), "later")
 
 
-def test_mapping_keeps_what_its_constructor_would_not_take() -> None:
+def test_copied_mapping_keeps_its_default_factory() -> None:
     changed = map_strings(defaultdict(list, a=["secret"]), mask)
     assert changed["a"] == ["***"]
     assert changed["missing"] == []
@@ -96,5 +96,5 @@ def test_mapping_keeps_what_its_constructor_would_not_take() -> None:
         object(),
     ],
 )
-def test_value_in_which_nothing_changes_is_returned_as_it_is(value: object) -> None:
+def test_value_without_changes_is_returned_itself(value: object) -> None:
     assert map_strings(value, mask) is value

@@ -1,4 +1,4 @@
-"""The dispatcher: in order, synchronous, and no subscriber harms another."""
+"""The dispatcher: in order, synchronous, and subscribers do not affect one another."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def test_event_bus_is_another_name_of_the_dispatcher() -> None:
     assert EventBus is Dispatcher
 
 
-def test_subscribers_hear_their_type_and_its_subclasses_and_object_hears_all() -> None:
-    bus, heard = Dispatcher(), []
+def test_subscribers_receive_their_type_and_its_subclasses_and_object_receives_all() -> None:
+    bus, received = Dispatcher(), []
     for event_type in (Dog, Animal, object):
         bus.subscribe(
-            event_type, lambda event, event_type=event_type: heard.append((event_type, event))
+            event_type, lambda event, event_type=event_type: received.append((event_type, event))
         )
     animal, dog = Animal(), Dog()
     for event in (animal, dog, 7):
         bus.dispatch(event)
-    assert heard == [
+    assert received == [
         (Animal, animal),
         (object, animal),
         (Dog, dog),
@@ -41,47 +41,47 @@ def test_subscribers_hear_their_type_and_its_subclasses_and_object_hears_all() -
 
 
 @pytest.mark.behaviour(28)
-def test_a_subscriber_that_raises_is_logged_and_the_others_still_hear(
+def test_a_subscriber_that_raises_is_logged_and_the_others_are_still_notified(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bus, heard = Dispatcher(), []
+    bus, received = Dispatcher(), []
 
     def broken(event: object) -> None:
         raise ValueError("boom")
 
     bus.subscribe(object, broken)
-    bus.subscribe(object, heard.append)
+    bus.subscribe(object, received.append)
     with caplog.at_level(logging.ERROR):
         bus.dispatch("event")
-    assert heard == ["event"]
+    assert received == ["event"]
     (record,) = caplog.records
-    assert record.getMessage() == "A subscriber raised on str; the others go on"
+    assert record.getMessage() == "A subscriber raised on str; the others are still notified"
     assert record.exc_info is not None
 
 
-def test_a_reducer_that_raises_keeps_the_event_from_every_subscriber() -> None:
+def test_no_subscriber_is_notified_if_a_reducer_raises() -> None:
     def refuse(event: object) -> None:
         raise ValueError("refused")
 
-    bus, heard = Dispatcher(refuse), []
-    bus.subscribe(object, heard.append)
+    bus, received = Dispatcher(refuse), []
+    bus.subscribe(object, received.append)
     with pytest.raises(ValueError, match="refused"):
         bus.dispatch("event")
-    assert heard == []
+    assert received == []
 
 
 def test_each_subscription_ends_on_its_own_and_ending_it_twice_is_harmless() -> None:
-    bus, heard = Dispatcher(), []
-    end_first = bus.subscribe(object, heard.append)
-    bus.subscribe(object, heard.append)
+    bus, received = Dispatcher(), []
+    end_first = bus.subscribe(object, received.append)
+    bus.subscribe(object, received.append)
     end_first()
     end_first()
     bus.dispatch("event")
-    assert heard == ["event"]
+    assert received == ["event"]
 
 
-def test_a_subscription_ended_during_a_delivery_hears_nothing_more_of_it() -> None:
-    bus, heard = Dispatcher(), []
+def test_a_subscription_ended_during_a_delivery_receives_nothing_more() -> None:
+    bus, received = Dispatcher(), []
 
     def end_all(event: object) -> None:
         for end in ends:
@@ -89,20 +89,20 @@ def test_a_subscription_ended_during_a_delivery_hears_nothing_more_of_it() -> No
 
     ends = [
         bus.subscribe(object, end_all),
-        bus.subscribe(object, heard.append),
+        bus.subscribe(object, received.append),
     ]
-    bus.subscribe(object, lambda event: heard.append(f"last: {event}"))
+    bus.subscribe(object, lambda event: received.append(f"last: {event}"))
     bus.dispatch("one")
     bus.dispatch("two")
-    assert heard == ["last: one", "last: two"]
+    assert received == ["last: one", "last: two"]
 
 
-def test_a_subscription_begun_during_a_delivery_hears_the_next_event_first() -> None:
-    bus, heard = Dispatcher(), []
-    end = bus.subscribe(object, lambda event: (end(), bus.subscribe(object, heard.append)))
+def test_a_subscription_begun_during_a_delivery_receives_events_from_the_next_one() -> None:
+    bus, received = Dispatcher(), []
+    end = bus.subscribe(object, lambda event: (end(), bus.subscribe(object, received.append)))
     bus.dispatch("one")
     bus.dispatch("two")
-    assert heard == ["two"]
+    assert received == ["two"]
 
 
 def test_events_dispatched_by_a_subscriber_reach_everyone_in_the_same_order() -> None:
@@ -121,8 +121,8 @@ def test_events_dispatched_by_a_subscriber_reach_everyone_in_the_same_order() ->
     assert early == late == reduced == [1, 2, 3]
 
 
-def test_an_interrupt_in_a_subscriber_propagates_when_all_have_heard_and_drops_what_waits() -> None:
-    bus, heard = Dispatcher(), []
+def test_an_interrupt_in_a_subscriber_propagates_after_all_and_drops_waiting_events() -> None:
+    bus, received = Dispatcher(), []
 
     def interrupt(event: str) -> None:
         if event == "one":
@@ -130,8 +130,8 @@ def test_an_interrupt_in_a_subscriber_propagates_when_all_have_heard_and_drops_w
             raise KeyboardInterrupt
 
     bus.subscribe(str, interrupt)
-    bus.subscribe(str, heard.append)
+    bus.subscribe(str, received.append)
     with pytest.raises(KeyboardInterrupt):
         bus.dispatch("one")
     bus.dispatch("two")
-    assert heard == ["one", "two"]
+    assert received == ["one", "two"]

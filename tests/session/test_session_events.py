@@ -69,7 +69,7 @@ def contents(session: Session) -> dict[type, tuple[object, ...]]:
 
 @pytest.mark.behaviour(28)
 def test_an_event_whose_nth_reducer_raises_changes_no_slice_for_any_n() -> None:
-    """Raise in reducer 1, 2, 3, ... until the event passes; no failure may leave a trace."""
+    """Raise in reducer 1, 2, 3, ... until none raises; no failure may change a slice."""
     for n in itertools.count(1):
         session, n_calls = Session(), itertools.count(1)
 
@@ -82,14 +82,14 @@ def test_an_event_whose_nth_reducer_raises_changes_no_slice_for_any_n() -> None:
             session[slice_type].seed(slice_type(100))
             session[slice_type].register(Tick, counted)
         session[Tick].register(Tick, append_all, kind=SliceKind.LOG)
-        before, state_before, heard = contents(session), session.snapshot().state, []
-        session.dispatcher.subscribe(object, heard.append)
+        before, state_before, received = contents(session), session.snapshot().state, []
+        session.dispatcher.subscribe(object, received.append)
         try:
             session.dispatch(Tick(7))
         except ReducerError:
-            assert contents(session) == before, f"trace left by reducer {n}"
+            assert contents(session) == before, f"reducer {n} changed a slice"
             assert session.snapshot().state is state_before
-            assert heard == []
+            assert received == []
         else:
             assert n == 4
             assert contents(session) == {
@@ -113,7 +113,7 @@ def test_a_reducers_error_names_slice_reducer_and_event_and_keeps_the_cause() ->
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_the_error_names_a_reducer_that_is_no_plain_function() -> None:
+def test_the_error_names_a_reducer_that_is_not_a_plain_function() -> None:
     session = Session()
     session[First].register(Tick, functools.partial(explode))
     with pytest.raises(ReducerError, match=r"reducer functools\.partial\(.*explode.*\) of slice"):
@@ -121,7 +121,7 @@ def test_the_error_names_a_reducer_that_is_no_plain_function() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, First(1), [First(1)], Append])
-def test_a_reducer_that_returns_something_else_than_an_operation_fails_the_event(answer) -> None:
+def test_a_reducer_that_does_not_return_an_operation_fails_the_event(answer) -> None:
     session = Session()
     session[First].register(Tick, lambda view, event: answer)
     with pytest.raises(ReducerError, match="not a slice operation"):
@@ -165,17 +165,17 @@ def test_a_reducer_that_changes_its_own_session_is_refused_and_nothing_changes(c
         "load": lambda: session.load_state(text),
     }
 
-    def sly(view: SliceView[Second], event: Tick) -> SliceOp[Second]:
+    def change_session(view: SliceView[Second], event: Tick) -> SliceOp[Second]:
         changes[change]()
         return Append(Second())
 
-    session[Second].register(Tick, sly)
+    session[Second].register(Tick, change_session)
     with pytest.raises(ReducerError, match="a reducer tried to change its own session"):
         session.dispatch(Tick(1))
     assert (session[First].all(), session[Second].all()) == ((First(1),), ())
 
 
-def test_two_reducers_of_one_slice_build_on_one_another_in_order_of_registration() -> None:
+def test_two_reducers_of_one_slice_run_in_sequence_in_order_of_registration() -> None:
     session = Session()
     session[First].register(Tick, lambda view, event: Append(First(event.n)))
     session[First].register(Tick, lambda view, event: Replace(First(v.n * 10) for v in view))
@@ -191,12 +191,12 @@ def test_an_event_of_a_subclass_is_another_event_for_reducers() -> None:
     assert session[Tick].all() == ()
 
 
-def test_an_event_without_reducers_changes_nothing_and_is_heard() -> None:
-    session, heard = Session(), []
+def test_an_event_without_reducers_changes_nothing_and_subscribers_receive_it() -> None:
+    session, received = Session(), []
     before = session.snapshot()
-    session.dispatcher.subscribe(str, heard.append)
+    session.dispatcher.subscribe(str, received.append)
     session.dispatch("any object can be an event")
-    assert heard == ["any object can be an event"]
+    assert received == ["any object can be an event"]
     assert session.snapshot().state is before.state
 
 
@@ -208,9 +208,9 @@ def test_the_same_reducer_registered_again_runs_once_per_event() -> None:
     assert session[Tick].all() == (Tick(1),)
 
 
-def test_reduce_with_a_kind_runs_the_reducers_of_that_kind_alone_and_tells_nobody() -> None:
-    session, heard = Session(), []
-    session.dispatcher.subscribe(object, heard.append)
+def test_reduce_with_a_kind_runs_only_its_reducers_and_notifies_no_subscriber() -> None:
+    session, received = Session(), []
+    session.dispatcher.subscribe(object, received.append)
     session[First].register(Tick, lambda view, event: Append(First(event.n)))
     session[Tick].register(Tick, append_all, kind=SliceKind.LOG)
     session.reduce(Tick(1), kind=SliceKind.STATE)
@@ -219,15 +219,15 @@ def test_reduce_with_a_kind_runs_the_reducers_of_that_kind_alone_and_tells_nobod
     assert (len(session[First]), len(session[Tick])) == (1, 1)
     session.reduce(Tick(1))
     assert (len(session[First]), len(session[Tick])) == (2, 2)
-    assert heard == []
+    assert received == []
 
 
-def test_notify_tells_subscribers_and_runs_no_reducer() -> None:
-    session, heard = Session(), []
+def test_notify_calls_subscribers_and_runs_no_reducer() -> None:
+    session, received = Session(), []
     session[Tick].register(Tick, append_all)
-    session.dispatcher.subscribe(Tick, heard.append)
+    session.dispatcher.subscribe(Tick, received.append)
     session.notify(Tick(1))
-    assert (heard, len(session[Tick])) == ([Tick(1)], 0)
+    assert (received, len(session[Tick])) == ([Tick(1)], 0)
 
 
 @pytest.mark.parametrize("kind", SliceKind)
@@ -245,17 +245,17 @@ def test_a_slice_cannot_have_two_kinds(kind: SliceKind) -> None:
             claim()
         assert f"SliceKind.{kind.name}" in caught.value.hint
     session.dispatch(LoudTick(1))
-    assert len(session[Tick]) == 0, "the refused reducer was registered all the same"
+    assert len(session[Tick]) == 0, "the refused reducer was registered"
 
 
-def test_a_slice_written_before_its_kind_was_said_is_state() -> None:
+def test_a_slice_written_before_its_kind_is_declared_is_state() -> None:
     session = Session()
     session[Tick].append(Tick(1))
     with pytest.raises(SessionError, match="Tick is STATE"):
         session[Tick].declare(kind=SliceKind.LOG)
 
 
-def test_a_kind_left_out_is_whatever_the_slice_has() -> None:
+def test_registering_without_a_kind_keeps_the_kind_of_the_slice() -> None:
     session = Session()
     session[ExternalChange].register(Tick, lambda view, event: Clear())
     session.dispatch(ExternalChange(paths=("a",), at=NOON))
@@ -263,13 +263,13 @@ def test_a_kind_left_out_is_whatever_the_slice_has() -> None:
     assert session[ExternalChange].all() == ()
 
 
-def test_direct_writes_are_events_that_subscribers_hear() -> None:
-    session, heard = Session(), []
-    session.dispatcher.subscribe(SliceWritten, heard.append)
+def test_direct_writes_are_events_that_subscribers_receive() -> None:
+    session, received = Session(), []
+    session.dispatcher.subscribe(SliceWritten, received.append)
     session[First].seed(First(1))
     session[First].append(First(2))
     session[First].clear()
-    assert heard == [
+    assert received == [
         SliceWritten(First, Replace((First(1),))),
         SliceWritten(First, Append(First(2))),
         SliceWritten(First, Clear()),
@@ -286,19 +286,19 @@ def test_a_direct_write_is_reduced_with_the_slices_of_its_kind() -> None:
     assert len(session[Tick]) == 1
 
 
-def test_a_reducer_may_watch_direct_writes() -> None:
+def test_a_reducer_may_be_registered_for_direct_writes() -> None:
     session = Session()
     session[Second].register(SliceWritten, lambda view, event: Append(Second(len(event.op.values))))
     session[First].seed(First(n) for n in range(5))
     assert session[Second].all() == (Second(5),)
 
 
-def test_a_wrong_value_written_directly_is_the_callers_error_and_reaches_nobody() -> None:
-    session, heard = Session(), []
-    session.dispatcher.subscribe(object, heard.append)
+def test_a_wrong_value_written_directly_raises_and_no_subscriber_is_notified() -> None:
+    session, received = Session(), []
+    session.dispatcher.subscribe(object, received.append)
     with pytest.raises(UsageError, match="slice First holds First values, not Second"):
         session[First].append(Second())
-    assert heard == []
+    assert received == []
 
 
 TELEMETRY = [

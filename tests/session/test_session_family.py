@@ -31,7 +31,7 @@ def test_a_child_starts_empty_and_shares_the_clock_and_the_lock() -> None:
     assert child[Item].all() == ()
 
 
-def test_restoring_a_parent_restores_its_children_and_theirs() -> None:
+def test_restoring_a_parent_restores_its_children_and_grandchildren() -> None:
     parent = Session()
     child = parent.child()
     grandchild = child.child()
@@ -62,7 +62,7 @@ def test_a_child_made_after_the_snapshot_is_detached_and_keeps_its_values() -> N
     assert (parent.children, younger.parent) == ((elder, younger), parent)
 
 
-def test_a_detached_child_is_in_no_later_snapshot() -> None:
+def test_later_snapshots_do_not_include_a_detached_child() -> None:
     parent = Session()
     child, sibling = parent.child(), parent.child()
     child.detach()
@@ -74,35 +74,35 @@ def test_a_detached_child_is_in_no_later_snapshot() -> None:
     assert child[Item].all() == (Item(1),)
 
 
-def test_a_clone_has_values_log_and_reducers_and_goes_its_own_way() -> None:
-    session, heard = Session(clock=ManualClock()), []
+def test_a_clone_has_values_log_and_reducers_and_is_independent() -> None:
+    session, received = Session(clock=ManualClock()), []
     session.child()
-    session.dispatcher.subscribe(object, heard.append)
+    session.dispatcher.subscribe(object, received.append)
     session[Entry].register(Entry, append_all, kind=SliceKind.LOG)
     session[Item].seed(Item(n) for n in range(1_000))
     session.dispatch(Entry(1))
-    n_heard = len(heard)
-    twin = session.clone()
-    assert twin.id != session.id
-    assert twin.clock is session.clock
-    assert (twin.parent, twin.children) == (None, ())
-    assert twin[Item].view() is session[Item].view(), "shared, not copied"
-    twin.dispatch(Entry(2))
-    twin[Item].clear()
-    twin[Entry].register(Item, lambda view, event: 1 / 0)
+    n_received = len(received)
+    clone = session.clone()
+    assert clone.id != session.id
+    assert clone.clock is session.clock
+    assert (clone.parent, clone.children) == (None, ())
+    assert clone[Item].view() is session[Item].view(), "shared, not copied"
+    clone.dispatch(Entry(2))
+    clone[Item].clear()
+    clone[Entry].register(Item, lambda view, event: 1 / 0)
     session.dispatch(Item(1))
     assert (len(session[Item]), session[Entry].all()) == (1_000, (Entry(1),))
-    assert twin[Entry].all() == (Entry(1), Entry(2))
-    assert heard[n_heard:] == [Item(1)], "the clone has subscribers of its own"
+    assert clone[Entry].all() == (Entry(1), Entry(2))
+    assert received[n_received:] == [Item(1)], "the clone has its own subscribers"
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_ids_are_as_given_or_all_different(n: int) -> None:
+def test_ids_are_as_given_or_unique(n: int) -> None:
     assert Session(session_id=f"s{n}").id == f"s{n}"
     assert len({Session().id for _ in range(100)}) == 100
 
 
-def test_a_session_is_what_handlers_are_promised() -> None:
+def test_a_session_implements_the_protocol_for_handlers() -> None:
     session: SessionProtocol = Session()
     session.dispatch(Item(1))
     with session.lock:

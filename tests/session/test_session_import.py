@@ -1,4 +1,4 @@
-"""Importing the session is light."""
+"""Importing the session loads no heavy library."""
 
 from __future__ import annotations
 

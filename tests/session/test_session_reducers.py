@@ -1,4 +1,4 @@
-"""Reducers: what each of ours keeps, and reducers written as methods."""
+"""Reducers: which events each built-in one keeps, and reducers written as methods."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EVENTS = [Reading("a", 1), Reading("b", 2), Reading("a", 3), Reading("c", 4), Re
     ],
     ids=["append_all", "replace_latest", "upsert_by", "replace_latest_by"],
 )
-def test_each_reducer_keeps_the_events_that_its_name_says(kept_by, expected) -> None:
+def test_each_built_in_reducer_keeps_its_events(kept_by, expected) -> None:
     session = Session()
     session[Reading].register(Reading, kept_by)
     for event in EVENTS:
@@ -65,7 +65,7 @@ def test_upsert_by_compares_only_the_values_newer_than_the_one_it_replaces() -> 
 
 
 @pytest.mark.parametrize("factory", [upsert_by, replace_latest_by])
-def test_reducers_made_twice_from_one_key_function_count_as_one(factory) -> None:
+def test_reducers_made_from_the_same_key_function_are_equal(factory) -> None:
     assert factory(by_sensor) == factory(by_sensor)
     assert factory(by_sensor) != factory(operator.attrgetter("celsius"))
 
@@ -108,7 +108,7 @@ class Plan:
         return Clear()
 
 
-def test_a_method_takes_the_latest_value_and_its_answer_becomes_the_only_value() -> None:
+def test_a_method_gets_the_latest_value_and_its_result_becomes_the_only_value() -> None:
     session = Session()
     session.install(Plan)
     session[Plan].seed([Plan(("old",)), Plan(("first",))])
@@ -116,7 +116,7 @@ def test_a_method_takes_the_latest_value_and_its_answer_becomes_the_only_value()
     assert session[Plan].all() == (Plan(("first", "second")),)
 
 
-def test_a_method_may_answer_with_an_operation() -> None:
+def test_a_method_may_return_an_operation() -> None:
     session = Session()
     session.install(Plan)
     session[Plan].seed(Plan(("a",)))
@@ -137,7 +137,7 @@ def test_a_marked_method_can_still_be_called() -> None:
     assert Plan().add(AddStep("a")) == Plan(("a",))
 
 
-def test_installing_again_and_again_runs_each_method_once() -> None:
+def test_installing_repeatedly_runs_each_method_once_per_event() -> None:
     session = Session()
     for _ in range(3):
         session.install(Plan, initial=Plan())
@@ -146,7 +146,7 @@ def test_installing_again_and_again_runs_each_method_once() -> None:
     assert session[Plan].latest() == Plan(("once",))
 
 
-def test_without_a_value_a_method_fails_and_the_error_says_how_to_give_one() -> None:
+def test_a_method_without_a_value_fails_and_the_error_says_how_to_give_one() -> None:
     session = Session()
     session.install(Plan)
     with pytest.raises(ReducerError, match=r"Plan\.add of slice Plan failed on AddStep") as caught:
@@ -169,7 +169,7 @@ def test_the_initial_value_is_the_latest_one_whenever_the_slice_is_empty() -> No
         assert session[Plan].all() == (Plan(("given", "b")),)
 
 
-def test_an_initial_value_given_after_the_slice_was_emptied_counts_too() -> None:
+def test_an_initial_value_can_be_set_after_the_slice_was_emptied() -> None:
     session = Session()
     session[Plan].seed(Plan(("a",)))
     session[Plan].clear()
@@ -193,13 +193,13 @@ def test_an_initial_value_of_another_type_is_refused() -> None:
     assert session[Plan].latest() is None
 
 
-def test_installing_a_class_without_marked_methods_is_refused_with_the_way_to_mark_them() -> None:
+def test_installing_a_class_without_marked_methods_raises_with_a_hint_to_mark_them() -> None:
     with pytest.raises(UsageError, match="no method marked as a reducer") as caught:
         Session().install(Reading)
     assert "@reducer(on=" in caught.value.hint
 
 
-def test_a_method_that_forgets_to_return_fails_the_event() -> None:
+def test_a_method_that_returns_none_fails_the_event() -> None:
     @dataclass(frozen=True)
     class Forgetful:
         @reducer(on=AddStep)

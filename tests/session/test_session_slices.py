@@ -1,4 +1,4 @@
-"""Slices: a persistent vector behaves as a list, and shares what did not change."""
+"""Slices: a persistent vector behaves as a list, and shares unchanged values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def apply_to_list(model: list[Note], op: SliceOp[Note]) -> list[Note]:
 
 
 @given(st.lists(operations, max_size=30))
-def test_a_slice_answers_as_a_plain_list_does_after_any_operations(
+def test_a_slice_equals_a_plain_list_after_any_operations(
     ops: list[SliceOp[Note]],
 ) -> None:
     view, model = SliceView(Note), list[Note]()
@@ -76,7 +76,7 @@ def test_a_slice_answers_as_a_plain_list_does_after_any_operations(
 
 
 class CountingMap:
-    """The part of a map that a view uses, counting the entries read and written."""
+    """The methods of a map that a view uses; counts the entries read and written."""
 
     def __init__(self, items: Map) -> None:
         self.items = items
@@ -111,7 +111,7 @@ class CountingMap:
     ids=["latest", "last three", "append", "replace one", "clear"],
 )
 @pytest.mark.parametrize("n_values", [10, 100_000])
-def test_what_touches_one_value_touches_only_it_however_long_the_slice(
+def test_an_operation_on_one_value_reads_and_writes_only_it_at_any_length(
     n_values: int, use: Callable[[SliceView[Note]], object], n_read: int, n_written: int
 ) -> None:
     view = SliceView(Note, [Note("same")] * n_values)
@@ -121,13 +121,13 @@ def test_what_touches_one_value_touches_only_it_however_long_the_slice(
 
 
 @pytest.mark.parametrize("op", [Append(), Clear()])
-def test_an_operation_that_changes_nothing_returns_the_very_same_view(op: SliceOp[Note]) -> None:
+def test_an_operation_that_changes_nothing_returns_the_same_view(op: SliceOp[Note]) -> None:
     view = SliceView(Note) if isinstance(op, Clear) else SliceView(Note, [Note("a")])
     assert op.apply(view) is view
 
 
 @pytest.mark.parametrize("position", [-1, 1, 2])
-def test_replacing_a_value_that_is_not_there_is_refused_with_the_number_there_is(
+def test_replacing_at_a_position_out_of_range_raises_with_the_number_of_values(
     position: int,
 ) -> None:
     view = SliceView(Note, [Note("a")])
@@ -137,7 +137,7 @@ def test_replacing_a_value_that_is_not_there_is_refused_with_the_number_there_is
 
 
 @pytest.mark.parametrize("value", ["text", None, LongNote("of a subclass")])
-def test_a_value_of_another_type_is_refused_by_every_way_in(value: object) -> None:
+def test_every_write_refuses_a_value_of_another_type(value: object) -> None:
     session = Session()
     session[Note].seed(Note("before"))
     accessor = session[Note]
@@ -154,7 +154,7 @@ def test_only_a_frozen_dataclass_type_can_be_a_slice(candidate: object) -> None:
     assert "@dataclass(frozen=True)" in caught.value.hint
 
 
-def test_seed_takes_one_value_or_any_iterable_and_replaces_what_was_there() -> None:
+def test_seed_takes_one_value_or_any_iterable_and_replaces_all_values() -> None:
     notes = Session()[Note]
     notes.seed(Note("one"))
     assert notes.all() == (Note("one"),)
@@ -175,7 +175,7 @@ def test_a_seed_whose_iterable_raises_halfway_changes_nothing() -> None:
     assert notes.all() == (Note("before"),)
 
 
-def test_a_view_keeps_its_values_while_the_session_goes_on() -> None:
+def test_a_view_keeps_its_values_when_the_session_changes() -> None:
     notes = Session()[Note]
     notes.seed(Note("a"))
     view = notes.view()
@@ -184,12 +184,12 @@ def test_a_view_keeps_its_values_while_the_session_goes_on() -> None:
     assert repr(view) == "SliceView(Note, 1 values)"
 
 
-def test_reading_a_slice_nobody_wrote_answers_that_it_is_empty() -> None:
+def test_reading_a_slice_that_was_never_written_returns_no_values() -> None:
     notes = Session()[Note]
     assert (notes.latest(), notes.all(), len(notes)) == (None, (), 0)
 
 
-def test_an_operation_may_name_its_type() -> None:
+def test_an_operation_may_have_a_type_argument() -> None:
     """`Append[Note](…)` makes typing set an attribute on the instance, which must not raise."""
     view = Append[Note](Note("a")).apply(SliceView(Note))
     view = ReplaceAt[Note](0, Note("b")).apply(view)

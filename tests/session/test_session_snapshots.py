@@ -1,4 +1,4 @@
-"""Snapshots: STATE comes back, LOG stays, and taking one costs nothing."""
+"""Snapshots: STATE is restored, LOG stays, and a snapshot copies nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def session_with_log() -> Session:
 
 
 @pytest.mark.behaviour(26)
-def test_state_comes_back_log_stays_and_a_slice_first_used_since_is_empty_again() -> None:
+def test_restore_resets_state_keeps_the_log_and_empties_slices_first_used_since() -> None:
     session = session_with_log()
     session[Item].seed(Item(1))
     session.dispatch(Entry(1))
@@ -49,7 +49,7 @@ def test_state_comes_back_log_stays_and_a_slice_first_used_since_is_empty_again(
     assert session[Entry].all() == (Entry(1), Entry(2))
 
 
-def test_one_snapshot_can_be_restored_again_and_again() -> None:
+def test_one_snapshot_can_be_restored_repeatedly() -> None:
     session = Session()
     session[Item].seed(Item(1))
     token = session.snapshot()
@@ -85,7 +85,7 @@ def test_a_foreign_snapshot_is_refused_and_changes_nothing(foreign: str) -> None
         "none": None,
     }
     before = session.snapshot()
-    with pytest.raises(SnapshotError, match=r"Session\('s'\) did not make") as caught:
+    with pytest.raises(SnapshotError, match=r"not one of Session\('s'\)") as caught:
         session.restore(tokens[foreign])
     assert caught.value.hint
     assert session.snapshot().state is before.state
@@ -93,17 +93,17 @@ def test_a_foreign_snapshot_is_refused_and_changes_nothing(foreign: str) -> None
 
 
 def test_registrations_and_subscriptions_are_not_undone() -> None:
-    session, heard = Session(), []
+    session, received = Session(), []
     token = session.snapshot()
     session[Item].register(Item, append_all)
-    session.dispatcher.subscribe(Item, heard.append)
+    session.dispatcher.subscribe(Item, received.append)
     session.restore(token)
     session.dispatch(Item(1))
     assert session[Item].all() == (Item(1),)
-    assert heard == [Item(1)]
+    assert received == [Item(1)]
 
 
-def test_a_snapshot_of_100_000_values_is_the_sessions_own_map_and_restoring_puts_it_back() -> None:
+def test_a_snapshot_of_100_000_values_is_a_reference_and_restoring_assigns_it() -> None:
     session = Session()
     session[Item].seed(Item(n) for n in range(100_000))
     view = session[Item].view()
@@ -116,7 +116,7 @@ def test_a_snapshot_of_100_000_values_is_the_sessions_own_map_and_restoring_puts
     assert session[Item].view() is view
 
 
-def test_events_that_change_nothing_leave_the_very_same_state() -> None:
+def test_events_that_change_nothing_leave_the_same_state_object() -> None:
     session = session_with_log()
     session[Item].seed(Item(1))
     session[Item].register(Other, lambda view, event: Append())
@@ -128,7 +128,7 @@ def test_events_that_change_nothing_leave_the_very_same_state() -> None:
 
 
 @pytest.mark.behaviour(37)
-def test_what_only_a_dropped_snapshot_held_is_let_go() -> None:
+def test_values_that_only_a_deleted_snapshot_held_are_freed() -> None:
     session = Session()
     session[Item].seed(Item(1))
     token = session.snapshot()

@@ -1,4 +1,4 @@
-"""The stored form: JSON with a version, back to the very same values, or nothing changes."""
+"""The stored form: JSON with a version; loading restores equal values or changes nothing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def filled() -> Session:
 
 
 @pytest.mark.behaviour(35)
-def test_state_loaded_into_another_session_is_equal_and_the_log_stays_out() -> None:
+def test_state_loaded_into_another_session_is_equal_and_has_no_log() -> None:
     session, other = filled(), fresh()
     other.load_state(session.dump_state())
     assert other[Plan].all() == session[Plan].all()
@@ -124,7 +124,7 @@ PLAN = f"{__name__}:Plan"
         ("", "not JSON"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "the whole must be an object, not list"),
+        ("[]", "the document must be an object, not list"),
         ('{"schema": 1}', "'slices' must be an object, not NoneType"),
         ('{"schema": 1, "slices": []}', "'slices' must be an object, not list"),
         (f'{{"schema": 1, "slices": {{"{PLAN}": 7}}}}', f"slice '{PLAN}'"),
@@ -143,8 +143,8 @@ def test_a_text_that_cannot_be_read_is_refused_and_changes_nothing(text: str, pr
 
 
 @pytest.mark.parametrize("name", ["os:system", f"{__name__}:Step", f"{__name__}:Entry"])
-def test_a_class_that_is_no_known_state_slice_is_refused_with_what_to_do(name: str) -> None:
-    """A class is never imported because a text names it; a LOG slice is no state."""
+def test_a_class_that_is_not_a_known_state_slice_raises_with_a_hint(name: str) -> None:
+    """A class is never imported because a text names it, and a LOG slice is not loaded."""
     session = filled()
     before = session.snapshot().state
     document = json.loads(session.dump_state())
@@ -158,14 +158,14 @@ def test_a_class_that_is_no_known_state_slice_is_refused_with_what_to_do(name: s
 def test_two_classes_of_one_name_cannot_be_stored() -> None:
     def make() -> type:
         @dataclass(frozen=True)
-        class Twin:
+        class SameName:
             n: int = 0
 
-        return Twin
+        return SameName
 
     session = Session()
-    for twin in (make(), make()):
-        session[twin].seed(twin())
-    with pytest.raises(SessionError, match=r"two slices are called .*Twin'") as caught:
+    for slice_type in (make(), make()):
+        session[slice_type].seed(slice_type())
+    with pytest.raises(SessionError, match=r"two slices are called .*SameName'") as caught:
         session.dump_state()
     assert caught.value.hint

@@ -1,4 +1,4 @@
-"""Threads: one session, several of them, no update lost."""
+"""Several threads use one session and lose no update."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def run(*threads: threading.Thread) -> None:
 
 @pytest.mark.behaviour(67)
 def test_two_threads_that_dispatch_to_one_session_lose_no_update() -> None:
-    session, heard = Session(), []
+    session, received = Session(), []
     session[Total].register(Add, add)
-    session.dispatcher.subscribe(Add, lambda event: heard.append(session[Total].latest().n))
+    session.dispatcher.subscribe(Add, lambda event: received.append(session[Total].latest().n))
 
     def work() -> None:
         for _ in range(1_000):
@@ -58,10 +58,10 @@ def test_two_threads_that_dispatch_to_one_session_lose_no_update() -> None:
 
     run(threading.Thread(target=work), threading.Thread(target=work))
     assert session[Total].latest() == Total(2_000)
-    assert heard == list(range(1, 2_001)), "each event is reduced and heard before the next"
+    assert received == list(range(1, 2_001)), "each event is reduced and delivered before the next"
 
 
-def test_a_snapshot_of_a_family_sees_no_half_of_a_change_made_under_the_lock() -> None:
+def test_a_snapshot_of_parent_and_child_never_has_half_of_a_locked_change() -> None:
     """A parent and its child always change together; every snapshot must have them equal."""
     parent = Session()
     child = parent.child()
@@ -87,7 +87,7 @@ def test_a_snapshot_of_a_family_sees_no_half_of_a_change_made_under_the_lock() -
 
 
 class AnnouncingLock:
-    """A re-entrant lock that says when a thread other than its maker's asks for it."""
+    """A re-entrant lock that sets ``asked`` when a thread other than its creator's acquires it."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -104,7 +104,7 @@ class AnnouncingLock:
 
 
 @pytest.mark.parametrize("change", ["dispatch", "reduce", "notify", "snapshot", "restore", "load"])
-def test_whoever_holds_the_lock_makes_the_others_wait(change: str) -> None:
+def test_a_held_lock_makes_other_threads_wait(change: str) -> None:
     parent, lock = Session(), AnnouncingLock()
     parent.lock = lock
     session = parent.child()

@@ -1,4 +1,4 @@
-"""What telemetry sees of a run: one span per turn and call, the right parents, and no content."""
+"""Telemetry of a run: one span for each turn and call, the right parents, and no content."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_each_turn_and_each_call_is_one_span_below_the_run(spans: Spans) -> None
     assert kinds["execute_tool read_file"] is SpanKind.INTERNAL
 
 
-def test_a_call_has_its_outcome_and_what_its_transaction_took(spans: Spans) -> None:
+def test_the_span_of_a_call_has_its_outcome_and_transaction_overhead(spans: Spans) -> None:
     run(ModelTurn(tool_calls=(EDIT, READ, EDIT)), ModelTurn("Done."))
     refused, edited = map(attributes, spans.named("execute_tool edit_file"))
     assert refused["wink_workspace.transaction.outcome"] == "rolled_back"
@@ -94,7 +94,7 @@ def test_the_span_of_a_call_has_the_annotations_of_its_tool(spans: Spans) -> Non
     ]
 
 
-def test_a_turn_has_the_tokens_it_took(spans: Spans) -> None:
+def test_the_span_of_a_turn_has_its_tokens(spans: Spans) -> None:
     run(ModelTurn(tool_calls=(READ,), usage=TokenUsage(30, 4, 20)), ModelTurn("Done."))
     first, last = map(attributes, spans.named("chat scripted"))
     assert first["gen_ai.usage.input_tokens"] == 30
@@ -104,7 +104,7 @@ def test_a_turn_has_the_tokens_it_took(spans: Spans) -> None:
     assert list(last["gen_ai.response.finish_reasons"]) == ["stop"]
 
 
-def test_no_content_is_in_any_attribute_unless_asked_for(spans: Spans) -> None:
+def test_attributes_have_no_content_by_default(spans: Spans) -> None:
     turns = (
         ModelTurn(tool_calls=(READ, EDIT, ToolCall(SECRET), call("ls", path=SECRET))),
         ModelTurn(SECRET),
@@ -114,7 +114,7 @@ def test_no_content_is_in_any_attribute_unless_asked_for(spans: Spans) -> None:
     assert "execute_tool unknown" in [span.name for span in spans.all]
 
 
-def test_content_that_is_asked_for_is_redacted(spans: Spans) -> None:
+def test_requested_content_is_redacted(spans: Spans) -> None:
     def redact(text: str) -> str:
         return text.replace("horse", "[animal]")
 
@@ -124,7 +124,7 @@ def test_content_that_is_asked_for_is_redacted(spans: Spans) -> None:
     assert "correct [animal] battery" in read["gen_ai.tool.call.result"]
 
 
-def test_a_run_inside_a_call_is_below_that_call(spans: Spans) -> None:
+def test_the_span_of_a_run_inside_a_call_is_below_that_call(spans: Spans) -> None:
     def delegate(params: Text, *, context: ToolContext) -> ToolResult[None]:
         inner = Prompt[None](
             ns="t", key="inner", name="inner",
@@ -154,7 +154,7 @@ def test_a_run_that_ends_early_marks_its_spans_as_failed(spans: Spans) -> None:
         assert not span.events, "an exception's text is content"
 
 
-def test_a_program_without_telemetry_never_imports_it() -> None:
+def test_a_program_without_telemetry_does_not_import_opentelemetry() -> None:
     program = (
         "import sys\n"
         "from wink_workspace import MarkdownSection, ModelTurn, Prompt, ScriptedAdapter, Session\n"
@@ -183,12 +183,12 @@ def test_nothing_is_exported_by_default(variables: dict[str, str]) -> None:
     assert trace.get_tracer_provider() is before
 
 
-def test_an_exporter_that_is_not_installed_is_wrong_usage() -> None:
+def test_an_exporter_that_is_not_installed_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="no exporter 'carrier-pigeon'"):
         telemetry.export_spans({"OTEL_TRACES_EXPORTER": "carrier-pigeon"})
 
 
-def test_the_console_exporter_writes_to_standard_error_alone() -> None:
+def test_the_console_exporter_writes_only_to_standard_error() -> None:
     program = (
         "from wink_workspace import telemetry\n"
         "end = telemetry.export_spans({'OTEL_TRACES_EXPORTER': 'console'})\n"

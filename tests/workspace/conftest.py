@@ -1,4 +1,4 @@
-"""One process that kills for all tests of a worker."""
+"""One kill server for all tests of a worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kill_rig import Server
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """The process that runs and kills."""
+    """The process that runs calls in children and kills them."""
     server = Server()
     yield server
     server.close()

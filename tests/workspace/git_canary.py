@@ -1,4 +1,4 @@
-"""Repositories that make git run a canary, and whether git does so anywhere below a directory."""
+"""Repositories whose configuration makes git run a canary program, and a check for them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ HEAD = "ref: refs/heads/main\n"
 
 
 class Canary:
-    """A program that leaves a trace, the files of repositories that run it, and git to try them.
+    """A program that leaves a trace when git runs it, and repositories that run it.
 
     Args:
-        place: An empty directory outside of what is tested.
+        directory: A new directory outside of the tested files.
     """
 
-    def __init__(self, place: Path) -> None:
-        place.mkdir()
-        self._trace = place / "ran"
-        self.program = place / "canary"
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._trace = directory / "ran"
+        self.program = directory / "canary"
         self.program.write_text(f"#!/bin/sh\necho ran >> {self._trace}\n")
         self.program.chmod(0o755)
-        (place / "hooks").mkdir()
+        (directory / "hooks").mkdir()
         for hook in ("pre-commit", "post-index-change"):
-            (place / "hooks" / hook).symlink_to(self.program)
-        self._hooks = place / "hooks"
+            (directory / "hooks" / hook).symlink_to(self.program)
+        self._hooks = directory / "hooks"
         self._environment = {
             "PATH": os.environ["PATH"],
-            "HOME": str(place),
+            "HOME": str(directory),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_EDITOR": "true",
             "GIT_TERMINAL_PROMPT": "0",
-            "GIT_CEILING_DIRECTORIES": str(place.parent),
+            "GIT_CEILING_DIRECTORIES": str(directory.parent),
             **{
                 f"GIT_{who}_{what}": "a@b"
                 for who in ("AUTHOR", "COMMITTER")
@@ -56,11 +56,13 @@ class Canary:
         text = lines.replace("%h", str(self._hooks)).replace("%", str(self.program))
         return f"[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\n{text}\n"
 
-    def git(self, place: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """A git command, whatever comes of it."""
+    def git(
+        self, directory: Path, *arguments: str, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a git command; it may fail."""
         return subprocess.run(
             ["git", *arguments],
-            cwd=place,
+            cwd=directory,
             env=self._environment | more,
             capture_output=True,
             text=True,
@@ -69,26 +71,26 @@ class Canary:
         )
 
     def repositories_below(self, root: Path, *, own: Iterable[Path] = ()) -> list[str]:
-        """What git takes for a repository in *root* and every directory below, but for *own*.
+        """The repositories that git finds in *root* and every directory below, except *own*.
 
-        git is given another place for objects, so that it finds whatever it could ever find. Where
-        it finds one, commands are run, with which a configured canary would run.
+        git gets another directory for objects, so that it also finds repositories without one. In
+        each repository, commands run that would start a configured canary.
         """
-        known = {place.resolve() for place in own}
+        known = {path.resolve() for path in own}
         found: set[str] = set()
         for directory in directories(root):
             objects = {"GIT_OBJECT_DIRECTORY": str(root)}
             done = self.git(directory, "rev-parse", "--absolute-git-dir", **objects)
-            place = Path(done.stdout.rstrip("\n")).resolve()
-            if done.returncode == 0 and place not in known:
-                found.add(str(place))
+            repository = Path(done.stdout.rstrip("\n")).resolve()
+            if done.returncode == 0 and repository not in known:
+                found.add(str(repository))
                 for command in ("status", "diff", "log"):
                     self.git(directory, command)
         return sorted(found)
 
 
 def directories(root: Path) -> list[Path]:
-    """*root* and every directory below that is no ``.git`` nor inside one."""
+    """*root* and every directory below that is neither a ``.git`` nor inside one."""
     found = [root]
     for directory in found:
         inside = (Path(entry.path) for entry in os.scandir(directory) if entry.is_dir())

@@ -16,12 +16,12 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from in_place_rig import begun, files_of  # noqa: E402 - a script finds it only now
-from kill_server import Killer, serve  # noqa: E402 - likewise
-from workspace_rig import calls, doing, folder  # noqa: E402 - likewise
+from in_place_rig import begun, files_of  # noqa: E402 - needs the path above
+from kill_server import Killer, serve  # noqa: E402 - as above
+from workspace_rig import calls, doing, folder  # noqa: E402 - as above
 
 from wink_workspace._kill_points import calling  # noqa: E402 - as above
-from wink_workspace.workspace import Workspace  # noqa: E402 - likewise
+from wink_workspace.workspace import Workspace  # noqa: E402 - as above
 
 N_ROUNDS = 2
 FILES = {
@@ -46,7 +46,7 @@ def state_of(workspace: Workspace, directory: Path) -> State:
 
 
 def tools_for(workspace: Workspace, killer: Killer) -> list[Any]:
-    """Tools that change much at once; the last one fails, if it survives that long."""
+    """Tools that make many changes; the last one fails unless it is killed before."""
     files = workspace.files
 
     def turn() -> None:
@@ -62,22 +62,22 @@ def tools_for(workspace: Workspace, killer: Killer) -> list[Any]:
     def names() -> set[str]:
         return {entry.path.name for entry in files.list()}
 
-    def spoil() -> None:
+    def damage() -> None:
         files.write_text("a.txt", "spoilt")
         files.write_text("junk/more", "x" * 3_000)
         files.move("run.sh", "junk/run.sh")
-        killer("spoil")
+        killer("damage")
         files.delete("d0", recursive=True)
         files.move("d1", "d0")
-        killer("spoil")
+        killer("damage")
         files.write_text("d0/1.txt", "spoilt")
-        killer("spoil")
+        killer("damage")
 
-    return [doing(turn, name="turn"), doing(spoil, name="spoil", fails=True)]
+    return [doing(turn, name="turn"), doing(damage, name="damage", fails=True)]
 
 
 def script() -> list[tuple[str, dict[str, object]]]:
-    """Some calls of each kind."""
+    """The calls to run, some of each kind."""
     found: list[tuple[str, dict[str, object]]] = []
     for n in range(N_ROUNDS):
         patch = (
@@ -92,7 +92,7 @@ def script() -> list[tuple[str, dict[str, object]]]:
             ("read_file", {"file_path": "d2/2.txt"}),
             ("apply_patch", {"patch": patch}),
             ("turn", {}),
-            ("spoil", {}),
+            ("damage", {}),
             ("mv", {"source": f"p{n}", "destination": f"deep/q{n}"}),
             (
                 "mv",
@@ -120,7 +120,7 @@ def work_calls(directory: Path, killer: Killer) -> None:
 
 
 def work_undo(directory: Path, killer: Killer) -> None:
-    """Undo everything that the script did, redo one, and go back to the start."""
+    """Undo everything that the script did, redo one call, and restore the start."""
     with calling(killer), Workspace(folder(directory)) as workspace, calls(workspace):
         for step in (*[workspace.undo] * 6, workspace.redo, lambda: workspace.restore(1)):
             step()
@@ -134,14 +134,14 @@ def work_open(directory: Path, killer: Killer) -> None:
 
 
 def warm_up() -> None:
-    """Load now what each child would else load for itself."""
-    with tempfile.TemporaryDirectory() as place:
-        begun(Path(place), FILES).close()
-        work_calls(Path(place), Killer())
+    """Load modules before the fork, so that each child need not."""
+    with tempfile.TemporaryDirectory() as temporary:
+        begun(Path(temporary), FILES).close()
+        work_calls(Path(temporary), Killer())
 
 
 if __name__ == "__main__":
-    os.umask(0o022)  # a directory that is just made has no other mode before it has its own
+    os.umask(0o022)  # a new directory has its final mode from the start
     warm_up()
     for line in sys.stdin:
         print(serve(json.loads(line), globals()), flush=True)

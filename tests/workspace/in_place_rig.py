@@ -1,4 +1,4 @@
-"""Workspaces in the user's own directory: repositories to protect, and people who edit meanwhile."""
+"""Helpers for workspaces in place: the user's directory, its repository, and its state."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ GIT = {
 }
 
 
-def git(place: Path, *arguments: str) -> str:
-    """What a git command prints; no configuration but the repository's own."""
+def git(directory: Path, *arguments: str) -> str:
+    """The output of a git command, with the repository's own configuration only."""
     done = subprocess.run(
-        ["git", *arguments], cwd=place, env=GIT, check=True, capture_output=True, text=True
+        ["git", *arguments], cwd=directory, env=GIT, check=True, capture_output=True, text=True
     )
     return done.stdout
 
@@ -58,7 +58,7 @@ def begun(directory: Path, files: Mapping[str, bytes] | None = None, **options: 
 
 
 def files_of(directory: Path) -> Picture:
-    """All that is in the user's directory but its ``.git``."""
+    """Everything in the user's directory except its ``.git``."""
     return {
         path: at
         for path, at in picture(source_of(directory)).items()
@@ -66,18 +66,18 @@ def files_of(directory: Path) -> Picture:
     }
 
 
-def fingerprint_of(place: Path) -> str:
+def fingerprint_of(root: Path) -> str:
     """A digest of a whole tree: names, kinds, modes, contents, targets, modification times."""
     digest = hashlib.sha256()
-    for path in sorted([place, *place.rglob("*")]):
+    for path in sorted([root, *root.rglob("*")]):
         status = path.lstat()
         content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
         target = str(path.readlink()) if path.is_symlink() else ""
-        told = (str(path.relative_to(place)), status.st_mode, status.st_mtime_ns, target)
-        digest.update(repr(told).encode() + content)
+        facts = (str(path.relative_to(root)), status.st_mode, status.st_mtime_ns, target)
+        digest.update(repr(facts).encode() + content)
     return digest.hexdigest()
 
 
-def unfinished_in(place: Path) -> list[str]:
-    """The names of files that were left unfinished."""
-    return [path.name for path in place.rglob(".wink-tmp-*")]
+def unfinished_in(root: Path) -> list[str]:
+    """The names of unfinished files."""
+    return [path.name for path in root.rglob(".wink-tmp-*")]

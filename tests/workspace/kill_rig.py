@@ -1,4 +1,4 @@
-"""What tests that kill share: the server, workspaces to copy with what is to come of them, checks."""
+"""Helpers of the kill tests: the server, workspaces to copy with their expected states, checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wink_workspace.session import Outcome
 
 
 class Server:
-    """The process that runs and kills; *script* is one beside this file."""
+    """The process that runs calls in children and kills them; *script* is beside this file."""
 
     def __init__(self, script: str = "kill_server.py") -> None:
         self._process = subprocess.Popen(
@@ -33,7 +33,7 @@ class Server:
         )
 
     def run(self, directory: Path, work: str, kill: object = None) -> int:
-        """The signal that ended the work."""
+        """Run *work*; returns the number of the signal that ended it."""
         assert self._process.stdin
         assert self._process.stdout
         request = {"directory": str(directory), "work": work, "kill": kill}
@@ -42,13 +42,13 @@ class Server:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.communicate()
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A workspace to copy, what to do in it, its states by entry number, and how long it takes."""
+    """A workspace to copy, the work to do in it, its states by entry number, and the time it takes."""
 
     template: Path
     work: str
@@ -73,7 +73,7 @@ def staged(server: Server, template: Path, work: str) -> Stage:
 
 
 def oracle(directory: Path) -> dict[int, str]:
-    """The states that were written down, by entry number."""
+    """The recorded states, by entry number."""
     path = directory / "oracle"
     lines = path.read_text().splitlines() if path.exists() else []
     return {int(number): state for number, _, state in (line.partition(" ") for line in lines)}
@@ -83,18 +83,18 @@ def copied(template: Path, target: Path) -> Path:
     """A copy of a workspace with its source."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(template, target, symlinks=True)
-    place, source = folder(target), target / "source"
-    info = replace(place.info(), source=str(source))
+    copy, source = folder(target), target / "source"
+    info = replace(copy.info(), source=str(source))
     if info.mode == "in_place":
         info = replace(info, inode=source.stat().st_ino)
-    place.write_info(info)
+    copy.write_info(info)
     return target
 
 
 def kills_at_random(
     server: Server, stage: Stage, directory: Path, *, times: int, seed: int
 ) -> Iterator[None]:
-    """Each time *directory* has what a kill at another instant left."""
+    """Yield after each kill at a random time; *directory* has what the kill left."""
     chosen = random.Random(seed)
     for _ in range(times):
         copied(stage.template, directory)
@@ -103,7 +103,7 @@ def kills_at_random(
 
 
 def assert_recovers(directory: Path, stage: Stage) -> None:
-    """See the module."""
+    """The workspace opens in the last recorded state or the next one."""
     interrupted = picture(folder(directory).files)
     last = max(oracle(directory), default=min(stage.states))
     with reopened(directory) as workspace, calls(workspace):
@@ -129,7 +129,7 @@ def content_of(shown: dict[bytes, tuple[str, int, bytes]]) -> dict[bytes, bytes]
 
 
 def discarded(directory: Path, *reasons: str) -> list[dict[bytes, bytes]]:
-    """The contents of what was thrown away for one of *reasons*, by default an interruption."""
+    """The contents of the discards with one of *reasons*, by default an interruption."""
     with Ledger(folder(directory).ledger) as ledger:
 
         def contents(found: Discarded) -> dict[bytes, bytes]:

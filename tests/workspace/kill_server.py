@@ -1,14 +1,14 @@
-"""Runs the same mixed calls again and again, each time in a fresh child that is killed.
+"""Run the same mixed calls repeatedly, each time in a new child that is killed.
 
 ``python kill_server.py`` reads one JSON request a line and answers each with the number of the
-signal that ended the child, 0 if it came to its end::
+signal that ended the child, 0 if it was not killed::
 
     {"directory": "/tmp/x", "work": "calls", "kill": ["commit-written", 3]}
     {"directory": "/tmp/x", "work": "undo", "kill": 0.0314}
 
-``work`` names a function ``work_...``; ``kill`` names the n-th time of a kill point, of the handler
-``spoil`` or of a ``system-call`` that may change something, or gives a time in seconds (a child
-that ends before is not waited for any longer), or is ``null``. A server that forks is ten times faster than a process for each kill, and as dead as one.
+``work`` names a function ``work_...``. ``kill`` is ``null``, or a time in seconds, or a name and a
+count n: kill at the n-th pass of that kill point, of the handler ``damage``, or of a ``system-call``
+that may change something. Forking is ten times faster than starting a process for each kill.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from workspace_rig import calls, doing, folder, made, picture  # noqa: E402 - found only now
+from workspace_rig import calls, doing, folder, made, picture  # noqa: E402 - needs the path above
 
 from wink_workspace._kill_points import calling  # noqa: E402 - as above
 from wink_workspace.ledger import Retention  # noqa: E402 - as above
@@ -35,7 +35,7 @@ from wink_workspace.workspace import Workspace, WorkspaceConfig  # noqa: E402 - 
 
 N_ROUNDS = 3
 LITTLE_BYTES = 40_000
-"""A budget that keeps a part of what ``calls`` leaves."""
+"""A budget that keeps a part of the history of ``calls``."""
 
 SYSTEM_CALLS = (
     *("open", "write", "pwrite", "ftruncate", "fsync", "fchmod", "link", "symlink", "mkdir"),
@@ -44,22 +44,22 @@ SYSTEM_CALLS = (
 
 
 class Killer:
-    """Ends this process the n-th time that it comes by a place; counts all of them."""
+    """Kills this process the n-th time that it passes a point; counts all passes."""
 
-    def __init__(self, place: str = "", nth: int = 0) -> None:
-        self._place, self._nth = place, nth
+    def __init__(self, point: str = "", nth: int = 0) -> None:
+        self._point, self._nth = point, nth
         self.passed: Counter[str] = Counter()
 
-    def __call__(self, place: str) -> None:
-        self.passed[str(place)] += 1
-        if str(place) == self._place and self.passed[place] == self._nth:
+    def __call__(self, point: str) -> None:
+        self.passed[str(point)] += 1
+        if str(point) == self._point and self.passed[point] == self._nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def let_see_system_calls(killer: Killer) -> None:
-    """Tell *killer* before each system call of this process that may change something."""
+def observe_system_calls(killer: Killer) -> None:
+    """Call *killer* before each system call of this process that may change something."""
 
-    def told(real: Any) -> Any:
+    def notifying(real: Any) -> Any:
         def function(*args: Any, **kwargs: Any) -> Any:
             killer("system-call")
             return real(*args, **kwargs)
@@ -67,7 +67,7 @@ def let_see_system_calls(killer: Killer) -> None:
         return function
 
     for name in SYSTEM_CALLS:
-        setattr(os, name, told(getattr(os, name)))
+        setattr(os, name, notifying(getattr(os, name)))
 
 
 def state_of(workspace: Workspace, root: Path) -> str:
@@ -79,14 +79,14 @@ def state_of(workspace: Workspace, root: Path) -> str:
 
 
 def tools_for(root: Path, killer: Killer) -> list[Any]:
-    """Tools that work with plain system calls; the last one fails, if it survives that long."""
+    """Tools that use plain system calls; the last one fails unless it is killed before."""
 
-    def spoil() -> None:
+    def damage() -> None:
         for name in ("a.txt", "run.sh"):
             (root / name).write_bytes(b"spoilt")
         (root / "junk").mkdir()
         (root / "junk" / "more").write_bytes(os.urandom(3_000))
-        killer("spoil")
+        killer("damage")
 
     def modes() -> None:
         (root / "run.sh").chmod((root / "run.sh").stat().st_mode ^ 0o111)
@@ -99,11 +99,11 @@ def tools_for(root: Path, killer: Killer) -> list[Any]:
         (root / "empty").mkdir(exist_ok=True)
 
     acts = [doing(modes, name="modes"), doing(links, name="links")]
-    return [*acts, doing(spoil, name="spoil", fails=True)]
+    return [*acts, doing(damage, name="damage", fails=True)]
 
 
 def script() -> list[tuple[str, dict[str, object]]]:
-    """Thirty calls."""
+    """The calls to run, thirty in all."""
     found: list[tuple[str, dict[str, object]]] = []
     for n in range(N_ROUNDS):
         patch = f"--- /dev/null\n+++ b/p{n}/x.txt\n@@ -0,0 +1 @@\n+patched {n}\n"
@@ -114,7 +114,7 @@ def script() -> list[tuple[str, dict[str, object]]]:
             ("write_file", {"file_path": f"deep/er/{n}.txt", "content": f"{n}\n" * 2_000}),
             ("apply_patch", {"patch": patch}),
             ("modes", {}),
-            ("spoil", {}),
+            ("damage", {}),
             ("links", {}),
             ("mv", {"source": f"p{n}", "destination": f"deep/q{n}"}),
             ("rm", {"path": f"deep/er/{n - 1}.txt"} if n else {"path": "missing"}),
@@ -124,14 +124,14 @@ def script() -> list[tuple[str, dict[str, object]]]:
 
 def work_calls(directory: Path, killer: Killer) -> None:
     """Run the script; after each call its entry's number and state go to ``oracle``."""
-    place = folder(directory)
+    copy = folder(directory)
     oracle = os.open(directory / "oracle", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with calling(killer), Workspace(place) as workspace:
-        with calls(workspace, *tools_for(place.files, killer), prefix="mixed") as call:
+    with calling(killer), Workspace(copy) as workspace:
+        with calls(workspace, *tools_for(copy.files, killer), prefix="mixed") as call:
             for name, arguments in script():
                 call(name, **arguments)
                 (head,) = workspace.log(limit=1)
-                os.write(oracle, f"{head.number} {state_of(workspace, place.files)}\n".encode())
+                os.write(oracle, f"{head.number} {state_of(workspace, copy.files)}\n".encode())
 
 
 def work_undo(directory: Path, killer: Killer) -> None:
@@ -151,29 +151,29 @@ def work_open(directory: Path, killer: Killer) -> None:
 
 
 def work_gc(directory: Path, killer: Killer) -> None:
-    """Keep what fits into a small budget."""
+    """Collect garbage with a small budget."""
     config = WorkspaceConfig(retention=Retention(budget_bytes=LITTLE_BYTES))
     with calling(killer), Workspace(folder(directory), config=config) as workspace:
         assert workspace.maintain().ran
 
 
 def work_trim(directory: Path, killer: Killer) -> None:
-    """One call that fails, of which less is kept than it wrote."""
+    """One failing call that writes more than a discard may hold."""
     config = WorkspaceConfig(retention=Retention(discard_bytes=100))
-    place = folder(directory)
-    with calling(killer), Workspace(place, config=config) as workspace:
-        with calls(workspace, *tools_for(place.files, killer)) as call:
-            call("spoil")
+    copy = folder(directory)
+    with calling(killer), Workspace(copy, config=config) as workspace:
+        with calls(workspace, *tools_for(copy.files, killer)) as call:
+            call("damage")
 
 
 def work_apply(directory: Path, killer: Killer) -> None:
-    """Bring everything to the source."""
+    """Apply everything to the source."""
     with calling(killer), Workspace(folder(directory)) as workspace:
         workspace.apply()
 
 
 def work_branch(directory: Path, killer: Killer) -> None:
-    """Bring everything to a branch of the source."""
+    """Apply everything to a branch of the source."""
     with calling(killer), Workspace(folder(directory)) as workspace:
         workspace.apply("branch", branch="made")
 
@@ -181,16 +181,16 @@ def work_branch(directory: Path, killer: Killer) -> None:
 def serve(request: dict[str, Any], works: dict[str, Any]) -> int:
     kill = request["kill"]
     killer = Killer(*kill) if isinstance(kill, list) else Killer()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # to be waited for with a limit
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # for sigtimedwait below
     while signal.sigtimedwait({signal.SIGCHLD}, 0):
-        pass  # left by a child that a request before this one waited for
+        pass  # a pending signal of an earlier child
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         try:
-            let_see_system_calls(killer)
+            observe_system_calls(killer)
             works[f"work_{request['work']}"](Path(request["directory"]), killer)
-        except BaseException:  # noqa: BLE001 - a forked child must not go on with its parent's work
+        except BaseException:  # noqa: BLE001 - a forked child must not continue its parent's work
             traceback.print_exc()
             os._exit(1)
         (Path(request["directory"]) / "passed").write_text(json.dumps(killer.passed))
@@ -203,14 +203,14 @@ def serve(request: dict[str, Any], works: dict[str, Any]) -> int:
 
 
 def warm_up() -> None:
-    """Load now what each child would else load for itself."""
+    """Load modules before the fork, so that each child need not."""
     with tempfile.TemporaryDirectory() as directory:
         made(Path(directory), {"a.txt": b"line\n", "run.sh": b""}).close()
         work_calls(Path(directory), Killer())
 
 
 if __name__ == "__main__":
-    os.umask(0o022)  # a directory that is just made has no other mode before it has its own
+    os.umask(0o022)  # a new directory has its final mode from the start
     warm_up()
     for line in sys.stdin:
         print(serve(json.loads(line), globals()), flush=True)

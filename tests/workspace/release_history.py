@@ -1,14 +1,14 @@
-"""The history of a real project: what changed from each release of a package to the next.
+"""The history of a real project: the diff from each release of a package to the next.
 
 ``releases/itsdangerous.tar.xz`` holds, for each release of itsdangerous from 0.9 to 2.2.0 in
-their order, what ``git diff --binary --full-index -M`` says between the source distribution
-before it and its own, the first one from nothing. It was recorded once, so that the tests need
-no network, from the source distributions that the package index has::
+their order, the output of ``git diff --binary --full-index -M`` from the source
+distribution before it, the first one from nothing. It was recorded once from the source
+distributions of the package index, so that the tests need no network::
 
     python release_history.py DIRECTORY_OF_SOURCE_DISTRIBUTIONS releases/NAME.tar.xz
 
 itsdangerous is copyright 2011 Pallets, under the BSD-3-Clause licence, whose text is among the
-recorded files as they came (``LICENSE``, ``LICENSE.rst``, ``LICENSE.txt``).
+recorded files, unchanged (``LICENSE``, ``LICENSE.rst``, ``LICENSE.txt``).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from workspace_support import GIT
 RELEASES = Path(__file__).with_name("releases")
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
-_NUMBERS = re.compile(r"-([0-9.]+)\.tar\.gz$")  # so those before a release are left out
+_NUMBERS = re.compile(r"-([0-9.]+)\.tar\.gz$")  # without pre-releases
 
 
 def recorded(name: str) -> Iterator[tuple[str, bytes]]:
-    """Each release of the package *name* with the diff that leads to it."""
+    """Each release of the package *name* with the diff from the one before."""
     with tarfile.open(RELEASES / f"{name}.tar.xz") as archive:
         for member in archive:
             content = archive.extractfile(member)
@@ -58,9 +58,9 @@ def record(distributions: Path, archive: Path) -> None:
 
 def _release(distribution: Path, before: str) -> tuple[str, bytes]:
     """The tree of a source distribution, and the diff from the tree *before* to it."""
-    with tempfile.TemporaryDirectory() as place, tarfile.open(distribution) as sources:
-        sources.extractall(place, filter="data")
-        (top,) = Path(place).iterdir()
+    with tempfile.TemporaryDirectory() as extracted, tarfile.open(distribution) as sources:
+        sources.extractall(extracted, filter="data")
+        (top,) = Path(extracted).iterdir()
         _git(top, "add", "--all", "--force")
         tree = _git(top, "write-tree").decode().strip()
         return tree, _git(top, "diff", "--binary", "--full-index", "-M", before, tree)

@@ -1,4 +1,4 @@
-"""What ``apply`` needs to know of the source outlasts the history that it came from."""
+"""The records that ``apply`` needs outlive the history entries that they came from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wink_workspace.workspace.sandboxing import OUTPUT_FOLDER
 _NOTHING_OLD = Retention(max_age_days=1e-9)
 
 
-def test_source_gets_what_came_since_an_entry_that_is_forgotten(tmp_path: Path) -> None:
+def test_source_gets_changes_since_a_deleted_entry(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         write(workspace, **{"b.txt": "b\n"})
         workspace.apply()
@@ -27,7 +27,7 @@ def test_source_gets_what_came_since_an_entry_that_is_forgotten(tmp_path: Path) 
         assert [*tree_of(tmp_path / "source")] == ["a.txt"]
 
 
-def test_source_keeps_what_a_deleted_fork_brought(tmp_path: Path) -> None:
+def test_source_keeps_the_changes_of_a_deleted_fork(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         workspace.fork("other")
         which = workspace.info.id
@@ -40,7 +40,7 @@ def test_source_keeps_what_a_deleted_fork_brought(tmp_path: Path) -> None:
         assert [*tree_of(tmp_path / "source")] == ["a.txt", "b.txt"]
 
 
-def test_fork_of_the_name_of_a_deleted_one_does_not_take_back_what_that_brought(
+def test_fork_with_the_name_of_a_deleted_fork_keeps_the_changes_of_that_fork(
     tmp_path: Path,
 ) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
@@ -54,8 +54,8 @@ def test_fork_of_the_name_of_a_deleted_one_does_not_take_back_what_that_brought(
         assert [*tree_of(tmp_path / "source")] == ["a.txt", "b.txt", "c.txt"]
 
 
-def test_source_gets_what_came_since_a_tree_that_no_entry_has(tmp_path: Path) -> None:
-    """The folder of output stays behind, so what is applied is the tree of no entry."""
+def test_source_gets_changes_since_a_tree_that_no_entry_has(tmp_path: Path) -> None:
+    """The output folder is left out, so the applied tree belongs to no entry."""
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         write(workspace, **{f"{OUTPUT_FOLDER}/stdout.txt": "said\n", "b.txt": "b\n"})
         assert workspace.apply().paths == ("b.txt",)
@@ -72,7 +72,7 @@ def test_source_gets_what_came_since_a_tree_that_no_entry_has(tmp_path: Path) ->
         f'{{"branches": {{}}, "writing": ["{"0" * 40}", "{"0" * 40}"]}}',
     ],
 )
-def test_note_of_no_tree_that_is_there_is_named_and_stops_no_maintenance(
+def test_note_of_a_missing_tree_is_named_and_maintenance_still_runs(
     tmp_path: Path, text: str
 ) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
@@ -87,7 +87,7 @@ def test_note_of_no_tree_that_is_there_is_named_and_stops_no_maintenance(
         assert workspace.apply().paths == ("b.txt",)
 
 
-def test_note_that_is_no_file_keeps_no_workspace_shut(tmp_path: Path) -> None:
+def test_workspace_opens_when_the_note_is_not_a_file(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         which, note = workspace.info.id, workspace._folder.applied
     note.mkdir()
@@ -98,7 +98,7 @@ def test_note_that_is_no_file_keeps_no_workspace_shut(tmp_path: Path) -> None:
         workspace.apply()
 
 
-def test_source_is_not_touched_where_that_cannot_be_noted(tmp_path: Path) -> None:
+def test_source_is_unchanged_when_the_note_cannot_be_written(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         write(workspace, **{"b.txt": "b\n"})
         workspace._folder.applied.with_name("applied.new").mkdir()
@@ -107,8 +107,10 @@ def test_source_is_not_touched_where_that_cannot_be_noted(tmp_path: Path) -> Non
         assert [*tree_of(tmp_path / "source")] == ["a.txt"]
 
 
-def test_directory_goes_whose_repository_was_made_here(tmp_path: Path) -> None:
-    """The repository was left out, so the source has none that would be lost."""
+def test_directory_with_a_repository_made_in_the_copy_is_removed_from_the_source(
+    tmp_path: Path,
+) -> None:
+    """The repository was left out, so the source does not lose one."""
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         write(workspace, **{"sub/.git/HEAD": "ref: refs/heads/main\n", "sub/b.txt": "b\n"})
         assert workspace.apply().paths == ("sub/b.txt",)

@@ -1,4 +1,4 @@
-"""A branch never drops what the last commit has, and never says that it has what it has not."""
+"""A branch keeps the content of the last commit, and reports only paths that it has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _repository(tmp_path: Path) -> Path:
 
 
 def test_file_where_the_last_commit_has_a_directory_is_a_conflict(tmp_path: Path) -> None:
-    """The directory is gone from the working tree, which nobody has committed yet."""
+    """The directory was removed from the working tree, but this is not committed."""
     source = _repository(tmp_path)
     for path in ("d/x", "d/y/z"):
         (source / path).unlink()
@@ -46,7 +46,7 @@ def test_directory_where_the_last_commit_has_a_file_is_a_conflict(tmp_path: Path
     assert git(source, "branch", "--list", "b") == ""
 
 
-def test_file_and_directory_may_take_the_place_of_each_other(tmp_path: Path) -> None:
+def test_file_and_directory_may_replace_each_other(tmp_path: Path) -> None:
     source = _repository(tmp_path)
     with Workspace.create(source, storage=state(tmp_path)) as workspace:
         for path in ("d/x", "d/y/z", "f"):

@@ -1,4 +1,4 @@
-"""The line that keeps the import is nobody's fork, and a name that is none leads nowhere."""
+"""The branch that keeps the import is not a fork, and unknown names are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wink_workspace.workspace import Workspace
 
 
 @pytest.mark.parametrize("name", ["imported", "../x", "", "a/b"])
-def test_what_is_no_fork_is_neither_deleted_nor_opened(tmp_path: Path, name: str) -> None:
+def test_name_that_is_not_a_fork_is_neither_deleted_nor_opened(tmp_path: Path, name: str) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         workspace.fork("other")
         which, before = workspace.info.id, tree_of(tmp_path / "source")
@@ -26,7 +26,7 @@ def test_what_is_no_fork_is_neither_deleted_nor_opened(tmp_path: Path, name: str
         assert before.items() < tree_of(tmp_path / "source").items()
 
 
-def test_reserve_takes_up_no_room_in_another_file(tmp_path: Path) -> None:
+def test_reserve_that_is_a_link_does_not_change_its_target(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         which, reserve = workspace.info.id, workspace._folder.reserve
     reserve.unlink()

@@ -1,4 +1,4 @@
-"""What moves the history is refused inside a call, of which it would keep a part."""
+"""Operations that move the history are refused inside a call; they would keep a part of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _MOVES: dict[str, Callable[[Workspace], object]] = {
 
 
 @pytest.mark.parametrize("move", _MOVES)
-def test_move_inside_a_call_fails_the_call_which_leaves_no_trace(tmp_path: Path, move: str) -> None:
+def test_history_change_inside_a_call_fails_the_call_without_a_trace(
+    tmp_path: Path, move: str
+) -> None:
     with made(tmp_path, {"a.txt": b"a\n"}) as workspace:
 
         def act() -> None:
@@ -31,17 +33,17 @@ def test_move_inside_a_call_fails_the_call_which_leaves_no_trace(tmp_path: Path,
 
         with calls(workspace, doing(act)) as call:
             call("write_file", file_path="b.txt", content="b\n")
-            said = call("act").text
-            assert "a call is under way" in said
-            assert "Do it when the call is over." in said
-            call("ls", path=".")  # takes in what others changed, which is nothing
+            text = call("act").text
+            assert "a call is under way" in text
+            assert "Do it when the call is over." in text
+            call("ls", path=".")  # commits external edits; there are none
         assert [entry.tool for entry in workspace.log()] == ["ls", "act", "write_file", ""]
         assert sorted(file.path.name for file in workspace.files.list(".")) == ["a.txt", "b.txt"]
         assert [path.name for path in (tmp_path / "source").iterdir()] == ["a.txt"]
 
 
-def test_who_hears_of_a_call_may_move_the_history(tmp_path: Path) -> None:
-    """The call is over by then."""
+def test_subscriber_of_a_call_may_move_the_history(tmp_path: Path) -> None:
+    """Subscribers are notified after the call."""
     with made(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
         workspace.session.dispatcher.subscribe(ToolInvoked, lambda _: workspace.fork("other"))
         call("write_file", file_path="b.txt", content="b\n")

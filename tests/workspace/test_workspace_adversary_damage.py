@@ -1,4 +1,4 @@
-"""What lies damaged in a workspace is named: it never hangs, is never served, and no traceback."""
+"""Damaged files of a workspace are named in an error: no hang, no wrong data, no traceback."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ except LedgerError as error:
 """
 
 
-def _said(which: str, tmp_path: Path, act: str) -> str:
-    """What a process prints that opens the workspace and acts; it is ended if it hangs."""
+def _output_of(which: str, tmp_path: Path, act: str) -> str:
+    """The output of a process that opens the workspace and acts; it is killed if it hangs."""
     command = [sys.executable, "-c", _SCRIPT, which, str(tmp_path / "state"), act]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_WATCHDOG_S, check=False)
     assert done.returncode == 0, done.stderr
@@ -45,8 +45,8 @@ def _cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize("act", [_LIST, _COMPARE, _COLLECT])
-def test_object_whose_file_is_cut_short_is_named_and_hangs_nobody(tmp_path: Path, act: str) -> None:
-    """As a loss of power leaves it; libgit2 never returns from reading such a file."""
+def test_truncated_object_is_named_and_reading_it_does_not_hang(tmp_path: Path, act: str) -> None:
+    """A loss of power can leave such a file; libgit2 hangs when it reads one."""
     with created(tmp_path, {}) as workspace:
         for n in range(60):  # enough for a pack
             workspace.files.write_text(f"{n}.txt", f"{n}\n" * 99)
@@ -58,11 +58,11 @@ def test_object_whose_file_is_cut_short_is_named_and_hangs_nobody(tmp_path: Path
         words = store.write_blob(b"the words\n" * 99)
     damaged = newest if act is _LIST else words
     _cut(ledger / "objects" / damaged[:2] / damaged[2:])
-    assert damaged in _said(which, tmp_path, act)
+    assert damaged in _output_of(which, tmp_path, act)
 
 
-def test_pack_whose_index_is_lost_is_kept_until_git_has_made_the_index_anew(tmp_path: Path) -> None:
-    """A writer that dies leaves such a pack, too, but then nothing is missing."""
+def test_pack_without_an_index_is_kept_until_git_has_rebuilt_the_index(tmp_path: Path) -> None:
+    """A writer that dies can leave such a pack, too, but then no object is missing."""
     with created(tmp_path, {f"{n}.txt": f"{n}\n" for n in range(60)}) as workspace:
         folder = workspace._folder.ledger
     (pack,) = folder.glob("objects/pack/*.pack")
@@ -75,7 +75,7 @@ def test_pack_whose_index_is_lost_is_kept_until_git_has_made_the_index_anew(tmp_
 
 
 @pytest.mark.parametrize("n_bytes", [9, 1_040, 1_100])
-def test_index_that_is_cut_short_is_named(tmp_path: Path, n_bytes: int) -> None:
+def test_truncated_pack_index_is_named(tmp_path: Path, n_bytes: int) -> None:
     with created(tmp_path, {f"{n}.txt": f"{n}\n" for n in range(60)}) as workspace:
         (index,) = workspace._folder.ledger.glob("objects/pack/*.idx")
         content = index.read_bytes()
@@ -87,9 +87,7 @@ def test_index_that_is_cut_short_is_named(tmp_path: Path, n_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("damaged", ["refs/heads/main", "refs/wink/forks/imported", "config"])
-def test_file_of_the_ledger_that_is_garbage_is_named_with_what_to_do(
-    tmp_path: Path, damaged: str
-) -> None:
+def test_damaged_file_of_the_ledger_is_named_with_a_hint(tmp_path: Path, damaged: str) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         which, ledger = workspace.info.id, workspace._folder.ledger
     (ledger / damaged).write_bytes(b"\xff\0garbage\n")
@@ -102,7 +100,7 @@ def test_file_of_the_ledger_that_is_garbage_is_named_with_what_to_do(
 
 
 @pytest.mark.parametrize("text", ["", "{}"])
-def test_workspace_that_does_not_say_what_it_is_is_not_said_to_be_missing(
+def test_workspace_without_readable_metadata_is_not_reported_as_missing(
     tmp_path: Path, text: str
 ) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
@@ -113,7 +111,7 @@ def test_workspace_that_does_not_say_what_it_is_is_not_said_to_be_missing(
     assert str(files) in caught.value.hint
 
 
-def test_nothing_is_deleted_while_the_ref_of_the_main_line_is_missing(tmp_path: Path) -> None:
+def test_objects_are_kept_while_the_ref_of_the_main_branch_is_missing(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         workspace.fork("other")
         write(workspace, **{"b.txt": "b\n"})
@@ -125,7 +123,7 @@ def test_nothing_is_deleted_while_the_ref_of_the_main_line_is_missing(tmp_path: 
     ):
         opened.maintain(Retention())
     for open_it in (WorkspaceReader, Workspace):
-        with pytest.raises(LedgerDamagedError, match="ref of the line main is missing") as caught:
+        with pytest.raises(LedgerDamagedError, match="ref of the branch main is missing") as caught:
             open_it(workspace._folder)
         assert "spare-1" in caught.value.hint
     (ledger / "refs/heads/main").write_text(f"{newest}\n")

@@ -1,4 +1,4 @@
-"""A disk that is really full: a small filesystem of our own, in a process of its own."""
+"""A full disk: a small filesystem that is mounted in a separate process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ with reopened(here) as workspace:
 
 
 def _can_mount() -> bool:
-    """Whether a filesystem can be mounted that nobody else sees."""
+    """Whether a filesystem can be mounted in a private namespace."""
     command = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -55,7 +55,7 @@ def _can_mount() -> bool:
 def on_a_small_disk(
     tmp_path: Path, script: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script with a disk of 4 MiB at *tmp_path*, which is its first argument."""
+    """Run a script with a 4 MiB disk mounted at *tmp_path*, its first argument."""
     if not _can_mount():
         pytest.skip("no small filesystem can be mounted here")
     mount = 'mount -t tmpfs -o size=4m tmpfs "$1" && exec "$2" -c "$3" "$1" "$4"'
@@ -71,10 +71,10 @@ def on_a_small_disk(
     )
 
 
-def test_call_on_a_full_disk_fails_and_is_taken_back_and_with_room_again_all_goes_on(
+def test_call_on_a_full_disk_is_rolled_back_and_calls_work_once_there_is_space(
     tmp_path: Path,
 ) -> None:
-    """What it deleted is written again, for which the disk has no room but what we keep."""
+    """The rollback writes the deleted file again; only the reserve has space for it."""
     done = on_a_small_disk(tmp_path, _SCRIPT)
     assert done.returncode == 0, done.stderr
 
@@ -123,7 +123,7 @@ assert run_command(["list"]) == 0
 """
 
 
-def test_commands_that_review_and_make_room_work_on_a_full_disk(
+def test_commands_that_read_or_free_space_work_on_a_full_disk(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """``diff``, ``log``, ``discarded``, ``apply --patch`` to another disk, ``gc`` and ``rm``."""
@@ -163,7 +163,7 @@ with made(here, {"a.txt": b"a" * 9_000, "d/b.txt": b"b" * 9_000}) as workspace:
 """
 
 
-def test_call_that_fills_the_disk_loses_its_largest_file_alone_and_that_is_named(
+def test_call_that_fills_the_disk_loses_only_its_largest_file_which_is_named(
     tmp_path: Path,
 ) -> None:
     done = on_a_small_disk(tmp_path, _FILLS)

@@ -1,4 +1,4 @@
-"""Two processes at the same workspace, one of which removes it."""
+"""Two processes use the same workspace, and one of them removes it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from wink_workspace.errors import LedgerError
 from wink_workspace.ledger import Ledger
 
 
-def test_workspace_that_goes_while_it_is_opened_does_not_come_back_as_a_ghost(
+def test_workspace_deleted_while_it_is_opened_is_not_created_again(
     tmp_path: Path,
 ) -> None:
-    """Its folder would hold two locks and nothing else, and nobody would ever delete it."""
+    """Its folder would have only two lock files, and would never be deleted."""
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         folder = workspace._folder
     with Ledger(folder.ledger) as ledger:
-        shutil.rmtree(folder.path)  # as `rm` of another process, at the worst moment
+        shutil.rmtree(folder.path)  # like `rm` in another process, at the worst moment
         with pytest.raises(LedgerError, match="No such file"):
             ledger.write()
     assert not folder.path.exists()

@@ -1,4 +1,4 @@
-"""What a path is when it is written is not what it was when it was read."""
+"""A path is replaced by another kind of file between its read and its write."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _PATCH = "*** Begin Patch\n*** Update File: d/f.txt\n@@\n-old\n+new\n*** End Pat
 
 def _put_before_the_next_write(
     workspace: Workspace,
-    place: str,
+    path: str,
     make: Callable[[Path], object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Let somebody put something else at *place* after a file was read and before it is written."""
+    """Replace *path* after it was read and before it is written, as another program would."""
     tree = workspace.files.tree  # pyright: ignore[reportAttributeAccessIssue] - it is on disk
-    todo, write = [tree.root / place], tree.write_file
+    todo, write = [tree.root / path], tree.write_file
 
     def swapped(*arguments: Any, **options: Any) -> None:
         while todo:
@@ -50,15 +50,15 @@ def _pipe(path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["copy", "in_place"])
 @pytest.mark.parametrize(
-    ("place", "make"),
+    ("path", "make"),
     [("d", _link), ("d", _file), ("d", _pipe), ("d/f.txt", _pipe)],
     ids=["link for directory", "file for directory", "pipe for directory", "pipe for file"],
 )
-def test_patch_whose_file_turns_into_something_else_leaves_a_workspace_that_goes_on(
+def test_workspace_stays_usable_when_the_file_of_a_patch_is_replaced_before_the_write(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     mode: Any,
-    place: str,
+    path: str,
     make: Callable[[Path], object],
 ) -> None:
     with (
@@ -66,6 +66,6 @@ def test_patch_whose_file_turns_into_something_else_leaves_a_workspace_that_goes
         calls(workspace) as call,
     ):
         call("read_file", file_path="d/f.txt")
-        _put_before_the_next_write(workspace, place, make, monkeypatch)
-        call("apply_patch", patch=_PATCH)  # which must not raise that the workspace is poisoned
+        _put_before_the_next_write(workspace, path, make, monkeypatch)
+        call("apply_patch", patch=_PATCH)  # must not raise an error that the workspace is poisoned
         assert call("read_file", file_path="other.txt").result.success

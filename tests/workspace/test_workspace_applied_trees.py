@@ -1,4 +1,4 @@
-"""The note of what the source was given."""
+"""The record of the trees that were applied to the source."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from wink_workspace.workspace.in_place.tree import InPlaceTree
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\xfe\0", b"null", b"[]", b"{}"])
-def test_a_note_that_cannot_be_read_lets_a_workspace_open_and_stops_only_apply(
-    tmp_path: Path, garbage: bytes
-) -> None:
+def test_unreadable_note_prevents_apply_but_not_opening(tmp_path: Path, garbage: bytes) -> None:
     with created(tmp_path, {"a": "a"}) as workspace:
         workspace.files.write_text("b", "b")
         workspace.apply()
@@ -31,15 +29,15 @@ def test_a_note_that_cannot_be_read_lets_a_workspace_open_and_stops_only_apply(
         assert again.apply().paths == ()
 
 
-def test_apply_that_is_under_way_is_not_taken_for_one_that_was_cut_short(
+def test_running_apply_is_not_reported_as_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def look() -> bool:
         caplog.clear()
         with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
-            told = fork.has_unfinished_apply
-        assert told is ("apply again" in caplog.text)
-        return told
+            reported = fork.has_unfinished_apply
+        assert reported is ("apply again" in caplog.text)
+        return reported
 
     seen: list[bool] = []
     real = InPlaceTree.write_file
@@ -56,4 +54,4 @@ def test_apply_that_is_under_way_is_not_taken_for_one_that_was_cut_short(
         workspace.apply()
         assert seen == [False]
         AppliedTrees(workspace._folder.applied).begin(EMPTY_TREE_ID, EMPTY_TREE_ID)
-        assert look(), "nobody is at it"
+        assert look(), "no apply is running"

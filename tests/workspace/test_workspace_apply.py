@@ -1,4 +1,4 @@
-"""The way back to the source: all of it or nothing, and never over what others changed."""
+"""Apply to the source: all changes or none, and no overwriting of changes of others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILES: dict[str, str | bytes | None] = {
 
 
 def change_everything(files: Path) -> None:
-    """Every kind of change there is, made outside of any call."""
+    """Make every kind of change, outside of any call."""
     (files / "a.txt").write_text("one\nTWO\nthree\n")
     (files / "run.sh").chmod(0o644)
     (files / "dir/b.txt").unlink()
@@ -63,9 +63,7 @@ def test_the_source_gets_every_kind_of_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["a.txt", "dir/b.txt", "dir/sub/mine", "new/deep/x"])
-def test_one_path_changed_in_the_source_keeps_all_from_being_written(
-    tmp_path: Path, path: str
-) -> None:
+def test_conflict_in_one_path_of_the_source_prevents_every_write(tmp_path: Path, path: str) -> None:
     with created(tmp_path, FILES) as workspace:
         change_everything(files_of(workspace, tmp_path))
         make_tree(tmp_path / "source", {path: "of a human\n"})
@@ -91,7 +89,7 @@ def test_other_paths_of_the_source_may_have_changed(tmp_path: Path) -> None:
         assert (tmp_path / "source/a.txt").read_text() == "of a human\n"
 
 
-def test_a_second_apply_brings_what_came_since_and_an_undo_back(tmp_path: Path) -> None:
+def test_a_second_apply_applies_later_changes_and_undos(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         write(workspace, **{"new.txt": "1"})
         workspace.apply()
@@ -140,7 +138,7 @@ def test_no_git_directory_is_touched_in_any_spelling(tmp_path: Path) -> None:
     assert (source / "gone/.git/HEAD").exists()
 
 
-def test_a_failure_at_any_step_takes_back_what_was_done(tmp_path: Path) -> None:
+def test_a_failure_at_any_step_reverts_the_earlier_steps(tmp_path: Path) -> None:
     """Fail at step 1, 2, 3, ... of the writes until none fails; no failure leaves a trace."""
     steps = FailingSteps()
     with created(tmp_path, FILES) as workspace:
@@ -163,13 +161,13 @@ def test_a_failure_at_any_step_takes_back_what_was_done(tmp_path: Path) -> None:
 
 
 class FailingSteps:
-    """Kill points of which one that is met while the source is written raises an error."""
+    """Raises an error at one of the kill points of writing the source."""
 
     def __init__(self) -> None:
         self._left = 0
 
     def fail_at(self, n: int) -> None:
-        """Fail at the n-th from now on, and only then."""
+        """Fail only at the n-th point from now on."""
         self._left = n
 
     def __call__(self, point: KillPoint) -> None:
@@ -182,7 +180,7 @@ class FailingSteps:
 def test_an_apply_that_was_killed_at_any_step_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill cannot take back, so the next apply must know the half that it finds."""
+    """After a kill the source has a part of the changes; the next apply must recognize it."""
     steps = FailingSteps()
     with created(tmp_path, FILES) as workspace:
         which = workspace.info.id
@@ -209,7 +207,7 @@ def test_an_apply_that_was_killed_at_any_step_is_finished_by_the_next(
         assert n > 24, "three for each change"
 
 
-def test_a_source_that_cannot_be_put_back_is_reported_and_put_back_by_the_next_apply(
+def test_a_source_that_cannot_be_restored_is_reported_and_restored_by_the_next_apply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with created(tmp_path, FILES) as workspace:
@@ -231,7 +229,7 @@ def test_a_source_that_cannot_be_put_back_is_reported_and_put_back_by_the_next_a
         assert tree_of(tmp_path / "source") == before
 
 
-def test_a_pipe_in_the_place_of_a_file_is_a_conflict(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_file_is_a_conflict(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         change_everything(files_of(workspace, tmp_path))
         (tmp_path / "source/a.txt").unlink()
@@ -240,7 +238,7 @@ def test_a_pipe_in_the_place_of_a_file_is_a_conflict(tmp_path: Path) -> None:
             workspace.apply()
 
 
-def test_what_was_imported_is_kept_however_little_history_is(tmp_path: Path) -> None:
+def test_the_imported_files_are_kept_with_the_smallest_history(tmp_path: Path) -> None:
     make_tree(tmp_path / "source", FILES)
     config = WorkspaceConfig(retention=Retention(budget_bytes=1))
     with Workspace.create(tmp_path / "source", storage=state(tmp_path), config=config) as workspace:
@@ -250,14 +248,14 @@ def test_what_was_imported_is_kept_however_little_history_is(tmp_path: Path) -> 
         assert workspace.apply().paths == ("new.txt",)
 
 
-def test_a_source_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+def test_a_missing_source_is_reported(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         (tmp_path / "source").rename(tmp_path / "elsewhere")
         with pytest.raises(UsageError, match="source"):
             workspace.apply()
 
 
-def test_a_patch_is_what_git_applies_to_the_source(tmp_path: Path) -> None:
+def test_git_applies_the_patch_to_the_source(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         write(workspace, **{"new.txt": "new\n", ".git/config": "evil"})
         (files_of(workspace, tmp_path) / "a.txt").write_bytes(b"\xff\n")
@@ -272,7 +270,7 @@ def test_a_patch_is_what_git_applies_to_the_source(tmp_path: Path) -> None:
         assert (tmp_path / "source/a.txt").read_bytes() == b"\xff\n"
 
 
-def test_what_an_apply_removed_comes_back_with_no_more_rights(tmp_path: Path) -> None:
+def test_a_file_restored_by_apply_has_no_wider_permissions_than_before(tmp_path: Path) -> None:
     secret = make_tree(tmp_path / "source", {"keys/secret": "secret"}) / "keys" / "secret"
     secret.chmod(0o600)
     secret.parent.chmod(0o700)

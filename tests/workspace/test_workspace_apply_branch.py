@@ -1,4 +1,4 @@
-"""One new branch in the source's repository, and nothing else in it changed."""
+"""Apply makes one new branch in the source's repository and changes nothing else there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def opened(tmp_path: Path) -> tuple[Workspace, Path]:
     return workspace, state(tmp_path).folder(workspace.info.id).files
 
 
-def test_the_branch_is_head_with_our_changes_and_nothing_else_moves(tmp_path: Path) -> None:
+def test_the_branch_is_head_with_our_changes_and_nothing_else_changes(tmp_path: Path) -> None:
     source = repository(tmp_path)
     workspace, files = opened(tmp_path)
     with workspace:
@@ -66,8 +66,8 @@ def test_a_branch_needs_only_a_name_and_may_have_a_message(tmp_path: Path) -> No
         with pytest.raises(UsageError):
             workspace.apply_to_branch("one")
     assert (applied.branch, applied.paths) == ("one", ("a.txt",))
-    said = git(source, "log", "-1", "--format=%B", "one").strip()
-    assert said.startswith(f"Changes of workspace {workspace.info.id}, entry ")
+    message = git(source, "log", "-1", "--format=%B", "one").strip()
+    assert message.startswith(f"Changes of workspace {workspace.info.id}, entry ")
     assert git(source, "log", "-1", "--format=%B", "two").strip() == "Change the first line"
     assert git(source, "show", "one:a.txt") == git(source, "show", "two:a.txt")
 
@@ -93,7 +93,9 @@ def test_an_edit_over_uncommitted_work_is_a_conflict_and_makes_no_branch(tmp_pat
     assert git(source, "branch", "--list", "b") == ""
 
 
-def test_a_file_deleted_here_and_changed_there_is_a_conflict(tmp_path: Path) -> None:
+def test_a_file_deleted_in_the_workspace_and_changed_in_the_source_is_a_conflict(
+    tmp_path: Path,
+) -> None:
     source = repository(tmp_path)
     workspace, files = opened(tmp_path)
     (source / "d/e").write_text("changed")
@@ -104,7 +106,9 @@ def test_a_file_deleted_here_and_changed_there_is_a_conflict(tmp_path: Path) -> 
             workspace.apply("branch", branch="b")
 
 
-def test_a_mode_changed_there_and_a_content_here_are_both_kept(tmp_path: Path) -> None:
+def test_a_mode_changed_in_the_source_and_a_content_in_the_workspace_are_both_kept(
+    tmp_path: Path,
+) -> None:
     source = repository(tmp_path)
     workspace, files = opened(tmp_path)
     (source / "a.txt").chmod(0o755)
@@ -120,7 +124,12 @@ def test_a_mode_changed_there_and_a_content_here_are_both_kept(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("branch", "says"), [("main", "already"), ("bad..name", "cannot be"), ("-x", "cannot be")]
+    ("branch", "says"),
+    [
+        ("main", "already"),
+        ("bad..name", "not a valid branch name"),
+        ("-x", "not a valid branch name"),
+    ],
 )
 def test_a_taken_or_impossible_name_is_refused(tmp_path: Path, branch: str, says: str) -> None:
     source = repository(tmp_path)
@@ -131,7 +140,7 @@ def test_a_taken_or_impossible_name_is_refused(tmp_path: Path, branch: str, says
     assert tree_of(source) == before
 
 
-def test_a_lock_of_the_branch_is_named_and_left_to_the_user(tmp_path: Path) -> None:
+def test_a_lock_of_the_branch_is_named_and_not_removed(tmp_path: Path) -> None:
     source = repository(tmp_path)
     workspace, files = opened(tmp_path)
     (files / "a.txt").write_text("ours\n")
@@ -158,7 +167,7 @@ def test_a_source_without_repository_or_commit_is_refused(tmp_path: Path) -> Non
             workspace.apply("branch", branch="b")
 
 
-def test_what_is_inside_a_submodule_or_a_git_directory_is_left_out(tmp_path: Path) -> None:
+def test_files_inside_a_submodule_or_a_git_directory_are_left_out(tmp_path: Path) -> None:
     source = repository(tmp_path)
     git(source, "clone", "-q", ".", "module")
     git(source, "add", "module")
@@ -180,7 +189,7 @@ def test_what_is_inside_a_submodule_or_a_git_directory_is_left_out(tmp_path: Pat
 
 
 @pytest.mark.behaviour(30)
-def test_global_ignore_file_of_the_user_has_no_influence_on_the_branch(tmp_path: Path) -> None:
+def test_global_ignore_file_of_the_user_does_not_affect_the_branch(tmp_path: Path) -> None:
     import pygit2
     from pygit2.enums import ConfigLevel
 

@@ -1,4 +1,4 @@
-"""No way back to the source brings what git would take for a repository."""
+"""Apply, patch and branch leave out everything that git would find as a repository."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def source_with(tmp_path: Path, files: Files, *, is_repository: bool) -> Workspa
 
 
 def named(paths: Iterable[str], applied: Applied) -> set[str]:
-    """Those of *paths* that are left out by name, or are in a directory that is."""
+    """Those of *paths* that are named as left out, or are in such a directory."""
     return {path for path in paths if any(f"{path}/".startswith(f"{n}/") for n in applied.left_out)}
 
 
 def apply(workspace: Workspace, tmp_path: Path, to: Target) -> Applied:
-    """Bring what changed to the source's files by way of *to*."""
+    """Apply the changes to the source's files with *to*."""
     applied = workspace.apply(to, branch="ours" if to == "branch" else "")
     source = tmp_path / "source"
     if to == "branch":
@@ -63,8 +63,8 @@ WHOLE = {
     "hooks/h": "#!/bin/sh\n",
 }
 
-# The source, what is changed in the copy, and what of it has to be left out. The parts in the
-# source are committed there; with "untracked:" they are not, and come after the import.
+# The source, the changes in the copy, and the paths that must be left out. The files of the source
+# are committed there; with "untracked:" they are not, and are added after the import.
 CASES: dict[str, tuple[Files, Files, set[str]]] = {
     "new directory": (
         {},
@@ -126,14 +126,14 @@ CASES: dict[str, tuple[Files, Files, set[str]]] = {
 }  # fmt: skip
 
 
-# All in one source, since each takes as long as all: below a directory each, and at the top.
+# The cases share one source to save time: each has its own directory; "the top" runs alone.
 ALONE = {"top": {"the top"}, "below": CASES.keys() - {"the top"}}
 
 
 @pytest.mark.behaviour(31)
 @pytest.mark.parametrize("to", ["worktree", "patch", "branch"])
 @pytest.mark.parametrize("where", ALONE)
-def test_what_would_be_a_repository_is_left_out_and_the_rest_is_brought(
+def test_paths_that_would_complete_a_repository_are_left_out_and_others_applied(
     tmp_path: Path, canary: Canary, where: str, to: Target
 ) -> None:
     given: dict[str, str | bytes | None] = {}
@@ -176,10 +176,8 @@ def _with(canary: Canary, text: str | bytes | None) -> str | bytes | None:
 
 
 @pytest.mark.behaviour(31)
-def test_repository_that_git_itself_made_in_the_copy_stays_there(
-    tmp_path: Path, canary: Canary
-) -> None:
-    """Bare ones, one with a working tree, and a linked one; again, and after an undo there."""
+def test_repository_made_by_git_in_the_copy_is_not_applied(tmp_path: Path, canary: Canary) -> None:
+    """Bare repositories, one with a working tree, and a linked one; twice, and after an undo."""
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
         copy, source = files_of(workspace, tmp_path), tmp_path / "source"
         before = tree_of(source)
@@ -204,7 +202,7 @@ def test_repository_that_git_itself_made_in_the_copy_stays_there(
 
 
 @pytest.mark.behaviour(31)
-def test_second_apply_completes_nothing_of_what_the_first_brought(
+def test_second_apply_does_not_complete_a_repository_begun_by_the_first(
     tmp_path: Path, canary: Canary
 ) -> None:
     with created(tmp_path, {"a.txt": "a\n"}) as workspace:
@@ -217,7 +215,7 @@ def test_second_apply_completes_nothing_of_what_the_first_brought(
     assert canary.repositories_below(source) == []
 
 
-def test_directory_around_a_repository_of_the_user_stays_when_it_is_removed_in_the_copy(
+def test_removed_directory_stays_in_the_source_if_the_user_has_a_repository_in_it(
     tmp_path: Path, canary: Canary
 ) -> None:
     own = {f"fixtures/own.git/{name}": text for name, text in WHOLE.items()}

@@ -1,4 +1,4 @@
-"""Apply is a three-way merge: nothing is lost that another branch or a person put into the source."""
+"""Apply is a three-way merge: it keeps what other branches or people changed in the source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINES = "".join(f"{n}\n" for n in range(1, 21))
 
 
 def with_lines(lines: str = LINES, /, **texts: str) -> str:
-    """*lines* with the n-th replaced for each ``l<n>``."""
+    """*lines* with line n replaced for each ``l<n>``."""
     found = lines.splitlines()
     for name, text in texts.items():
         found[int(name[1:]) - 1] = text
@@ -46,7 +46,9 @@ def committed(tmp_path: Path) -> Path:
     return source
 
 
-def test_second_fork_keeps_what_the_first_brought_and_the_user_committed(tmp_path: Path) -> None:
+def test_second_fork_keeps_the_changes_of_the_first_and_the_commits_of_the_user(
+    tmp_path: Path,
+) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         source = committed(tmp_path)
         for name, line in (("one", 2), ("two", 18)):
@@ -62,7 +64,7 @@ def test_second_fork_keeps_what_the_first_brought_and_the_user_committed(tmp_pat
 
 
 @pytest.mark.parametrize("how", ["stash -u", "reset --hard", "checkout -q ."])
-def test_what_the_source_lost_is_brought_whole_again(tmp_path: Path, how: str) -> None:
+def test_changes_that_the_source_lost_are_applied_again(tmp_path: Path, how: str) -> None:
     with created(tmp_path, {"a.txt": LINES, "b.txt": "b\n"}) as workspace:
         source = committed(tmp_path)
         write(workspace, **{"new.txt": "new\n"})
@@ -77,7 +79,7 @@ def test_what_the_source_lost_is_brought_whole_again(tmp_path: Path, how: str) -
         assert not (source / "b.txt").exists()
 
 
-def test_undo_takes_back_only_what_was_brought_and_is_still_there(tmp_path: Path) -> None:
+def test_undo_reverts_only_applied_changes_that_are_still_in_the_source(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         source = tmp_path / "source"
         write(workspace, **{"gone.txt": "1\n", "kept.txt": "2\n"})
@@ -91,7 +93,7 @@ def test_undo_takes_back_only_what_was_brought_and_is_still_there(tmp_path: Path
         assert (source / "a.txt").read_text() == with_lines(l18="of a person")
 
 
-def test_lines_that_a_person_wrote_beside_ours_stay_and_ours_go_on(tmp_path: Path) -> None:
+def test_lines_that_a_person_wrote_beside_ours_stay_and_ours_still_merge(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         source = tmp_path / "source"
         call_edit(workspace, "a.txt", "2", "ours")
@@ -104,7 +106,7 @@ def test_lines_that_a_person_wrote_beside_ours_stay_and_ours_go_on(tmp_path: Pat
         )
 
 
-def test_edit_of_what_was_brought_stays_and_is_reported(tmp_path: Path) -> None:
+def test_edit_of_an_applied_change_stays_and_is_reported(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         source = tmp_path / "source"
         write(workspace, **{"new.txt": LINES})
@@ -179,7 +181,7 @@ def test_resolved_markers_are_not_a_conflict_again_unless_the_source_was_reset(
 
 
 def test_all_kinds_of_entries_are_merged(tmp_path: Path) -> None:
-    """Bits, links, directories, replaced kinds, and names that are no UTF-8."""
+    """Bits, links, directories, replaced kinds, and names that are not UTF-8."""
     odd = os.fsdecode(b"odd-\xff")
     before: dict[str, str | bytes | None] = {
         "run.sh": "#!/bin/sh\n1\n2\n3\n4\n",
@@ -230,7 +232,7 @@ def test_all_kinds_of_entries_are_merged(tmp_path: Path) -> None:
         pytest.param({"d": "1\n"}, {"d": "-> a"}, id="file against link"),
     ],
 )
-def test_what_both_made_differently_is_a_conflict(
+def test_path_created_with_different_content_on_both_sides_is_a_conflict(
     tmp_path: Path, ours: dict[str, str], theirs: dict[str, str]
 ) -> None:
     with created(tmp_path, {"a": "a\n"}) as workspace:
@@ -241,7 +243,7 @@ def test_what_both_made_differently_is_a_conflict(
         assert tree_of(tmp_path / "source") == before
 
 
-def test_applied_names_what_was_added_changed_removed_and_there_already(tmp_path: Path) -> None:
+def test_applied_names_added_changed_removed_and_already_present_paths(tmp_path: Path) -> None:
     with created(tmp_path, {"a": "a\n", "b": "b\n", "c": "c\n"}) as workspace:
         write(workspace, new="n\n")
         workspace.files.write_text("a", "A\n")
@@ -269,7 +271,7 @@ def test_patch_and_branch_and_directory_report_the_same_paths(tmp_path: Path) ->
         assert git(source, "show", "b:new/deep/x") == "n\n"
 
 
-def test_branch_takes_back_what_was_applied_committed_and_undone(tmp_path: Path) -> None:
+def test_branch_reverts_a_change_that_was_applied_committed_and_undone(tmp_path: Path) -> None:
     with created(tmp_path, {"a": "a\n"}) as workspace:
         source = committed(tmp_path)
         write(workspace, b="b\n", c="c\n")

@@ -1,6 +1,6 @@
-"""What a person saves while ``apply`` writes is in the source or is a conflict, never lost.
+"""A file saved while ``apply`` writes is kept in the source, or is a conflict.
 
-The person acts at every step of an apply in turn, not at some time.
+The save happens at each step of an apply in turn.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Person:
 
 
 def in_place(path: Path) -> None:
-    """As an editor that writes into the file itself."""
+    """Save like an editor that writes into the file itself."""
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(MINE)
 
 
 def by_rename(path: Path) -> None:
-    """As an editor that writes another file, and renames it."""
+    """Save like an editor that writes another file, and renames it."""
     path.parent.mkdir(exist_ok=True)
     other = path.with_name(path.name + "~")
     other.write_bytes(MINE)
@@ -74,7 +74,7 @@ def change(files: Path) -> None:
 
 
 def reset(source: Path) -> None:
-    """Make the source what it was."""
+    """Reset the source to its initial state."""
     for path in sorted(source.rglob("*"), reverse=True):
         if path.is_dir() and not path.is_symlink():
             path.rmdir()
@@ -93,7 +93,7 @@ def reset(source: Path) -> None:
         ("new/x", in_place),
     ],
 )
-def test_what_is_saved_at_any_step_of_an_apply_is_kept_and_reported(
+def test_file_saved_at_any_step_of_an_apply_is_kept_and_reported(
     tmp_path: Path, path: str, save: Callable[[Path], None]
 ) -> None:
     person, source = Person(), tmp_path / "source"
@@ -122,7 +122,7 @@ def test_what_is_saved_at_any_step_of_an_apply_is_kept_and_reported(
 
 
 @pytest.mark.parametrize("path", ["a.txt", "gone.txt"])
-def test_what_is_saved_while_an_apply_is_taken_back_is_kept(tmp_path: Path, path: str) -> None:
+def test_file_saved_while_an_apply_is_reverted_is_kept(tmp_path: Path, path: str) -> None:
     person, source = Person(), tmp_path / "source"
 
     def steps(point: KillPoint) -> None:

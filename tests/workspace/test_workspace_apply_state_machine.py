@@ -1,15 +1,15 @@
 """Two forks, and a source that moves, is stashed, reset, and edited while ``apply`` writes.
 
-Every edit leaves a token of its own, so that a lost one is seen. After each apply:
+Every edit writes a unique token, so that a lost edit is noticed. After each apply:
 
-- what anybody but this branch put into the source is still there;
-- what a person saved while it was written is there;
-- without a conflict, the source has what the branch has, unless the answer says that somebody
-  edited the same lines there;
-- after a conflict the source is as it was, but for what the person saved.
+- the source still has all edits that did not come from this branch;
+- it has everything that a person saved meanwhile;
+- without a conflict, it has all edits of the branch, unless the result reports edits of the same
+  lines;
+- after a conflict it is unchanged, except for what the person saved.
 
-A sync takes in what others put into the source, a merge what the other fork has, and neither loses
-what the branch has of its own.
+A sync adds the source's edits to the branch, a merge those of the other fork. Both keep the edits
+of the branch itself.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ def all_of(tokens: dict[str, set[str]]) -> set[str]:
 
 
 class Run:
-    """One walk through the machine; the same seed is the same walk."""
+    """One random walk; the same seed gives the same walk."""
 
-    def __init__(self, place: Path, seed: int, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, seed: int, stack: ExitStack) -> None:
         self.chosen = random.Random(seed)
         self.n_tokens = 0
         self.have_merged = False
-        self.said: list[str] = []
+        self.steps_done: list[str] = []
         self.source = make_tree(
-            place / "source",
+            directory / "source",
             {name: "".join(f"{name} {n}\n" for n in range(N_LINES)) for name in NAMES},
         )
         git(self.source, "init", "-q", "-b", "main")
         self.commit()
-        with Workspace.create(self.source, storage=state(place)) as workspace:
+        with Workspace.create(self.source, storage=state(directory)) as workspace:
             workspace.fork("one")
             workspace.fork("two")
-            folder = state(place).folder(workspace.info.id)
+            folder = state(directory).folder(workspace.info.id)
         self.left, self.act = 0, lambda: None
         stack.enter_context(calling(self.step))
         self.branches = {
@@ -73,10 +73,10 @@ class Run:
             for name, line in (("ONE", "one"), ("TWO", "two"))
         }
 
-    # What a person does
+    # Steps of a person
 
     def step(self, point: KillPoint) -> None:
-        """Let the person act at a step of an apply."""
+        """Called at each step of an apply; at one of them the person saves a file."""
         if point.value.startswith(("effect-", "source-")):
             self.left -= 1
             if self.left == 0:
@@ -87,7 +87,7 @@ class Run:
         return f"{of}-{self.n_tokens}"
 
     def edited(self, content: str | None, token: str) -> str:
-        """*content* with one line replaced, added or, for a new file, as the only one."""
+        """*content* with one line replaced or added; for a new file, one line."""
         lines = (content or "").splitlines()
         free = [n for n, line in enumerate(lines) if not TOKEN.search(line)]
         if free and self.chosen.random() < 0.7:
@@ -133,7 +133,7 @@ class Run:
         to = self.chosen.choice(("HEAD", "HEAD~1")) if has_more else "HEAD"
         git(self.source, "reset", "-q", "--hard", to)
 
-    # What a branch does
+    # Steps of a branch
 
     def branch_edits(self) -> None:
         name = self.chosen.choice(list(self.branches))
@@ -170,7 +170,7 @@ class Run:
         except ConflictError:
             applied = None
         if self.left > 0:
-            saved = ""  # the person did not come to it
+            saved = ""  # the apply ended before
         after = tokens_of(self.source)
         undone = {
             token
@@ -182,14 +182,14 @@ class Run:
         assert not saved or saved in all_of(after), f"{saved} lost by an apply of {name}"
         if applied is None:
             gained = all_of(after) - all_of(before) - {saved}
-            # What the person saved over what was just written has some of it.
-            assert saved or not gained, f"{gained} brought in spite of a conflict"
+            # The person saved over a file that apply had written, so the token of apply may be there.
+            assert saved or not gained, f"{gained} applied in spite of a conflict"
         elif not saved:
             for path, tokens in wanted.items():
                 if path not in applied.edited:
                     own = {token for token in tokens if token.startswith(f"{name}-")}
                     missing = own - after.get(path, set())
-                    assert not missing, f"{missing} of {name} not brought to {path}"
+                    assert not missing, f"{missing} of {name} not applied to {path}"
         assert not branch.has_unfinished_apply
 
     def sync(self) -> None:
@@ -207,12 +207,12 @@ class Run:
         others = {token for token in all_of(source) if not token.startswith(f"{name}-")}
         assert others <= after, f"{others - after} not taken in by a sync of {name}"
         shown = set(TOKEN.findall(branch.diff()))
-        if not self.have_merged:  # else the other branch may have brought it to the source
+        if not self.have_merged:  # else the other branch may have applied it
             assert own <= shown, f"{own - shown} of {name} not in its diff"
 
     def merge(self) -> None:
         into, of = self.chosen.sample(list(self.branches), 2)
-        with self.branches[of]._turn():  # what was edited there is committed
+        with self.branches[of]._turn():  # commits the external edits there
             pass
         branch = self.branches[into]
         before = tokens_of(branch._folder.files)
@@ -242,26 +242,28 @@ class Run:
         ]
         for _ in range(n_steps):
             what, act = self.chosen.choice(acts)
-            self.said.append(what)
+            self.steps_done.append(what)
             act()
 
 
-def walked(place: Path, seed: int, *, n_steps: int = 16) -> None:
+def walked(directory: Path, seed: int, *, n_steps: int = 16) -> None:
     with ExitStack() as stack:
-        run = Run(place, seed, stack)
+        run = Run(directory, seed, stack)
         try:
             run.walk(n_steps)
         except AssertionError as error:
-            raise AssertionError(f"seed {seed}, after {', '.join(run.said)}: {error}") from error
+            raise AssertionError(
+                f"seed {seed}, after {', '.join(run.steps_done)}: {error}"
+            ) from error
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_nothing_is_lost_between_two_forks_and_a_person(tmp_path: Path, seed: int) -> None:
+def test_no_edit_of_two_forks_and_a_person_is_lost(tmp_path: Path, seed: int) -> None:
     walked(tmp_path, seed)
 
 
 @pytest.mark.soak
-def test_nothing_is_lost_in_1000_walks(tmp_path: Path) -> None:
+def test_no_edit_is_lost_in_1000_random_walks(tmp_path: Path) -> None:
     for seed in range(1_000, 2_000):
         walked(tmp_path / "walk", seed)
         shutil.rmtree(tmp_path / "walk")

@@ -1,4 +1,4 @@
-"""A program's own code as one call: one entry, or nothing but its record."""
+"""A program's own code as one call: one entry, or only a record after a rollback."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_exception_undoes_files_and_state_and_is_raised_again(workspace: Work
     assert workspace.diff() == ""
 
 
-def test_a_call_that_fails_itself_undoes_everything_without_an_exception(
+def test_call_fail_rolls_everything_back_without_an_exception(
     workspace: Workspace,
 ) -> None:
     with workspace.call("try") as call:
@@ -108,7 +108,7 @@ def test_a_call_inside_a_call_is_a_savepoint(workspace: Workspace) -> None:
     assert [str(change.path) for change in workspace.changes()] == ["also kept", "kept"]
 
 
-def test_nothing_else_moves_the_history_inside_a_call(workspace: Workspace) -> None:
+def test_history_changes_inside_a_call_are_refused(workspace: Workspace) -> None:
     with workspace.call("outer"), pytest.raises(UsageError, match="a call is under way"):
         workspace.undo()
 
@@ -147,7 +147,7 @@ def test_a_cancelled_call_fails_before_it_begins_or_at_its_end(workspace: Worksp
     assert workspace.head.outcome is Outcome.ROLLED_BACK
 
 
-def test_run_gives_what_the_function_returns_and_records_what_has_a_json_form(
+def test_run_returns_the_value_of_the_function_and_records_json_values(
     workspace: Workspace,
 ) -> None:
     def rename(source: str, to: str) -> list[str]:
@@ -161,7 +161,7 @@ def test_run_gives_what_the_function_returns_and_records_what_has_a_json_form(
     assert newest(workspace).message == "returned a lock"
 
 
-def test_run_async_runs_beside_the_event_loop(workspace: Workspace) -> None:
+def test_run_async_does_not_block_the_event_loop(workspace: Workspace) -> None:
     async def program() -> str:
         return await workspace.run_async(workspace.files.read_bytes, "a.py", label="read")
 
@@ -254,7 +254,7 @@ def test_a_policy_that_raises_refuses_and_the_call_is_rolled_back(
     workspace.run(workspace.files.delete, "a.py")
 
 
-def test_one_line_leads_from_a_tool_call_to_its_outcome(workspace: Workspace) -> None:
+def test_execute_runs_one_tool_call_and_returns_its_outcome(workspace: Workspace) -> None:
     prompt = Prompt[None](ns="t", key="p", sections=[VfsToolsSection()])
     call = ToolCall.of("write_file", {"file_path": "new.py", "content": "x = 1\n"}, id="1")
     outcome = workspace.execute(prompt, call)
@@ -266,7 +266,7 @@ def test_one_line_leads_from_a_tool_call_to_its_outcome(workspace: Workspace) ->
 
 
 @pytest.mark.parametrize("label", ["", " \n ", "x" * 201])
-def test_a_label_that_says_nothing_or_too_much_is_refused(workspace: Workspace, label: str) -> None:
+def test_an_empty_or_too_long_label_is_refused(workspace: Workspace, label: str) -> None:
     with pytest.raises(UsageError, match="a label has 1 to 200 characters"):
         workspace.call(label)
 
@@ -287,7 +287,7 @@ def test_a_closed_workspace_makes_no_calls(tmp_path: Path) -> None:
         workspace.call("late")
 
 
-def test_a_process_that_dies_in_the_block_leaves_what_was_before(tmp_path: Path) -> None:
+def test_a_process_that_dies_in_the_block_leaves_the_earlier_files(tmp_path: Path) -> None:
     storage = WorkspaceStorage(tmp_path / "state")
     source = make_tree(tmp_path / "source", FILES)
     with Workspace.create(source, storage=storage) as workspace:

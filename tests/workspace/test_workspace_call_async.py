@@ -34,7 +34,7 @@ def subjects(workspace: Workspace) -> list[str]:
     return [entry.subject for entry in reversed(list(workspace.log()))][1:]
 
 
-def test_a_block_that_waits_is_one_entry_and_other_tasks_take_their_turn(
+def test_a_block_that_waits_is_one_entry_and_other_tasks_run_meanwhile(
     workspace: Workspace,
 ) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
@@ -88,7 +88,7 @@ def test_a_call_inside_the_block_of_the_same_task_is_a_savepoint(workspace: Work
     assert [str(change.path) for change in workspace.changes()] == ["a.py", "also kept", "kept"]
 
 
-def test_a_cancelled_task_is_rolled_back_and_the_next_one_goes_on(workspace: Workspace) -> None:
+def test_a_cancelled_task_is_rolled_back_and_the_next_one_runs(workspace: Workspace) -> None:
     async def body() -> None:
         entered = asyncio.Event()
 
@@ -146,7 +146,7 @@ def test_a_cancellation_fails_the_block_at_its_end(workspace: Workspace) -> None
     assert workspace.files.exists("a.py")
 
 
-def test_a_task_that_the_block_starts_is_refused_instead_of_waiting_for_ever(
+def test_a_call_of_a_task_started_by_the_block_is_refused_instead_of_a_deadlock(
     workspace: Workspace,
 ) -> None:
     async def child() -> None:
@@ -176,7 +176,7 @@ def test_a_task_that_the_block_starts_is_refused_instead_of_waiting_for_ever(
 def test_a_plain_call_of_another_task_is_refused_while_a_block_is_open(
     workspace: Workspace,
 ) -> None:
-    """It cannot wait without stopping the loop, and is not a part of the other task's call."""
+    """It would block the loop while it waits, and is not part of the other task's call."""
 
     async def body() -> None:
         entered, go_on = asyncio.Event(), asyncio.Event()
@@ -201,7 +201,7 @@ def test_a_plain_call_of_another_task_is_refused_while_a_block_is_open(
     assert workspace.files.exists("a.py")
 
 
-def test_a_workspace_serves_one_loop_after_the_other(workspace: Workspace) -> None:
+def test_a_workspace_works_with_one_event_loop_after_another(workspace: Workspace) -> None:
     for n in range(2):
         asyncio.run(workspace.run_async(workspace.files.write_text, f"{n}", "x", label=f"run {n}"))
     assert [name.split(":")[0] for name in subjects(workspace)] == ["run 0", "run 1"]

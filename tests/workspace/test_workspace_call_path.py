@@ -1,4 +1,4 @@
-"""How far one warm call on disk goes through the package, counted in calls of Python functions."""
+"""The cost of one warm call on disk, counted in calls of Python functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DRAINS = {InotifyTracker.drain.__code__, ScanTracker.drain.__code__}
 
 @dataclass
 class CallPath:
-    """What ran between the start of ``ToolExecutor.execute`` and its return."""
+    """The functions that ran inside ``ToolExecutor.execute``."""
 
     functions: Counter[CodeType] = field(default_factory=Counter[CodeType])
     n_c_calls: int = 0
@@ -85,10 +85,10 @@ def edit(call: Call, n: int) -> None:
     assert call("edit_file", file_path=EDITED, **edits).result.success
 
 
-def test_warm_edit_takes_at_most_its_calls_reads_and_looks(
+def test_warm_edit_stays_within_its_budget_of_calls_reads_and_drains(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    clock = ManualClock(datetime.now(UTC) + timedelta(hours=1))  # nothing changed just now
+    clock = ManualClock(datetime.now(UTC) + timedelta(hours=1))  # so that no file is racily clean
     files = {**FILES, EDITED: b"import sys\n\nx = 0\n"}
     with made(tmp_path, files, clock=clock) as workspace, calls(workspace) as call:
         for prefix in range(256):  # else the first object with a new prefix costs more

@@ -1,4 +1,4 @@
-"""One set of changes, whoever asks: what is brought, what stays behind, and why."""
+"""One set of changes for every command: what is applied, what is left out, and why."""
 
 from __future__ import annotations
 
@@ -69,26 +69,26 @@ def changed(tmp_path: Path) -> Workspace:
     return workspace
 
 
-BROUGHT = ("a.txt", "gone.txt", "new.txt", "old.log", "run.sh")
+APPLIED = ("a.txt", "gone.txt", "new.txt", "old.log", "run.sh")
 
 
-def test_changes_diff_patch_branch_and_files_bring_the_same_paths(tmp_path: Path) -> None:
+def test_changes_diff_patch_branch_and_apply_have_the_same_paths(tmp_path: Path) -> None:
     with changed(tmp_path) as workspace:
         changes = workspace.changeset()
-        assert changes.paths == BROUGHT
-        assert tuple(str(change.path) for change in workspace.changes()) == BROUGHT
-        assert workspace.preview().paths == BROUGHT
+        assert changes.paths == APPLIED
+        assert tuple(str(change.path) for change in workspace.changes()) == APPLIED
+        assert workspace.preview().paths == APPLIED
         patch = workspace.apply("patch")
         branch = workspace.apply("branch", branch="agent")
         applied = workspace.apply()
         for done in (patch, branch, applied):
-            assert done.paths == BROUGHT
+            assert done.paths == APPLIED
             assert set(done.left_out) == set(left_out(changes))
     with WorkspaceReader(state(tmp_path).folder(workspace.info.id)) as reader:
-        assert reader.changeset().paths == BROUGHT
+        assert reader.changeset().paths == APPLIED
 
 
-def test_what_stays_behind_is_named_once_with_its_reason(tmp_path: Path) -> None:
+def test_left_out_paths_are_named_once_with_their_reason(tmp_path: Path) -> None:
     with changed(tmp_path) as workspace:
         changes = workspace.changeset()
     assert left_out(changes) == {
@@ -109,7 +109,7 @@ def test_ignored_files_and_our_own_output_never_reach_the_source(tmp_path: Path)
     assert (tmp_path / "source/old.log").read_text() == "changed\n", "it was imported"
 
 
-def test_ignored_files_are_brought_on_request(tmp_path: Path) -> None:
+def test_ignored_files_are_included_on_request(tmp_path: Path) -> None:
     with changed(tmp_path) as workspace:
         with_ignored = ("a.txt", "build/out/x.o", "cache/deep/y.log", "gone.txt", "new.txt",
                         "noise.log", "old.log", "run.sh")  # fmt: skip
@@ -124,7 +124,7 @@ def test_ignored_files_are_brought_on_request(tmp_path: Path) -> None:
     assert (tmp_path / "source/noise.log").read_text() == "more\n"
 
 
-def test_an_ignored_file_that_is_in_no_commit_is_not_published_by_a_branch(tmp_path: Path) -> None:
+def test_an_ignored_file_without_a_commit_is_not_published_by_a_branch(tmp_path: Path) -> None:
     source = make_tree(tmp_path / "source", {"a.txt": "a\n", ".gitignore": ".env\n"})
     repository(source)
     (source / ".env").write_text("KEY=secret\n")
@@ -157,7 +157,7 @@ def test_a_directory_without_git_has_its_rules_too(tmp_path: Path) -> None:
     assert ignored_by(tmp_path, rules, new) == {"a.log", "d/x"}
 
 
-def test_what_the_repository_excludes_for_this_user_is_left_out(tmp_path: Path) -> None:
+def test_paths_in_info_exclude_are_left_out(tmp_path: Path) -> None:
     source = {".git/info/exclude": "*.mine\n", ".git/HEAD": "ref: refs/heads/main\n"}
     assert ignored_by(tmp_path, source, {"a.mine": "", "b": ""}) == {"a.mine"}
 
@@ -175,12 +175,12 @@ def test_a_part_of_a_repository_has_the_rules_above_it(tmp_path: Path) -> None:
     assert ignored_by(tmp_path, {}, new) == {"out", "a.log", "mine"}
 
 
-def test_a_source_that_is_ignored_itself_brings_its_new_files(tmp_path: Path) -> None:
+def test_new_files_of_an_ignored_source_are_included(tmp_path: Path) -> None:
     make_tree(tmp_path, {".gitignore": "/source/\n*.log\n", ".git/info/exclude": ""})
     assert ignored_by(tmp_path, {".gitignore": "x\n"}, {"x": "", "a.log": ""}) == {"x"}
 
 
-def test_a_repository_inside_has_rules_of_its_own(tmp_path: Path) -> None:
+def test_a_nested_repository_has_its_own_rules(tmp_path: Path) -> None:
     source = {
         ".gitignore": "/modules/\n*.log\n",
         "modules/m/.git/info/exclude": "mine\n",
@@ -192,7 +192,7 @@ def test_a_repository_inside_has_rules_of_its_own(tmp_path: Path) -> None:
     assert found == {"modules/m/a.tmp", "modules/m/mine", "modules/other"}
 
 
-def test_the_users_own_configuration_of_git_has_no_influence(
+def test_the_git_configuration_of_the_user_has_no_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_tree(tmp_path / "home", {".config/git/ignore": "*.py\n", ".gitconfig": "[core]\n"})
@@ -212,7 +212,7 @@ def test_a_cache_that_ignores_itself_is_left_out(tmp_path: Path) -> None:
     assert not (tmp_path / "source/.pytest_cache").exists()
 
 
-def test_a_rule_that_the_run_takes_away_still_counts(tmp_path: Path) -> None:
+def test_a_rule_that_the_run_removes_still_counts(tmp_path: Path) -> None:
     with created(tmp_path, {".gitignore": "*.log\n"}) as workspace:
         make_tree(files_of(workspace, tmp_path), {".gitignore": "", "a.log": ""})
         assert left_out(workspace.changeset()) == {"a.log": "ignored"}
@@ -234,7 +234,7 @@ def test_without_the_source_its_imported_rules_count(tmp_path: Path) -> None:
         assert workspace.apply("patch").paths == ("b",)
 
 
-def test_a_link_in_the_place_of_rules_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_rules_file_is_not_followed(tmp_path: Path) -> None:
     make_tree(tmp_path, {"rules": "*\n"})
     source = {".gitignore": "-> ../rules", ".git/info/exclude": ""}
     assert ignored_by(tmp_path, source, {"a": ""}) == set()
@@ -264,7 +264,7 @@ def test_only_files_links_and_empty_directories_are_counted(tmp_path: Path) -> N
         assert tree_of(tmp_path / "source") == tree_of(files)
 
 
-def test_lines_are_counted_and_what_is_too_large_is_only_measured(tmp_path: Path) -> None:
+def test_lines_are_counted_and_files_that_are_too_large_only_measured(tmp_path: Path) -> None:
     before = {"a.txt": "1\n2\n3\n", "bin": b"\0\1", "large": b"x\n" * 1_000_001}
     with created(tmp_path, before) as workspace:
         files = files_of(workspace, tmp_path)
@@ -294,7 +294,7 @@ def test_a_preview_after_an_apply_shows_what_the_next_one_does(tmp_path: Path) -
         assert workspace.apply().paths == ("one",)
 
 
-def test_nothing_is_brought_that_was_not_in_the_preview(tmp_path: Path) -> None:
+def test_apply_fails_if_the_changes_differ_from_the_preview(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         write(workspace, one="1\n")
         previewed = workspace.preview()
@@ -305,7 +305,7 @@ def test_nothing_is_brought_that_was_not_in_the_preview(tmp_path: Path) -> None:
         assert workspace.apply(previewed=workspace.preview()).paths == ("Makefile", "one")
 
 
-def test_what_is_around_a_repository_stays_when_it_is_removed(tmp_path: Path) -> None:
+def test_removed_directory_stays_if_it_contains_a_repository(tmp_path: Path) -> None:
     nested = {"gone/.git/HEAD": "h", "gone/y": "y", "file/.git/HEAD": "h", "file/z": "z"}
     with created(tmp_path, nested) as workspace:
         workspace.files.delete("gone", recursive=True)
@@ -335,26 +335,26 @@ def random_tree(choose: random.Random) -> dict[str, str | bytes | None]:
     return files
 
 
-def test_the_tree_of_a_changeset_differs_from_its_base_by_its_changes_alone(tmp_path: Path) -> None:
-    """Whatever is left out: the list that is shown and the tree that is brought agree."""
+def test_the_tree_of_a_changeset_differs_from_its_base_only_by_its_changes(tmp_path: Path) -> None:
+    """The list that is shown and the tree that is applied agree, whatever is left out."""
     choose = random.Random(12)
     Ledger.create(tmp_path / "ledger.git")
     with Ledger(tmp_path / "ledger.git") as ledger:
         n_left_out = 0
         for _ in range(60):
-            base, wanted = (planted(ledger, random_tree(choose)) for _ in range(2))
+            base, wanted = (written(ledger, random_tree(choose)) for _ in range(2))
             rules = rules_in(ledger.store, wanted)
             imported = (ledger.store, base)
             with outside_of(tmp_path / "none", rules, imported=imported) as outside:
                 changes = ChangeSet.between(ledger.store, base, wanted, outside)
-            brought = diff(ledger.store, base, changes.root())
-            assert list(map(without_ids, brought)) == list(map(without_ids, changes.trees))
+            found = diff(ledger.store, base, changes.root())
+            assert list(map(without_ids, found)) == list(map(without_ids, changes.trees))
             n_left_out += len(changes.left_out)
     assert n_left_out > 30
 
 
 def without_ids(change: TreeChange) -> tuple[object, ...]:
-    """A change in which a directory is one, whatever is in it."""
+    """A change without object ids of directories."""
     sides = (change.before, change.after)
     return change.path, *(
         side if side is None or side.kind is not FileKind.DIRECTORY else FileKind.DIRECTORY
@@ -362,7 +362,7 @@ def without_ids(change: TreeChange) -> tuple[object, ...]:
     )
 
 
-def planted(ledger: Ledger, files: Mapping[str, str | bytes | None]) -> str:
+def written(ledger: Ledger, files: Mapping[str, str | bytes | None]) -> str:
     entries = {
         parse_path(path): EMPTY_DIRECTORY
         if content is None

@@ -1,4 +1,4 @@
-"""A history stays within its budget without anybody asking for that, and what is kept is whole."""
+"""A history stays within its budget automatically, and the kept part is complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1_048_576
 
 
 def churn(directory: Path, *, n_calls: int, budget_bytes: int) -> None:
-    """Rewrite files of 1 MiB that do not compress, one in each call, and look at what is left."""
+    """Rewrite incompressible files of 1 MiB, one in each call, and check the kept history."""
     noise = random.Random(0).randbytes(4 * MIB)
     config = WorkspaceConfig(retention=Retention(budget_bytes=budget_bytes))
     contents: dict[int, bytes] = {}
@@ -34,7 +34,7 @@ def churn(directory: Path, *, n_calls: int, budget_bytes: int) -> None:
                 at = number * 3_001 % (3 * MIB)
                 contents[number] = number.to_bytes(8, "big") + noise[at : at + MIB - 8]
                 assert call("act").result.success
-                contents.pop(number - 200, None)  # nobody can hold ten thousand of them
+                contents.pop(number - 200, None)  # ten thousand of them do not fit into memory
                 most_bytes = max(most_bytes, workspace._ledger.disk_bytes())
         assert_kept(workspace, contents)
     assert most_bytes <= budget_bytes * 9 / 8 + 2 * MIB
@@ -42,7 +42,7 @@ def churn(directory: Path, *, n_calls: int, budget_bytes: int) -> None:
 
 
 def assert_kept(workspace: Workspace, contents: dict[int, bytes]) -> None:
-    """What is still in the history has its content, and can be restored."""
+    """Every kept entry has its content, and can be restored."""
     entries = list(workspace.log())
     assert [entry.number for entry in entries] == list(
         range(entries[0].number, entries[0].number - len(entries), -1)
@@ -73,7 +73,7 @@ def test_10000_calls_that_rewrite_large_files_keep_the_ledger_within_its_budget(
     churn(tmp_path, n_calls=10_000, budget_bytes=100 * MIB)
 
 
-def test_what_was_looked_at_but_is_in_no_entry_yet_is_not_lost_to_the_cleaning(
+def test_objects_of_a_snapshot_without_an_entry_survive_maintenance(
     tmp_path: Path,
 ) -> None:
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
@@ -89,7 +89,7 @@ def test_what_was_looked_at_but_is_in_no_entry_yet_is_not_lost_to_the_cleaning(
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
-def test_old_history_that_cannot_be_deleted_fails_no_call_and_is_said_once(
+def test_failed_deletion_of_old_history_is_logged_once_and_calls_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = WorkspaceConfig(retention=Retention(budget_bytes=1))
@@ -105,7 +105,7 @@ def test_old_history_that_cannot_be_deleted_fails_no_call_and_is_said_once(
     assert caplog.text.count("Old history cannot be deleted") == 1
 
 
-def test_much_that_was_written_one_by_one_is_packed_between_calls_and_at_the_end(
+def test_many_loose_objects_are_packed_between_calls_and_at_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Packing is due after 5,000 objects, which take too long to write.

@@ -1,4 +1,4 @@
-"""What a call on disk costs, and opening, counted rather than timed, so that it is exact."""
+"""The cost of a call on disk and of opening, counted and not timed, so that it is exact."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from wink_workspace.workspace import Workspace
 BUDGETS = tomllib.loads(
     (Path(__file__).parents[2] / "benchmarks" / "budgets.toml").read_text(encoding="utf-8")
 )
-# What the system is asked for without a function of Python's own, by our function's name.
+# System calls that Python lacks: our functions call them through ctypes.
 BY_CTYPES = frozenset(("openat2", "rename"))
 NO_CALLS = frozenset(("fspath", "geteuid", "getegid", "getpid"))
 
 
 @dataclass
 class Count:
-    """What was done inside a block."""
+    """The operations inside a block."""
 
     system_calls: int = 0
     new_files: int = 0
@@ -66,7 +66,7 @@ def counting() -> Iterator[Count]:
         return opened(path, flags, *args, **options)
 
     os.open = opening
-    gc.disable()  # whoever listens to it would be counted
+    gc.disable()  # its callbacks would be counted
     sys.setprofile(profile)
     try:
         yield count
@@ -77,7 +77,7 @@ def counting() -> Iterator[Count]:
 
 
 def later() -> ManualClock:
-    """A clock by which everything on disk is old, so that no content is read twice."""
+    """A clock that makes all files old, so that none is racily clean."""
     return ManualClock(datetime.now(UTC) + timedelta(hours=1))
 
 
@@ -109,7 +109,7 @@ def cost(directory: Path, kind: str, n_files: int) -> dict[str, int]:
         one(call, "read_only_call", "")
         for n in (1, 2):
             one(call, kind, f"{n} before\n")
-        # The least of three: what else the interpreter does now and then is no cost of a call
+        # The least of three: other work of the interpreter is not a cost of the call
         return min(
             (counted(workspace, call, kind, n) for n in range(3)), key=itemgetter("functions")
         )
@@ -137,10 +137,12 @@ def test_call_costs_its_budget_with_a_hundred_and_with_three_thousand_files(
     assert few == many
     budget = BUDGETS[kind]
     assert (few["objects"], few["new_files"]) == (budget["objects"], budget["new_files"])
-    assert few["system_calls"] <= budget["system_calls"]  # pathlib asks for more in some Pythons
+    assert (
+        few["system_calls"] <= budget["system_calls"]
+    )  # pathlib makes more calls in some versions of Python
 
 
-def test_read_only_call_writes_what_a_refused_one_does(tmp_path: Path) -> None:
+def test_read_only_call_writes_as_much_as_a_refused_call(tmp_path: Path) -> None:
     read, refused = BUDGETS["read_only_call"], BUDGETS["record_alone"]
     assert (read["objects"], read["new_files"]) == (refused["objects"], refused["new_files"])
 
@@ -173,7 +175,7 @@ def test_workspace_is_made_with_one_pack_and_opened_without_reading_a_file(
     assert opened_files == []
 
 
-def test_workspace_that_was_closed_young_is_opened_without_reading_a_file(
+def test_workspace_closed_soon_after_creation_is_opened_without_reading_a_file(
     tmp_path: Path, opened_files: list[str]
 ) -> None:
     clock = ManualClock(datetime.now(UTC))
@@ -192,16 +194,16 @@ def test_fork_is_opened_for_the_first_time_without_reading_a_file(
 ) -> None:
     with workspace_of(tmp_path, 1_000) as workspace:
         workspace.fork("try")
-        name, place = workspace.info.id, storage(tmp_path)
-        with Workspace.open(name, storage=place, branch="try", clock=later()) as fork:
+        name, workspaces = workspace.info.id, storage(tmp_path)
+        with Workspace.open(name, storage=workspaces, branch="try", clock=later()) as fork:
             assert fork.changes() == ()
             assert fork._ledger.store.n_written == 0
     assert opened_files == []
 
 
 @pytest.fixture
-def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which objects of the ledger were read, and which files of theirs looked at."""
+def read_objects(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The objects of the ledger that were read, and the object files that were listed."""
     seen: list[str] = []
     read, listed = GitRepository.read, LooseObjects.listed
 
@@ -219,8 +221,8 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_opening_after_a_crash_costs_the_same_however_many_calls_there_were(
-    tmp_path: Path, looked_at: list[str], opened_files: list[str]
+def test_cost_of_opening_after_a_crash_does_not_depend_on_the_number_of_calls(
+    tmp_path: Path, read_objects: list[str], opened_files: list[str]
 ) -> None:
     counts: list[tuple[int, int]] = []
     for n_calls in (3, 30):
@@ -232,12 +234,12 @@ def test_opening_after_a_crash_costs_the_same_however_many_calls_there_were(
             for n in range(n_calls):
                 assert call("write_file", file_path="new", content=f"{n}").result.success
         die(crashed)
-        looked_at.clear()
+        read_objects.clear()
         opened_files.clear()
         with reopened(directory, clock=later()) as workspace, calls(workspace) as call:
             assert call("read_file", file_path="new").result.success
             assert [entry.number for entry in workspace.log(limit=1)] == [n_calls + 2]
-            counts.append((len(looked_at), len(opened_files)))
+            counts.append((len(read_objects), len(opened_files)))
     assert counts[0] == counts[1]
     assert "new" in opened_files
     assert "d/a" not in opened_files
@@ -264,7 +266,7 @@ def test_import_that_cannot_be_written_leaves_no_workspace(
     assert list(storage(tmp_path).all()) == []
 
 
-def test_directory_put_back_twice_as_deep_costs_the_next_call_no_more_than_three_times_as_much(
+def test_cost_after_restoring_a_directory_of_twice_the_depth_at_most_triples(
     tmp_path: Path,
 ) -> None:
     costs: list[int] = []

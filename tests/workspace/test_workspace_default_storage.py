@@ -1,4 +1,4 @@
-"""Where workspaces are kept when the caller does not say."""
+"""The default storage of workspaces."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_without_a_home_the_error_says_what_to_set(
 ) -> None:
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr("os.getuid", lambda: 2**31 - 5)  # of no user that the system knows
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 5)  # not a user of the system
     with pytest.raises(
         UsageError, match=r"no home directory is known\. Set HOME or XDG_STATE_HOME"
     ):

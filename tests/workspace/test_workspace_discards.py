@@ -1,4 +1,4 @@
-"""What a rollback throws away: moved aside, kept within a limit, listed and restored."""
+"""Discards of a rollback: moved to a folder, kept within a limit, listed and restored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kept_up_to(n_bytes: int) -> WorkspaceConfig:
 
 
 def contents(workspace: Workspace, which: int = 1) -> dict[str, bytes | None]:
-    """What the paths of a discard held, ``None`` for what was deleted and for directories."""
+    """The contents of a discard by path; ``None`` for deleted paths and directories."""
     changes = workspace.discarded_changes(workspace.find_discarded(which))
     return {
         str(each.path): each.after.data if each.after and each.after.data else None
@@ -40,7 +40,7 @@ def contents(workspace: Workspace, which: int = 1) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize(("most_bytes", "dropped"), [(1_600, []), (1_599, ["new/large"])])
-def test_the_smallest_files_are_kept_and_what_is_over_the_limit_is_named(
+def test_the_smallest_files_are_kept_and_those_over_the_limit_named(
     most_bytes: int, dropped: list[str], tmp_path: Path
 ) -> None:
     with made(tmp_path, {"a.txt": b"a"}, config=kept_up_to(most_bytes)) as workspace:
@@ -71,7 +71,7 @@ def test_the_smallest_files_are_kept_and_what_is_over_the_limit_is_named(
                 workspace.restore_discarded(1, paths=["new/large"])
 
 
-def test_a_discard_whose_id_begins_with_digits_is_found_by_them(tmp_path: Path) -> None:
+def test_a_discard_is_found_by_the_leading_digits_of_its_id(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"a"}) as workspace:
         file = folder(tmp_path).files / "a.txt"
         with calls(workspace, doing(lambda: file.write_bytes(b"b"), fails=True)) as call:
@@ -82,7 +82,7 @@ def test_a_discard_whose_id_begins_with_digits_is_found_by_them(tmp_path: Path) 
     assert find_discarded([first, second], "2") == second
 
 
-def test_file_that_the_user_saved_during_a_failing_call_is_listed_and_comes_back(
+def test_file_that_the_user_saved_during_a_failing_call_is_listed_and_restored(
     tmp_path: Path,
 ) -> None:
     with made(tmp_path, {"a.txt": b"a", "gone.txt": b"gone"}) as workspace:
@@ -117,7 +117,7 @@ def test_file_that_the_user_saved_during_a_failing_call_is_listed_and_comes_back
         entry = workspace.restore_discarded(1)
         assert entry.subject == "restore of discard 1"
         assert (root / "a.txt").read_bytes() == b"spoilt"
-        assert (root / "gone.txt").exists()  # a deletion is repeated only where it is named
+        assert (root / "gone.txt").exists()  # a deletion is repeated only if the path is named
         workspace.restore_discarded(1, paths=["gone.txt"])
         assert not (root / "gone.txt").exists()
         workspace.undo()
@@ -131,7 +131,7 @@ def test_file_that_the_user_saved_during_a_failing_call_is_listed_and_comes_back
         assert_same(before, picture(root))
 
 
-def test_restoring_a_new_directory_leaves_what_else_is_in_it_by_now(tmp_path: Path) -> None:
+def test_restoring_a_new_directory_keeps_later_files_in_it(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"a"}) as workspace:
         root = folder(tmp_path).files
 
@@ -146,7 +146,7 @@ def test_restoring_a_new_directory_leaves_what_else_is_in_it_by_now(tmp_path: Pa
         assert {path.name for path in (root / "d").iterdir()} == {"empty", "theirs", "later"}
 
 
-def test_call_that_only_deleted_leaves_a_discard_without_a_file(tmp_path: Path) -> None:
+def test_call_that_only_deleted_leaves_a_discard_without_files(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"a"}) as workspace:
         root = folder(tmp_path).files
         with calls(workspace, doing((root / "a.txt").unlink, fails=True)) as call:
@@ -156,11 +156,11 @@ def test_call_that_only_deleted_leaves_a_discard_without_a_file(tmp_path: Path) 
             workspace.restore_discarded(1)
 
 
-def test_rollback_moves_what_it_throws_away_and_indexes_it_before_the_next_call(
+def test_rollback_moves_discarded_files_and_indexes_them_before_the_next_call(
     tmp_path: Path,
 ) -> None:
     with made(tmp_path, {"a.txt": b"a", "d/b.txt": b"b"}) as workspace:
-        root, place = folder(tmp_path).files, folder(tmp_path).discarded
+        root, discard_folder = folder(tmp_path).files, folder(tmp_path).discarded
         store = workspace._ledger.store
         inodes: set[int] = set()
 
@@ -175,17 +175,17 @@ def test_rollback_moves_what_it_throws_away_and_indexes_it_before_the_next_call(
             written_bytes = store.written_bytes
             call("act")
             assert store.written_bytes - written_bytes < 10_000
-            held = [path for path in place.rglob("*") if path.is_file()]
+            held = [path for path in discard_folder.rglob("*") if path.is_file()]
             assert inodes <= {path.stat().st_ino for path in held}
             assert workspace.discarded() == ()
             assert call("ls").result.success
-            assert list(place.iterdir()) == []
+            assert list(discard_folder.iterdir()) == []
         assert len(contents(workspace)) == 22
         assert len(contents(workspace)["d/b.txt"] or b"") == MIB
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
-def test_what_a_rollback_moved_aside_is_indexed_when_the_workspace_is_closed(
+def test_discarded_files_are_indexed_when_the_workspace_is_closed(
     tmp_path: Path,
 ) -> None:
     with made(tmp_path) as workspace:
@@ -198,7 +198,7 @@ def test_what_a_rollback_moved_aside_is_indexed_when_the_workspace_is_closed(
         assert len(contents(workspace)["big"] or b"") == 2 * MIB
 
 
-def test_trees_that_resist_are_moved_aside_and_what_cannot_be_kept_is_named(
+def test_trees_with_odd_modes_are_discarded_and_files_that_cannot_be_kept_named(
     tmp_path: Path,
 ) -> None:
     odd = os.fsdecode(b"\xff\n%")
@@ -247,10 +247,10 @@ def test_trees_that_resist_are_moved_aside_and_what_cannot_be_kept_is_named(
         assert not list((root / "link").iterdir())
 
 
-def test_path_that_cannot_be_moved_aside_is_removed_and_named(
+def test_path_that_cannot_be_renamed_is_removed_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a filesystem of its own is mounted in the copy."""
+    """Like a path on another filesystem that is mounted in the copy."""
     real = os.rename
 
     def rename(old: object, new: object, **where: object) -> None:
@@ -280,7 +280,7 @@ def test_path_that_cannot_be_moved_aside_is_removed_and_named(
         )
 
 
-def test_directory_that_a_rollback_moves_aside_leads_to_no_scan(tmp_path: Path) -> None:
+def test_directory_that_a_rollback_discards_causes_no_scan(tmp_path: Path) -> None:
     files = {f"d{n}/{n}.txt": b"" for n in range(300)}
     with made(tmp_path, files) as workspace:
 

@@ -1,4 +1,4 @@
-"""What people and other programs do to a workspace's files is never lost, whenever they do it."""
+"""Changes that people and other programs make to a workspace's files are always kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wink_workspace.ledger import EntryKind
 from wink_workspace.session import ExternalChange, ToolInvoked
 
 
-def test_edit_between_two_calls_becomes_an_entry_and_an_event_of_its_own(tmp_path: Path) -> None:
+def test_edit_between_two_calls_becomes_a_separate_entry_and_event(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:
         call("ls")
         (folder(tmp_path).files / "a.txt").write_bytes(b"by hand\n")
@@ -28,12 +28,12 @@ def test_edit_between_two_calls_becomes_an_entry_and_an_event_of_its_own(tmp_pat
 
 def test_failed_call_after_an_edit_by_hand_leaves_the_edit(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
-        place = folder(tmp_path).files / "a.txt"
-        overwrite = doing(lambda: place.write_bytes(b"overwritten"), fails=True)
+        path = folder(tmp_path).files / "a.txt"
+        overwrite = doing(lambda: path.write_bytes(b"overwritten"), fails=True)
         with calls(workspace, overwrite) as call:
-            place.write_bytes(b"by hand\n")
+            path.write_bytes(b"by hand\n")
             assert not call("act").result.success
-        assert place.read_bytes() == b"by hand\n"
+        assert path.read_bytes() == b"by hand\n"
 
 
 def test_edit_after_a_fork_becomes_an_entry_before_the_next_call(tmp_path: Path) -> None:
@@ -81,11 +81,13 @@ def test_file_edited_by_hand_since_it_was_read_must_be_read_again(tmp_path: Path
 
 
 @pytest.mark.parametrize("look", [True, False])
-def test_edit_made_while_open_is_found_after_close_whether_looked_at_or_not(
+def test_edit_made_while_open_is_found_after_close_with_or_without_a_diff(
     tmp_path: Path, look: bool
 ) -> None:
-    """Looking at the difference must not make the stored index know more than the history."""
-    in_an_hour = ManualClock(datetime.now(UTC) + timedelta(hours=1))  # so that files are settled
+    """A diff must not put changes into the stored index that the history does not have."""
+    in_an_hour = ManualClock(
+        datetime.now(UTC) + timedelta(hours=1)
+    )  # so that no file is racily clean
     with made(tmp_path, {"a.txt": b"one\n"}, clock=in_an_hour) as workspace:
         (folder(tmp_path).files / "a.txt").write_bytes(b"by hand\n")
         if look:
@@ -107,7 +109,7 @@ def test_edits_made_while_closed_are_found(tmp_path: Path) -> None:
 
 
 def test_deletion_of_a_file_that_is_younger_than_the_stored_index_is_found(tmp_path: Path) -> None:
-    """The index is from the last close in peace; the file came and went since."""
+    """The index is from the last clean close; the file was added and deleted since."""
     workspace = made(tmp_path, {"a.txt": b"one\n"})
     with calls(workspace) as call:
         call("write_file", file_path="young.txt", content="x")
@@ -119,7 +121,7 @@ def test_deletion_of_a_file_that_is_younger_than_the_stored_index_is_found(tmp_p
 
 
 @pytest.mark.behaviour(31)
-def test_nested_repository_made_by_a_failed_call_is_gone_and_an_old_one_is_back(
+def test_failed_call_removes_its_nested_repository_and_restores_an_old_one(
     tmp_path: Path,
 ) -> None:
     old = {"sub/.git/HEAD": b"ref: refs/heads/main\n", "sub/.git/config": b"[core]\n"}
@@ -127,41 +129,41 @@ def test_nested_repository_made_by_a_failed_call_is_gone_and_an_old_one_is_back(
         root = folder(tmp_path).files
         before = picture(root)
 
-        def spoil() -> None:
+        def damage() -> None:
             (root / "new/.git").mkdir(parents=True)
             (root / "new/.git/HEAD").write_bytes(b"x")
             (root / "sub/.git/HEAD").write_bytes(b"spoilt")
             (root / "sub/.git/config").unlink()
 
-        with calls(workspace, doing(spoil, fails=True)) as call:
+        with calls(workspace, doing(damage, fails=True)) as call:
             call("act")
         assert_same(before, picture(root))
 
 
-def test_regular_file_that_took_the_place_of_a_pipe_survives_a_later_failed_call(
+def test_regular_file_that_replaced_a_pipe_survives_a_later_failed_call(
     tmp_path: Path,
 ) -> None:
     with made(tmp_path) as workspace:
-        place = folder(tmp_path).files / "p"
-        pipe = doing(lambda: os.mkfifo(place), name="pipe")
-        file = doing(lambda: (place.unlink(), place.write_bytes(b"kept")), name="file")
+        path = folder(tmp_path).files / "p"
+        pipe = doing(lambda: os.mkfifo(path), name="pipe")
+        file = doing(lambda: (path.unlink(), path.write_bytes(b"kept")), name="file")
         with calls(workspace, pipe, file, doing(lambda: None, name="fail", fails=True)) as call:
             call("pipe")
             call("file")
             call("fail")
-        assert place.read_bytes() == b"kept"
+        assert path.read_bytes() == b"kept"
 
 
 def test_mode_set_by_a_person_is_not_reset_by_a_later_failed_call(tmp_path: Path) -> None:
     with made(tmp_path, {"key": b"secret"}) as workspace:
-        place = folder(tmp_path).files / "key"
+        path = folder(tmp_path).files / "key"
         with calls(workspace, doing(lambda: None, fails=True)) as call:
-            place.chmod(0o600)
+            path.chmod(0o600)
             call("act")
-        assert place.stat().st_mode & 0o777 == 0o600
+        assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_names_that_are_no_text_come_back_in_the_record(tmp_path: Path) -> None:
+def test_names_that_are_not_utf_8_are_read_back_from_the_record(tmp_path: Path) -> None:
     with made(tmp_path) as workspace, calls(workspace) as call:
         name = os.fsdecode(b"caf\xe9 \n.txt")
         (folder(tmp_path).files / name).write_bytes(b"x")
@@ -170,8 +172,8 @@ def test_names_that_are_no_text_come_back_in_the_record(tmp_path: Path) -> None:
         assert workspace.record(external[0]).event.paths == (name,)
 
 
-def test_history_comes_back_on_open(tmp_path: Path) -> None:
-    """Plans, what the policy knows to have been read, and the record of every call."""
+def test_history_is_loaded_on_open(tmp_path: Path) -> None:
+    """Plans, the reads that the policy knows, and the record of every call."""
     from wink_workspace.sections import Plan
 
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:

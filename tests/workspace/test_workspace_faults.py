@@ -1,7 +1,8 @@
-# ruff: noqa: PTH102, PTH106, PTH108, PTH123, PTH208, PTH211 - pathlib is made to fail, the handler not
-"""Every system call on the way of a commit, a rollback and an undo fails in turn.
+# ruff: noqa: PTH102, PTH106, PTH108, PTH123, PTH208, PTH211 - only pathlib is made to fail, not the handler
+"""Every system call of a commit, a rollback and an undo fails in turn.
 
-Afterwards the workspace is as before or as after; if an error was raised, it is once opened again.
+Afterwards the workspace has the state before or after the work. If an error was raised, it has
+that state when it is opened again.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ ALWAYS = {
     "rollback": {"open", "write", "rename", "mkdir", "fsync"},
     "undo": {"open", "write", "rename", "unlink", "fsync"},
 }
-"""What there is to fail at the least, however files come to be written."""
+"""The system calls that every run must include, however files are written."""
 READING = ("read", "stat", "lstat", "scandir", "listdir", "fstat", "readlink", "fdopen")
 Step = tuple[str, tuple[tuple[object, int], ...]]
-"""A system call by its name and the lines of our own modules that led to it."""
+"""A system call: its name, and the lines of the package on the stack."""
 OURS = ("wink_workspace.ledger", "wink_workspace.filesystem", "wink_workspace.workspace", "pathlib")
 
 
 class Faults:
-    """Makes the n-th system call of our own modules fail and, with *on*, all that follow it."""
+    """Makes the n-th system call of the package fail and, with *on*, all later ones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         self.left = -1
         self.on = False
         self.code = errno.EIO
-        self.struck = ""
+        self.hit = ""
         self.seen: list[str] = []
         self.steps: list[Step] = []
         self.kind = ""
@@ -68,12 +69,12 @@ class Faults:
         monkeypatch.setattr(io, "open", self._failing("io.open", io.open))
 
     def arm(self, nth: int, code: int, *, on: bool = False, kind: str = "") -> None:
-        """Let the *nth* call from now fail; with a *kind*, the nth of that name."""
+        """Make the *nth* call from now fail; with a *kind*, the nth of that name."""
         self.left, self.code, self.on, self.kind = nth, code, on, kind
-        self.struck, self.seen, self.steps = "", [], []
+        self.hit, self.seen, self.steps = "", [], []
 
     def disarm(self) -> None:
-        """Let nothing fail."""
+        """Stop making calls fail."""
         self.left, self.on = -1, False
 
     def _failing(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,7 +86,7 @@ class Faults:
                 if self.kind in ("", name):
                     self.left = max(self.left - 1, 0 if self.on else -1)
                 if self.left == 0:
-                    self.struck = self.struck or name
+                    self.hit = self.hit or name
                     self.left = 0 if self.on else -1
                     raise OSError(self.code, os.strerror(self.code))
             return real(*args, **kwargs)
@@ -99,10 +100,10 @@ def furnished(directory: Path, *, durable: bool = False) -> Workspace:
 
 
 def act_on(root: Path, n: int) -> None:
-    """Change, delete and make files, directories and links: each time other ones, in one way.
+    """Change, delete and create files, directories and links: other paths for each *n*.
 
-    So the steps are the same ones in every round, and the sweep leaves none of them out. The
-    system calls here are not ours, and do not fail.
+    The steps are the same in every round, so the sweep covers all of them. The system calls of
+    this function do not fail.
     """
     for old in os.listdir(root / "new"):
         os.unlink(root / "new" / old / "x.txt")
@@ -116,7 +117,7 @@ def act_on(root: Path, n: int) -> None:
 
 
 def callers(frame: FrameType | None) -> tuple[tuple[object, int], ...]:
-    """The lines that are being executed, of our own modules."""
+    """The lines of the package on the stack."""
     lines: list[tuple[object, int]] = []
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(OURS):
@@ -128,7 +129,7 @@ def callers(frame: FrameType | None) -> tuple[tuple[object, int], ...]:
 def distinct(steps: list[Step]) -> list[int]:
     """The numbers of the first and the last call with the same callers, counted from 1.
 
-    One between them, as for the second of three objects, would fail in the same state of the code.
+    A call between them, such as for the second of three objects, fails in the same code state.
     """
     first = {step: n for n, step in reversed(list(enumerate(steps, 1)))}
     last = {step: n for n, step in enumerate(steps, 1)}
@@ -136,7 +137,7 @@ def distinct(steps: list[Step]) -> list[int]:
 
 
 def some_of_each(names: list[str]) -> list[tuple[str, int]]:
-    """Of each name the first, a middle and the last call, as the name and its number."""
+    """The first, a middle and the last call of each name, as name and number."""
     chosen: set[tuple[str, int]] = set()
     for name in set(names):
         n_calls = names.count(name)
@@ -148,7 +149,7 @@ Extent = Literal["everywhere", "at-each-step", "at-each-kind"]
 
 
 def failing(code: int, *, on: bool, extent: Extent) -> Any:
-    """One case; with one error each step fails once, with the others a few calls of each kind."""
+    """One test case: *extent* says which calls fail with the error *code*."""
     label = f"{errno.errorcode[code]}-{'from-then-on' if on else 'once'}"
     marks = pytest.mark.soak if extent == "everywhere" else ()
     return pytest.param(code, on, extent, id=f"{label}-{extent}", marks=marks)
@@ -173,14 +174,14 @@ def test_any_failing_system_call_leaves_all_or_nothing(
 ) -> None:
     workspace = furnished(tmp_path, durable=True)
     root = folder(tmp_path).files
-    for n in range(256):  # made when they are needed, these would make every round another one
+    for n in range(256):  # made on demand, they would make the rounds differ
         (folder(tmp_path).ledger / f"objects/{n:02x}").mkdir(exist_ok=True)
     faults = Faults(monkeypatch, *CHANGING, *(READING if code == errno.EIO else ()))
-    struck: set[str] = set()
+    hit: set[str] = set()
     rounds = itertools.count(1)
 
     def round_with(nth: int, kind: str = "") -> bool:
-        """Whether the *nth* call was there to fail, and did no harm."""
+        """Make the *nth* call fail and check the result; False if there were fewer calls."""
         nonlocal workspace
         n = next(rounds)
         tools = [
@@ -199,27 +200,27 @@ def test_any_failing_system_call_leaves_all_or_nothing(
             except WinkError as error:
                 raised, done = error, None
             faults.disarm()
-        struck.add(faults.struck)
+        hit.add(faults.hit)
         if raised is not None:
             assert str(raised)
             workspace.close()
             workspace = reopened(tmp_path, config=WorkspaceConfig(durable=True))
         now = picture(root)
         if work == "undo":
-            assert now in (before, before_undone), (nth, faults.struck, raised)
+            assert now in (before, before_undone), (nth, faults.hit, raised)
         elif done is not None and done.result.success:
             assert now != before
         elif raised is None or work == "rollback":
-            assert now == before, (nth, faults.struck, raised, now.keys() ^ before.keys())
+            assert now == before, (nth, faults.hit, raised, now.keys() ^ before.keys())
         else:
             assert now == before or now.keys() >= {b"new/%d" % n}
-        with calls(workspace, *tools) as call:  # files and history agree, and work goes on
+        with calls(workspace, *tools) as call:  # files and history agree, and calls work
             n_entries = next(workspace.log()).number
             assert call("ls").result.success
-            assert next(workspace.log()).number == n_entries + 1, (nth, faults.struck, raised)
-        return bool(faults.struck)
+            assert next(workspace.log()).number == n_entries + 1, (nth, faults.hit, raised)
+        return bool(faults.hit)
 
-    for _ in range(2):  # so that what happens only once is over
+    for _ in range(2):  # to finish work that happens only once
         assert not round_with(NEVER)
     names = faults.seen
     failing = {
@@ -228,17 +229,17 @@ def test_any_failing_system_call_leaves_all_or_nothing(
         "at-each-kind": some_of_each(names),
     }
     for kind, nth in failing[extent]:
-        if not round_with(nth, kind):  # the first after one that failed may have a call less
+        if not round_with(nth, kind):  # the first round after a failure may have one call less
             round_with(nth, kind)
-    for kind in ALWAYS[work] - struck:  # a round that took longer may have had other steps
+    for kind in ALWAYS[work] - hit:  # a slower round may have other steps
         round_with(1, kind)
     workspace.close()
-    assert struck >= ALWAYS[work]
+    assert hit >= ALWAYS[work]
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
 @pytest.mark.behaviour(34)
-def test_path_that_cannot_be_put_back_raises_after_all_others_were_and_recovers_later(
+def test_path_that_cannot_be_restored_raises_after_all_others_and_recovers_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {f"{name}.txt": b"before" for name in "abc"}
@@ -277,7 +278,7 @@ def test_path_that_cannot_be_put_back_raises_after_all_others_were_and_recovers_
         assert found.removed == ()
 
 
-def test_failed_rollback_is_put_right_by_opening_the_workspace_again(
+def test_opening_the_workspace_again_completes_a_failed_rollback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = made(tmp_path, {"a.txt": b"before"})

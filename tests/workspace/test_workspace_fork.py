@@ -1,4 +1,4 @@
-"""Forks: lines of their own, with files of their own."""
+"""Forks: separate branches with separate files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_fork_begins_with_the_same_files_and_history(tmp_path: Path) -> None:
             assert [e.id for e in fork.log()] == [e.id for e in workspace.log()]
 
 
-def test_neither_line_sees_what_the_other_does(tmp_path: Path) -> None:
+def test_a_branch_does_not_see_the_changes_of_another(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("try")
         with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
@@ -48,7 +48,7 @@ def test_neither_line_sees_what_the_other_does(tmp_path: Path) -> None:
             assert not fork.files.exists("fork")
 
 
-def test_two_lines_are_open_in_two_processes_at_once_and_one_line_is_not(tmp_path: Path) -> None:
+def test_two_processes_can_open_two_branches_but_not_the_same_one(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("try")
         opening = (
@@ -65,7 +65,7 @@ def test_two_lines_are_open_in_two_processes_at_once_and_one_line_is_not(tmp_pat
         assert "in use by process" in done.stderr
 
 
-def test_a_crash_while_the_files_are_copied_leaves_nothing_half(
+def test_a_crash_during_the_copy_leaves_no_half_fork(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with created(tmp_path, FILES) as workspace:
@@ -80,7 +80,7 @@ def test_a_crash_while_the_files_are_copied_leaves_nothing_half(
         assert tree_of(folder.of_branch("try").files) == tree_of(folder.files)
 
 
-def test_a_deleted_fork_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
+def test_the_name_of_a_deleted_fork_can_be_used_again(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("try")
         with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
@@ -96,7 +96,7 @@ def test_a_deleted_fork_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
             assert not fork.files.exists("old")
 
 
-def test_the_main_line_is_not_deleted_as_a_fork(tmp_path: Path) -> None:
+def test_the_main_branch_is_not_deleted_as_a_fork(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("try")
     folder = state(tmp_path).folder(workspace.info.id)
@@ -107,7 +107,7 @@ def test_the_main_line_is_not_deleted_as_a_fork(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n_deletions", [1, 2])
-def test_a_crash_while_a_fork_is_deleted_leaves_its_files_whole(
+def test_a_crash_during_the_deletion_of_a_fork_keeps_all_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_deletions: int
 ) -> None:
     with created(tmp_path, FILES) as workspace:

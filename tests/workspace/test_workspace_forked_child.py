@@ -1,4 +1,4 @@
-"""A forked child cannot write, and leaves its parent's workspace as it is."""
+"""A forked child cannot write, and does not change its parent's workspace."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ with calls(workspace) as call:
     locked.wait()
     child = os.fork()
     if child == 0:
-        said = {}
+        outcomes = {}
         for name, way in ways.items():
             try:
                 way()
             except WinkError as error:
-                said[name] = [error.code, str(error)]
+                outcomes[name] = [error.code, str(error)]
             else:
-                said[name] = ["done", ""]
-        answers.write_text(json.dumps(said))
+                outcomes[name] = ["done", ""]
+        answers.write_text(json.dumps(outcomes))
         workspace.close()
         sys.exit(0)  # runs what is registered for the end of the interpreter
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -88,7 +88,7 @@ workspace.close()
 
 
 @pytest.mark.parametrize("mode", ["copy", "in_place"])
-def test_every_writer_raises_in_a_forked_child_and_the_parent_goes_on(
+def test_every_writer_raises_in_a_forked_child_and_the_parent_continues(
     mode: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -100,6 +100,6 @@ def test_every_writer_raises_in_a_forked_child_and_the_parent_goes_on(
         env={**os.environ, "PYTHONPATH": f"{_HERE}:{_HERE.parent}"},
     )
     assert done.returncode == 0, done.stderr
-    said = json.loads((tmp_path / "answers").read_text())
-    assert {name for name, (code, _) in said.items() if code != "forked-process"} == set()
-    assert all("a forked child cannot go on" in text for _, text in said.values())
+    outcomes = json.loads((tmp_path / "answers").read_text())
+    assert {name for name, (code, _) in outcomes.items() if code != "forked-process"} == set()
+    assert all("a forked child cannot go on" in text for _, text in outcomes.values())

@@ -1,4 +1,4 @@
-"""A workspace in the user's own directory: what calls do there, and what is taken back."""
+"""A workspace in the user's own directory: calls, rollbacks, undo, forks and apply."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from wink_workspace.workspace import Workspace, WorkspaceConfig
 FILES = {"a.txt": b"one\n", "run.sh": b"#!/bin/sh\n", "sub/b.txt": b"b\n", "sub/deep/c": b"c"}
 
 
-def spoil(workspace: Workspace) -> None:
-    """Change something in each of the ways that there are."""
+def damage(workspace: Workspace) -> None:
+    """Make one change of each kind."""
     files = workspace.files
     files.write_text("a.txt", "spoilt\n")
     files.write_text("new/deep/x.txt", "x")
@@ -41,7 +41,7 @@ def test_failed_call_leaves_no_trace_in_the_users_directory(tmp_path: Path) -> N
     (source / "sub").chmod(0o750)
     with begun(tmp_path) as workspace:
         before = files_of(tmp_path)
-        with calls(workspace, doing(lambda: spoil(workspace), fails=True)) as call:
+        with calls(workspace, doing(lambda: damage(workspace), fails=True)) as call:
             assert not call("act").result.success
             assert_same(before, files_of(tmp_path))
             assert next(workspace.log()).outcome is Outcome.ROLLED_BACK
@@ -50,9 +50,9 @@ def test_failed_call_leaves_no_trace_in_the_users_directory(tmp_path: Path) -> N
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
-def test_what_a_failed_call_made_is_kept_among_the_thrown_away(tmp_path: Path) -> None:
+def test_files_of_a_failed_call_are_kept_as_a_discard(tmp_path: Path) -> None:
     with begun(tmp_path, FILES) as workspace:
-        with calls(workspace, doing(lambda: spoil(workspace), fails=True)) as call:
+        with calls(workspace, doing(lambda: damage(workspace), fails=True)) as call:
             call("act")
     with Ledger(folder(tmp_path).ledger) as ledger:
         (discarded,) = ledger.discarded()
@@ -65,7 +65,7 @@ def test_successful_call_changes_the_directory_itself_and_is_one_entry(
     tmp_path: Path, force_scan: bool
 ) -> None:
     with begun(tmp_path, FILES, config=WorkspaceConfig(force_scan=force_scan)) as workspace:
-        with calls(workspace, doing(lambda: spoil(workspace))) as call:
+        with calls(workspace, doing(lambda: damage(workspace))) as call:
             assert call("act").result.success
             head = next(workspace.log())
             changed = {str(change.path) for change in workspace.changes_of(head)}
@@ -87,7 +87,7 @@ def test_successful_call_changes_the_directory_itself_and_is_one_entry(
 def test_undo_and_redo_change_the_directory_itself(tmp_path: Path) -> None:
     with begun(tmp_path, FILES) as workspace:
         before = files_of(tmp_path)
-        with calls(workspace, doing(lambda: spoil(workspace))) as call:
+        with calls(workspace, doing(lambda: damage(workspace))) as call:
             call("act")
         after = files_of(tmp_path)
         workspace.undo()
@@ -101,7 +101,7 @@ def test_undo_and_redo_change_the_directory_itself(tmp_path: Path) -> None:
         assert "spoilt" in workspace.diff()
 
 
-def test_permissions_of_a_file_survive_edits_and_what_is_taken_back(tmp_path: Path) -> None:
+def test_permissions_of_a_file_survive_edits_and_rollbacks(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     with begun(tmp_path, FILES) as workspace:
         (source / "a.txt").chmod(0o640)
@@ -113,7 +113,7 @@ def test_permissions_of_a_file_survive_edits_and_what_is_taken_back(tmp_path: Pa
         assert (source / "a.txt").stat().st_mode & 0o777 == 0o640
 
 
-def test_call_inside_a_call_that_fails_takes_back_its_own_part(tmp_path: Path) -> None:
+def test_failed_call_inside_a_call_rolls_back_its_own_part(tmp_path: Path) -> None:
     with begun(tmp_path, FILES) as workspace:
         files = workspace.files
 
@@ -136,7 +136,7 @@ def test_call_inside_a_call_that_fails_takes_back_its_own_part(tmp_path: Path) -
         assert (source_of(tmp_path) / "a.txt").read_bytes() == b"outer\n"
 
 
-def test_changes_outside_of_any_call_are_taken_in_by_the_next(tmp_path: Path) -> None:
+def test_changes_outside_of_any_call_become_an_entry_before_the_next_call(tmp_path: Path) -> None:
     with begun(tmp_path, FILES) as workspace:
         (source_of(tmp_path) / "a.txt").write_bytes(b"by hand\n")
         workspace.files.edit("a.txt", "hand", "code")
@@ -152,7 +152,7 @@ def test_changes_outside_of_any_call_are_taken_in_by_the_next(tmp_path: Path) ->
         assert change.after.data == b"by hand\n"
 
 
-def test_fork_is_a_copy_and_brings_only_its_own_changes_back(tmp_path: Path) -> None:
+def test_fork_is_a_copy_and_applies_only_its_own_changes(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     with begun(tmp_path, FILES) as workspace, calls(workspace) as call:
         call("write_file", file_path="main.txt", content="main")
@@ -172,7 +172,7 @@ def test_fork_is_a_copy_and_brings_only_its_own_changes_back(tmp_path: Path) -> 
     assert (source / "fork.txt").exists()
 
 
-def test_fork_does_not_bring_back_over_what_the_main_line_changed_since(tmp_path: Path) -> None:
+def test_fork_does_not_overwrite_later_changes_of_the_main_branch(tmp_path: Path) -> None:
     with begun(tmp_path, FILES) as workspace, calls(workspace) as call:
         workspace.fork("try")
         call("read_file", file_path="a.txt")
@@ -185,7 +185,7 @@ def test_fork_does_not_bring_back_over_what_the_main_line_changed_since(tmp_path
     assert (source_of(tmp_path) / "a.txt").read_bytes() == b"main\n"
 
 
-def test_apply_in_place_has_nothing_to_do_and_gives_patch_and_branch(tmp_path: Path) -> None:
+def test_apply_in_place_is_empty_but_makes_a_patch_and_a_branch(tmp_path: Path) -> None:
     from in_place_rig import git
 
     source = repository(tmp_path, FILES)
@@ -205,21 +205,21 @@ def test_deleting_the_workspace_leaves_every_file_of_the_user(tmp_path: Path) ->
     with begun(tmp_path, FILES) as workspace, calls(workspace) as call:
         call("write_file", file_path="n.txt", content="new\n")
     before = files_of(tmp_path)
-    place = folder(tmp_path).path
+    directory = folder(tmp_path).path
     Workspace.delete(workspace.info.id, storage=storage(tmp_path))
     assert_same(before, files_of(tmp_path))
-    assert not place.exists()
-    begun(tmp_path).close()  # and another one can begin there
+    assert not directory.exists()
+    begun(tmp_path).close()  # and a new one can be created there
 
 
 @pytest.mark.parametrize("where", [".", "sub", ".."])
-def test_second_workspace_in_the_same_place_is_refused_and_names_the_first(
+def test_second_workspace_in_the_same_directory_is_refused_and_names_the_first(
     tmp_path: Path, where: str
 ) -> None:
     with begun(tmp_path / "above", FILES) as first:
-        place = source_of(tmp_path / "above") / where
+        directory = source_of(tmp_path / "above") / where
         with pytest.raises(UsageError, match=f"{first.info.id}|folder of the workspaces"):
-            Workspace.create(place, storage=storage(tmp_path / "above"), mode="in_place")
+            Workspace.create(directory, storage=storage(tmp_path / "above"), mode="in_place")
         with pytest.raises(UsageError, match=first.info.id):
             alias = tmp_path / "alias"
             alias.symlink_to(source_of(tmp_path / "above"))
@@ -232,12 +232,14 @@ def test_source_around_the_workspaces_own_folder_is_refused(tmp_path: Path, mode
         Workspace.create(tmp_path, storage=storage(tmp_path), mode=mode)  # pyright: ignore[reportArgumentType] - one of the two
 
 
-def test_files_of_a_workspace_are_no_place_to_work_in_but_can_be_copied(tmp_path: Path) -> None:
+def test_workspace_in_the_files_of_another_is_refused_but_they_can_be_copied(
+    tmp_path: Path,
+) -> None:
     begun(tmp_path, FILES).close()
-    place = folder(tmp_path).path
+    directory = folder(tmp_path).path
     with pytest.raises(UsageError, match="folder of the workspaces"):
-        Workspace.create(place, storage=storage(tmp_path), mode="in_place")
-    with Workspace.create(place, storage=storage(tmp_path)) as copy:
+        Workspace.create(directory, storage=storage(tmp_path), mode="in_place")
+    with Workspace.create(directory, storage=storage(tmp_path)) as copy:
         assert copy.files.exists("about.json")
 
 
@@ -257,7 +259,7 @@ def test_directory_that_moved_or_was_replaced_is_named_when_it_is_opened(tmp_pat
         assert call("ls").result.success
 
 
-def test_no_commands_run_in_place(tmp_path: Path) -> None:
+def test_commands_are_refused_in_place(tmp_path: Path) -> None:
     from wink_workspace.sandbox import Sandbox
 
     with begun(tmp_path) as workspace:
@@ -266,7 +268,7 @@ def test_no_commands_run_in_place(tmp_path: Path) -> None:
             workspace.sandbox()
 
 
-def test_history_comes_back_with_the_plans_and_the_reads(tmp_path: Path) -> None:
+def test_history_is_loaded_with_the_plans_and_the_reads(tmp_path: Path) -> None:
     with begun(tmp_path, FILES) as workspace, calls(workspace) as call:
         call("read_file", file_path="a.txt")
     with reopened(tmp_path) as workspace, calls(workspace) as call:

@@ -1,4 +1,4 @@
-"""What a call in place costs does not follow the size of the directory, nor of its repository."""
+"""The cost of a call in place does not depend on the size of the directory or its repository."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workspace_rig import calls, doing
 
 
 def steps_of(tmp_path: Path, n_files: int) -> tuple[int, int, int]:
-    """Entries looked at, objects written, and lines of the journal, for three calls."""
+    """Examined entries, written objects, and journal lines of three calls."""
     files = {f"d{n // 50}/{n}.txt": b"x\n" for n in range(n_files)}
     with begun(tmp_path, {"a.txt": b"one\n", **files}) as workspace:
         journal = workspace._writer.effects
@@ -20,7 +20,7 @@ def steps_of(tmp_path: Path, n_files: int) -> tuple[int, int, int]:
         def counted(*args: object, **kwargs: object) -> None:
             nonlocal n_lines
             n_lines += 1
-            real(*args, **kwargs)  # pyright: ignore[reportArgumentType] - what it was given
+            real(*args, **kwargs)  # pyright: ignore[reportArgumentType] - the same arguments
 
         journal._append = counted
         fail = doing(lambda: workspace.files.write_text("a.txt", "spoilt"), fails=True)
@@ -39,11 +39,11 @@ def steps_of(tmp_path: Path, n_files: int) -> tuple[int, int, int]:
 def test_calls_in_a_large_directory_take_the_steps_of_those_in_a_small_one(tmp_path: Path) -> None:
     small, large = steps_of(tmp_path / "small", 60), steps_of(tmp_path / "large", 1_000)
     assert small == large
-    # Where the new file will be and what it will be; the same for what spoils, and what mends.
+    # Two lines each (unfinished file, effect) for the write, the failing call, and its rollback.
     assert small[2] == 6
 
 
-def test_repository_of_the_user_is_not_looked_at(tmp_path: Path) -> None:
+def test_repository_of_the_user_is_not_read(tmp_path: Path) -> None:
     source = repository(tmp_path, {"a.txt": b"one\n", "b.txt": b"b\n"})
     for n in range(300):
         (source / ".git" / f"junk-{n}").write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""No call in place makes git find a repository, so that git runs no program that a model chose."""
+"""Calls in place cannot create a repository, so git never runs a program that a model chose."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def writing(path: str, text: str = "x") -> Step:
 
 
 def adding(path: str, text: str) -> Step:
-    """A patch that makes a file of one line."""
+    """Apply a patch that adds a file of one line."""
     return lambda files: files.apply_patch(f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{text}")
 
 
@@ -47,7 +47,7 @@ def linking(path: str, target: str) -> Step:
 
 
 def test_the_canary_runs_wherever_a_repository_is_complete(tmp_path: Path, canary: Canary) -> None:
-    """What the other tests exclude does happen: each setting makes git run the program."""
+    """The canary works: each setting makes git run the program in a complete repository."""
     cases: list[tuple[Sequence[str], tuple[str, ...]]] = [
         (("[core]", "fsmonitor = %"), ("status",)),
         (("[core]", "hooksPath = %h"), ("commit", "--allow-empty", "-m", "x")),
@@ -58,19 +58,19 @@ def test_the_canary_runs_wherever_a_repository_is_complete(tmp_path: Path, canar
         (("[include]", "path = more"), ("status",)),
     ]
     for number, (settings, command) in enumerate(cases):
-        place = tmp_path / f"case-{number}"
+        directory = tmp_path / f"case-{number}"
         for name in ("objects", "refs/heads", "info"):
-            (place / name).mkdir(parents=True)
-        (place / "HEAD").write_text(HEAD)
-        (place / "file").write_text("one\n")
-        (place / "more").write_text(f"[core]\nfsmonitor = {canary.program}\n")
-        (place / "config").write_text(canary.config("[core]"))
-        canary.git(place, "add", "file")
-        (place / "file").write_text("two\n")
-        (place / "info/attributes").write_text("* filter=f\n")
-        (place / "config").write_text(canary.config(*settings))
+            (directory / name).mkdir(parents=True)
+        (directory / "HEAD").write_text(HEAD)
+        (directory / "file").write_text("one\n")
+        (directory / "more").write_text(f"[core]\nfsmonitor = {canary.program}\n")
+        (directory / "config").write_text(canary.config("[core]"))
+        canary.git(directory, "add", "file")
+        (directory / "file").write_text("two\n")
+        (directory / "info/attributes").write_text("* filter=f\n")
+        (directory / "config").write_text(canary.config(*settings))
         assert not canary.has_run
-        canary.git(place, *command)
+        canary.git(directory, *command)
         assert canary.has_run, settings
         canary.reset()
     assert canary.repositories_below(tmp_path / "case-0") == [str(tmp_path / "case-0")]
@@ -89,7 +89,7 @@ def refused(workspace: Workspace, steps: Sequence[Step]) -> list[WinkError]:
 
 
 LINKED = {"worktrees/w/HEAD": HEAD.encode(), "worktrees/w/commondir": b"../../shared\n"}
-"""A linked working tree's part of a repository of the user that is not there."""
+"""The files of a linked working tree whose main repository is missing."""
 
 SEQUENCES: dict[str, tuple[Files, Sequence[Step]]] = {
     "detached": ({}, [writing("d/HEAD", OID), writing("d/refs/x")]),
@@ -195,7 +195,7 @@ def test_sequence_of_calls_completes_no_repository(
     assert not canary.has_run
 
 
-def test_directory_that_a_repository_of_the_user_shares_is_moved_with_it(tmp_path: Path) -> None:
+def test_directory_shared_by_a_repository_of_the_user_is_moved_with_it(tmp_path: Path) -> None:
     with begun(
         tmp_path, {"both/w/HEAD": HEAD.encode(), "both/w/commondir": b"../c\n"}
     ) as workspace:
@@ -207,32 +207,34 @@ def test_directory_that_a_repository_of_the_user_shares_is_moved_with_it(tmp_pat
 
 
 @pytest.mark.behaviour(31)
-@pytest.mark.parametrize("place", ["", "deep/er/"])
+@pytest.mark.parametrize("prefix", ["", "deep/er/"])
 def test_five_writes_in_any_order_complete_no_repository(
-    tmp_path: Path, canary: Canary, place: str
+    tmp_path: Path, canary: Canary, prefix: str
 ) -> None:
-    """The last of the two that decide is refused and names the directory; the rest is written."""
+    """The write that would complete it is refused and names the directory; the others succeed."""
     parts = {"HEAD": HEAD, **PARTS}
     with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
-        call("write_file", file_path=f"{place}config", content=canary.config())
+        call("write_file", file_path=f"{prefix}config", content=canary.config())
         for order in permutations(parts):
             outcomes = {
-                name: call("write_file", file_path=place + name, content=parts[name])
+                name: call("write_file", file_path=prefix + name, content=parts[name])
                 for name in order
             }
             failed = {name for name, outcome in outcomes.items() if not outcome.result.success}
             last = "HEAD" if order.index("HEAD") > order.index("refs/x") else "refs/x"
             assert failed == {last}
-            where = "deep/er" if place else "the workspace's own directory"
+            where = "deep/er" if prefix else "the workspace's own directory"
             assert where in outcomes[last].text
             assert canary.repositories_below(source_of(tmp_path)) == []
             for name in ("HEAD", "objects", "refs"):
-                call("rm", path=place + name)
+                call("rm", path=prefix + name)
     assert not canary.has_run
 
 
-def test_names_of_the_layout_are_written_where_they_complete_nothing(tmp_path: Path) -> None:
-    """No refusal without need: a layout without HEAD, another HEAD, or parts in two directories."""
+def test_names_of_the_layout_are_written_where_they_do_not_complete_a_repository(
+    tmp_path: Path,
+) -> None:
+    """A layout without HEAD, another HEAD, or parts in two directories are allowed."""
     with begun(tmp_path) as workspace:
         files = workspace.files
         for path, text in {
@@ -251,7 +253,7 @@ def test_names_of_the_layout_are_written_where_they_complete_nothing(tmp_path: P
 
 
 def bare_repository(tmp_path: Path, canary: Canary) -> Path:
-    """One that its user keeps among the files, in the same directory as a file of a project."""
+    """A bare repository of the user among the files, beside a file of a project."""
     made = source_of(tmp_path) / "fixtures/bare.git"
     made.mkdir(parents=True)
     canary.git(made, "init", "-q", "--bare")
@@ -260,7 +262,7 @@ def bare_repository(tmp_path: Path, canary: Canary) -> Path:
 
 
 @pytest.mark.behaviour(31)
-def test_bare_repository_of_the_user_is_read_and_not_written_into(
+def test_bare_repository_of_the_user_can_be_read_but_not_written(
     tmp_path: Path, canary: Canary
 ) -> None:
     own = bare_repository(tmp_path, canary)
@@ -291,7 +293,7 @@ def test_bare_repository_of_the_user_is_read_and_not_written_into(
     assert canary.repositories_below(source_of(tmp_path), own=[own]) == []
 
 
-def test_bare_repository_of_the_user_goes_and_comes_back_with_its_directory(
+def test_bare_repository_of_the_user_is_deleted_and_restored_with_its_directory(
     tmp_path: Path, canary: Canary
 ) -> None:
     bare_repository(tmp_path, canary)
@@ -317,7 +319,7 @@ def test_bare_repository_of_the_user_goes_and_comes_back_with_its_directory(
 
 
 @pytest.mark.behaviour(31)
-def test_redo_completes_no_repository(tmp_path: Path, canary: Canary) -> None:
+def test_redo_that_would_complete_a_repository_is_refused(tmp_path: Path, canary: Canary) -> None:
     """The call that is redone wrote HEAD when there was no ``refs``."""
     with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
         call("write_file", file_path="d/config", content=canary.config())
@@ -336,10 +338,10 @@ def test_redo_completes_no_repository(tmp_path: Path, canary: Canary) -> None:
 
 @pytest.mark.behaviour(31)
 @pytest.mark.parametrize("path", ["d/HEAD", "d/refs"])
-def test_restore_of_a_path_completes_no_repository(
+def test_restore_of_a_path_that_would_complete_a_repository_is_refused(
     tmp_path: Path, canary: Canary, path: str
 ) -> None:
-    """Each part was there once, but never both."""
+    """Each part existed once, but never both together."""
     with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
         call("write_file", file_path="d/config", content=canary.config())
         call("write_file", file_path="d/objects/x", content="x")
@@ -358,10 +360,10 @@ def test_restore_of_a_path_completes_no_repository(
 
 
 @pytest.mark.behaviour(31)
-def test_restore_brings_nothing_of_a_call_to_where_the_user_now_shares_a_directory(
+def test_restore_writes_no_files_of_calls_into_a_directory_that_the_user_now_shares(
     tmp_path: Path, canary: Canary
 ) -> None:
-    """An earlier entry has the directory, but there was no ``commondir`` that led to it."""
+    """An earlier entry has the directory, but no ``commondir`` pointed to it then."""
     source = source_of(tmp_path)
     with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
         for name, text in {"config": canary.config(), **PARTS}.items():
@@ -371,15 +373,15 @@ def test_restore_brings_nothing_of_a_call_to_where_the_user_now_shares_a_directo
         for name, content in LINKED.items():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes(content)
-        for bring in (workspace.undo, lambda: workspace.restore(number, paths=["shared"])):
+        for restore in (workspace.undo, lambda: workspace.restore(number, paths=["shared"])):
             with pytest.raises(GitRepositoryError, match="shared"):
-                bring()
+                restore()
     assert canary.repositories_below(source, own=[source / "worktrees/w"]) == []
     assert not (source / "shared").exists()
 
 
 @pytest.mark.behaviour(31)
-def test_restore_mixes_no_repository_of_the_user_with_files_of_calls(
+def test_restore_does_not_mix_a_repository_of_the_user_with_files_of_calls(
     tmp_path: Path, canary: Canary
 ) -> None:
     """The user's repository is deleted, calls write another config there, and HEAD comes back."""
@@ -397,7 +399,7 @@ def test_restore_mixes_no_repository_of_the_user_with_files_of_calls(
     assert not canary.has_run
 
 
-def test_restore_to_a_snapshot_of_an_older_call_completes_no_repository(
+def test_restore_to_an_older_snapshot_does_not_complete_a_repository(
     tmp_path: Path, canary: Canary
 ) -> None:
     with begun(tmp_path, {"a.txt": b"a\n"}) as workspace, calls(workspace) as call:
@@ -405,12 +407,12 @@ def test_restore_to_a_snapshot_of_an_older_call_completes_no_repository(
         token = workspace.files.snapshot()
         call("rm", path="d/HEAD")
         call("write_file", file_path="d/refs/x", content="x")
-        workspace.files.restore(token)  # a whole state, in which there was no ``refs``
+        workspace.files.restore(token)  # a complete earlier state, without ``refs``
         assert not workspace.files.exists("d/refs")
     assert canary.repositories_below(source_of(tmp_path)) == []
 
 
-def test_part_that_the_user_adds_is_theirs_and_the_calls_change_nothing_in_it_then(
+def test_calls_do_not_change_a_repository_to_which_the_user_added_a_part(
     tmp_path: Path, canary: Canary
 ) -> None:
     source = source_of(tmp_path)
@@ -423,7 +425,7 @@ def test_part_that_the_user_adds_is_theirs_and_the_calls_change_nothing_in_it_th
     assert canary.repositories_below(source, own=[source / "d"]) == []
 
 
-def test_directory_that_could_be_a_repository_is_no_place_to_work_in(tmp_path: Path) -> None:
+def test_directory_that_could_be_a_repository_is_refused(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     (source / "refs").mkdir(parents=True)
     (source / "HEAD").write_text(HEAD)
@@ -431,7 +433,7 @@ def test_directory_that_could_be_a_repository_is_no_place_to_work_in(tmp_path: P
         begun(tmp_path)
 
 
-def test_random_calls_and_moves_in_time_complete_no_repository(
+def test_random_calls_undos_and_restores_complete_no_repository(
     tmp_path: Path, canary: Canary
 ) -> None:
     """120 changes among the names of the layout, with undo, redo and restore between them."""
@@ -439,10 +441,10 @@ def test_random_calls_and_moves_in_time_complete_no_repository(
     own = bare_repository(tmp_path, canary)
     names = ("HEAD", "head", "refs", "objects", "commondir", "config", "x")
     contents = (HEAD, OID, "../e", canary.config(), "x")
-    places = ("", "d/", "d/refs/", "e/", "fixtures/", "fixtures/bare.git/")
+    prefixes = ("", "d/", "d/refs/", "e/", "fixtures/", "fixtures/bare.git/")
 
     def path() -> str:
-        return rng.choice(places) + rng.choice(names)
+        return rng.choice(prefixes) + rng.choice(names)
 
     with begun(tmp_path, {"a.txt": b"a\n"}) as workspace:
         acts: list[Callable[[], object]] = [
@@ -476,8 +478,8 @@ def restore_some(workspace: Workspace, rng: random.Random) -> None:
     workspace.restore(rng.randint(1, newest), paths=[path])
 
 
-def test_users_repository_at_the_top_stays_in_use(tmp_path: Path, canary: Canary) -> None:
-    """A refusal takes nothing from git: it finds the user's own repository everywhere."""
+def test_git_still_finds_the_users_repository_at_the_top(tmp_path: Path, canary: Canary) -> None:
+    """After a refusal git still finds the user's own repository in every directory."""
     source = repository(tmp_path, {"a.txt": b"a\n"})
     with begun(tmp_path) as workspace:
         workspace.files.write_text("sub/HEAD", HEAD)

@@ -1,4 +1,4 @@
-"""What people do to the files of a workspace in place is never lost, at whatever moment."""
+"""Edits that people make to the files of a workspace in place are kept at any moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = {"a.txt": b"one\n", "b.txt": b"b\n", "sub/c.txt": b"c\n", "sub/d.txt": b
 
 
 def taken_in(workspace: Workspace) -> tuple[str, ...]:
-    """The paths that the last call found changed by somebody else."""
+    """The paths of the last external change."""
     external = workspace.session[ExternalChange].latest()
     return () if external is None else external.paths
 
@@ -41,7 +41,7 @@ def test_edit_between_calls_becomes_an_entry_and_is_not_undone_with_a_call(tmp_p
         assert (source / "mine.txt").read_bytes() == b"mine\n"
 
 
-def test_checkout_of_another_branch_between_calls_is_taken_in(tmp_path: Path) -> None:
+def test_checkout_of_another_branch_between_calls_becomes_an_entry(tmp_path: Path) -> None:
     source = repository(tmp_path, FILES)
     git(source, "checkout", "-q", "-b", "other")
     (source / "a.txt").write_bytes(b"other\n")
@@ -57,7 +57,7 @@ def test_checkout_of_another_branch_between_calls_is_taken_in(tmp_path: Path) ->
         assert git(source, "status", "--porcelain") == ""
 
 
-def test_edit_during_a_call_on_another_path_is_an_entry_of_its_own(tmp_path: Path) -> None:
+def test_edit_of_another_path_during_a_call_is_a_separate_entry(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     with begun(tmp_path, FILES) as workspace:
 
@@ -115,9 +115,7 @@ def test_write_over_an_edit_made_during_the_call_is_refused_and_the_edit_stays(
 
 
 @pytest.mark.parametrize("recursive", ["delete", "move"])
-def test_directory_in_which_somebody_has_just_put_a_file_stays(
-    tmp_path: Path, recursive: str
-) -> None:
+def test_directory_with_a_new_file_of_the_user_stays(tmp_path: Path, recursive: str) -> None:
     source = source_of(tmp_path)
     with begun(tmp_path, FILES) as workspace:
 
@@ -134,7 +132,7 @@ def test_directory_in_which_somebody_has_just_put_a_file_stays(
         assert (source / "sub/c.txt").read_bytes() == b"c\n"
 
 
-def test_edit_of_what_a_failing_call_wrote_stays_when_the_call_is_taken_back(
+def test_edit_of_a_file_that_a_failing_call_wrote_survives_the_rollback(
     tmp_path: Path,
 ) -> None:
     source = source_of(tmp_path)
@@ -173,7 +171,7 @@ def test_edit_of_what_a_failing_call_wrote_stays_when_the_call_is_taken_back(
             assert workspace.changes_of(head) == ()
 
 
-def test_undo_of_what_somebody_edited_since_merges_or_changes_nothing(tmp_path: Path) -> None:
+def test_undo_over_a_later_edit_merges_or_changes_nothing(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     lines = b"".join(b"%d\n" % n for n in range(20))
     with begun(tmp_path, {"a.txt": lines}) as workspace, calls(workspace) as call:
@@ -190,7 +188,7 @@ def test_undo_of_what_somebody_edited_since_merges_or_changes_nothing(tmp_path: 
         assert (source / "a.txt").read_bytes() == b"all by hand\n"
 
 
-def test_undo_that_meets_an_edit_of_this_very_moment_takes_its_own_part_back(
+def test_undo_that_meets_a_simultaneous_edit_reverts_its_own_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = source_of(tmp_path)
@@ -225,21 +223,21 @@ def test_undo_that_meets_an_edit_of_this_very_moment_takes_its_own_part_back(
 
 @pytest.mark.parametrize("how", ["in place", "by a new file", "removed"])
 @pytest.mark.parametrize("act", ["write", "delete", "move over"])
-def test_edit_in_the_instant_before_the_names_change_is_put_back(
+def test_edit_just_before_the_rename_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str, how: str
 ) -> None:
-    """After the comparison and before the rename, as the fastest editor would."""
+    """The edit happens after the comparison and before the rename."""
     source = source_of(tmp_path)
-    place = source / "a.txt"
+    path = source / "a.txt"
 
     def edit() -> None:
         if how == "in place":
-            place.write_bytes(b"by hand\n")
+            path.write_bytes(b"by hand\n")
         elif how == "by a new file":
             (source / "new~").write_bytes(b"by hand\n")
-            (source / "new~").rename(place)
+            (source / "new~").rename(path)
         else:
-            place.unlink()
+            path.unlink()
 
     left = [1]
 
@@ -266,15 +264,15 @@ def test_edit_in_the_instant_before_the_names_change_is_put_back(
 
         with calls(workspace, doing(do)) as call:
             assert "somebody else" in call("act").text
-        # What both removed comes back with the failed call: whose removal it was is not known.
+        # A file that both removed is restored: it is not known which removal came first.
         gone = b"one\n" if act == "delete" else None
         expected = gone if how == "removed" else b"by hand\n"
-        assert (place.read_bytes() if place.exists() else None) == expected
+        assert (path.read_bytes() if path.exists() else None) == expected
         assert (source / "b.txt").read_bytes() == b"b\n"
         assert unfinished_in(source) == []
 
 
-def test_file_made_by_somebody_in_the_instant_before_ours_stays(
+def test_file_that_the_user_creates_just_before_ours_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = source_of(tmp_path)
@@ -292,7 +290,7 @@ def test_file_made_by_somebody_in_the_instant_before_ours_stays(
     assert unfinished_in(source) == []
 
 
-def test_edits_made_while_closed_are_taken_in(tmp_path: Path) -> None:
+def test_edits_made_while_closed_become_an_entry(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     begun(tmp_path, FILES).close()
     (source / "a.txt").write_bytes(b"by hand\n")
@@ -302,7 +300,7 @@ def test_edits_made_while_closed_are_taken_in(tmp_path: Path) -> None:
         assert taken_in(workspace) == ("a.txt", "sub/c.txt")
 
 
-def test_pipe_of_somebody_is_left_alone_and_keeps_its_directory(tmp_path: Path) -> None:
+def test_pipe_of_the_user_is_left_alone_and_its_directory_stays(tmp_path: Path) -> None:
     source = source_of(tmp_path)
     with begun(tmp_path, FILES) as workspace, calls(workspace) as call:
         os.mkfifo(source / "sub/pipe")
@@ -316,7 +314,7 @@ def test_pipe_of_somebody_is_left_alone_and_keeps_its_directory(tmp_path: Path) 
             assert_same(before, files_of(tmp_path))
 
 
-def test_files_that_vanish_while_they_are_looked_at_stop_nothing(
+def test_files_deleted_during_a_scan_cause_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = source_of(tmp_path)
@@ -334,7 +332,7 @@ def test_files_that_vanish_while_they_are_looked_at_stop_nothing(
         assert taken_in(workspace) == ("a.txt",)
 
 
-def test_path_that_cannot_be_put_back_is_tried_again(
+def test_path_that_cannot_be_restored_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from wink_workspace.errors import WinkError

@@ -1,7 +1,7 @@
-"""Every kind of system call on the way of a call, a rollback and an undo in place fails in turn.
+"""Every kind of system call of a call, a rollback and an undo in place fails in turn.
 
-Afterwards the user's directory is as before or as after, what somebody edited meanwhile is there,
-and work goes on; if an error was raised, once the workspace is opened again.
+Afterwards the user's directory has the state before or after the work, external edits are kept,
+and calls work. If an error was raised, this holds when the workspace is opened again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NEVER = 1_000_000
 
 
 def act_on(workspace: Workspace, n: int) -> None:
-    """Change, delete, make and move, each time in one way."""
+    """Change, delete, create and move; the same steps for each *n*."""
     files = workspace.files
     for entry in files.list("new"):
         files.delete(entry.path, recursive=True)
@@ -54,11 +54,11 @@ def test_any_failing_system_call_in_place_leaves_all_or_nothing(
     for name in ("exchange_names", "rename_to_free"):
         real = getattr(in_place_tree, name)
         monkeypatch.setattr(in_place_tree, name, faults._failing(name, real))
-    struck: set[str] = set()
+    hit: set[str] = set()
     rounds = itertools.count(1)
 
     def round_with(nth: int, kind: str = "") -> bool:
-        """Whether the *nth* call was there to fail, and did no harm."""
+        """Make the *nth* call fail and check the result; False if there were fewer calls."""
         nonlocal workspace
         n = next(rounds)
         commit = doing(lambda: act_on(workspace, n), name="commit")
@@ -76,7 +76,7 @@ def test_any_failing_system_call_in_place_leaves_all_or_nothing(
             except WinkError as error:
                 raised = error
             faults.disarm()
-        struck.add(faults.struck)
+        hit.add(faults.hit)
         if raised is not None:
             workspace.close()
             workspace = reopened(tmp_path, config=config)
@@ -86,15 +86,15 @@ def test_any_failing_system_call_in_place_leaves_all_or_nothing(
         elif work == "commit" and raised is not None:
             assert now in states or now.keys() >= {b"new/%d/x.txt" % n}
         else:
-            assert now in states, (nth, kind, faults.struck, raised)
+            assert now in states, (nth, kind, faults.hit, raised)
         assert mine.read_bytes() == b"%d by hand\n" % n
-        assert unfinished_in(source_of(tmp_path)) == [], (nth, kind, faults.struck, raised)
-        with calls(workspace) as call:  # files and history agree, and work goes on
+        assert unfinished_in(source_of(tmp_path)) == [], (nth, kind, faults.hit, raised)
+        with calls(workspace) as call:  # files and history agree, and calls work
             assert call("ls").result.success
             n_entries = next(workspace.log()).number
             assert call("ls").result.success
-            assert next(workspace.log()).number == n_entries + 1, (nth, faults.struck, raised)
-        return bool(faults.struck)
+            assert next(workspace.log()).number == n_entries + 1, (nth, faults.hit, raised)
+        return bool(faults.hit)
 
     for _ in range(2):
         assert not round_with(NEVER)
@@ -102,5 +102,5 @@ def test_any_failing_system_call_in_place_leaves_all_or_nothing(
         if not round_with(nth, kind):
             round_with(nth, kind)
     workspace.close()
-    assert struck >= {"open", "rename", "replace", "unlink", "fsync", "exchange_names"}
+    assert hit >= {"open", "rename", "replace", "unlink", "fsync", "exchange_names"}
     assert_fsck_clean(folder(tmp_path).ledger)

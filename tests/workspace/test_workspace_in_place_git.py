@@ -1,4 +1,4 @@
-"""The user's own repository is never written, never shown, and no part of a workspace in place."""
+"""The user's own repository is never written or shown, and is not part of a workspace in place."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_no_spelling_of_git_is_read_or_written(tmp_path: Path, spelling: str) ->
     assert fingerprint_of(source) == before
 
 
-def test_link_to_git_leads_nowhere(tmp_path: Path) -> None:
+def test_link_to_git_is_refused(tmp_path: Path) -> None:
     source = repository(tmp_path, FILES)
     (source / "door").symlink_to(".git")
     (source / "sub/key").symlink_to("../.git/config")
@@ -132,7 +132,7 @@ def test_link_to_git_leads_nowhere(tmp_path: Path) -> None:
         ):
             with pytest.raises((FileMissingError, GitRepositoryError)):
                 act()
-        files.delete("door")  # the link itself is the workspace's
+        files.delete("door")  # the link itself belongs to the workspace
     assert fingerprint_of(source / ".git") == before
 
 
@@ -149,7 +149,9 @@ def test_hard_link_to_a_file_of_git_is_written_without_writing_git(tmp_path: Pat
     ) == before
 
 
-def test_git_is_no_part_of_the_history_and_its_changes_are_no_entries(tmp_path: Path) -> None:
+def test_git_directory_is_not_in_the_history_and_its_changes_make_no_entries(
+    tmp_path: Path,
+) -> None:
     source = repository(tmp_path, FILES)
     with begun(tmp_path) as workspace, calls(workspace) as call:
         call("ls")
@@ -167,14 +169,14 @@ def without_modes(shown: Picture) -> Picture:
 
 
 def linked_worktree(tmp_path: Path) -> Path:
-    """``.git`` is a file that leads to another repository."""
+    """``.git`` is a file that points to another repository."""
     main = repository(tmp_path / "main", FILES)
     git(main, "worktree", "add", "-q", str(source_of(tmp_path)))
     return main / ".git"
 
 
 def submodule(tmp_path: Path) -> Path:
-    """``.git`` is a file that leads up and then down."""
+    """``.git`` is a file whose path goes up and then down."""
     repository(tmp_path / "library", FILES)
     above = repository(tmp_path / "above", {"x": b"x"})
     library = str(source_of(tmp_path / "library"))
@@ -192,7 +194,7 @@ def link_inside(tmp_path: Path) -> Path:
 
 
 def file_inside(tmp_path: Path) -> Path:
-    """``.git`` is a file that leads to a directory deeper down."""
+    """``.git`` is a file that points to a directory below."""
     source = repository(tmp_path, FILES)
     (source / "deep").mkdir()
     (source / ".git").rename(source / "deep/.bare")
@@ -201,7 +203,7 @@ def file_inside(tmp_path: Path) -> Path:
 
 
 def link_outside(tmp_path: Path) -> Path:
-    """``.git`` is a link to somewhere else."""
+    """``.git`` is a link to a directory outside."""
     source = repository(tmp_path, FILES)
     (source / ".git").rename(tmp_path / "elsewhere.git")
     (source / ".git").symlink_to(tmp_path / "elsewhere.git")
@@ -209,7 +211,7 @@ def link_outside(tmp_path: Path) -> Path:
 
 
 def no_repository(tmp_path: Path) -> Path:
-    """There is none."""
+    """The directory has no repository."""
     for name, content in FILES.items():
         (source_of(tmp_path) / name).parent.mkdir(parents=True, exist_ok=True)
         (source_of(tmp_path) / name).write_bytes(content)
@@ -220,7 +222,7 @@ def no_repository(tmp_path: Path) -> Path:
     "kind",
     [linked_worktree, submodule, link_inside, file_inside, link_outside, no_repository],
 )
-def test_repository_of_any_kind_is_out_of_bounds(
+def test_repository_of_any_kind_is_inaccessible(
     tmp_path: Path, kind: Callable[[Path], Path]
 ) -> None:
     own = kind(tmp_path)
@@ -229,17 +231,17 @@ def test_repository_of_any_kind_is_out_of_bounds(
     before = (own.exists() and fingerprint_of(own), pointer.is_file() and pointer.read_bytes())
     with begun(tmp_path) as workspace:
         inside = own.is_relative_to(source) and own.exists()
-        places = [".git", ".git/HEAD"]
+        paths = [".git", ".git/HEAD"]
         if inside:
-            places += [str(own.relative_to(source)), f"{own.relative_to(source)}/HEAD"]
-        for place in places:
-            assert not workspace.files.exists(place)
+            paths += [str(own.relative_to(source)), f"{own.relative_to(source)}/HEAD"]
+        for path in paths:
+            assert not workspace.files.exists(path)
             with pytest.raises(GitRepositoryError):
-                workspace.files.write_text(place, "x")
+                workspace.files.write_text(path, "x")
             with pytest.raises(GitRepositoryError):
-                workspace.files.write_text(f"{place}/more", "x")
+                workspace.files.write_text(f"{path}/more", "x")
             with pytest.raises(FileMissingError):
-                workspace.files.delete(place, recursive=True)
+                workspace.files.delete(path, recursive=True)
         if own.parent != source and inside:
             with pytest.raises(ReadOnlyError, match="has to stay"):
                 workspace.files.delete("deep", recursive=True)
@@ -256,7 +258,7 @@ def test_repository_of_any_kind_is_out_of_bounds(
     ) == before
 
 
-def test_repository_that_the_user_moves_meanwhile_is_out_of_bounds_from_the_next_call(
+def test_repository_that_the_user_moves_is_inaccessible_from_the_next_call(
     tmp_path: Path,
 ) -> None:
     source = repository(tmp_path, FILES)
@@ -272,20 +274,20 @@ def test_repository_that_the_user_moves_meanwhile_is_out_of_bounds_from_the_next
         assert "real.git" not in kept_paths(workspace)
 
 
-def test_repository_itself_is_no_place_to_work_in(tmp_path: Path) -> None:
+def test_workspace_inside_a_git_directory_is_refused(tmp_path: Path) -> None:
     source = repository(tmp_path, FILES)
     git(tmp_path, "clone", "-q", "--bare", str(source), "bare.git")
     from workspace_rig import storage
 
-    for place in (source / ".git", source / ".git/hooks", tmp_path / "bare.git"):
+    for path in (source / ".git", source / ".git/hooks", tmp_path / "bare.git"):
         with pytest.raises(UsageError, match="repository"):
-            Workspace.create(place, storage=storage(tmp_path), mode="in_place")
+            Workspace.create(path, storage=storage(tmp_path), mode="in_place")
     (source / ".git").rename(tmp_path / "moved.git")
     assert list(storage(tmp_path).all()) == []
 
 
 @pytest.mark.behaviour(31)
-def test_nested_repository_can_be_read_goes_and_comes_back_and_is_not_written_into(
+def test_nested_repository_can_be_read_deleted_and_restored_but_not_written(
     tmp_path: Path,
 ) -> None:
     source = source_of(tmp_path)
@@ -311,7 +313,7 @@ def test_nested_repository_can_be_read_goes_and_comes_back_and_is_not_written_in
             assert_same(before, files_of(tmp_path))
             call("rm", path="lib")
             assert not (source / "lib").exists()
-        workspace.undo()  # objects, which git makes read-only, are so no more
+        workspace.undo()  # objects are writable now, although git makes them read-only
         assert_same(without_modes(before), without_modes(files_of(tmp_path)))
         git(source / "lib", "fsck", "--strict")
     with reopened(tmp_path) as workspace:

@@ -17,7 +17,7 @@ from wink_workspace.workspace import Workspace
 FILES = {"a.txt": b"one\n", "run.sh": b"#!/bin/sh\n", "sub/b.txt": b"b\n", "sub/deep/c": b"c"}
 
 
-def spoil(workspace: Workspace) -> None:
+def damage(workspace: Workspace) -> None:
     files = workspace.files
     files.write_text("a.txt", "spoilt\n")
     files.set_executable("run.sh", True)
@@ -42,7 +42,7 @@ def test_interrupt_at_any_step_of_a_change_leaves_no_trace(tmp_path: Path) -> No
 
     with calling(interrupt), Workspace(folder(tmp_path)) as workspace:
         before = files_of(tmp_path)
-        with calls(workspace, doing(lambda: spoil(workspace))) as call:
+        with calls(workspace, doing(lambda: damage(workspace))) as call:
             for n in itertools.count(1):
                 left[0] = n
                 try:
@@ -59,11 +59,11 @@ def test_interrupt_at_any_step_of_a_change_leaves_no_trace(tmp_path: Path) -> No
         assert EntryKind.EXTERNAL not in [entry.kind for entry in workspace.log()]
 
 
-def test_journal_of_effects_gives_back_what_was_noted_and_passes_over_what_was_cut_short(
+def test_effect_journal_returns_its_lines_and_skips_a_truncated_one(
     tmp_path: Path,
 ) -> None:
-    place = tmp_path / "effects"
-    journal = EffectJournal(place, durable=True)
+    journal_path = tmp_path / "effects"
+    journal = EffectJournal(journal_path, durable=True)
     name = b"caf\xe9 \n.txt".decode("utf-8", "surrogateescape")
     file = TreeEntry(FileKind.FILE, "1" * 40, executable=True)
     effects = [
@@ -73,11 +73,11 @@ def test_journal_of_effects_gives_back_what_was_noted_and_passes_over_what_was_c
     assert journal.read().effects == []
     journal.add_unfinished(parse_path("d/.wink-tmp-1"))
     journal.add(effects)
-    with place.open("ab") as torn:
+    with journal_path.open("ab") as torn:
         torn.write(b'\n{"effects": [["cut')
     journal.add(effects[:1])
     journal.close()
-    again = EffectJournal(place)
+    again = EffectJournal(journal_path)
     planned = again.read()
     assert planned.effects == [*effects, effects[0]]
     assert planned.unfinished == [parse_path("d/.wink-tmp-1")]

@@ -1,9 +1,9 @@
-"""``kill -9`` in place: what the call did is gone, and what people did before the next opening stays.
+"""``kill -9`` in place: the call is rolled back, and edits made before the next opening stay.
 
-A run that is not killed writes down every file after each call, once. After each kill somebody
-edits two files, one that calls write and one that they do not. Once opened, every other file must
-be as it was after the last call that was written down or after the next, the two as they were
-edited, the repository untouched, and nothing left unfinished.
+A run without a kill records every file after each call, once. After each kill two files are edited:
+one that calls write, and one that they do not. After opening, the two have the edits. Every other
+file must be as after the last recorded call or the next one, the repository unchanged, and no
+unfinished file left.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POINTS = (
     "mark-written",
     "mark-in-place",
     "effect-planned",
-    "effect-under-way",
+    "effect-in-progress",
     "effect-done",
     "trees-written",
     "commit-written",
@@ -76,10 +76,10 @@ def staged(server: Server, template: Path, work: str) -> Stage:
 
 
 def oracle(directory: Path) -> dict[int, dict[str, Any]]:
-    """The states that were written down, by entry number."""
+    """The recorded states, by entry number."""
     path = directory / "oracle"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    # A kill may have cut the last line short: its state counts as not written down
+    # A kill may have cut the last line short: its state counts as not recorded
     noted = [json.loads(line) for line in lines if line.endswith("\n")]
     return {state.pop("number"): state for state in noted}
 
@@ -90,7 +90,7 @@ def but_edited(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_recovers(directory: Path, stage: Stage) -> None:
-    """See the module."""
+    """The directory has a recorded state with the edits; see the module."""
     source = source_of(directory)
     own = fingerprint_of(source / ".git")
     for name, content in EDITED.items():
@@ -135,15 +135,15 @@ def test_calls_killed_at_a_step_leave_a_completed_state_and_the_edits(
         assert_recovers(directory, mixed)
 
 
-def test_call_killed_between_its_changes_is_undone_and_its_record_says_what_was(
+def test_call_killed_between_its_changes_is_rolled_back_and_the_record_names_them(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
     for nth in (1, 2, 3):
         directory = copied(mixed.template, tmp_path / "killed")
-        assert server.run(directory, "calls", ["spoil", nth]) == signal.SIGKILL
+        assert server.run(directory, "calls", ["damage", nth]) == signal.SIGKILL
         assert_recovers(directory, mixed)
         with reopened(directory) as workspace:
-            entry = next(entry for entry in workspace.log() if entry.tool == "spoil")
+            entry = next(entry for entry in workspace.log() if entry.tool == "damage")
             message = workspace.record(entry).event.message
         assert "was undone" in message
         assert "left as somebody else changed them: a.txt" in message
@@ -187,11 +187,11 @@ def test_undo_killed_at_any_step_leaves_a_completed_state_and_the_edits(
             assert_recovers(directory, undoing)
 
 
-def test_recovery_that_is_killed_too_is_repeated_and_ends_the_same(
+def test_recovery_that_is_killed_too_is_repeated_with_the_same_result(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
     interrupted = copied(mixed.template, tmp_path / "interrupted")
-    assert server.run(interrupted, "calls", ["spoil", 2]) == signal.SIGKILL
+    assert server.run(interrupted, "calls", ["damage", 2]) == signal.SIGKILL
     complete = copied(interrupted, tmp_path / "complete")
     assert server.run(complete, "open") == 0
     passed = json.loads((complete / "passed").read_text())
@@ -203,10 +203,10 @@ def test_recovery_that_is_killed_too_is_repeated_and_ends_the_same(
             assert_recovers(directory, mixed)
 
 
-def test_unfinished_file_of_a_write_outside_of_any_call_goes_at_the_next_opening(
+def test_unfinished_file_of_a_write_outside_of_calls_is_removed_at_the_next_opening(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
-    """There is no mark then; what was written stays or was not written."""
+    """There is no pending mark then; the write happened fully or not at all."""
     directory = copied(mixed.template, tmp_path / "killed")
     source = source_of(directory)
     code = (
@@ -216,9 +216,9 @@ def test_unfinished_file_of_a_write_outside_of_any_call_goes_at_the_next_opening
         "storage = WorkspaceStorage(sys.argv[1])\n"
         "(info,) = storage.all()\n"
         "def kill(point):\n"
-        "    if point == 'effect-under-way': os.kill(os.getpid(), 9)\n"
-        "with calling(kill), Workspace(storage.folder(info.id)) as place:\n"
-        "    place.files.write_text('mine.txt', 'whole')\n"
+        "    if point == 'effect-in-progress': os.kill(os.getpid(), 9)\n"
+        "with calling(kill), Workspace(storage.folder(info.id)) as opened:\n"
+        "    opened.files.write_text('mine.txt', 'whole')\n"
     )
     import subprocess
     import sys

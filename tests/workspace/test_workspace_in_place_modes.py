@@ -1,4 +1,4 @@
-"""Nothing that comes back in place can be read by more people than could read it before."""
+"""Restored files in place have no wider permissions than before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def mode_of(path: Path) -> int:
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
-    """A file of its owner's alone, in a directory of its owner's alone."""
+    """A file with mode 0600 in a directory with mode 0700."""
     path = source_of(tmp_path) / "keys" / "secret"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"secret\n")
@@ -27,7 +27,7 @@ def secret(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("is_reopened", [False, True])
-def test_undone_deletion_brings_files_and_directories_back_with_no_more_rights(
+def test_undone_deletion_restores_paths_without_wider_permissions(
     tmp_path: Path, secret: Path, is_reopened: bool
 ) -> None:
     workspace = begun(tmp_path)
@@ -45,7 +45,7 @@ def test_undone_deletion_brings_files_and_directories_back_with_no_more_rights(
         assert (mode_of(secret), mode_of(secret.parent)) == (0o600, 0o700)
 
 
-def test_undone_move_and_a_deletion_by_hand_do_not_open_the_file_either(
+def test_undone_move_and_a_deletion_by_hand_do_not_widen_permissions(
     tmp_path: Path, secret: Path
 ) -> None:
     with begun(tmp_path) as workspace, calls(workspace) as call:
@@ -57,7 +57,7 @@ def test_undone_move_and_a_deletion_by_hand_do_not_open_the_file_either(
         assert mode_of(secret) == 0o600
 
 
-def test_secret_takes_the_place_of_a_public_file_with_its_own_rights(
+def test_secret_that_replaces_a_public_file_keeps_its_permissions(
     tmp_path: Path, secret: Path
 ) -> None:
     with begun(tmp_path) as workspace, calls(workspace) as call:
@@ -68,7 +68,7 @@ def test_secret_takes_the_place_of_a_public_file_with_its_own_rights(
         assert (secret.read_bytes(), mode_of(secret)) == (b"secret\n", 0o600)
 
 
-def test_rights_that_were_given_since_come_back(tmp_path: Path, secret: Path) -> None:
+def test_permissions_that_were_widened_later_are_restored(tmp_path: Path, secret: Path) -> None:
     def deleted_and_back(workspace: Workspace) -> int:
         with calls(workspace) as call:
             call("rm", path="keys/secret")
@@ -82,7 +82,7 @@ def test_rights_that_were_given_since_come_back(tmp_path: Path, secret: Path) ->
         assert deleted_and_back(workspace) == 0o700
 
 
-def test_what_is_noted_of_modes_stays_small_and_survives_a_cut_line(
+def test_note_of_modes_stays_small_and_survives_a_truncated_line(
     tmp_path: Path, secret: Path
 ) -> None:
     with begun(tmp_path) as workspace, calls(workspace) as call:

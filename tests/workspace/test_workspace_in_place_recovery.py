@@ -1,4 +1,4 @@
-"""What a journal, a lost file or a system with less to offer leads to in place."""
+"""Recovery in place: interrupted effects, unreadable or lost files, missing system calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEMPORARY = ".wink-tmp-00"
 def interrupted(
     tmp_path: Path, *, after: bytes | None, now: bytes | None, aside: bytes, marked: bool
 ) -> None:
-    """A process died while it replaced or deleted ``a.txt``, which holds *now*."""
+    """Make the state of a process that died while it replaced or deleted ``a.txt``."""
     workspace = begun(tmp_path, FILES)
     store, journal = workspace._ledger.store, workspace._writer.effects
     before = TreeEntry(FileKind.FILE, store.write_blob(b"one\n"))
@@ -35,17 +35,17 @@ def interrupted(
         workspace._writer.begin("c1", "act", workspace._clock.now())
     journal.add_unfinished(parse_path(TEMPORARY))
     journal.add([Effect(parse_path("a.txt"), before, planned, 0o644, TEMPORARY)])
-    place = source_of(tmp_path) / "a.txt"
-    place.unlink()
+    path = source_of(tmp_path) / "a.txt"
+    path.unlink()
     if now is not None:
-        place.write_bytes(now)
+        path.write_bytes(now)
     (source_of(tmp_path) / TEMPORARY).write_bytes(aside)
     die(workspace)
 
 
 @pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize("after", [b"agent\n", None])
-def test_version_of_somebody_that_was_set_aside_unseen_is_put_in_its_place_again(
+def test_replaced_version_of_the_user_is_restored_by_the_recovery(
     tmp_path: Path, after: bytes | None, marked: bool
 ) -> None:
     interrupted(tmp_path, after=after, now=after, aside=b"by hand\n", marked=marked)
@@ -58,7 +58,7 @@ def test_version_of_somebody_that_was_set_aside_unseen_is_put_in_its_place_again
         assert external.paths == ("a.txt",)
 
 
-def test_both_versions_of_somebody_are_kept_when_there_are_two(
+def test_both_versions_of_the_user_are_kept_if_there_are_two(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     interrupted(tmp_path, after=b"agent\n", now=b"newer\n", aside=b"older\n", marked=True)
@@ -69,7 +69,7 @@ def test_both_versions_of_somebody_are_kept_when_there_are_two(
 
 
 @pytest.mark.parametrize("now", [b"agent\n", None])
-def test_file_that_was_set_aside_is_the_very_same_file_after_the_recovery(
+def test_renamed_file_has_the_same_inode_after_the_recovery(
     tmp_path: Path, now: bytes | None
 ) -> None:
     interrupted(tmp_path, after=now, now=now, aside=b"one\n", marked=True)
@@ -79,7 +79,7 @@ def test_file_that_was_set_aside_is_the_very_same_file_after_the_recovery(
         assert next(workspace.log()).outcome is Outcome.UNKNOWN
 
 
-def test_unfinished_file_that_cannot_be_removed_stops_nothing(
+def test_unfinished_file_that_cannot_be_removed_does_not_stop_the_recovery(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     interrupted(tmp_path, after=b"agent\n", now=b"agent\n", aside=b"one\n", marked=False)
@@ -93,7 +93,7 @@ def test_unfinished_file_that_cannot_be_removed_stops_nothing(
     assert "stays" in caplog.text
 
 
-def test_directory_without_the_exchange_of_names_is_written_all_the_same(
+def test_directory_on_a_filesystem_without_exchange_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_place_tree, "exchange_names", lambda *_: False)
@@ -107,7 +107,7 @@ def test_directory_without_the_exchange_of_names_is_written_all_the_same(
         assert (source_of(tmp_path) / "a.txt").read_bytes() == b"agent\n"
 
 
-def test_file_that_nobody_lets_us_read_is_nobodys_business(
+def test_unreadable_file_is_not_part_of_the_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = in_place_tree.InPlaceTree.open
@@ -127,7 +127,7 @@ def test_file_that_nobody_lets_us_read_is_nobodys_business(
         assert (source_of(tmp_path) / "secret").read_bytes() == b"s"
 
 
-def test_file_that_changes_whenever_it_is_read_is_an_error_that_the_next_call_gets_over(
+def test_file_that_changes_during_each_read_fails_one_call_and_the_next_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with begun(tmp_path, FILES) as workspace, calls(workspace) as call:
@@ -149,9 +149,9 @@ def test_file_that_changes_whenever_it_is_read_is_an_error_that_the_next_call_ge
 
 def test_only_a_directory_can_be_worked_in(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
-    for place in (tmp_path / "none", tmp_path / "file"):
+    for path in (tmp_path / "none", tmp_path / "file"):
         with pytest.raises(MountError, match="no directory"):
-            Workspace.create(place, storage=storage(tmp_path), mode="in_place")
+            Workspace.create(path, storage=storage(tmp_path), mode="in_place")
     assert list(storage(tmp_path).all()) == []
 
 
@@ -184,7 +184,7 @@ def test_restore_of_an_older_snapshot_is_all_or_nothing(
     assert folder(tmp_path).ledger.is_dir()
 
 
-def test_file_that_a_move_was_to_replace_is_back_when_the_move_fails(
+def test_file_that_a_failed_move_replaced_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = in_place_tree.rename_to_free
@@ -205,7 +205,7 @@ def test_file_that_a_move_was_to_replace_is_back_when_the_move_fails(
         assert workspace.head.kind is not EntryKind.EXTERNAL
 
 
-def test_unfinished_file_of_a_failed_write_goes_as_soon_as_it_can(
+def test_unfinished_file_of_a_failed_write_is_removed_once_possible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.unlink
@@ -230,7 +230,7 @@ def test_unfinished_file_of_a_failed_write_goes_as_soon_as_it_can(
         assert not workspace.files.exists("new.txt")
 
 
-def test_directory_that_cannot_be_removed_is_an_error_and_what_was_in_it_comes_back(
+def test_directory_that_cannot_be_removed_is_an_error_and_its_content_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.rmdir

@@ -1,7 +1,7 @@
 """``kill -9`` at any instant leaves the workspace as it was after some completed call.
 
-A run that is not killed writes down the state after each call, once. Every killed run must be,
-once opened, in the last state that it wrote down itself or in the one after it.
+A run without a kill records the state after each call, once. After a kill and opening, the state
+must be the last one that the killed run recorded, or the next one.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ def test_calls_killed_at_a_step_of_the_protocol_leave_a_completed_state(
         assert_recovers(directory, mixed)
 
 
-def test_calls_killed_in_a_handler_leave_what_it_wrote_among_the_discarded(
+def test_calls_killed_in_a_handler_leave_its_files_as_a_discard(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
     for nth in (1, 2, 3):
         directory = copied(mixed.template, tmp_path / "killed")
-        assert server.run(directory, "calls", ["spoil", nth]) == signal.SIGKILL
+        assert server.run(directory, "calls", ["damage", nth]) == signal.SIGKILL
         assert_recovers(directory, mixed)
         (kept,) = discarded(directory)
         assert (kept[b"a.txt"], len(kept[b"junk/more"])) == (b"spoilt", 3_000)
         with reopened(directory) as workspace:
             head = next(workspace.log())
-            assert (head.tool, head.outcome) == ("spoil", Outcome.UNKNOWN)
+            assert (head.tool, head.outcome) == ("damage", Outcome.UNKNOWN)
 
 
-def thrown_away(directory: Path) -> dict[bytes, set[bytes]]:
-    """The contents of each path in everything that was thrown away, whatever the reason."""
+def discarded_contents(directory: Path) -> dict[bytes, set[bytes]]:
+    """The contents of each path in all discards, whatever their reason."""
     found: dict[bytes, set[bytes]] = {}
     for kept in discarded(directory, "rolled back", "interrupted"):
         for path, content in kept.items():
@@ -82,7 +82,7 @@ def thrown_away(directory: Path) -> dict[bytes, set[bytes]]:
 
 
 @pytest.mark.parametrize("point", HELD)
-def test_rollbacks_killed_at_any_step_lose_nothing_that_they_throw_away(
+def test_rollbacks_killed_at_any_step_keep_all_discarded_files(
     server: Server, mixed: Stage, tmp_path: Path, point: str
 ) -> None:
     for nth in (1, 2) if point == "held-moved" else (1,):
@@ -91,7 +91,7 @@ def test_rollbacks_killed_at_any_step_lose_nothing_that_they_throw_away(
         with reopened(directory) as workspace, calls(workspace):
             head = next(workspace.log())
         assert_recovers(directory, mixed)
-        found = thrown_away(directory)
+        found = discarded_contents(directory)
         assert b"spoilt" in found[b"a.txt"]
         assert b"spoilt" in found[b"run.sh"]
         assert 3_000 in {len(content) for content in found[b"junk/more"]}
@@ -99,7 +99,7 @@ def test_rollbacks_killed_at_any_step_lose_nothing_that_they_throw_away(
         assert head.number >= 8
 
 
-def test_rollback_killed_while_it_drops_what_is_too_much_names_it_all_the_same(
+def test_rollback_killed_while_it_drops_excess_files_still_names_them(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
     for point in (*HELD, "held-trimmed"):
@@ -108,7 +108,7 @@ def test_rollback_killed_while_it_drops_what_is_too_much_names_it_all_the_same(
         with reopened(directory, config=KEEPS_LITTLE) as workspace:
             named = {each.path for found in workspace.discarded() for each in found.dropped.named}
         assert named == {"junk/more"}
-        assert b"spoilt" in thrown_away(directory)[b"a.txt"]
+        assert b"spoilt" in discarded_contents(directory)[b"a.txt"]
 
 
 def test_calls_killed_at_random_leave_a_completed_state(
@@ -137,11 +137,11 @@ def test_undo_killed_at_any_step_of_the_protocol_leaves_a_completed_state(
             assert_recovers(directory, undoing)
 
 
-def test_recovery_that_is_killed_too_is_repeated_and_ends_the_same(
+def test_recovery_that_is_killed_too_is_repeated_with_the_same_result(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:
     interrupted = copied(mixed.template, tmp_path / "interrupted")
-    assert server.run(interrupted, "calls", ["spoil", 2]) == signal.SIGKILL
+    assert server.run(interrupted, "calls", ["damage", 2]) == signal.SIGKILL
     n_killed = 0
     for point in POINTS:
         for nth in (1, 2):
@@ -149,7 +149,7 @@ def test_recovery_that_is_killed_too_is_repeated_and_ends_the_same(
             n_killed += server.run(directory, "open", [point, nth]) == signal.SIGKILL
             with reopened(directory) as workspace, calls(workspace):
                 head = next(workspace.log())
-                assert (head.tool, head.outcome) == ("spoil", Outcome.UNKNOWN)
+                assert (head.tool, head.outcome) == ("damage", Outcome.UNKNOWN)
                 assert state_of(workspace, folder(directory).files) == mixed.states[head.number - 1]
             assert b"spoilt" in [kept[b"a.txt"] for kept in discarded(directory)]
             assert_fsck_clean(folder(directory).ledger)

@@ -1,8 +1,8 @@
-"""``kill -9`` while old history is deleted, and while the source gets what was changed.
+"""``kill -9`` while old history is deleted, and while changes are applied to the source.
 
-The workspace is the same before and after. Of its history a shorter part may be left, which is
-whole. The source may have a part of what it was to get: opening the workspace says so, and the
-next ``apply`` finishes it or, after an undo, takes it back.
+The workspace does not change. Its history may be shorter, but is complete from its oldest entry
+on. The source may have a part of the changes: opening the workspace reports this, and the next
+``apply`` finishes it or, after an undo, reverts it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FILES: dict[str, str | bytes | None] = {
 
 
 def spread(n: int, times: int) -> list[int]:
-    """At most *times* numbers from 1 to *n*, evenly spread, both ends among them."""
+    """At most *times* numbers from 1 to *n*, evenly spread, including both ends."""
     return sorted({1 + round(k * (n - 1) / max(1, times - 1)) for k in range(times)})
 
 
@@ -69,7 +69,7 @@ def cleaning(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Stage:
 
 
 def assert_whole(directory: Path, stage: Stage) -> int:
-    """What is kept is the newest part of the history, whole; how many entries that are."""
+    """The kept entries are the newest ones, and complete; returns their number."""
     (number,) = stage.states
     before = picture(folder(directory).files)
     with reopened(directory) as workspace, calls(workspace):
@@ -106,7 +106,7 @@ def test_gc_killed_at_any_of_its_steps_leaves_a_whole_history(
     for point in POINTS:
         for nth in spread(cleaning.passed[point], 3):
             ended_by = assert_cleans(server, cleaning, tmp_path / "killed", [point, nth])
-            # Records have times in them, so one run has a few steps less than another.
+            # Records contain times, so the number of steps differs a little between runs.
             assert ended_by == signal.SIGKILL or nth > 1
 
 
@@ -136,7 +136,7 @@ def test_gc_killed_at_every_system_call_and_often_at_random_leaves_a_whole_histo
 
 @pytest.fixture(scope="module")
 def applying(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """Every kind of change there is, on its way to a source that is a git repository."""
+    """Apply every kind of change to a source that is a git repository."""
     template = tmp_path_factory.mktemp("apply") / "template"
     source = make_tree(template / "source", FILES)
     git(source, "init", "-q")
@@ -168,7 +168,7 @@ def shown(directory: Path) -> Picture:
 def assert_applies(
     server: Server, stage: Stage, directory: Path, kill: object, caplog: pytest.LogCaptureFixture
 ) -> int:
-    """Killed at that instant, the source has a part of the changes, of which each is whole."""
+    """After the kill the source has some of the changes, each of them complete."""
     copied(stage.template, directory)
     before, after = shown(directory), picture(folder(directory).files)
     repository = picture(directory / "source/.git")
@@ -201,7 +201,7 @@ def assert_applies(
 
 
 def chosen_to_finish(signal_number: int, part: Picture) -> bool:
-    """One way after the other, so that each is taken from about half of all the parts."""
+    """Alternate between finishing and reverting, so that each is tested in about half of the cases."""
     return signal_number == 0 or len(part) % 2 == 0
 
 
@@ -226,14 +226,14 @@ def killed_in_apply(
     assert n_unfinished > times // 8
 
 
-def test_apply_killed_at_system_calls_and_at_random_is_told_of_and_finished_or_taken_back(
+def test_apply_killed_at_system_calls_and_at_random_is_reported_and_finished_or_reverted(
     server: Server, applying: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     killed_in_apply(server, applying, tmp_path / "killed", caplog, times=24)
 
 
 @pytest.mark.soak
-def test_apply_killed_at_every_system_call_is_told_of_and_finished_or_taken_back(
+def test_apply_killed_at_every_system_call_is_reported_and_finished_or_reverted(
     server: Server, applying: Stage, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     times = applying.passed["system-call"]
@@ -241,9 +241,9 @@ def test_apply_killed_at_every_system_call_is_told_of_and_finished_or_taken_back
 
 
 def killed_in_branch(server: Server, stage: Stage, directory: Path, *, times: int) -> None:
-    """The branch is there and whole or it is not, and then it can be made.
+    """After a kill the branch is complete, or missing and can be made.
 
-    Git's lock of it may be there, too, which only the user can know to be nobody's.
+    Git's lock of the branch may be left; only the user can know that its owner is dead.
     """
     chosen = random.Random(times)
     for _ in range(times):

@@ -1,4 +1,4 @@
-"""The note of which paths gave fewer rights than git can tell."""
+"""The record of paths whose permissions were narrower than git can store."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ ENTRY = TreeEntry(FileKind.FILE, "0" * 40)
 
 
 @pytest.mark.parametrize("garbage", [b'\n["first", 38', b"\n5", b"\n\xff\xfe", b"\nnull\n[]"])
-def test_what_is_noted_after_a_line_that_was_cut_short_is_kept(
-    tmp_path: Path, garbage: bytes
-) -> None:
-    place = tmp_path / "modes"
-    before = KnownModes(place)
+def test_lines_after_a_truncated_line_are_kept(tmp_path: Path, garbage: bytes) -> None:
+    path = tmp_path / "modes"
+    before = KnownModes(path)
     before.saw(FIRST, 0o600, ENTRY)
     before.save()
-    place.write_bytes(place.read_bytes() + garbage)
-    after = KnownModes(place)
+    path.write_bytes(path.read_bytes() + garbage)
+    after = KnownModes(path)
     after.saw(SECOND, 0o640, ENTRY)
     after.save()
-    read = KnownModes(place)
+    read = KnownModes(path)
     assert read.of(FIRST, ENTRY) == 0o600
     assert read.of(SECOND, ENTRY) == 0o640

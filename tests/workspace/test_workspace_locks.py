@@ -1,4 +1,4 @@
-"""One process at a time; a dead one is in nobody's way."""
+"""One process at a time; the lock of a dead process is taken over."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def holder(directory: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.behaviour(40)
-def test_second_process_is_told_who_has_it_open_and_a_dead_ones_lock_is_taken_over(
+def test_second_process_gets_the_owner_named_and_takes_over_the_lock_of_a_dead_one(
     tmp_path: Path,
 ) -> None:
     made(tmp_path, {"a.txt": b"x"}).close()
@@ -64,12 +64,12 @@ def test_workspace_can_be_opened_once_in_one_process(tmp_path: Path) -> None:
 def test_threads_that_close_at_once_close_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else one would empty the lock's file by a number that may be another file's by then."""
+    """Else a thread could truncate the lock file by a descriptor number that was reused."""
     workspace, both_inside = made(tmp_path), threading.Barrier(2)
     met: list[int] = []
 
     def meet() -> None:
-        with suppress(threading.BrokenBarrierError):  # nobody else came
+        with suppress(threading.BrokenBarrierError):  # no other thread arrived
             met.append(both_inside.wait(0.3))
 
     monkeypatch.setattr(workspace._sandbox, "close", meet)
@@ -163,10 +163,10 @@ def test_two_forks_work_at_the_same_time_in_two_processes(tmp_path: Path) -> Non
         )
         for line in ("one", "two")
     }
-    for said in ("open", "done"):
+    for expected in ("open", "done"):
         for worker in workers.values():
             assert worker.stdout
-            assert worker.stdout.readline() == f"{said}\n"
+            assert worker.stdout.readline() == f"{expected}\n"
         for worker in workers.values():
             assert worker.stdin
             worker.stdin.write("go on\n")

@@ -1,4 +1,4 @@
-"""Merging branches, and following the source: one entry each, which can be undone."""
+"""Merge of branches and sync with the source: one entry each, which can be undone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINES = "".join(f"{n}\n" for n in range(1, 10))
 
 
 def with_line(n: int, text: str, lines: str = LINES) -> str:
-    """*lines* with the n-th replaced."""
+    """*lines* with line *n* replaced."""
     found = lines.splitlines()
     found[n - 1] = text
     return "\n".join(found) + "\n"
@@ -27,7 +27,7 @@ def fork(workspace: Workspace, tmp_path: Path, name: str = "bold") -> Workspace:
 
 
 def put(workspace: Workspace, **contents: str) -> None:
-    """Edits outside of any call, committed as the entry that they become."""
+    """Edit files outside of any call, and commit them as an external entry."""
     for path, text in contents.items():
         workspace.files.write_text(path, text)
     with workspace._turn():
@@ -41,7 +41,7 @@ def files_of(workspace: Workspace) -> dict[str, object]:
 # Branches
 
 
-def test_merge_takes_what_the_other_branch_changed_and_keeps_ours_in_the_same_file(
+def test_merge_adds_the_changes_of_the_other_branch_to_ours_in_the_same_file(
     tmp_path: Path,
 ) -> None:
     with created(tmp_path, {"a.txt": LINES, "gone": "x\n"}) as workspace:
@@ -73,7 +73,7 @@ def test_merge_is_undone_and_redone_as_one_entry(tmp_path: Path) -> None:
         assert files_of(workspace) == merged
 
 
-def test_second_merge_brings_only_what_came_since_the_first(tmp_path: Path) -> None:
+def test_second_merge_applies_only_changes_since_the_first(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         with fork(workspace, tmp_path) as other:
             put(other, **{"a.txt": with_line(5, "first")})
@@ -125,7 +125,7 @@ def test_merge_of_the_same_lines_is_shown_by_hunk_and_changes_nothing(tmp_path: 
         assert (files_of(workspace), workspace.head) == (before, head)
 
 
-def test_merge_outlasts_the_deletion_of_the_merged_branch(tmp_path: Path) -> None:
+def test_merge_stays_after_the_deletion_of_the_merged_branch(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         with fork(workspace, tmp_path) as other:
             write(other, **{"b.txt": "b\n"})
@@ -137,7 +137,7 @@ def test_merge_outlasts_the_deletion_of_the_merged_branch(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("line", ["main", "nowhere", "imported"])
-def test_merge_of_what_is_no_other_branch_is_refused(tmp_path: Path, line: str) -> None:
+def test_merge_of_a_name_that_is_not_another_branch_is_refused(tmp_path: Path, line: str) -> None:
     with (
         created(tmp_path, {"a.txt": LINES}) as workspace,
         pytest.raises((UsageError, EntryMissingError)),
@@ -148,7 +148,7 @@ def test_merge_of_what_is_no_other_branch_is_refused(tmp_path: Path, line: str) 
 # The source
 
 
-def test_sync_takes_later_changes_of_the_source_and_diff_shows_only_our_own(
+def test_sync_merges_later_changes_of_the_source_and_diff_shows_only_our_own(
     tmp_path: Path,
 ) -> None:
     with created(tmp_path, {"a.txt": LINES, "gone": "x\n"}) as workspace:
@@ -168,7 +168,7 @@ def test_sync_takes_later_changes_of_the_source_and_diff_shows_only_our_own(
         assert workspace.sync() is None
 
 
-def test_undo_of_a_sync_restores_the_base_too_and_redo_brings_it_again(tmp_path: Path) -> None:
+def test_undo_of_a_sync_also_restores_the_base_and_redo_reverts_that(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         write(workspace, **{"b.txt": "b\n"})
         make_tree(tmp_path / "source", {"a.txt": with_line(9, "theirs")})
@@ -185,7 +185,7 @@ def test_undo_of_a_sync_restores_the_base_too_and_redo_brings_it_again(tmp_path:
         assert [str(change.path) for change in workspace.changes()] == ["b.txt"]
 
 
-def test_sync_keeps_undone_what_was_undone_after_it_was_applied(tmp_path: Path) -> None:
+def test_sync_does_not_restore_a_change_that_was_applied_and_then_undone(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         write(workspace, **{"b.txt": "b\n"})
         workspace.apply()
@@ -208,7 +208,7 @@ def test_sync_over_the_same_lines_is_a_conflict_and_changes_nothing(tmp_path: Pa
         assert files_of(workspace) == before
 
 
-def test_sync_does_not_take_in_the_repository_of_the_source(tmp_path: Path) -> None:
+def test_sync_leaves_out_the_repository_of_the_source(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": LINES}) as workspace:
         make_tree(tmp_path / "source", {".git/HEAD": "ref: refs/heads/main\n", "b.txt": "b\n"})
         workspace.sync()

@@ -1,4 +1,4 @@
-"""What people write at first that cannot be: refused in words that say what to write instead."""
+"""Common mistakes with the API are refused with a message that says what to write instead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wink_workspace.workspace import Workspace
 FILES = {"a.txt": "one\n"}
 
 
-def test_a_storage_is_no_path_and_a_mode_is_one_of_two(tmp_path: Path) -> None:
+def test_storage_given_as_a_path_and_an_unknown_mode_are_refused(tmp_path: Path) -> None:
     source = make_tree(tmp_path / "source", FILES)
     for make in (Workspace.create, Workspace.open):
         with pytest.raises(UsageError, match=r"'folder' is no storage .* WorkspaceStorage\("):
@@ -23,7 +23,7 @@ def test_a_storage_is_no_path_and_a_mode_is_one_of_two(tmp_path: Path) -> None:
     assert not list(state(tmp_path).all())
 
 
-def test_what_is_applied_goes_to_one_of_three_places(tmp_path: Path) -> None:
+def test_apply_refuses_an_unknown_or_contradictory_target(tmp_path: Path) -> None:
     source = tmp_path / "source"
     with created(tmp_path, FILES) as workspace:
         workspace.files.write_text("a.txt", "two\n")
@@ -48,18 +48,20 @@ def test_a_closed_workspace_says_that_it_is_closed(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match="not open in this process any more"):
             call()
-    with pytest.raises(FilesystemError, match=r"a\.txt is out of reach: its workspace was closed"):
+    with pytest.raises(
+        FilesystemError, match=r"a\.txt is not accessible: its workspace was closed"
+    ):
         workspace.files.read_text("a.txt")
     assert workspace.forks() == ("bold",)
 
 
-def test_opening_again_what_this_process_has_open_says_so(tmp_path: Path) -> None:
+def test_error_says_that_this_process_has_the_workspace_open_already(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         with pytest.raises(LedgerBusyError, match=r"which is this one\. Close it first"):
             Workspace.open(workspace.info.id, storage=state(tmp_path))
 
 
-def test_the_name_of_a_fork_goes_apart_from_the_id(tmp_path: Path) -> None:
+def test_the_name_of_a_fork_is_a_separate_argument(tmp_path: Path) -> None:
     with created(tmp_path, FILES) as workspace:
         workspace.fork("bold")
     with pytest.raises(UsageError, match=r"branch="):

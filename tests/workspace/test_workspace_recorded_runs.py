@@ -1,4 +1,4 @@
-"""Runs as they are kept: numbered, told from half-made ones, and put together with their answers."""
+"""Recorded runs: numbers, incomplete runs, and conversations with the results of the ledger."""
 
 from __future__ import annotations
 
@@ -26,56 +26,56 @@ LS = ToolCall.of("ls", {}, id="a")
 WRITE = ToolCall.of("write_file", {"file_path": "made.txt", "content": "n"}, id="b")
 
 
-def place_in(tmp_path: Path) -> tuple[Workspace, WorkspaceStorage]:
+def workspace_in(tmp_path: Path) -> tuple[Workspace, WorkspaceStorage]:
     source = tmp_path / "source"
     source.mkdir()
     storage = WorkspaceStorage(tmp_path / "state")
     return Workspace.create(source, storage=storage), storage
 
 
-def play(place: Workspace, run: RecordedRun, *turns: ModelTurn) -> None:
-    """Take *turns*; a script that is over is an interruption like any other."""
+def play(workspace: Workspace, run: RecordedRun, *turns: ModelTurn) -> None:
+    """Take *turns*; the end of the script interrupts the run."""
     prompt = Prompt[None](ns="t", key="k", sections=[VfsToolsSection()])
-    prompt.bind(resources={Filesystem: place.files})
+    prompt.bind(resources={Filesystem: workspace.files})
     adapter = ScriptRecorder(ScriptedAdapter[None](turns), run.script, append=True)
     with pytest.raises(PromptEvaluationError, match="script is over"):
-        adapter.evaluate(prompt, session=place.session)
+        adapter.evaluate(prompt, session=workspace.session)
 
 
 def test_runs_are_numbered_and_the_newest_is_found(tmp_path: Path) -> None:
-    place, storage = place_in(tmp_path)
-    folder = storage.folder(place.info.id)
-    with place:
+    workspace, storage = workspace_in(tmp_path)
+    folder = storage.folder(workspace.info.id)
+    with workspace:
         assert RecordedRun.newest(folder) is None
         for n in range(11):
             RecordedRun.begin(folder, RunAbout(f"task {n}", "m", "none", 1))
-        (folder.runs / "12").mkdir()  # its making was interrupted
+        (folder.runs / "12").mkdir()  # its creation was interrupted
         newest = RecordedRun.newest(folder)
         assert newest is not None
         assert (newest.folder.name, newest.about.task) == ("11", "task 10")
         assert not newest.is_finished
-        assert newest.conversation(place) == (), "nothing was said, so there is nothing to add"
+        assert newest.conversation(workspace) == (), "a run without turns has an empty conversation"
 
 
 def test_a_fork_has_runs_of_its_own(tmp_path: Path) -> None:
-    place, storage = place_in(tmp_path)
-    folder = storage.folder(place.info.id)
-    with place:
+    workspace, storage = workspace_in(tmp_path)
+    folder = storage.folder(workspace.info.id)
+    with workspace:
         RecordedRun.begin(folder, RunAbout("main", "m", "none", 1))
-        place.fork("side")
+        workspace.fork("side")
         assert RecordedRun.newest(folder.of_branch("side")) is None
 
 
 def test_a_conversation_has_the_turns_and_the_answers_of_the_ledger(tmp_path: Path) -> None:
-    place, storage = place_in(tmp_path)
-    with place:
-        run = RecordedRun.begin(storage.folder(place.info.id), RunAbout("t", "m", "none", 1))
+    workspace, storage = workspace_in(tmp_path)
+    with workspace:
+        run = RecordedRun.begin(storage.folder(workspace.info.id), RunAbout("t", "m", "none", 1))
         turns = (
             ModelTurn("One.", (LS, WRITE), TokenUsage(3, 1)),
             ModelTurn("Two.", (LS,), TokenUsage(4, 1)),
         )
-        play(place, run, *turns)
-        first, ls, write, second, again, note = run.conversation(place)
+        play(workspace, run, *turns)
+        first, ls, write, second, again, note = run.conversation(workspace)
         assert first == AssistantMessage("One.", (LS, WRITE))
         assert second == AssistantMessage("Two.", (LS,))
         assert isinstance(ls, ToolMessage)
@@ -89,32 +89,32 @@ def test_a_conversation_has_the_turns_and_the_answers_of_the_ledger(tmp_path: Pa
 
 
 def test_calls_of_the_last_turn_without_an_answer_stay_open(tmp_path: Path) -> None:
-    place, storage = place_in(tmp_path)
-    with place:
-        run = RecordedRun.begin(storage.folder(place.info.id), RunAbout("t", "m", "none", 1))
-        play(place, run, ModelTurn("One.", (LS,)))
+    workspace, storage = workspace_in(tmp_path)
+    with workspace:
+        run = RecordedRun.begin(storage.folder(workspace.info.id), RunAbout("t", "m", "none", 1))
+        play(workspace, run, ModelTurn("One.", (LS,)))
         with run.script.open("a") as script:
             script.write('{"tool_calls": [{"name": "ls", "id": "c"}, {"name": "ls", "id": "d"}]}\n')
-        *_, last = run.conversation(place)
+        *_, last = run.conversation(workspace)
         assert isinstance(last, AssistantMessage), "no word stands between a call and its answer"
 
 
-def test_an_answer_that_the_history_let_go_of_is_said_to_be_gone(tmp_path: Path) -> None:
-    place, storage = place_in(tmp_path)
-    with place:
-        folder = storage.folder(place.info.id)
+def test_a_result_deleted_by_retention_is_reported_as_missing(tmp_path: Path) -> None:
+    workspace, storage = workspace_in(tmp_path)
+    with workspace:
+        folder = storage.folder(workspace.info.id)
         earlier = RecordedRun.begin(folder, RunAbout("t", "m", "none", 1))
-        play(place, earlier, ModelTurn("One.", (LS,)), ModelTurn("Two.", (WRITE,)))
+        play(workspace, earlier, ModelTurn("One.", (LS,)), ModelTurn("Two.", (WRITE,)))
         late = RecordedRun(earlier.folder, RunAbout("t", "m", "none", 2))
-        answer = late.conversation(place)[1]
+        answer = late.conversation(workspace)[1]
         assert isinstance(answer, ToolMessage)
         assert "no longer kept" in answer.text
 
 
 def test_a_half_written_turn_is_dropped_and_a_whole_one_stays(tmp_path: Path) -> None:
-    place, storage = place_in(tmp_path)
-    with place:
-        run = RecordedRun.begin(storage.folder(place.info.id), RunAbout("t", "m", "none", 1))
+    workspace, storage = workspace_in(tmp_path)
+    with workspace:
+        run = RecordedRun.begin(storage.folder(workspace.info.id), RunAbout("t", "m", "none", 1))
     for whole in ("", '{"text": "a", "tool_calls": [{"name": "ls"}]}\n'):
         for half in ("", '{"te'):
             run.script.write_text(whole + half)
@@ -126,26 +126,28 @@ def test_a_half_written_turn_is_dropped_and_a_whole_one_stays(tmp_path: Path) ->
     "garbage",
     ["[1", "5", "null", "[]", "[1]", '[[1], "x"]', "[1, 5]", '["1", "x"]', '{"1": "x"}', "\udcff"],
 )
-def test_a_line_that_is_no_turn_is_reported_and_those_around_it_count(
+def test_a_line_that_is_not_a_turn_is_reported_and_the_others_count(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, garbage: str
 ) -> None:
-    place, storage = place_in(tmp_path)
-    with place:
-        run = RecordedRun.begin(storage.folder(place.info.id), RunAbout("t", "m", "none", 1))
+    workspace, storage = workspace_in(tmp_path)
+    with workspace:
+        run = RecordedRun.begin(storage.folder(workspace.info.id), RunAbout("t", "m", "none", 1))
     run.keep_native(1, "first")
     natives = run.folder / "natives.jsonl"
     natives.write_bytes(natives.read_bytes() + f"\n{garbage}".encode("utf-8", "surrogateescape"))
     run.keep_native(2, "second")
-    said = run.with_natives([AssistantMessage("One.", ()), AssistantMessage("Two.", ())], str.upper)
-    kept = [each.native for each in said if isinstance(each, AssistantMessage)]
+    messages = run.with_natives(
+        [AssistantMessage("One.", ()), AssistantMessage("Two.", ())], str.upper
+    )
+    kept = [each.native for each in messages if isinstance(each, AssistantMessage)]
     assert kept == ["FIRST", "SECOND"]
     assert f"{natives}, line 3 cannot be read" in caplog.text
 
 
-def test_a_finished_run_has_nothing_to_go_on_with(tmp_path: Path) -> None:
-    place, storage = place_in(tmp_path)
-    with place:
-        run = RecordedRun.begin(storage.folder(place.info.id), RunAbout("t", "m", "none", 1))
+def test_a_finished_run_cannot_be_resumed(tmp_path: Path) -> None:
+    workspace, storage = workspace_in(tmp_path)
+    with workspace:
+        run = RecordedRun.begin(storage.folder(workspace.info.id), RunAbout("t", "m", "none", 1))
         run.script.write_text('{"text": "Done."}\n')
         with pytest.raises(UsageError, match="finished"):
-            run.conversation(place)
+            run.conversation(workspace)

@@ -1,4 +1,4 @@
-"""A real project's history, patch by patch: after each call the files are git's own tree."""
+"""A real project's history, patch by patch: after each call the files equal git's own tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGE = "itsdangerous"
 
 
 def git_applied(repository: Path, patch: bytes) -> str:
-    """The id of the tree that git makes of *patch* on top of what it made before."""
+    """Apply *patch* with git; returns the id of the resulting tree."""
     command = ["git", "apply", "--index", "--binary", "-"]
     subprocess.run(command, cwd=repository, env=GIT, check=True, input=patch, capture_output=True)
     return git(repository, "write-tree").strip()
@@ -32,7 +32,7 @@ def repository(tmp_path: Path) -> Path:
 def test_every_release_of_a_package_applied_as_a_patch_gives_the_tree_that_git_makes(
     tmp_path: Path, repository: Path
 ) -> None:
-    """Undone to the beginning and redone, every one of these trees comes back."""
+    """Undo to the beginning and redo restore each of these trees."""
     trees: list[str] = []
     with made(tmp_path) as workspace:
         trees.append(workspace.entry(1).files)

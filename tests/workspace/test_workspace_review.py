@@ -1,4 +1,4 @@
-"""What changed can be looked at and handed over, whatever is among it, in bounded memory."""
+"""Diffs and patches of any files need bounded memory."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ with Workspace.open(sys.argv[2], storage=WorkspaceStorage(sys.argv[1])) as works
     resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[3]), -1))
     print(workspace.changeset().review().write_to(len))
     print(workspace.write_patch(len).left_out)
-    brought = workspace.changeset()
+    changes = workspace.changeset()
     unlimited = DiffLimits(path_lines=10**9, total_lines=10**9, piece_lines=10**9)
     try:
-        tree_diff(brought.store, brought.reported, limits=unlimited).write_to(len)
+        tree_diff(changes.store, changes.reported, limits=unlimited).write_to(len)
     except (LedgerError, MemoryError):
         print("the limits were needed")
 """
@@ -44,7 +44,7 @@ def big(path: Path, n_bytes: int = 65 * MIB) -> None:
     os.truncate(path, n_bytes)
 
 
-def test_one_file_that_is_too_large_is_named_and_every_other_is_shown(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_named_and_all_others_are_shown(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "one\n"}) as workspace:
         files = files_of(workspace, tmp_path)
         big(files / "big.bin")
@@ -68,7 +68,7 @@ def test_one_file_that_is_too_large_is_named_and_every_other_is_shown(tmp_path: 
             assert reader.changeset(since=external).paths == ("new.txt",)
 
 
-def test_a_patch_has_also_what_is_too_large_to_be_shown(tmp_path: Path) -> None:
+def test_a_patch_includes_files_that_are_too_large_to_be_shown(tmp_path: Path) -> None:
     with created(tmp_path, {"a.txt": "one\n", "gone": "x" * 99 + "\n"}) as workspace:
         files = files_of(workspace, tmp_path)
         make_tree(files, {"a.txt": "two\n", "many": "a\n" * 1_000_001})
@@ -83,8 +83,8 @@ def test_a_patch_has_also_what_is_too_large_to_be_shown(tmp_path: Path) -> None:
     assert tree_of(tmp_path / "source") == wanted
 
 
-def test_more_than_a_million_short_lines_are_handed_over_in_bounded_memory(tmp_path: Path) -> None:
-    """3 MB, of which every other line changed; comparing them takes 280 MB."""
+def test_a_patch_of_more_than_a_million_lines_needs_bounded_memory(tmp_path: Path) -> None:
+    """3 MB in which every second line changed; comparing them takes 280 MB."""
     with created(tmp_path, {"lines": "a\n" * 1_600_000}) as workspace:
         (files_of(workspace, tmp_path) / "lines").write_text("a\nb\n" * 800_000)
         which = workspace.info.id

@@ -1,4 +1,4 @@
-"""What can run on the user's machine is marked; what cannot is not."""
+"""Files that can run on the user's machine are marked; others are not."""
 
 from __future__ import annotations
 

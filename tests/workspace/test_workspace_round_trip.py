@@ -1,4 +1,4 @@
-"""A handler changes everything with plain system calls and fails: nothing of it is left."""
+"""A handler changes everything with plain system calls and fails: all of it is rolled back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DEFAULT_ACL = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *e) for e in _
 
 
 def furnish(root: Path) -> None:
-    """Fill *root* with one of everything that a workspace keeps."""
+    """Fill *root* with one path of every kind that a workspace keeps."""
     for name in NAMES:
         (root / os.fsdecode(name)).write_bytes(name)
     (root / "empty" / "inner").mkdir(parents=True)
@@ -67,7 +67,7 @@ def furnish(root: Path) -> None:
 
 
 def wreck(root: Path) -> None:
-    """Change every path, each in another way, and add what cannot be kept."""
+    """Change every path, each in a different way, and add kinds that cannot be kept."""
     for n, path in enumerate(sorted(root.iterdir())):
         if path.is_symlink():
             path.unlink()
@@ -99,7 +99,7 @@ def wreck(root: Path) -> None:
 
 @pytest.mark.behaviour(22, 29, 31)
 @pytest.mark.parametrize("force_scan", [False, True])
-def test_call_that_wrecked_everything_and_failed_leaves_no_trace(
+def test_failed_call_that_changed_every_path_leaves_no_trace(
     tmp_path: Path, force_scan: bool
 ) -> None:
     (tmp_path / "source").mkdir()
@@ -115,7 +115,7 @@ def test_call_that_wrecked_everything_and_failed_leaves_no_trace(
 
 
 def noise(path: Path, n_mib: int, seed: int) -> str:
-    """Make a file that does not compress, piece by piece; the digest of its content."""
+    """Write an incompressible file in pieces; returns the digest of its content."""
     digest, piece = hashlib.sha256(), bytearray(random.Random(seed).randbytes(1_048_576))
     with path.open("wb") as file:
         for n in range(n_mib):
@@ -143,13 +143,13 @@ def test_a_file_of_a_gibibyte_comes_back_and_is_never_in_memory_as_a_whole(tmp_p
             with large.open("ab") as file:
                 file.write(b"more")
 
-        spoil = [
+        damage = [
             doing(large.unlink, name="delete", fails=True),
             doing(lambda: os.truncate(large, 5), name="truncate", fails=True),
             doing(append, name="append", fails=True),
             doing(lambda: noise(large, 1_024, seed=2), name="rewrite"),
         ]
-        with calls(workspace, *spoil) as call:
+        with calls(workspace, *damage) as call:
             for name in ("delete", "truncate", "append"):
                 assert not call(name).result.success
                 assert digest_of(large) == before, name
@@ -179,7 +179,7 @@ def moves(root: Path) -> None:
 
 
 def swaps(root: Path) -> None:
-    """Names that differ in case, and one that becomes a directory of itself."""
+    """Names that differ in case, and a file that becomes a directory."""
     (root / "a").rename(root / "A")
     (root / "a").mkdir()
     (root / "A").rename(root / "a" / "a")
@@ -223,7 +223,7 @@ CONFIG = """
     templateDir = {home}/template
     defaultBranch = hostile
     defaultObjectFormat = sha256
-[filter "spoil"]
+[filter "damage"]
     clean = tr a-z A-Z
     smudge = tr a-z A-Z
     required = true
@@ -233,9 +233,7 @@ CONFIG = """
 
 
 @pytest.mark.behaviour(30)
-def test_nothing_of_gits_configuration_has_influence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_git_configuration_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     (home / "hooks").mkdir(parents=True)
     (home / "template" / "hooks").mkdir(parents=True)
@@ -243,7 +241,7 @@ def test_nothing_of_gits_configuration_has_influence(
         for name in ("reference-transaction", "post-commit", "pre-commit"):
             (hooks / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/hooked\n")
             (hooks / name).chmod(0o755)
-    (home / "attributes").write_text("* filter=spoil text eol=crlf\n")
+    (home / "attributes").write_text("* filter=damage text eol=crlf\n")
     (home / "ignore").write_text("*\n")
     (home / ".gitconfig").write_text(CONFIG.format(home=home))
     monkeypatch.setenv("HOME", str(home))
@@ -251,18 +249,18 @@ def test_nothing_of_gits_configuration_has_influence(
     monkeypatch.setenv("GIT_TEMPLATE_DIR", str(home / "template"))
     for name, value in HOSTILE.items():
         monkeypatch.setenv(name, value)
-    attributes = b"* filter=spoil text eol=crlf working-tree-encoding=UTF-16 ident export-ignore\n"
+    attributes = b"* filter=damage text eol=crlf working-tree-encoding=UTF-16 ident export-ignore\n"
     files = {".gitattributes": attributes, "unix.txt": b"a\nb\n", "dos.txt": b"a\r\nb\r\n$Id$\n"}
     with made(tmp_path, files) as workspace:
         root = folder(tmp_path).files
         before = picture(root)
         assert before[b"dos.txt"][2] == files["dos.txt"]
 
-        def spoil() -> None:
+        def damage() -> None:
             for name in files:
                 (root / name).write_bytes(b"spoilt\n")
 
-        with calls(workspace, doing(spoil, fails=True)) as call:
+        with calls(workspace, doing(damage, fails=True)) as call:
             call("act")
             assert_same(before, picture(root))
             call("write_file", file_path="new.txt", content="x\r\n")
@@ -287,8 +285,8 @@ def test_nothing_of_gits_configuration_has_influence(
 
 @pytest.mark.behaviour(31)
 @pytest.mark.parametrize("kind", ["ordinary", "bare", "none"])
-def test_a_repository_is_copied_as_it_lies_there_and_comes_back(tmp_path: Path, kind: str) -> None:
-    """With a submodule, and with what is uncommitted, untracked and ignored; whatever ``.git`` is."""
+def test_a_repository_is_copied_unchanged_and_restored(tmp_path: Path, kind: str) -> None:
+    """With a submodule, and uncommitted, untracked and ignored files; ``.git`` of each kind."""
     module = make_tree(tmp_path / "module", {"m.txt": "m\n"})
     source = make_tree(tmp_path / "source", {"a.txt": "1\n", ".gitignore": "*.log\n"})
     for repository in (module, source):
@@ -310,19 +308,19 @@ def test_a_repository_is_copied_as_it_lies_there_and_comes_back(tmp_path: Path, 
         assert_same(before, {p: at for p, at in in_source.items() if p.split(b"/")[0] != b".git"})
         assert b"sub/module/.git" in before
 
-        def spoil() -> None:
+        def damage() -> None:
             (root / "sub/module/.git").write_text("gitdir: /nowhere\n")
             (root / "sub/module/m.txt").unlink()
             for name in ("a.txt", "new", "x.log", ".gitmodules"):
                 (root / name).write_text("spoilt\n")
 
-        with calls(workspace, doing(spoil, fails=True)) as call:
+        with calls(workspace, doing(damage, fails=True)) as call:
             assert not call("act").result.success
         assert_same(before, picture(root))
     assert (picture(source / ".git") if kind != "none" else {}) == git_before
 
 
-def test_source_is_only_read(tmp_path: Path) -> None:
+def test_source_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     furnish(tmp_path / "source")
     before = picture(tmp_path / "source")

@@ -1,4 +1,4 @@
-"""Where workspaces live: found by their ids, made whole or not at all."""
+"""Storage of workspaces: found by their ids, created fully or not at all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_plan_events_dispatched_on_a_workspaces_session_change_its_plan(tmp_path
     assert (plan.objective, [step.title for step in plan.steps]) == ("Ship it", ["Build"])
 
 
-def test_the_beginning_of_an_id_is_enough_when_only_one_has_it(tmp_path: Path) -> None:
+def test_the_start_of_an_id_is_enough_if_it_is_unique(tmp_path: Path) -> None:
     storage = WorkspaceStorage(tmp_path)
     info = add(storage, 1)
     assert storage.folder(info.id[:3]).info() == info
@@ -45,28 +45,28 @@ def test_the_beginning_of_an_id_is_enough_when_only_one_has_it(tmp_path: Path) -
         storage.folder("zz")
 
 
-def test_where_no_workspace_is_yet_the_error_says_how_one_is_made(tmp_path: Path) -> None:
+def test_error_without_any_workspace_says_how_to_create_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no workspace is called '3f1'") as caught:
         WorkspaceStorage(tmp_path).folder("3f1")
     assert "wink-workspace new" in caught.value.hint
 
 
 @pytest.mark.parametrize("which", ["", "../x", "/"])
-def test_nothing_else_than_an_id_leads_to_a_folder(tmp_path: Path, which: str) -> None:
+def test_only_an_id_is_resolved_to_a_folder(tmp_path: Path, which: str) -> None:
     storage = WorkspaceStorage(tmp_path)
     add(storage, 1)
     with pytest.raises(UsageError, match="There are: "):
         storage.folder(which)
 
 
-def test_a_workspace_whose_making_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_workspace_whose_creation_fails_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         WorkspaceStorage(tmp_path).add(lambda _: 1 / 0)
     assert [path for path in (tmp_path / "workspaces").iterdir() if path.is_dir()] == []
 
 
 @pytest.mark.parametrize("about", ["", "{}", '{"version": 99}', "[]"])
-def test_a_folder_that_was_not_finished_is_no_workspace(tmp_path: Path, about: str) -> None:
+def test_an_unfinished_folder_is_not_listed_as_a_workspace(tmp_path: Path, about: str) -> None:
     storage = WorkspaceStorage(tmp_path)
     info = add(storage, 1)
     (tmp_path / "workspaces" / info.id / "about.json").write_text(about)
@@ -82,7 +82,7 @@ def test_the_history_lies_outside_of_the_files_and_of_the_source(tmp_path: Path)
         assert [path.name for path in (tmp_path / "source").iterdir()] == ["a"]
 
 
-def test_a_removed_workspace_is_gone_whatever_modes_are_in_it(tmp_path: Path) -> None:
+def test_a_workspace_with_files_of_any_mode_is_removed(tmp_path: Path) -> None:
     storage = WorkspaceStorage(tmp_path)
     folder = storage.folder(add(storage, 1).id)
     (folder.path / "shut" / "in").mkdir(parents=True)
@@ -91,30 +91,30 @@ def test_a_removed_workspace_is_gone_whatever_modes_are_in_it(tmp_path: Path) ->
     assert not folder.path.exists()
 
 
-def test_the_package_offers_its_names_and_no_others() -> None:
+def test_the_package_exports_exactly_its_public_names() -> None:
     assert set(package.__all__) <= set(dir(package))
     assert package.WorkspaceStorage is WorkspaceStorage
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = package.Nothing
 
 
-def test_import_tells_how_far_it_is_up_to_what_its_record_says(tmp_path: Path) -> None:
+def test_import_reports_its_progress_up_to_the_totals_of_its_record(tmp_path: Path) -> None:
     files = {f"d{n}/{n}.txt": b"x" * n for n in range(5)}
     for name, content in files.items():
         (tmp_path / "source" / name).parent.mkdir(parents=True)
         (tmp_path / "source" / name).write_bytes(content)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     storage = WorkspaceStorage(tmp_path / "state")
 
     def progress(n_files: int, n_bytes: int) -> None:
-        told.append((n_files, n_bytes))
+        reported.append((n_files, n_bytes))
 
     with Workspace.create(tmp_path / "source", storage=storage, progress=progress):
-        assert told == sorted(told)
-        assert told[-1] == (5, 10)
-        assert len(told) > 1
+        assert reported == sorted(reported)
+        assert reported[-1] == (5, 10)
+        assert len(reported) > 1
 
 
-def test_a_workspace_is_not_made_of_a_path(tmp_path: Path) -> None:
+def test_a_workspace_cannot_be_constructed_from_a_path(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Use Workspace\.create"):
-        Workspace(tmp_path)  # pyright: ignore[reportArgumentType] - what a newcomer tries first
+        Workspace(tmp_path)  # pyright: ignore[reportArgumentType] - a common mistake

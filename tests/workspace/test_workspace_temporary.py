@@ -1,4 +1,4 @@
-"""Temporary workspaces: their folder goes when they close, or with the interpreter."""
+"""Temporary workspaces: their folder is deleted on close or when the interpreter ends."""
 
 from __future__ import annotations
 
@@ -17,39 +17,43 @@ from wink_workspace.workspace import Workspace
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made."""
+def temporary_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory in which temporary folders are created."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     return tmp_path / "tmp"
 
 
 @pytest.mark.behaviour(36)
-def test_the_folder_goes_with_close_whatever_modes_are_in_it(tmp_path: Path, place: Path) -> None:
+def test_close_deletes_the_folder_whatever_modes_are_in_it(
+    tmp_path: Path, temporary_root: Path
+) -> None:
     source = make_tree(tmp_path / "source", {"a": "a", "d/e": "e"})
     with Workspace.temporary(source) as workspace:
         write(workspace, b="b")
-        assert len(list(place.iterdir())) == 1
+        assert len(list(temporary_root.iterdir())) == 1
         assert not list(source.rglob("*.git")), "the history lies outside of the tree"
-        (next(place.rglob("files")) / "d").chmod(0)
-    assert list(place.iterdir()) == []
+        (next(temporary_root.rglob("files")) / "d").chmod(0)
+    assert list(temporary_root.iterdir()) == []
     workspace.close()
 
 
 @pytest.mark.behaviour(36)
-def test_the_folder_stays_while_only_the_files_are_referred_to(tmp_path: Path, place: Path) -> None:
+def test_the_folder_stays_while_only_its_files_object_is_referenced(
+    tmp_path: Path, temporary_root: Path
+) -> None:
     workspace = Workspace.temporary(make_tree(tmp_path / "source", {"a": "a"}))
     files, close = workspace.files, workspace.close
     del workspace
     gc.collect()
     assert files.read_text("a").text == "a"
     close()
-    assert list(place.iterdir()) == []
+    assert list(temporary_root.iterdir()) == []
 
 
 @pytest.mark.behaviour(36)
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "1 / 0"])
-def test_the_folder_goes_when_the_interpreter_ends(tmp_path: Path, ending: str) -> None:
+def test_the_folder_is_deleted_when_the_interpreter_ends(tmp_path: Path, ending: str) -> None:
     source = make_tree(tmp_path / "source", {"a": "a"})
     (tmp_path / "tmp").mkdir()
     program = (
@@ -57,7 +61,7 @@ def test_the_folder_goes_when_the_interpreter_ends(tmp_path: Path, ending: str) 
         "from wink_workspace.workspace import Workspace\n"
         "workspace = Workspace.temporary(sys.argv[1])\n"
         "if os.fork() == 0:\n"
-        "    sys.exit()\n"  # a child that ends takes nothing away
+        "    sys.exit()\n"  # a child that ends deletes nothing
         "os.wait()\n"
         "print(workspace.files.read_text('a').text, flush=True)\n" + ending
     )
@@ -72,7 +76,9 @@ def test_the_folder_goes_when_the_interpreter_ends(tmp_path: Path, ending: str) 
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_source_that_cannot_be_copied_leaves_no_folder(tmp_path: Path, place: Path) -> None:
+def test_a_source_that_cannot_be_copied_leaves_no_folder(
+    tmp_path: Path, temporary_root: Path
+) -> None:
     with pytest.raises(MountError):
         Workspace.temporary(tmp_path / "none")
-    assert list(place.iterdir()) == []
+    assert list(temporary_root.iterdir()) == []

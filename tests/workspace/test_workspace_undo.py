@@ -1,4 +1,4 @@
-"""Undo, redo and restore: what others did stays, or the conflict is reported and nothing moves."""
+"""Undo, redo and restore: later edits stay, or the conflict is reported and nothing changes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_undo_that_meets_a_later_edit_changes_neither_files_nor_session(tmp_path
         assert next(workspace.log()).kind is EntryKind.EXTERNAL
 
 
-def test_undo_passes_over_calls_that_only_read(tmp_path: Path) -> None:
+def test_undo_skips_calls_that_only_read(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"one\n", "b.txt": b"b\n"}) as workspace:
         with calls(workspace) as call:
             call("write_file", file_path="new.txt", content="new")
@@ -62,7 +62,7 @@ def test_undo_passes_over_calls_that_only_read(tmp_path: Path) -> None:
             workspace.undo()
 
 
-def test_undo_takes_back_the_plan_and_keeps_the_log(tmp_path: Path) -> None:
+def test_undo_reverts_the_plan_and_keeps_the_log(tmp_path: Path) -> None:
     with made(tmp_path) as workspace, calls(workspace) as call:
         call("planning_setup_plan", objective="First")
         call("planning_setup_plan", objective="Second")
@@ -74,7 +74,7 @@ def test_undo_takes_back_the_plan_and_keeps_the_log(tmp_path: Path) -> None:
         assert workspace.session[Plan].latest().objective == "Second"
 
 
-def test_file_that_an_undo_moved_must_be_read_again(tmp_path: Path) -> None:
+def test_file_that_an_undo_changed_must_be_read_again(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace, calls(workspace) as call:
         call("read_file", file_path="a.txt")
         call("edit_file", file_path="a.txt", old_string="one", new_string="two")
@@ -108,17 +108,17 @@ def test_everything_can_be_undone_and_redone_also_after_opening_again(tmp_path: 
             workspace.redo()
 
 
-def test_undo_and_redo_say_what_the_call_was_that_they_are_about(tmp_path: Path) -> None:
+def test_undo_and_redo_name_the_call_that_they_change(tmp_path: Path) -> None:
     with made(tmp_path) as workspace, calls(workspace) as call:
         call("write_file", file_path="a.txt", content="a\n")
         (entry,) = workspace.log(limit=1)
-        for said in ("undo", "redo", "undo", "redo"):
-            moved = workspace.undo() if said == "undo" else workspace.redo()
-            assert moved.subject == f"{said} of entry {entry.number}: {entry.subject}"
+        for action in ("undo", "redo", "undo", "redo"):
+            moved = workspace.undo() if action == "undo" else workspace.redo()
+            assert moved.subject == f"{action} of entry {entry.number}: {entry.subject}"
 
 
 @pytest.mark.behaviour(68)
-def test_partial_restore_touches_those_paths_alone(tmp_path: Path) -> None:
+def test_partial_restore_changes_only_the_named_paths(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"one\n", "sub/b.txt": b"b\n"}) as workspace:
         root = folder(tmp_path).files
 
@@ -138,14 +138,14 @@ def test_partial_restore_touches_those_paths_alone(tmp_path: Path) -> None:
         assert workspace.session[Plan].latest().objective == "Ship"
 
 
-def test_restore_of_a_path_that_never_was_is_refused_and_no_entry(tmp_path: Path) -> None:
+def test_restore_of_an_unknown_path_is_refused_and_makes_no_entry(tmp_path: Path) -> None:
     with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
         with pytest.raises(FileMissingError, match=r"typo\.txt is neither in the workspace nor in"):
             workspace.restore(1, paths=["a.txt", "typo.txt"])
         assert workspace.head.number == 1
 
 
-def test_restore_of_everything_takes_the_plan_along_and_can_be_restored_itself(
+def test_restore_of_everything_includes_the_plan_and_can_be_reverted(
     tmp_path: Path,
 ) -> None:
     with made(tmp_path) as workspace, calls(workspace) as call:

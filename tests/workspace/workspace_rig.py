@@ -1,4 +1,4 @@
-"""Workspaces to be disturbed: files by name, calls of any kind by name, pictures of whole trees."""
+"""Helpers for tests of workspaces: create them, run calls by name, compare whole trees."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def reopened(directory: Path, **options: Any) -> Workspace:
 
 
 def die(workspace: Workspace) -> None:
-    """Let go of the locks as the end of the process would, without saving anything."""
+    """Release the locks as the death of the process would, without saving anything."""
     workspace._close()
 
 
@@ -60,7 +60,7 @@ def die(workspace: Workspace) -> None:
 def calls(
     workspace: Workspace, *tools: Tool[Any, Any], prefix: str = "call", **options: Any
 ) -> Iterator[Call]:
-    """A function that runs a call by the tool's name; file and planning tools are offered too.
+    """Yield a function that runs a call by the tool's name, also of file and planning tools.
 
     *options* are those of the section with the file tools.
     """
@@ -84,7 +84,7 @@ def calls(
 
 
 def doing(act: Callable[[], object], *, name: str = "act", fails: bool = False) -> Tool[Any, Any]:
-    """A tool that does something with plain system calls, and then fails or not."""
+    """A tool that runs *act*, and then succeeds or *fails*."""
 
     def handle(params: object, *, context: object) -> ToolResult[None]:
         del params, context
@@ -116,7 +116,7 @@ def picture(root: Path) -> Picture:
 
 
 def assert_same(before: Picture, after: Picture) -> None:
-    """The two trees are the same; the message names what differs, without the contents."""
+    """The two trees are equal; the message names the paths that differ, without contents."""
     differing = sorted(path for path in before | after if before.get(path) != after.get(path))
     assert not differing, [
         (path, (before.get(path) or ("none",))[:2], (after.get(path) or ("none",))[:2])
@@ -125,7 +125,7 @@ def assert_same(before: Picture, after: Picture) -> None:
 
 
 def assert_fsck_clean(ledger: Path) -> None:
-    """Plain git finds nothing wrong; objects that nothing leads to are no fault."""
+    """Plain git finds no errors; unreachable objects are allowed."""
     done = subprocess.run(
         ["git", "-C", str(ledger), "fsck", "--strict", "--full", "--no-dangling"],
         capture_output=True,
@@ -136,4 +136,4 @@ def assert_fsck_clean(ledger: Path) -> None:
         },
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, b""), done.stderr  # there, also deprecations
+    assert (done.returncode, done.stdout) == (0, b""), done.stderr  # stderr has also deprecations

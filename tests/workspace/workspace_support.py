@@ -1,4 +1,4 @@
-"""What tests of workspaces on disk share: a source, calls by name, and whole trees as values."""
+"""Helpers for tests of workspaces on disk: a source, calls by name, and trees as values."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _ids = count(1)
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What a git command prints."""
+    """The output of a git command."""
     return subprocess.run(
         ["git", *arguments], cwd=folder, env=GIT, check=True, capture_output=True, text=True
     ).stdout
 
 
 def make_tree(root: Path, files: Mapping[str, str | bytes | None]) -> Path:
-    """Files by path; ``None`` is an empty directory, ``-> target`` a link, ``#!`` executable."""
+    """Create files by path; ``None`` is an empty directory, ``-> target`` a link, ``#!`` executable."""
     root.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         path = root / name
@@ -69,7 +69,7 @@ def tree_of(root: Path) -> dict[str, object]:
 
 @contextmanager
 def executor(workspace: Workspace):
-    """Runs calls on *workspace* by name, as a model's."""
+    """Yield a function that runs calls on *workspace* by name, like those of a model."""
     prompt = Prompt[None](ns="t", key="w", sections=[VfsToolsSection(workspace.files)])
     with prompt.resources:
         prompt.install(workspace.session)
@@ -106,5 +106,5 @@ def state(tmp_path: Path) -> WorkspaceStorage:
 
 
 def is_root() -> bool:
-    """Whether modes keep nobody out."""
+    """Whether file modes do not restrict this process, as for root."""
     return os.geteuid() == 0

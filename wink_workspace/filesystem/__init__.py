@@ -1,8 +1,7 @@
-"""Files in a workspace: one protocol, confined paths, and what implements it.
+"""Files in a workspace: the ``Filesystem`` protocol, its backends, and confined paths.
 
-``Filesystem`` is the protocol, ``MemoryFilesystem`` keeps the files in memory,
-``DiskFilesystem`` in a host directory. Importing this package loads neither fsspec nor
-regex.
+``MemoryFilesystem`` keeps the files in memory, ``DiskFilesystem`` in a host directory.
+Importing this package loads neither fsspec nor regex.
 """
 
 from .changes import ChangeTracker, Dirty, FileIndex, ScanTracker, open_tracker

@@ -1,10 +1,10 @@
-r"""Replacing a piece of text in a file and nothing else.
+r"""Replace a piece of text in a file and nothing else.
 
-Rule 1: bytes outside the changed text stay as they are: byte order mark, encoding, every
-line end, the final newline or its absence.
-Rule 2: ``\n`` in the caller's text means "a line end, whatever the file uses"; ``\r`` in it
-is taken literally and switches that off.
-Rule 3: a text that occurs more than once is refused unless all are meant.
+Rule 1: bytes outside of the changed text stay as they are: byte order mark, encoding, line
+ends, and whether there is a final newline.
+Rule 2: ``\n`` in the caller's text matches any line end of the file. If the text has a
+``\r``, both are taken literally.
+Rule 3: a text that occurs more than once is refused, unless all occurrences are meant.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from wink_workspace.errors import BinaryFileError, EditError
 
 from .lookalikes import named_difference, plain_text
-from .nearest import excerpt, nearest_place
+from .nearest import excerpt, nearest_index
 
 __all__ = ["Replacement", "replace_text"]
 
-_MAX_PLACES_NAMED = 10
+_MAX_LINES_NAMED = 10
 _MAX_DIFFERENCES = 3
 _MAX_CHARS = 200
 _ENCODINGS = (
@@ -34,7 +34,7 @@ _ENCODINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A file's new content, how many places changed, and the first line (from 1) that did."""
+    """The new content, the number of replacements, and the first changed line, from 1."""
 
     data: bytes
     n_replaced: int
@@ -46,28 +46,28 @@ def replace_text(
 ) -> Replacement:
     r"""Replace *old* by *new* in a text file's content.
 
-    Line ends: ``\n`` in *old* matches ``\n`` and ``\r\n``. A replaced line keeps its own line
-    end; lines beyond those replaced take that of the line where the replaced text ends. In a
-    file without a final newline, an *old* that ends in ``\n`` matches at the end as if there
-    were one, and the file still ends without.
+    Line ends: ``\n`` in *old* matches ``\n`` and ``\r\n``. A replaced line keeps its line end.
+    Further lines get that of the line in which the replaced text ends. In a file without a
+    final newline, an *old* that ends in ``\n`` also matches at the end. The file still has no
+    final newline afterwards.
 
     Args:
         data: The whole content, in UTF-8, or in UTF-16 with a byte order mark.
-        old: What to replace; not empty.
-        new: What to put there; different from *old*.
-        replace_all: Replace every place (from the start, without overlap) instead of
+        old: The text to replace; not empty.
+        new: The replacement; different from *old*.
+        replace_all: Replace every occurrence (from the start, without overlap) instead of
             refusing more than one.
         path: The file's name, for messages.
 
     Raises:
         EditError: If *old* is empty, equal to *new*, missing (the nearest text is shown) or
-            not unique (the lines are named), or if *new* is no valid Unicode.
+            not unique (the lines are named), or if *new* is not valid Unicode.
         BinaryFileError: If the content is not text in one of these encodings.
     """
     if not old:
         raise EditError(
             "the text to replace is empty",
-            hint="Give the text that stands there now; to make or fill a file, write it.",
+            hint="Give the text that is in the file now. To create or fill a file, write it.",
         )
     if old == new:
         raise EditError(
@@ -76,14 +76,14 @@ def replace_text(
         )
     mark, encoding, text = _decode(data, path)
     view = _View.of(text, literal="\r" in old or "\r" in new)
-    places = view.find(old, replace_all=replace_all)
-    if not places:
+    offsets = view.find(old, replace_all=replace_all)
+    if not offsets:
         raise _missing(view, old, path)
-    if len(places) > 1 and not replace_all:
-        raise _not_unique(view, places, path)
+    if len(offsets) > 1 and not replace_all:
+        raise _not_unique(view, offsets, path)
     core = _Core.of(old, new)
-    changed = _encode(view.replace(places, core), encoding)
-    return Replacement(mark + changed, len(places), view.branch_of(places[0] + core.start))
+    changed = _encode(view.replace(offsets, core), encoding)
+    return Replacement(mark + changed, len(offsets), view.line_number(offsets[0] + core.start))
 
 
 def _decode(data: bytes, path: str) -> tuple[bytes, str, str]:
@@ -97,7 +97,7 @@ def _decode(data: bytes, path: str) -> tuple[bytes, str, str]:
     except UnicodeDecodeError as error:
         raise BinaryFileError(f"{path} is not text: it is not {encoding.upper()}") from error
     if "\0" in text:
-        raise BinaryFileError(f"{path} is not text: it holds NUL characters")
+        raise BinaryFileError(f"{path} is not text: it contains NUL characters")
     return mark, encoding, text
 
 
@@ -106,16 +106,16 @@ def _encode(text: str, encoding: str) -> bytes:
         return text.encode(encoding)
     except UnicodeEncodeError as error:
         raise EditError(
-            "the new text holds a lone surrogate, which is no character",
+            "the new text contains a lone surrogate, which is not a character",
             hint="Correct the escape sequence in the new text.",
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Core:
-    """What really differs between an old and a new text, common ends taken off.
+    """The difference between an old and a new text, without their common start and end.
 
-    ``start`` counts from where the old text begins, ``n_old`` is the length in it.
+    ``start`` counts from the start of the old text, ``n_old`` is the length in it.
     """
 
     start: int
@@ -139,11 +139,11 @@ def _n_same_at_start(one: str, other: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    r"""A text as the caller sees it, with the way back to the text as it is.
+    r"""A text with uniform line ends, and the mapping of offsets to the actual text.
 
-    ``seen`` has ``\n`` for each line end; ``crlf`` lists the indexes in it that stand for
-    ``\r\n`` in ``actual``. Where the last line had no line end, ``end_added`` is set and
-    both have one. A literal view shows the text itself.
+    ``seen`` has ``\n`` for each line end; ``crlf`` lists the offsets in it that are ``\r\n``
+    in ``actual``. If the last line had no line end, both have one and ``end_added`` is set.
+    In a literal view, both are the text itself.
     """
 
     actual: str
@@ -166,27 +166,27 @@ class _View:
             at = text.find("\r\n", at + 2)
         return cls(text, text.replace("\r\n", "\n"), crlf, end_added)
 
-    def branch_of(self, place: int) -> int:
-        return 1 + self.seen.count("\n", 0, place)
+    def line_number(self, offset: int) -> int:
+        return 1 + self.seen.count("\n", 0, offset)
 
     def find(self, old: str, *, replace_all: bool) -> list[int]:
-        """Where *old* begins, without overlap; one that overlaps the only other one counts too."""
-        places: list[int] = []
+        """The offsets of *old*, without overlap; an overlap with the only other one counts, too."""
+        offsets: list[int] = []
         at = self.seen.find(old)
         while at != -1:
-            places.append(at)
+            offsets.append(at)
             at = self.seen.find(old, at + len(old))
-        if len(places) == 1 and not replace_all:
-            overlapping = self.seen.find(old, places[0] + 1)
-            places += [overlapping] * (overlapping != -1)
-        return places
+        if len(offsets) == 1 and not replace_all:
+            overlapping = self.seen.find(old, offsets[0] + 1)
+            offsets += [overlapping] * (overlapping != -1)
+        return offsets
 
-    def replace(self, places: list[int], core: _Core) -> str:
-        """The actual text with the core of the old text replaced at each place."""
+    def replace(self, offsets: list[int], core: _Core) -> str:
+        """The actual text with the core replaced at each offset."""
         pieces: list[str] = []
         done = 0
-        for place in places:
-            start = place + core.start
+        for offset in offsets:
+            start = offset + core.start
             end = start + core.n_old
             pieces += [self.actual[done : self._actual(start)], self._with_line_ends(core, start)]
             done = self._actual(end)
@@ -195,11 +195,11 @@ class _View:
             return result[: -2 if result.endswith("\r\n") else -1]
         return result
 
-    def _actual(self, place: int) -> int:
-        return place + bisect_left(self.crlf, place)
+    def _actual(self, offset: int) -> int:
+        return offset + bisect_left(self.crlf, offset)
 
     def _with_line_ends(self, core: _Core, start: int) -> str:
-        """The new text with the line ends of the lines that it replaces and of where it ends."""
+        """The new text of *core*, with the line ends that ``replace_text`` describes."""
         if "\n" not in core.new or not self.crlf:
             return core.new
         end = start + core.n_old
@@ -210,7 +210,7 @@ class _View:
         return "".join([*with_ends, last])
 
     def _line_end(self, at: int) -> str:
-        if at == -1:  # after the last line end: as the last one
+        if at == -1:  # after the last line end: use the last one
             at = len(self.seen) - 1
         n = bisect_left(self.crlf, at)
         return "\r\n" if n < len(self.crlf) and self.crlf[n] == at else "\n"
@@ -218,23 +218,23 @@ class _View:
 
 def _missing(view: _View, old: str, path: str) -> EditError:
     lines, wanted = view.seen.split("\n"), old.removesuffix("\n").split("\n")
-    place = nearest_place(lines, wanted)
-    if place is None:
+    index = nearest_index(lines, wanted)
+    if index is None:
         return EditError(
-            f"the text to replace is not in {path}, nor anything like it",
+            f"the text to replace is not in {path}, and nothing in it is similar",
             hint="Read the file and copy the text from it.",
         )
-    shown = excerpt(lines, place, len(wanted))
-    named = "".join(f"\n{difference}" for difference in _differences(wanted, lines[place:], place))
+    shown = excerpt(lines, index, len(wanted))
+    named = "".join(f"\n{difference}" for difference in _differences(wanted, lines[index:], index))
     return EditError(
-        f"the text to replace is not in {path}; from line {place + 1} stands\n{shown}\n"
-        f"which is the nearest to it{named}",
+        f"the text to replace is not in {path}; the most similar text begins at line "
+        f"{index + 1}:\n{shown}{named}",
         hint="Copy the text exactly, white space included, and without line numbers.",
     )
 
 
-def _differences(wanted: list[str], lines: list[str], place: int) -> Iterator[str]:
-    """The first difference of each of the first lines; the text may be only part of a line."""
+def _differences(wanted: list[str], lines: list[str], index: int) -> Iterator[str]:
+    """The first difference in each of the first lines; the first may begin within a line."""
     n_named = 0
     for n, (sent, there) in enumerate(zip(wanted, lines, strict=False)):
         start = _start_in(there, sent) if n == 0 else 0
@@ -245,20 +245,20 @@ def _differences(wanted: list[str], lines: list[str], place: int) -> Iterator[st
         if difference is not None and n_named < _MAX_DIFFERENCES:
             n_named += 1
             column, text = difference
-            yield f"line {place + n + 1}, column {start + column}: {text}"
+            yield f"line {index + n + 1}, column {start + column}: {text}"
 
 
 def _start_in(line: str, sent: str) -> int:
-    """Where in *line* a text begins that may be only part of it."""
+    """The index in *line* at which *sent* begins, which may be only part of it."""
     line, sent = plain_text(line[:_MAX_CHARS]), plain_text(sent[:_MAX_CHARS])
     same = difflib.SequenceMatcher(None, line, sent, autojunk=False).find_longest_match()
     return max(0, same.a - same.b) if line[: same.a - same.b].strip() else 0
 
 
-def _not_unique(view: _View, places: list[int], path: str) -> EditError:
-    named = ", ".join(str(view.branch_of(place)) for place in places[:_MAX_PLACES_NAMED])
-    more = ", …" if len(places) > _MAX_PLACES_NAMED else ""
+def _not_unique(view: _View, offsets: list[int], path: str) -> EditError:
+    named = ", ".join(str(view.line_number(index)) for index in offsets[:_MAX_LINES_NAMED])
+    more = ", …" if len(offsets) > _MAX_LINES_NAMED else ""
     return EditError(
-        f"the text to replace occurs {len(places)} times in {path}, in lines {named}{more}",
+        f"the text to replace occurs {len(offsets)} times in {path}, in lines {named}{more}",
         hint="Add lines around it until it is unique, or replace all of them.",
     )

@@ -1,7 +1,7 @@
 """Content hashes of files, links and directories, the same for every backend.
 
-A fingerprint covers all that a workspace keeps of a path and nothing else: two equal trees
-have equal fingerprints wherever they are stored. The one exception is what is not loaded.
+A fingerprint covers what a workspace stores for a path and nothing else, so equal trees have
+equal fingerprints in every backend. Content of a mount that is not loaded is an exception.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = [
 
 
 def file_fingerprint(chunks: Iterable[bytes], *, executable: bool) -> str:
-    """The hash of a file whose content is the *chunks* together."""
+    """The hash of a file whose content is *chunks*, joined."""
     digest = hashlib.sha256(b"executable\0" if executable else b"file\0")
     for chunk in chunks:
         digest.update(chunk)
@@ -26,7 +26,7 @@ def file_fingerprint(chunks: Iterable[bytes], *, executable: bool) -> str:
 
 
 def remote_fingerprint(identity: str) -> str:
-    """The hash of what is not loaded, from what stands for it."""
+    """The hash of content that is not loaded, from the *identity* of its source."""
     return hashlib.sha256(b"remote\0" + _encoded(identity)).hexdigest()
 
 

@@ -1,10 +1,10 @@
 # pyright: basic
 # fsspec has no types, so a subclass of its classes cannot be checked strictly.
-"""The files of a workspace as an fsspec filesystem, for programs that speak fsspec.
+"""The files of a workspace as an fsspec filesystem.
 
-Names begin with ``/``, which means the workspace's root, and may be given without. A file is
-written when it is closed, and in an fsspec transaction when that ends. A link to a file is
-that file; any other link has the type ``"link"`` and is not descended.
+Returned names begin with ``/``, the root of the workspace; arguments may omit it. A file is
+written when it is closed, or at the end of an fsspec transaction. A link to a file is shown as
+that file; any other link has the type ``"link"`` and is not followed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _WRITE_MODES: dict[str, WriteMode] = {"w": "overwrite", "x": "create", "a": "app
 
 
 class MemoryFsspec(AbstractFileSystem):
-    """An fsspec filesystem over a workspace's files; instances share nothing by themselves.
+    """An fsspec filesystem over the files of a workspace; instances are not cached.
 
     Args:
-        filesystem: What holds the files; ``MemoryFilesystem.as_fsspec`` gives itself.
+        filesystem: The files.
     """
 
     protocol = "wink"
@@ -61,30 +61,32 @@ class MemoryFsspec(AbstractFileSystem):
         names = str(super()._strip_protocol(path)).strip("/")
         return f"/{names}" if names else ""
 
-    # Looking
+    # Metadata
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Name, size and type of what is at *path*."""
-        return self._described(self._files.stat(self._place(path), follow=False))
+        """Name, size and type of *path*."""
+        return self._described(self._files.stat(self._workspace_path(path), follow=False))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> Sequence[Any]:
         """The entries of a directory, or the file itself."""
         found = self.info(path)
         entries = [found]
         if found["type"] == "directory":
-            entries = [self._described(entry) for entry in self._files.list(self._place(path))]
+            entries = [
+                self._described(entry) for entry in self._files.list(self._workspace_path(path))
+            ]
         return entries if detail else [entry["name"] for entry in entries]
 
-    def _place(self, path: str) -> str:
-        """A name of fsspec's as a path of the workspace."""
+    def _workspace_path(self, path: str) -> str:
+        """The workspace path of an fsspec name."""
         return self._strip_protocol(path).removeprefix("/")
 
-    def _described(self, there: FileStat) -> dict[str, Any]:
-        name = "/".join(("", *there.path.parts))
-        described = {"name": name, "size": there.size_bytes, "type": str(there.kind)}
-        if there.kind is FileKind.SYMLINK:
-            described |= {"type": "link", "islink": True, "destination": there.target}
-            target = self._file_behind(there)
+    def _described(self, entry: FileStat) -> dict[str, Any]:
+        name = "/".join(("", *entry.path.parts))
+        described = {"name": name, "size": entry.size_bytes, "type": str(entry.kind)}
+        if entry.kind is FileKind.SYMLINK:
+            described |= {"type": "link", "islink": True, "destination": entry.target}
+            target = self._file_behind(entry)
             if target is not None:
                 described |= {"type": "file", "size": target.size_bytes}
         return described
@@ -101,12 +103,12 @@ class MemoryFsspec(AbstractFileSystem):
     def _open(
         self, path: str, mode: str = "rb", *, autocommit: bool = True, **_: Any
     ) -> BinaryIO | _Writer:
-        place = self._place(path)
+        target = self._workspace_path(path)
         if mode == "rb":
-            return self._files.open(place)
+            return self._files.open(target)
         if mode == "r+b":
-            content = self._files.read_bytes(place)
-            return _Writer(self._files, place, "overwrite", autocommit, content)
+            content = self._files.read_bytes(target)
+            return _Writer(self._files, target, "overwrite", autocommit, content)
         kind = mode.removesuffix("b").removesuffix("+")
         if kind not in _WRITE_MODES:
             raise UsageError(f"unknown mode {mode!r}", hint="Use rb, wb, xb, ab or r+b.")
@@ -114,15 +116,15 @@ class MemoryFsspec(AbstractFileSystem):
             raise PathExistsError(f"{path} exists already")
         if self.isdir(path):
             raise FileExpectedError(f"{path} is a directory")
-        return _Writer(self._files, place, _WRITE_MODES[kind], autocommit)
+        return _Writer(self._files, target, _WRITE_MODES[kind], autocommit)
 
     def pipe_file(self, path: str, value: bytes, mode: WriteMode = "overwrite", **_: Any) -> None:
         """Write a whole file."""
-        self._files.write_bytes(self._place(path), value, mode=mode)
+        self._files.write_bytes(self._workspace_path(path), value, mode=mode)
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         """Copy a file with its executable bit, a link, or a directory without its entries."""
-        source, target = self._place(path1), self._place(path2)
+        source, target = self._workspace_path(path1), self._workspace_path(path2)
         found = self.info(source)
         if found["type"] == "directory":
             self._files.mkdir(target)
@@ -135,31 +137,31 @@ class MemoryFsspec(AbstractFileSystem):
     # Directories and deleting
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
-        """Make a directory that does not exist."""
-        self._files.mkdir(self._place(path), parents=create_parents, exist_ok=False)
+        """Create a directory that does not exist."""
+        self._files.mkdir(self._workspace_path(path), parents=create_parents, exist_ok=False)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Make a directory and those above it."""
-        self._files.mkdir(self._place(path), exist_ok=exist_ok)
+        """Create a directory and its missing parents."""
+        self._files.mkdir(self._workspace_path(path), exist_ok=exist_ok)
 
     def rmdir(self, path: str) -> None:
         """Delete an empty directory."""
         if not self.isdir(path):
             raise DirectoryExpectedError(f"{path} is not a directory")
-        self._files.delete(self._place(path))
+        self._files.delete(self._workspace_path(path))
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Delete files, links and directories; the root stays, what is in it goes."""
-        for place in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
-            if self._place(place):
-                self._rm(place)
+        """Delete files, links and directories; of the root, only the entries."""
+        for target in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
+            if self._workspace_path(target):
+                self._rm(target)
 
     def _rm(self, path: str) -> None:
-        self._files.delete(self._place(path))
+        self._files.delete(self._workspace_path(path))
 
 
 class _Writer(io.BytesIO):
-    """A file being written, which takes effect when it is closed or, later, committed."""
+    """A file that is written to the workspace when it is closed or, later, committed."""
 
     def __init__(
         self,
@@ -177,7 +179,7 @@ class _Writer(io.BytesIO):
         self._written = b""
 
     def close(self) -> None:
-        """Keep what was written, and write it unless a transaction will."""
+        """Write the file, unless it belongs to a transaction."""
         if self.closed:
             return
         self._written = self.getvalue()
@@ -186,8 +188,8 @@ class _Writer(io.BytesIO):
             self.commit()
 
     def commit(self) -> None:
-        """Write it."""
+        """Write the file to the workspace."""
         self._files.write_bytes(self._path, self._written, mode=self._mode)
 
     def discard(self) -> None:
-        """Forget it."""
+        """Do nothing: the file was not written yet."""

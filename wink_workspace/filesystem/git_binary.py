@@ -1,7 +1,7 @@
-"""Git's form for binary content in a patch: deflated, in base 85, whole or as a delta.
+"""Git's format for binary content in a patch: deflated, in base 85, whole or as a delta.
 
-Rule 1: what a patch says about sizes is checked, and nothing is inflated beyond it.
-Rule 2: every fault is a ``ValueError`` whose text is a clause; the caller knows the place.
+Rule 1: the sizes stated in a patch are checked, and nothing is inflated beyond them.
+Rule 2: every error is a ``ValueError`` without the position, which the caller adds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 git_hash = partial(hashlib.sha1, usedforsecurity=False)
-"""The hash by which git names objects, and with which it ends packs and their indexes."""
+"""The hash of git's object ids, and of the trailers of packs and their indexes."""
 
 _LINE_BYTES = 52
 _BATCH_BYTES = 1_024 * _LINE_BYTES
@@ -31,12 +31,12 @@ _LENGTHS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def object_header(kind: str, size_bytes: int) -> bytes:
-    """What git hashes before the content of an object."""
+    """The header that git hashes before the content of an object."""
     return b"%b %d\0" % (kind.encode(), size_bytes)
 
 
 def blob_id(data: bytes, *, n_digits: int = 40) -> str:
-    """Git's name for this content: SHA-1, or SHA-256 where names have 64 digits."""
+    """Git's object id of a blob: SHA-1, or SHA-256 if ids have 64 digits."""
     algorithm = hashlib.sha256 if n_digits == 64 else hashlib.sha1
     digest = algorithm(b"blob %d\0" % len(data), usedforsecurity=False)
     digest.update(data)
@@ -44,23 +44,23 @@ def blob_id(data: bytes, *, n_digits: int = 40) -> str:
 
 
 def encode_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """A content deflated, as lines of base 85 with their lengths in front, some at a time.
+    """Lines of base 85, each with its length in front, in batches; the content is deflated.
 
-    The content is taken piece by piece, and no more than a piece is held.
+    Memory holds no more than one of *chunks*.
     """
-    squeeze = zlib.compressobj()
+    compressor = zlib.compressobj()
     packed = b""
     for chunk in chunks:
-        packed += squeeze.compress(chunk)
+        packed += compressor.compress(chunk)
         n_whole = len(packed) - len(packed) % _LINE_BYTES
         yield from _encoded(packed[:n_whole])
         packed = packed[n_whole:]
-    packed += squeeze.flush()
+    packed += compressor.flush()
     yield from _encoded(packed)
 
 
 def _encoded(packed: bytes) -> Iterator[bytes]:
-    """Lines of base 85, a batch at a time; only the last line may be short."""
+    """Lines of base 85 in batches; only the last line may be shorter."""
     for start in range(0, len(packed), _BATCH_BYTES):
         batch = packed[start : start + _BATCH_BYTES]
         digits = base64.b85encode(batch, pad=True)
@@ -75,10 +75,10 @@ def _encoded(packed: bytes) -> Iterator[bytes]:
 
 
 def decode_lines(lines: Iterable[bytes]) -> bytes:
-    """What ``encode_lines`` made lines of, still deflated.
+    """The deflated content of lines that ``encode_lines`` made.
 
     Raises:
-        ValueError: If a line is not base 85 of the length that it states.
+        ValueError: If a line is not base 85, or has another length than it states.
     """
     return b"".join(map(_decode_line, lines))
 
@@ -94,10 +94,10 @@ def _decode_line(line: bytes) -> bytes:
 
 
 def inflate(packed: bytes, n_bytes: int) -> bytes:
-    """The *n_bytes* that were deflated to *packed*.
+    """The *n_bytes* of content that were deflated to *packed*.
 
     Raises:
-        ValueError: If there are more or fewer, or if *packed* is damaged.
+        ValueError: If the content has another size, or *packed* is damaged.
     """
     inflater = zlib.decompressobj()
     try:
@@ -105,15 +105,15 @@ def inflate(packed: bytes, n_bytes: int) -> bytes:
     except zlib.error:
         raise ValueError("the binary data is damaged") from None
     if len(data) != n_bytes or not inflater.eof or inflater.unused_data:
-        raise ValueError(f"the binary data does not inflate to the {n_bytes} bytes stated")
+        raise ValueError(f"the binary data does not inflate to the stated {n_bytes} bytes")
     return data
 
 
 def apply_delta(delta: bytes, source: bytes, *, max_bytes: int) -> bytes:
-    """What *delta* makes of *source*; see "Deltified representation" in git's pack format.
+    """*source* with *delta* applied; see "Deltified representation" in git's pack format.
 
     Raises:
-        ValueError: If it was made for a content of another size, is damaged, or gives more
+        ValueError: If the delta is for content of another size, is damaged, or makes more
             than *max_bytes*.
     """
     n_source, at = _read_size(delta, 0)
@@ -145,7 +145,7 @@ def _read_size(delta: bytes, at: int) -> tuple[int, int]:
 
 
 def _next_piece(delta: bytes, at: int, source: bytes) -> tuple[bytes, int]:
-    """The output of the instruction at *at*, and where the next one is."""
+    """The output of the instruction at *at*, and the offset of the next one."""
     instruction = delta[at]
     at += 1
     if instruction < 0x80:

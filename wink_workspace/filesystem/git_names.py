@@ -1,8 +1,7 @@
 r"""File names as git writes them in a patch: plain, or as a quoted C string.
 
-Git's rule with ``core.quotePath=false``, and two names more are quoted than git would: one
-with a space, which GNU patch could not read otherwise, and one with a character that does
-not print.
+The rule is git's with ``core.quotePath=false``. Names with a space are quoted as well, since
+GNU patch needs that, and so are names with a character that is not printable.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _SPECIAL = re.compile(r'[ "\\]')
 
 
 def quote_name(name: str) -> str:
-    """*name* as it may stand in a patch; bytes that are not UTF-8 are surrogate escapes in it."""
+    """*name* as written in a patch; bytes that are not UTF-8 are surrogate escapes."""
     if name.isprintable() and not _SPECIAL.search(name):
         return name
     return '"' + "".join(map(_quote_char, name)) + '"'
@@ -45,9 +44,9 @@ def _quote_char(char: str) -> str:
 
 
 def unquote_name(text: bytes) -> tuple[bytes, bytes] | None:
-    """The name in the C string with which *text* begins, and what follows it.
+    """The name in the C string at the start of *text*, and the rest of *text*.
 
-    ``None`` if there is no C string, or one with an unknown escape.
+    ``None`` if there is no C string, or if it has an unknown escape.
     """
     quoted = _QUOTED.match(text)
     if quoted is None:

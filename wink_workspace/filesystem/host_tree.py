@@ -1,8 +1,8 @@
-"""Reading a host directory that somebody may be changing meanwhile, without leaving it.
+"""Read a host directory that other processes may be changing, without leaving it.
 
-Every access opens the directories on its way one inside the other and refuses links among
-them, so what is read lies below the directory that was resolved at the start, whatever is
-swapped in between.
+Every access opens the directories of the path one by one and refuses links among them. So
+everything read lies below the directory that was resolved at the start, whatever other
+processes rename or link.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .disk.descriptors import (
     Descriptor,
     Parts,
     enter,
-    look,
     open_listing,
     open_regular,
     open_root,
+    status_and_target,
 )
 from .model import FileKind, FileStat
 from .paths import WorkspacePath
@@ -31,7 +31,7 @@ class HostTree:
     """The files below a host directory; methods raise ``OSError`` as the system does.
 
     Args:
-        path: The directory, whose links are followed now and never again.
+        path: The directory. Links in this path are resolved once, here.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -43,9 +43,9 @@ class HostTree:
             return sorted(os.listdir(listed))  # noqa: PTH208 - pathlib takes no descriptor
 
     def stat(self, path: WorkspacePath) -> FileStat | None:
-        """What is at *path* below the directory; ``None`` for pipes, devices and the like."""
+        """The entry at *path*; ``None`` for pipes, sockets and devices."""
         with self._entered(path.parts[:-1]) as directory:
-            status, target = look(path.name, directory)
+            status, target = status_and_target(path.name, directory)
         if target is not None:
             return FileStat(path, FileKind.SYMLINK, status.st_size, target=target)
         if stat.S_ISDIR(status.st_mode):

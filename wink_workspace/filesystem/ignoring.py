@@ -1,14 +1,14 @@
-r"""Which paths git ignores, by its own rules, without git and without any configuration.
+r"""Which paths git ignores, by the rules of gitignore(5); runs no git, reads no configuration.
 
-Rule 1: the answer is that of ``git ls-files --others --exclude-standard``, for the files of rules
-that the caller names. A path below an ignored directory is ignored, whatever its own rule says.
+Rule 1: the answer is that of ``git ls-files --others --exclude-standard``, for the ignore files
+that the caller names. A path below an ignored directory is ignored, whatever its own rule is.
 Rule 2: names and patterns are bytes, as in git: ``?`` is one byte. Upper and lower case differ.
 Rule 3: the time is bounded. Each pattern becomes an expression that cannot backtrack beyond its
 own segment, and after ``_MOST_COMPARISONS`` comparisons no further path is ignored.
 
-Git's wild cards: ``*`` and ``?`` stay inside a name, ``**/`` stands for any directories, ``/**``
-for everything below, ``[a-z]`` and ``[[:alpha:]]`` for one byte. ``!`` takes a rule back, a
-leading or inner ``/`` ties it to the directory of its file, a trailing one to directories.
+Git's wildcards: ``*`` and ``?`` match within a name, ``**/`` matches any directories, ``/**``
+everything below, ``[a-z]`` and ``[[:alpha:]]`` one byte. ``!`` makes an exception. A leading or
+inner ``/`` anchors a pattern at the directory of its file; a trailing one matches directories only.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ _CLASSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One line of a file of rules.
+    """One pattern of an ignore file.
 
-    ``text`` is compared as it is, or as the end of a name (``is_suffix``); other patterns have
-    an ``expression``. One that is not ``is_name`` is for the path below the file's directory.
+    ``text`` is compared as a whole, or as the end of a name (``is_suffix``). A pattern with
+    wildcards has an ``expression``. It is matched against the last name if ``is_name``, else
+    against the path from the directory of the ignore file.
     """
 
-    is_taken_back: bool
+    is_exception: bool
     is_for_directories: bool
     is_name: bool
     text: bytes
@@ -58,7 +59,7 @@ class _Rule:
     expression: re.Pattern[bytes] | None = None
 
     def matches(self, name: bytes, path: bytes, *, is_directory: bool) -> bool:
-        """Whether it is about an entry; *path* begins at the directory of the file of rules."""
+        """Whether it matches an entry; *path* is relative to the directory of the ignore file."""
         if self.is_for_directories and not is_directory:
             return False
         subject = name if self.is_name else path
@@ -68,7 +69,7 @@ class _Rule:
 
 
 def _parsed(content: bytes) -> tuple[_Rule, ...]:
-    """The rules of a ``.gitignore`` or ``info/exclude``, the last one that matches first."""
+    """The rules of a ``.gitignore`` or ``info/exclude``, in reverse: the last match counts."""
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     found = (_rule(line.removesuffix(b"\r")) for line in lines if line[:1] != b"#")
     return tuple(rule for rule in found if rule is not None)[::-1]
@@ -76,15 +77,15 @@ def _parsed(content: bytes) -> tuple[_Rule, ...]:
 
 def _rule(line: bytes) -> _Rule | None:
     pattern = _without_trailing_spaces(line.partition(b"\0")[0])
-    is_taken_back = pattern.startswith(b"!")
-    pattern = pattern[is_taken_back:]
+    is_exception = pattern.startswith(b"!")
+    pattern = pattern[is_exception:]
     is_for_directories = pattern.endswith(b"/")
     pattern = pattern.removesuffix(b"/")
     is_name = b"/" not in pattern
     pattern = pattern if is_name else pattern.removeprefix(b"/")
     if not pattern:
         return None
-    about = (is_taken_back, is_for_directories, is_name)
+    about = (is_exception, is_for_directories, is_name)
     if not _SPECIAL.intersection(pattern):
         return _Rule(*about, pattern)
     if is_name and pattern[:1] == b"*" and not _SPECIAL.intersection(pattern[1:]):
@@ -94,7 +95,7 @@ def _rule(line: bytes) -> _Rule | None:
 
 
 def _without_trailing_spaces(line: bytes) -> bytes:
-    """*line* up to the spaces at its end that no backslash keeps."""
+    """*line* without the spaces at its end, but with one that a backslash escapes."""
     end = len(line)
     while end and line[end - 1 : end] == b" ":
         end -= 1
@@ -102,38 +103,38 @@ def _without_trailing_spaces(line: bytes) -> bytes:
     return line[: end + 1] if n_backslashes % 2 else line[:end]
 
 
-# ----------------------------------------------------------------------------- wild cards
+# ------------------------------------------------------------------------------ wildcards
 
 
 def _expression(pattern: bytes) -> re.Pattern[bytes] | None:
-    r"""The pattern as an expression; ``None`` for one that git never lets match.
+    r"""The pattern as an expression; ``None`` for one that never matches in git.
 
-    What follows a wild card is tried at the first place where it fits, and only there
-    (``(?>...)``). No later place could be better: between two ``*`` is text of one length inside
-    one name, and between two ``**/`` a number of whole names. So the time cannot explode.
+    The text after a wildcard is tried only at the first position where it matches (``(?>...)``).
+    A later position cannot match better: between two ``*`` is text of fixed length inside one
+    name, and between two ``**/`` a fixed number of names. This bounds the time.
     """
     literal = next(at for at, byte in enumerate(pattern) if byte in _SPECIAL)
     parts = [re.escape(pattern[:literal])]
-    n_open_deep = n_open_star = 0
+    n_open_directories = n_open_stars = 0
     at = literal
     while at < len(pattern):
         match pattern[at : at + 1]:
             case b"*":
                 stars = len(pattern) - at - len(pattern[at:].lstrip(b"*"))
-                # Git takes the text before the first wild card away, and then looks for "/".
+                # Git removes the text before the first wildcard, and then looks for "/".
                 is_free = stars > 1 and (at == literal or pattern[at - 1 : at] == b"/")
                 at += stars
-                parts.append(b")" * n_open_star)
-                n_open_star = 0
+                parts.append(b")" * n_open_stars)
+                n_open_stars = 0
                 if is_free and at == len(pattern):
                     parts.append(rb"[\s\S]*")
                 elif is_free and pattern[at : at + 1] == b"/":
                     at += 1
-                    parts.append(b")" * n_open_deep + rb"(?>(?:[^/]*+/)*?")
-                    n_open_deep = 1
+                    parts.append(b")" * n_open_directories + rb"(?>(?:[^/]*+/)*?")
+                    n_open_directories = 1
                 else:
                     parts.append(rb"(?>[^/]*?")
-                    n_open_star = 1
+                    n_open_stars = 1
             case b"?":
                 parts.append(b"[^/]")
                 at += 1
@@ -151,7 +152,7 @@ def _expression(pattern: bytes) -> re.Pattern[bytes] | None:
             case other:
                 parts.append(re.escape(other))
                 at += 1
-    return re.compile(b"".join(parts) + rb"\Z" + b")" * (n_open_star + n_open_deep))
+    return re.compile(b"".join(parts) + rb"\Z" + b")" * (n_open_stars + n_open_directories))
 
 
 def _one_of(accepted: frozenset[int]) -> bytes:
@@ -161,9 +162,9 @@ def _one_of(accepted: frozenset[int]) -> bytes:
 
 
 def _bracket(pattern: bytes, at: int) -> tuple[frozenset[int], int] | None:
-    """The bytes that a bracket stands for and where it ends; ``None`` if it has no end.
+    """The bytes that a bracket matches, and the index after it; ``None`` if it has no end.
 
-    *at* is the place after the ``[``. The first byte is one of them even if it is ``]``.
+    *at* is the index after the ``[``. A ``]`` as the first byte is one of the bytes.
     """
     is_negated = pattern[at : at + 1] in (b"!", b"^")
     at += is_negated
@@ -204,15 +205,15 @@ def _bracket(pattern: bytes, at: int) -> tuple[frozenset[int], int] | None:
 
 
 class IgnoreRules:
-    """The rules of a directory with its subdirectories.
+    """The ignore rules of a directory and its subdirectories.
 
     Args:
-        read: The ``.gitignore`` of a directory, ``None`` for none. Asked once for each.
-        is_repository: Whether a directory is a repository of its own inside this one. Rules of
-            the directories above it say nothing of what is in it.
-        exclude: The ``info/exclude`` of the repository that is in a directory, the top included.
-        above: For a directory inside a repository: its place there. *read*, *is_repository* and
-            *exclude* are then asked for places in the repository.
+        read: Returns the ``.gitignore`` of a directory, or ``None``. Called once for each.
+        is_repository: Whether a directory is a repository of its own. Rules of the directories
+            above it do not apply in it.
+        exclude: Returns the ``info/exclude`` of the repository in a directory.
+        above: The path of the directory in the repository that contains it, if any. The paths
+            given to *read*, *is_repository* and *exclude* are then relative to that repository.
     """
 
     def __init__(
@@ -233,7 +234,7 @@ class IgnoreRules:
         self._n_left = _MOST_COMPARISONS
 
     def ignores(self, parts: Parts, *, is_directory: bool = False) -> bool:
-        """Whether git would leave out this path, if it is in no commit and no index."""
+        """Whether git ignores this path, provided that it is not tracked."""
         whole = (*self._above, *parts)
         for n in range(max(len(self._above), self._top(whole[:-1])) + 1, len(whole)):
             if self._ignores_directory(whole[:n]):
@@ -241,7 +242,7 @@ class IgnoreRules:
         return self._ignores_directory(whole) if is_directory else self._matched(whole, False)
 
     def ignores_itself(self) -> bool:
-        """Whether the repository around the directory ignores it, or one that it is in."""
+        """Whether the repository that contains the directory ignores it or a parent of it."""
         above = self._above
         return any(self._ignores_directory(above[:n]) for n in range(1, len(above) + 1))
 
@@ -251,16 +252,16 @@ class IgnoreRules:
         return self._directories[whole]
 
     def _top(self, directory: Parts) -> int:
-        """How many parts the innermost repository has that holds *directory*."""
+        """The number of parts of the path of the innermost repository that contains *directory*."""
         if len(directory) <= len(self._above):
             return 0
         if directory not in self._tops:
-            is_one = self._is_repository(directory)
-            self._tops[directory] = len(directory) if is_one else self._top(directory[:-1])
+            is_top = self._is_repository(directory)
+            self._tops[directory] = len(directory) if is_top else self._top(directory[:-1])
         return self._tops[directory]
 
     def _matched(self, whole: Parts, is_directory: bool) -> bool:
-        """What the last rule says that matches, the innermost file of rules first."""
+        """Whether the last matching rule ignores the path; the innermost ignore file decides."""
         names = [name.encode("utf-8", "surrogateescape") for name in whole]
         top = self._top(whole[:-1])
         for n in range(len(whole) - 1, top - 1, -1):
@@ -279,7 +280,7 @@ class IgnoreRules:
         path = b"/".join(names)
         for rule in rules:
             if rule.matches(names[-1], path, is_directory=is_directory):
-                return not rule.is_taken_back
+                return not rule.is_exception
         return None
 
     def _rules(

@@ -1,9 +1,9 @@
-"""Following symbolic links inside the workspace, and never out of it.
+"""Follow symbolic links inside the workspace, and never out of it.
 
-A path is walked name by name over a backend's no-follow ``stat``; the target of each link on
-the way is walked in its place. The result is *physical*: no component of it was a link when
-it was looked at. A backend that meets one there later refuses, so a link put in between by
-somebody else leads nowhere.
+A path is walked name by name with a backend's ``stat``, which follows no links. Each link is
+replaced by its target. The result is a *physical* path: none of its components was a link
+when the walk read it. Backends refuse links in physical paths, so a link that another process
+creates afterwards has no effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wink_workspace.errors import (
 from .model import FileKind, FileStat
 from .paths import ROOT, WorkspacePath, parse_path
 
-__all__ = ["check_target", "located", "physical_path"]
+__all__ = ["check_target", "physical_path", "resolve"]
 
 _MAX_LINKS = 40
 _MAX_TARGET_BYTES = 4_095
@@ -30,13 +30,13 @@ Stat = Callable[[WorkspacePath], FileStat | None]
 
 
 def physical_path(stat: Stat, path: WorkspacePath, *, follow: bool) -> WorkspacePath:
-    """Where *path* is; with ``follow=False`` a link at its end is not followed.
+    """*path* with all links resolved; with ``follow=False``, a link at its end is kept.
 
-    What does not exist is where it would be made.
+    The path need not exist.
 
     Raises:
-        LinkError: If a link is absolute, leaves the root, is one of more than 40, or leads to
-            something missing whose path would not be valid.
+        LinkError: If a link is absolute or leaves the root, if there are more than 40 links, or
+            if a dangling link leads to a path that is not valid.
         FileMissingError: If a link leads through something that does not exist.
         DirectoryExpectedError: If a link leads through something that is a file.
     """
@@ -45,33 +45,33 @@ def physical_path(stat: Stat, path: WorkspacePath, *, follow: bool) -> Workspace
     return _Walk(stat, path).to_end(follow=follow)
 
 
-def located(
+def resolve(
     stat: Stat, path: WorkspacePath, *, follow: bool
 ) -> tuple[WorkspacePath, FileStat | None]:
-    """The ``physical_path``, and what is there."""
-    there = stat(path)
-    if there is not None and (there.kind is not FileKind.SYMLINK or not follow):
-        return path, there  # as ``_is_physical`` says
-    place = _Walk(stat, path).to_end(follow=follow)
-    return place, stat(place)
+    """The ``physical_path`` of *path*, and its entry."""
+    entry = stat(path)
+    if entry is not None and (entry.kind is not FileKind.SYMLINK or not follow):
+        return path, entry  # the test of ``_is_physical``
+    physical = _Walk(stat, path).to_end(follow=follow)
+    return physical, stat(physical)
 
 
-def _is_physical(there: FileStat | None, *, follow: bool) -> bool:
-    """Whether what is at a path's end tells that no component of it is to be followed.
+def _is_physical(entry: FileStat | None, *, follow: bool) -> bool:
+    """Whether a path with this *entry* is physical.
 
-    If something exists there, no component before the last is a link.
+    ``stat`` follows no links, so the components before an existing entry are not links.
     """
-    return there is not None and (there.kind is not FileKind.SYMLINK or not follow)
+    return entry is not None and (entry.kind is not FileKind.SYMLINK or not follow)
 
 
 class _Walk:
-    """The names still to go, as in a path that may contain ``..``."""
+    """Resolves one path; ``_todo`` are the remaining names, which may include ``..``."""
 
     def __init__(self, stat: Stat, path: WorkspacePath) -> None:
         self._stat = stat
         self._path = path
         self._todo = list(reversed(path.parts))
-        self._here = ROOT
+        self._current = ROOT
         self._n_links = 0
 
     def to_end(self, *, follow: bool) -> WorkspacePath:
@@ -80,20 +80,20 @@ class _Walk:
             if name == "..":
                 self._ascend()
                 continue
-            there = self._stat(self._here / name)
-            if there is None:
-                return self._unmade(name)
-            if there.kind is FileKind.SYMLINK and (follow or self._todo):
-                self._enter_link(there)
+            entry = self._stat(self._current / name)
+            if entry is None:
+                return self._missing_path(name)
+            if entry.kind is FileKind.SYMLINK and (follow or self._todo):
+                self._enter_link(entry)
             else:
-                self._require_directory_if_more(there)
-                self._here /= name
-        return self._here
+                self._require_directory_if_more(entry)
+                self._current /= name
+        return self._current
 
     def _ascend(self) -> None:
-        if not self._here.parts:
+        if not self._current.parts:
             raise LinkError(f"{self._path} leads outside the workspace")
-        self._here = self._here.parent
+        self._current = self._current.parent
 
     def _enter_link(self, link: FileStat) -> None:
         self._n_links += 1
@@ -105,31 +105,33 @@ class _Walk:
         names = [name for name in target.split("/") if name not in ("", ".")]
         self._todo += reversed(names)
 
-    def _require_directory_if_more(self, there: FileStat) -> None:
-        if there.kind is FileKind.FILE and ".." in self._todo:
-            raise DirectoryExpectedError(f"{self._path} leads through the file {there.path}")
+    def _require_directory_if_more(self, entry: FileStat) -> None:
+        if entry.kind is FileKind.FILE and ".." in self._todo:
+            raise DirectoryExpectedError(f"{self._path} leads through the file {entry.path}")
 
-    def _unmade(self, name: str) -> WorkspacePath:
-        """Where the rest would be made; names that a link brought in are checked first."""
+    def _missing_path(self, name: str) -> WorkspacePath:
+        """The path of a missing entry and the names after it; names from a link are checked."""
         if ".." in self._todo:
             raise FileMissingError(
-                f"{self._path} leads through {self._here / name}, which is missing"
+                f"{self._path} leads through {self._current / name}, which is missing"
             )
-        rest = WorkspacePath((*self._here.parts, name, *reversed(self._todo)))
+        rest = WorkspacePath((*self._current.parts, name, *reversed(self._todo)))
         if self._n_links == 0:
             return rest
         try:
             return parse_path(str(rest))
         except (InvalidPathError, LimitExceededError) as error:
-            raise LinkError(f"{self._path} leads to no valid path: {error.message}") from error
+            raise LinkError(
+                f"{self._path} does not lead to a valid path: {error.message}"
+            ) from error
 
 
 def check_target(path: WorkspacePath, target: str) -> None:
-    """Refuse a link at the physical *path* that could not be followed inside the workspace.
+    """Refuse a link at the physical *path* whose target is not inside the workspace.
 
     Raises:
-        InvalidPathError: If *target* is empty, holds a NUL, or is not valid Unicode.
-        LimitExceededError: If it is longer than a link can be.
+        InvalidPathError: If *target* is empty, contains a NUL, or is not valid Unicode.
+        LimitExceededError: If it is longer than 4,095 bytes.
         LinkError: If it is absolute or climbs above the root.
     """
     try:
@@ -137,7 +139,7 @@ def check_target(path: WorkspacePath, target: str) -> None:
     except UnicodeEncodeError as error:
         raise InvalidPathError(f"{target!r} is not valid Unicode") from error
     if not target or "\0" in target:
-        raise InvalidPathError(f"{target!r} cannot be a link's target")
+        raise InvalidPathError(f"{target!r} cannot be the target of a link")
     if n_bytes > _MAX_TARGET_BYTES:
         raise LimitExceededError(
             f"a link's target of {n_bytes} bytes, at most {_MAX_TARGET_BYTES} allowed",

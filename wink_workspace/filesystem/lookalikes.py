@@ -1,10 +1,10 @@
-"""Texts that look the same and are not: what counts as such, and how to name the difference.
+"""Texts that look the same but differ: normalize them, and describe the difference.
 
 Rule 1: ``plain_line`` removes exactly the differences that a patch may have: trailing white
-space, the line end, Unicode punctuation for which ASCII has a sign, and no-break and other
+space, the line end, Unicode punctuation with an ASCII equivalent, and no-break and other
 typographic spaces. Tabs, the number of spaces and indentation count.
-Rule 2: a byte that is not UTF-8 reads as U+FFFD, as whoever read the file has seen it.
-Rule 3: a difference is named by the characters on both sides, never only by showing them.
+Rule 2: a byte that is not UTF-8 becomes U+FFFD, which is what a reader of the file was shown.
+Rule 3: a difference is described by the names of the characters on both sides.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WORD: Final = re.compile(r"\w+\Z")
 
 
 def plain_line(line: bytes) -> bytes:
-    """A line with everything taken out that a patch may have different, ended by a newline."""
+    """*line* without the differences that a patch may have, ended by a newline."""
     line = line.removeprefix(_BOM)
     if not line.isascii():
         text = line.decode("utf-8", "surrogateescape").translate(_PLAIN)
@@ -52,7 +52,7 @@ def plain_line(line: bytes) -> bytes:
 
 
 def kinds_of_difference(sent: bytes, there: bytes) -> tuple[str, ...]:
-    """How two lines differ that are equal as plain lines."""
+    """The kinds of difference between two lines with equal ``plain_line``."""
     kinds: list[str] = []
     ends = [line.endswith(b"\r\n") for line in (sent, there)]
     if ends[0] != ends[1]:
@@ -79,7 +79,7 @@ def _has(texts: Sequence[str], table: Mapping[int, str]) -> bool:
 
 
 def plain_text(text: str) -> str:
-    """A text with ASCII punctuation and spaces where it had others that look the same."""
+    """*text* with Unicode punctuation and spaces replaced by their ASCII equivalents."""
     return text if text.isascii() else text.translate(_PLAIN)
 
 
@@ -91,8 +91,8 @@ def named_differences(
     Args:
         sent: The lines that were expected.
         there: The file's lines.
-        first_line: The number of the first of these.
-        sender: What had the lines, such as ``"the patch"``.
+        first_line: The line number of the first of them.
+        sender: Where *sent* came from, such as ``"the patch"``.
     """
     pairs = enumerate(zip(sent, there, strict=False), first_line)
     differing = ((n, named_difference(one, other, sender)) for n, (one, other) in pairs)
@@ -101,7 +101,7 @@ def named_differences(
 
 
 def named_difference(sent: str, there: str, sender: str) -> tuple[int, str] | None:
-    """The column (from 1) at which two lines begin to differ, and what each has there."""
+    """The first column, from 1, at which two lines differ, and what each of them has there."""
     if sent == there:
         return None
     pairs = zip(sent, there, strict=False)
@@ -128,7 +128,7 @@ def _is_space(char: str) -> bool:
 
 
 def _line_ends(there: str, sent: str) -> tuple[str, str]:
-    """What two lines have behind their text, in words."""
+    """Descriptions of the line ends, or of the trailing white space, of two lines."""
     spaces = [text.rstrip("\r\n") for text in (there, sent)]
     if spaces[0] == spaces[1]:
         return ("CRLF", "LF") if "\r" in there else ("LF", "CRLF")
@@ -140,7 +140,7 @@ def _line_ends(there: str, sent: str) -> tuple[str, str]:
 
 
 def _spaces(text: str) -> str:
-    """The white space that *text* begins with, in words."""
+    """A description of the white space at the start of *text*."""
     runs: list[tuple[str, int]] = []
     for char in text:
         if not _is_space(char):

@@ -1,4 +1,4 @@
-"""A filesystem in memory, whose every former state is one reference away."""
+"""A filesystem in memory; a snapshot of it is one reference."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ from wink_workspace.errors import (
     PathExistsError,
 )
 
-from .model import FileChange, FileStat, FilesystemLimits, WriteMode
-from .mounts import Mount, MountedTree
-from .paths import MAX_PATH_DEPTH, WorkspacePath, parse_path
-from .protocol import Filesystem
-from .tree import (
+from .memory_tree import (
     Directory,
     File,
     Node,
@@ -40,6 +36,10 @@ from .tree import (
     tree_changes,
     tree_of,
 )
+from .model import FileChange, FileStat, FilesystemLimits, WriteMode
+from .mounts import Mount, MountedTree
+from .paths import MAX_PATH_DEPTH, WorkspacePath, parse_path
+from .protocol import Filesystem
 
 if TYPE_CHECKING:
     from .fsspec_memory import MemoryFsspec
@@ -48,19 +48,20 @@ __all__ = ["MemoryFilesystem"]
 
 
 class MemoryFilesystem(Filesystem):
-    """Files in memory, shared with nobody.
+    """Files in the memory of this process.
 
     Args:
-        files: Path to content, text as UTF-8.
-        mounts: Trees from elsewhere, in order; plain directories join, nothing is replaced.
-        limits: Bounds on single operations; what the filesystem starts with may exceed them.
+        files: Content by path; text is encoded as UTF-8.
+        mounts: Directories and URLs to mount, in order. Directories are merged; no file is
+            replaced.
+        limits: Limits of single operations; *files* and *mounts* may exceed them.
         read_only: Refuse every change.
-        clock: Measures the time that searches take.
+        clock: Measures the time of searches.
 
-    ``mount_reports`` says what each mount brought and left out.
+    ``mount_reports`` lists what each mount contains and what it skipped.
 
     Raises:
-        MountError: If a mount cannot be had, or something is in its place.
+        MountError: If a mount cannot be loaded, or its path is in use.
         DirectoryExpectedError: If one of *files* would be below another.
     """
 
@@ -85,9 +86,9 @@ class MemoryFilesystem(Filesystem):
         self._cell = TreeCell(_with_files(root, files or {}))
 
     def as_fsspec(self) -> MemoryFsspec:
-        """The same files as an fsspec filesystem; both see each other's changes.
+        """The same files as an fsspec filesystem; changes are visible in both.
 
-        Programs use it, so ``limits.write_bytes`` does not bind it; all else does.
+        ``limits.write_bytes`` does not apply to it; all other limits and options do.
         """
         from .fsspec_memory import MemoryFsspec
 
@@ -99,15 +100,15 @@ class MemoryFilesystem(Filesystem):
     # History
 
     def snapshot(self) -> object:
-        """The present state: one reference, and the same one while nothing changes."""
+        """A reference to the current state; the same object while nothing changes."""
         return self._cell.snapshot()
 
     def restore(self, token: object) -> None:
-        """Put back the state of a snapshot of this filesystem."""
+        """Restore the state of a snapshot of this filesystem."""
         self._cell.restore(token)
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
-        """The paths that differ; what both states share is not visited."""
+        """The paths that differ; the cost depends on the differences only."""
         old = self._cell.checked(before).root
         new = self._cell.root if after is None else self._cell.checked(after).root
         return tuple(tree_changes(old, new))
@@ -224,7 +225,7 @@ def _with_mount(root: Directory, mounted: MountedTree) -> Directory:
         return merged(root, node)
     except (PathExistsError, FileExpectedError) as error:
         raise MountError(
-            f"cannot mount at {mounted.at}: {error.message}", hint="Mount it somewhere else."
+            f"cannot mount at {mounted.at}: {error.message}", hint="Mount it at another path."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The values that filesystem operations take and give."""
+"""Arguments and results of filesystem operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WriteMode = Literal["create", "overwrite", "append"]
 
 
 class FileKind(StrEnum):
-    """What a path is; a link is a link, whatever it points to."""
+    """The kind of a path. A link is ``SYMLINK``, whatever it points to."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -40,7 +40,7 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """What is known of a path without reading it.
+    """The metadata of a path, known without reading its content.
 
     ``size_bytes`` is 0 for a directory and the target's length for a link; ``target`` is
     set for links only.
@@ -55,7 +55,7 @@ class FileStat:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """All that a workspace keeps of one path.
+    """Everything that a workspace stores for one path.
 
     ``data`` is a file's content, a link's target as bytes, and empty for a directory.
     """
@@ -76,18 +76,18 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesystemLimits:
-    """Bounds on single operations of a program.
+    """Limits of single operations that a program makes.
 
-    A model's tools bound theirs further, by ``FileToolLimits`` and ``AstevalConfig``.
+    The tools of a model have lower limits: ``FileToolLimits`` and ``AstevalConfig``.
 
     Attributes:
-        read_lines: Most lines that one ``read_text`` gives.
-        read_line_chars: Where a longer line is cut.
+        read_lines: Most lines that one ``read_text`` returns.
+        read_line_chars: Longer lines are cut to this length.
         write_bytes: Largest file that can be written, edited or patched. Its content is held in
-            memory, more than once for an edit, so memory may end the work earlier.
-        grep_matches: Most lines that one ``grep`` gives.
-        glob_results: Most paths that one ``glob`` gives.
-        search_timeout_s: How long one search may take.
+            memory, more than once for an edit, so less may fit.
+        grep_matches: Most lines that one ``grep`` returns.
+        glob_results: Most paths that one ``glob`` returns.
+        search_timeout_s: Longest time for one search.
     """
 
     read_lines: int = 2_000
@@ -107,8 +107,8 @@ class FilesystemLimits:
 class TextWindow:
     """Some lines of a text file.
 
-    ``lines`` come without their line ends, long ones cut; ``first_line`` counts from 1;
-    ``more`` tells that lines follow the last one; ``n_cut_lines`` counts the lines cut, and
+    ``lines`` have no line ends, and long ones are cut; ``first_line`` counts from 1. ``more``
+    is set if further lines follow. ``n_cut_lines`` counts the lines that were cut, and
     ``n_not_utf_8`` the bytes shown as U+FFFD.
     """
 
@@ -127,7 +127,7 @@ class TextWindow:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write did: the bytes written (appended, for an append) and the size afterwards."""
+    """The result of a write: the bytes written or appended, and the size afterwards."""
 
     path: WorkspacePath
     written_bytes: int
@@ -137,7 +137,7 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class EditResult:
-    """What an edit did: how many places changed, the first changed line, and a unified diff."""
+    """The result of an edit: the number of replacements, the first changed line, and the diff."""
 
     path: WorkspacePath
     n_replaced: int
@@ -147,7 +147,7 @@ class EditResult:
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """Consecutive lines, counted from 1; without any lines, the place before line ``first``."""
+    """Consecutive lines, counted from 1; an empty range lies before line ``first``."""
 
     first: int
     n_lines: int
@@ -155,13 +155,13 @@ class LineRange:
 
 @dataclass(frozen=True, slots=True)
 class PatchedFile:
-    """What a patch did to one path; ``moved_from`` is set for a rename.
+    """The change of a patch to one path; ``moved_from`` is set for a rename.
 
-    ``lines`` are the lines that each hunk changed, as the file has them now; a hunk that only
-    removes lines has a range without lines. ``offset_lines`` is the largest distance at which
-    a hunk was found from where it said it would be. ``ignored_lines`` are the lines of the
-    patch whose context was ignored because the file has something else there. ``notes`` say
-    how else the file differs from what the patch expected.
+    ``lines`` are the lines that each hunk changed, numbered as in the new file; a hunk that
+    only removes lines has an empty range. ``offset_lines`` is the largest distance between the
+    stated and the actual line of a hunk. ``ignored_lines`` are lines of the patch: context that
+    was ignored because the file differs there. ``notes`` list further differences between the
+    file and what the patch expected.
     """
 
     path: WorkspacePath
@@ -177,14 +177,14 @@ class PatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class PatchResult:
-    """Everything a patch did, in the patch's order."""
+    """The changes of a patch, in the order of the patch."""
 
     files: tuple[PatchedFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GlobResult:
-    """Matching paths, sorted; ``truncated`` when the limit cut the list."""
+    """Matching paths, sorted; ``truncated`` if there are more than the limit."""
 
     paths: tuple[WorkspacePath, ...]
     truncated: bool = False
@@ -192,7 +192,7 @@ class GlobResult:
 
 @dataclass(frozen=True, slots=True)
 class GrepMatch:
-    """One matching line, counted from 1, cut to the limit for lines."""
+    """One matching line: its number, from 1, and its text, cut to the limit."""
 
     path: WorkspacePath
     line: int
@@ -201,10 +201,10 @@ class GrepMatch:
 
 @dataclass(frozen=True, slots=True)
 class GrepResult:
-    """Matches by path and line; what was left out is counted.
+    """Matches by path and line.
 
-    ``truncated`` when the limit cut the list; ``n_binary`` files were skipped as binary and
-    ``n_unreadable`` because they could not be read (a dangling link, say).
+    ``truncated`` is set if there are more than the limit. ``n_files`` were searched,
+    ``n_binary`` skipped as binary, and ``n_unreadable`` could not be read (dangling links, say).
     """
 
     matches: tuple[GrepMatch, ...]

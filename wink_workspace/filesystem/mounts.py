@@ -1,8 +1,8 @@
-"""Trees from elsewhere that a filesystem in memory starts with.
+"""Directories and URLs whose files a ``MemoryFilesystem`` contains from the start.
 
-A ``HostMount`` is copied when the filesystem is made, within bounds. A ``UrlMount`` is read
-when it is needed; what is written to it stays in the workspace. Neither follows a link on
-the host: links come along as links, and lead only where the workspace lets them.
+A ``HostMount`` is copied when the filesystem is made, within limits. A ``UrlMount`` is read on
+demand; writes to it stay in the workspace. Neither follows links on the host: a link becomes
+a link of the workspace, which is followed only inside of the workspace.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from immutables import Map
 from wink_workspace.errors import InvalidPathError, LimitExceededError, MountError, UsageError
 
 from .host_tree import HostTree
+from .memory_tree import Directory, File, Node, RemoteDirectory, RemoteFile, Symlink, tree_of
 from .model import FileKind, FileStat
 from .paths import MAX_PATH_DEPTH, ROOT, WorkspacePath, parse_path
 from .search import GlobPattern, compile_filter
-from .tree import Directory, File, Node, RemoteDirectory, RemoteFile, Symlink, tree_of
 
 __all__ = ["HostMount", "Mount", "MountReport", "MountedTree", "SkippedFile", "UrlMount"]
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """Something that was left out of a mount although it was asked for, and why."""
+    """A path that could not be mounted, and the reason."""
 
     path: WorkspacePath
     reason: str
@@ -38,9 +38,9 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class MountReport:
-    """What a mount brought. For one that is read when needed, nothing is known yet.
+    """What a mount contains; counts and ``skipped`` stay empty for one that is read on demand.
 
-    ``skipped`` holds paths below the mount's own root.
+    Paths in ``skipped`` are relative to the mounted directory.
     """
 
     at: WorkspacePath
@@ -52,7 +52,7 @@ class MountReport:
 
 @dataclass(frozen=True, slots=True)
 class MountedTree:
-    """A tree, and where it goes."""
+    """A loaded tree, and the path at which it is mounted."""
 
     at: WorkspacePath
     node: Directory | File
@@ -61,10 +61,10 @@ class MountedTree:
 
 
 class Mount(Protocol):
-    """Something that can be mounted."""
+    """A tree that can be mounted."""
 
     def load(self) -> MountedTree:
-        """The tree; raises ``MountError`` if there is none to be had."""
+        """Load the tree; ``MountError`` if that is not possible."""
         ...
 
 
@@ -77,17 +77,18 @@ class HostMount:
 
     Args:
         host_path: The directory.
-        at: Where its content goes.
-        include: Globs below *host_path*; if any are given, only what matches one comes
-            along, directories with all below them. Without a ``/`` a glob matches names at
-            any depth.
-        exclude: Globs of what does not come along, directories with all below them.
+        at: Where it is mounted.
+        include: Globs, relative to *host_path*. If any are given, only matching paths are
+            mounted, and everything below a matching directory. Without a ``/``, a glob
+            matches names at any depth.
+        exclude: Globs of paths that are not mounted, nor anything below them.
         max_bytes: Most bytes in all files together (default 256 MiB).
         max_files: Most files, links and directories together (default 50,000).
-        allowed_roots: Where *host_path* has to lie; anywhere for ``None``.
+        allowed_roots: *host_path* must be one of these directories or inside of one; ``None``
+            allows any path.
 
-    Files that cannot be read, and what is no file, directory or link, are skipped and
-    listed in the report.
+    Files that cannot be read, and pipes, sockets and devices, are skipped and listed in the
+    report.
     """
 
     host_path: str | os.PathLike[str]
@@ -102,7 +103,7 @@ class HostMount:
         """Copy the directory.
 
         Raises:
-            MountError: If it is missing, no directory, outside the allowed roots, or above
+            MountError: If it is missing, not a directory, outside of the allowed roots, or above
                 one of the limits.
         """
         tree = HostTree(self.host_path)
@@ -130,7 +131,7 @@ class HostMount:
 
 
 class _HostCopy:
-    """A copy in the making."""
+    """An unfinished copy of a host directory."""
 
     def __init__(self, mount: HostMount, tree: HostTree) -> None:
         self.at = parse_path(mount.at)
@@ -144,7 +145,7 @@ class _HostCopy:
         self._exclude = [compile_filter(pattern) for pattern in mount.exclude]
 
     def add_directory(self, path: WorkspacePath, *, included: bool) -> None:
-        """Add what is in a directory; all of it if it is *included* as a whole."""
+        """Add the entries of a directory; all of them if it is *included* as a whole."""
         for name in self._tree.names(path):
             try:
                 self._add(path / name, included=included)
@@ -155,51 +156,51 @@ class _HostCopy:
         if len(self.at.parts) + len(path.parts) > MAX_PATH_DEPTH:
             self._skip(path, f"its path has more than {MAX_PATH_DEPTH} segments")
             return
-        there = self._tree.stat(path)
-        kind = FileKind.FILE if there is None else there.kind
+        entry = self._tree.stat(path)
+        kind = FileKind.FILE if entry is None else entry.kind
         if _matches_any(self._exclude, path, kind):
             return
         included = included or _matches_any(self._include, path, kind)
         if kind is FileKind.DIRECTORY:
             if included:
-                self._keep(path, Directory())
+                self._add_node(path, Directory())
             self.add_directory(path, included=included)
         elif included:
-            self._add_leaf(path, there)
+            self._add_leaf(path, entry)
 
-    def _add_leaf(self, path: WorkspacePath, there: FileStat | None) -> None:
-        if there is None:
+    def _add_leaf(self, path: WorkspacePath, entry: FileStat | None) -> None:
+        if entry is None:
             self._skip(path, "neither a file nor a directory nor a link")
-        elif there.target is not None:
-            self._keep(path, Symlink(there.target))
+        elif entry.target is not None:
+            self._add_node(path, Symlink(entry.target))
         else:
-            data = self._content(there)
-            self._keep(path, File(data, executable=there.executable))
+            data = self._content(entry)
+            self._add_node(path, File(data, executable=entry.executable))
             self.n_files += 1
             self.n_bytes += len(data)
 
     def _content(self, file: FileStat) -> bytes:
-        left_bytes = self._mount.max_bytes - self.n_bytes
-        if file.size_bytes <= left_bytes:
+        remaining_bytes = self._mount.max_bytes - self.n_bytes
+        if file.size_bytes <= remaining_bytes:
             with self._tree.open(file.path) as stream:
-                data = stream.read(left_bytes + 1)
-            if len(data) <= left_bytes:
+                data = stream.read(remaining_bytes + 1)
+            if len(data) <= remaining_bytes:
                 return data
-        n_bytes = self.n_bytes + max(file.size_bytes, left_bytes + 1)
-        raise self._too_much(f"{n_bytes} or more bytes", self._mount.max_bytes)
+        n_bytes = self.n_bytes + max(file.size_bytes, remaining_bytes + 1)
+        raise self._limit_exceeded(f"{n_bytes} or more bytes", self._mount.max_bytes)
 
-    def _keep(self, path: WorkspacePath, node: Node) -> None:
+    def _add_node(self, path: WorkspacePath, node: Node) -> None:
         self.nodes[path] = node
         if len(self.nodes) > self._mount.max_files:
-            raise self._too_much(f"{len(self.nodes)} or more files", self._mount.max_files)
+            raise self._limit_exceeded(f"{len(self.nodes)} or more files", self._mount.max_files)
 
     def _skip(self, path: WorkspacePath, reason: str) -> None:
         self.skipped.append(SkippedFile(path, reason))
 
-    def _too_much(self, found: str, limit: int) -> MountError:
+    def _limit_exceeded(self, found: str, limit: int) -> MountError:
         return MountError(
             f"{found} in {self._tree.path}, at most {limit} allowed",
-            hint="Exclude what is not needed, or raise the limit of the mount.",
+            hint="Exclude files that are not needed, or raise the limit of the mount.",
         )
 
 
@@ -221,15 +222,15 @@ class _Fsspec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UrlMount:
-    """A file or directory at any URL that fsspec knows, read when it is needed.
+    """A file or directory at any URL that fsspec supports, read on demand.
 
-    What was listed stays as it was listed, and a file of up to 1 MiB as it was first read.
-    Writing never reaches the URL.
+    The first listing of a directory is kept, and so is a file of up to 1 MiB after it is first
+    read. Nothing is ever written to the URL.
 
     Args:
         url: Such as ``s3://bucket/data``, ``zip://::file:///tmp/a.zip``; a link in a local
-            directory is a link in the workspace too.
-        at: Where it goes.
+            directory is a link in the workspace, too.
+        at: Where it is mounted.
         mode: ``"read-only"`` refuses changes at and below *at*; ``"copy-on-write"`` keeps
             them in the workspace.
         storage_options: For the fsspec filesystem.
@@ -247,7 +248,7 @@ class UrlMount:
             )
 
     def load(self) -> MountedTree:
-        """Look at what the URL names, without reading it.
+        """Query what the URL names, without reading content.
 
         Raises:
             MountError: If it is missing, or fsspec cannot open it.
@@ -260,21 +261,21 @@ class UrlMount:
         with _as_mount_error(f"cannot mount {self._shown}"):
             filesystem, path, is_local = _opened(self.url, self.storage_options)
             info = filesystem.info(path)
-        place = _UrlPlace(filesystem, path, self._shown)
+        source = _UrlPath(filesystem, path, self._shown)
         if info["type"] != "directory":
-            return place.file_node(info)
+            return source.file_node(info)
         if is_local:
-            return RemoteDirectory(_HostPlace(HostTree(path), ROOT))
-        return RemoteDirectory(place)
+            return RemoteDirectory(_HostPath(HostTree(path), ROOT))
+        return RemoteDirectory(source)
 
     @property
     def _shown(self) -> str:
-        """The URL without a user's name and password."""
+        """The URL without user name and password."""
         return re.sub(r"//[^/@]*@", "//", self.url)
 
 
 @dataclass(frozen=True, slots=True)
-class _UrlPlace:
+class _UrlPath:
     """A path in an fsspec filesystem."""
 
     filesystem: _Fsspec
@@ -301,23 +302,23 @@ class _UrlPlace:
         return Map(children)
 
     def file_node(self, info: dict[str, object]) -> File:
-        """The file that *info* describes; one of unknown size is loaded to know it."""
-        place = _UrlPlace(self.filesystem, cast("str", info["name"]), self.url, info)
+        """The file that *info* describes; it is loaded now if its size is not known."""
+        source = _UrlPath(self.filesystem, cast("str", info["name"]), self.url, info)
         if isinstance(info.get("size"), int):
-            return RemoteFile(place)
-        with _as_mount_error(f"cannot read {place.path} of {self.url}"):
-            return File(self.filesystem.cat_file(place.path))
+            return RemoteFile(source)
+        with _as_mount_error(f"cannot read {source.path} of {self.url}"):
+            return File(self.filesystem.cat_file(source.path))
 
     def _child(self, info: dict[str, object]) -> Node:
         if info["type"] == "directory":
             path = cast("str", info["name"])
-            return RemoteDirectory(_UrlPlace(self.filesystem, path, self.url))
+            return RemoteDirectory(_UrlPath(self.filesystem, path, self.url))
         if isinstance(target := info.get("destination"), str):
             return Symlink(target)
         return self.file_node(info)
 
     def _is_child(self, info: dict[str, object]) -> bool:
-        """Whether an entry is below, and not the directory itself, with a name we can hold."""
+        """Whether an entry has a valid name and is not the listed directory itself."""
         try:
             name = parse_path(_last_name(info)).name
         except (InvalidPathError, LimitExceededError):
@@ -326,7 +327,7 @@ class _UrlPlace:
 
 
 def _opened(url: str, storage_options: Mapping[str, object]) -> tuple[_Fsspec, str, bool]:
-    """The filesystem, the path in it, and whether it is this host's own."""
+    """The filesystem, the path in it, and whether it is the local filesystem."""
     fsspec = import_module("fsspec")  # heavy, and untyped
     local = import_module("fsspec.implementations.local")
     filesystem, path = fsspec.url_to_fs(url, **storage_options)
@@ -339,7 +340,7 @@ def _last_name(info: dict[str, object]) -> str:
 
 @contextmanager
 def _as_mount_error(what: str) -> Generator[None]:
-    """What a foreign filesystem raises, and it may be anything, as an error of ours."""
+    """Raise a ``MountError`` for any exception of an fsspec filesystem."""
     try:
         yield
     except Exception as error:
@@ -347,8 +348,8 @@ def _as_mount_error(what: str) -> Generator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _HostPlace:
-    """A path in a host directory, whose links fsspec would follow to wherever they lead."""
+class _HostPath:
+    """A path in a host directory; not read by fsspec, which would follow links out of it."""
 
     tree: HostTree
     path: WorkspacePath
@@ -369,12 +370,12 @@ class _HostPlace:
         return Map({name: node for name, node in nodes.items() if node is not None})
 
     def _child(self, path: WorkspacePath) -> Node | None:
-        there = self.tree.stat(path)
-        if there is None:
+        entry = self.tree.stat(path)
+        if entry is None:
             return None
-        if there.target is not None:
-            return Symlink(there.target)
-        place = _HostPlace(self.tree, path, there.size_bytes)
-        if there.kind is FileKind.DIRECTORY:
-            return RemoteDirectory(place)
-        return RemoteFile(place, executable=there.executable)
+        if entry.target is not None:
+            return Symlink(entry.target)
+        source = _HostPath(self.tree, path, entry.size_bytes)
+        if entry.kind is FileKind.DIRECTORY:
+            return RemoteDirectory(source)
+        return RemoteFile(source, executable=entry.executable)

@@ -1,7 +1,7 @@
-"""Where in a file the text stands that somebody probably meant.
+"""Find the lines of a file that are most similar to some other lines, for error messages.
 
-Used for error messages only, so it may miss and must be quick: at most ``_MAX_LINES`` lines
-are looked at, and ``difflib`` sees only a handful of lines, each cut short.
+An approximate answer is enough, but it must be quick: at most ``_MAX_LINES`` lines are
+searched, and ``difflib`` compares at most ``_MAX_COMPARED`` lines, each cut.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import islice
 
 from .lookalikes import plain_text
 
-__all__ = ["excerpt", "nearest_place"]
+__all__ = ["excerpt", "nearest_index"]
 
 _MAX_LINES = 200_000
 _MAX_WANTED = 40
@@ -26,16 +26,16 @@ _SIMILAR_ENOUGH = 0.5
 _WORD = re.compile(r"\w+")
 
 
-def nearest_place(lines: Sequence[str], wanted: Sequence[str], *, expected: int = 0) -> int | None:
-    """The index of the line at which *lines* most resembles *wanted*.
+def nearest_index(lines: Sequence[str], wanted: Sequence[str], *, expected: int = 0) -> int | None:
+    """The index at which *lines* are most similar to *wanted*; ``None`` if nothing is similar.
 
-    White space around a line does not count, nor what only looks different. Among equally
-    good places the one nearest to the index *expected* wins. ``None`` when nothing is similar.
+    Ignores white space around a line, and the differences that ``plain_text`` removes. Among
+    equally good indexes, the one nearest to *expected* is returned.
     """
     keys = [_key(line) for line in islice(wanted, _MAX_WANTED)]
-    best = _place_by_equal_lines(lines, keys, expected)
+    best = _index_by_equal_lines(lines, keys, expected)
     if best is None:
-        best = _place_by_similar_line(lines, keys)
+        best = _index_by_similar_line(lines, keys)
     return None if best is None else max(0, best)
 
 
@@ -59,21 +59,21 @@ def _cut(line: str) -> str:
     return line if len(line) <= _MAX_CHARS else line[:_MAX_CHARS] + "…"
 
 
-def _place_by_equal_lines(lines: Sequence[str], keys: Sequence[str], expected: int) -> int | None:
-    """Let each line that occurs in both vote for where the wanted text would begin."""
+def _index_by_equal_lines(lines: Sequence[str], keys: Sequence[str], expected: int) -> int | None:
+    """Each line that is in both adds to the score of the index at which *keys* would begin."""
     offsets = {key: offset for offset, key in reversed(list(enumerate(keys))) if key}
-    votes: Counter[int] = Counter()
+    scores: Counter[int] = Counter()
     for n, line in enumerate(islice(lines, _MAX_LINES)):
         key = _key(line)
         if key in offsets:
-            votes[n - offsets[key]] += len(key)
-    if not votes:
+            scores[n - offsets[key]] += len(key)
+    if not scores:
         return None
-    return max(votes, key=lambda place: (votes[place], -abs(place - expected)))
+    return max(scores, key=lambda index: (scores[index], -abs(index - expected)))
 
 
-def _place_by_similar_line(lines: Sequence[str], keys: Sequence[str]) -> int | None:
-    """Compare the longest wanted line with those lines that share most words with it."""
+def _index_by_similar_line(lines: Sequence[str], keys: Sequence[str]) -> int | None:
+    """Compare the longest wanted line with the lines that share the most words with it."""
     key = max(keys, key=len, default="")
     words = set(_WORD.findall(key))
 

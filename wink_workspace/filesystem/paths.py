@@ -1,10 +1,9 @@
-"""Workspace paths: parsed once, confined from then on.
+"""Workspace paths: parsed once, and then known to stay inside the workspace.
 
 A ``WorkspacePath`` is a sequence of names below the workspace root. It cannot hold
-``..``, ``.``, an empty name, a ``/`` or a NUL, so no later check is needed and every
-spelling of one path is one value. Names are compared exactly: no case or Unicode folding,
-no trimming. A backslash is a character like any other. What a name may be on disk is the
-backend's business.
+``..``, ``.``, an empty name, a ``/`` or a NUL, so no later check is needed. All spellings of
+a path give equal values. Names are compared exactly: no case or Unicode folding, no
+trimming. A backslash is an ordinary character. Backends may refuse further names.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ MAX_SEGMENT_BYTES = 255
 
 @dataclass(frozen=True, slots=True, order=True)
 class WorkspacePath:
-    """A place below the workspace root; ``ROOT`` has no parts.
+    """A path below the workspace root; ``ROOT`` has no parts.
 
-    Build one with ``parse_path`` (from a caller's text) or with ``/`` (from a name that a
-    backend listed, non-UTF-8 bytes as surrogate escapes).
+    Make one with ``parse_path`` (from text), or with ``/`` from a name that a backend listed,
+    in which bytes that are not UTF-8 are surrogate escapes.
     """
 
     parts: tuple[str, ...]
@@ -50,20 +49,20 @@ class WorkspacePath:
 
     @property
     def parent(self) -> WorkspacePath:
-        """The directory that holds it; the root's parent is the root."""
+        """The directory that contains it; the root is its own parent."""
         return WorkspacePath(self.parts[:-1])
 
     def ancestors(self) -> Iterator[WorkspacePath]:
-        """Every directory above it, the root first, itself not included."""
+        """Every directory above it, the root first."""
         for n in range(len(self.parts)):
             yield WorkspacePath(self.parts[:n])
 
     def is_below(self, other: WorkspacePath) -> bool:
-        """Whether it is *other* or lies inside it."""
+        """Whether it is *other* or lies below it."""
         return self.parts[: len(other.parts)] == other.parts
 
     def moved(self, source: WorkspacePath, destination: WorkspacePath) -> WorkspacePath:
-        """The same place after *source*, which it is or lies below, became *destination*."""
+        """Its path after *source*, which is the path itself or above it, became *destination*."""
         return WorkspacePath((*destination.parts, *self.parts[len(source.parts) :]))
 
 
@@ -71,22 +70,22 @@ ROOT = WorkspacePath(())
 
 
 def parse_path(given: str | WorkspacePath) -> WorkspacePath:
-    """Turn a caller's text into a confined path.
+    """The workspace path that a text names.
 
-    ``""``, ``"."`` and ``"./"`` mean the root; doubled, trailing and ``.`` segments vanish.
+    ``""``, ``"."`` and ``"./"`` name the root. Empty segments and ``.`` are removed.
 
     Raises:
         PathEscapeError: For a ``..`` segment or a leading ``/``.
-        InvalidPathError: For a NUL, or text that UTF-8 cannot hold; or no text.
+        InvalidPathError: For a NUL, for text that UTF-8 cannot encode, or if it is not text.
         LimitExceededError: For more than 64 segments, or a segment over 255 bytes.
     """
     return given if isinstance(given, WorkspacePath) else _parsed(given)
 
 
-@lru_cache(maxsize=1_024)  # params, policies and filesystem each parse the few texts of a call
+@lru_cache(maxsize=1_024)  # one call parses the same texts several times
 def _parsed(given: str) -> WorkspacePath:
-    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a Path is easily given
-        raise InvalidPathError(f"{given!r} is no text")
+    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers pass a Path by mistake
+        raise InvalidPathError(f"{given!r} is not text")
     if "\0" in given:
         raise InvalidPathError(f"{given!r} contains a NUL character")
     if given.startswith("/"):

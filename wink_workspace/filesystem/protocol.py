@@ -1,16 +1,16 @@
-"""The filesystem that every backend offers, and all of it that no backend decides.
+"""The interface of all filesystems, with everything that does not depend on the backend.
 
-Rule 1: public methods parse each path once, check limits and read-only parts, and follow
-links; *primitives* (the underscored methods at the end) act on one physical path, in which
-no component is a link, and follow nothing.
-Rule 2: a primitive either does all of its work or raises and changes nothing. What needs
-several of them undoes the earlier ones when a later one fails.
-Rule 3: between two primitives anything may have happened to the files, so a primitive
-checks what it relies on and raises the error of this package that fits.
+Rule 1: public methods parse each path once, check limits and read-only paths, and follow
+links. *Primitives* (the underscored methods at the end) act on one physical path, in which
+no component is a link, and follow no links.
+Rule 2: a primitive either does all of its work, or raises and changes nothing. A method that
+needs several primitives undoes the earlier ones when a later one fails.
+Rule 3: between two primitives, other processes may change the files. So a primitive checks
+what it relies on and raises the matching error of this package.
 
-Links whose target is relative and stays inside the root are followed when a path is read,
-written or examined; ``delete``, ``move`` and ``symlink`` act on the link itself, and walks
-(``walk``, ``glob``, ``grep``) never descend through one.
+Links with a relative target inside the root are followed when a path is read, written or
+examined. ``delete``, ``move`` and ``symlink`` act on the link itself. Walks (``walk``, ``glob``,
+``grep``) never enter a directory through a link.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from wink_workspace.errors import (
 from .diff import render_diff
 from .edits import replace_text
 from .fingerprints import directory_fingerprint, file_fingerprint, link_fingerprint
-from .links import check_target, located
+from .links import check_target, resolve
 from .model import (
     EditResult,
     FileChange,
@@ -80,7 +80,7 @@ _WRITE_MODES = get_args(WriteMode)
 
 _Touched = list[tuple[WorkspacePath, FileState | None]]
 
-_SOMEBODY_ELSES = (
+_CHANGED_BY_OTHERS = (
     DirectoryExpectedError,
     DirectoryNotEmptyError,
     FileChangedError,
@@ -88,15 +88,15 @@ _SOMEBODY_ELSES = (
 )
 
 
-class _Undoing:
-    """See ``Filesystem._undoing``.
+class _UndoOnError:
+    """See ``Filesystem._undo_on_error``.
 
-    No generator: one that Ctrl-C leaves suspended is closed when somebody lets go of the
-    traceback, and would then put back what later calls have made.
+    Not a generator: Ctrl-C can leave a generator suspended. It would be closed only when the
+    traceback is dropped, and would then undo the changes of later calls.
     """
 
     def __init__(self, put_back: Callable[[_Touched, BaseException], None]) -> None:
-        self._put_back = put_back
+        self._undo = put_back
         self._touched: _Touched = []
 
     def __enter__(self) -> _Touched:
@@ -109,23 +109,23 @@ class _Undoing:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            self._put_back(self._touched, error)
+            self._undo(self._touched, error)
 
 
 class Filesystem(ABC):
     """Files below one root, as text and as bytes.
 
     Args:
-        limits: Bounds on single operations.
+        limits: Limits of single operations.
         read_only: Refuse every change with ``ReadOnlyError``.
-        read_only_paths: Places at and below which nothing may change.
-        clock: Measures the time that searches take.
+        read_only_paths: Paths at and below which nothing may change.
+        clock: Measures the time of searches.
 
-    Every method that takes a path takes text or a ``WorkspacePath`` and raises
-    ``InvalidPathError`` (``PathEscapeError`` for one that leads outside),
-    ``FileMissingError``, ``DirectoryExpectedError`` or ``FileExpectedError`` where the path
-    is not what it has to be, and ``LinkError`` where a link on the way leads outside or
-    loops. Results name paths as the caller spelled them.
+    A path is text or a ``WorkspacePath``. Every method with a path raises
+    ``InvalidPathError`` (``PathEscapeError`` if it leads outside); ``FileMissingError``,
+    ``DirectoryExpectedError`` or ``FileExpectedError`` if the path does not exist or is of the
+    wrong kind; and ``LinkError`` if a link on the way leads outside or loops. Results name
+    paths as the caller spelled them.
     """
 
     def __init__(
@@ -141,11 +141,11 @@ class Filesystem(ABC):
         self._read_only_paths = tuple(read_only_paths)
         self.clock = clock
 
-    # How it was made: no part of what a snapshot keeps, so nobody may change it
+    # Options are not part of a snapshot, so they cannot be changed
 
     @property
     def limits(self) -> FilesystemLimits:
-        """Bounds on single operations."""
+        """Limits of single operations."""
         return self._limits
 
     @property
@@ -155,18 +155,18 @@ class Filesystem(ABC):
 
     @property
     def read_only_paths(self) -> tuple[WorkspacePath, ...]:
-        """Places at and below which nothing may change."""
+        """Paths at and below which nothing may change."""
         return self._read_only_paths
 
     # Reading
 
     def stat(self, path: str | WorkspacePath, *, follow: bool = True) -> FileStat:
-        """What is at *path*; with ``follow=False`` a link is described itself."""
+        """The metadata of *path*; with ``follow=False``, of the link itself."""
         given = parse_path(path)
         return replace(self._existing(given, follow=follow), path=given)
 
     def exists(self, path: str | WorkspacePath) -> bool:
-        """Whether something is at *path*; a link that leads nowhere does not count."""
+        """Whether *path* exists; ``False`` for a dangling link."""
         try:
             self.stat(path)
         except (FileMissingError, DirectoryExpectedError, LinkError):
@@ -174,7 +174,7 @@ class Filesystem(ABC):
         return True
 
     def list(self, path: str | WorkspacePath = ".") -> tuple[FileStat, ...]:
-        """The entries of a directory by name, links as links."""
+        """The entries of a directory, sorted by name; links are not followed."""
         given = parse_path(path)
         entries = self._children(self._directory(given))
         return tuple(
@@ -183,9 +183,9 @@ class Filesystem(ABC):
         )
 
     def walk(self, path: str | WorkspacePath = ".") -> Iterator[FileStat]:
-        """Everything below a directory, parents first and names in order, links as links.
+        """Everything below a directory, parents first, sorted by name; links are not followed.
 
-        Directories that vanish meanwhile or cannot be read are passed over.
+        Directories that vanish during the walk or cannot be read are skipped.
         """
         given = parse_path(path)
         return self._found(self._directory(given), given, EVERYTHING)
@@ -197,7 +197,7 @@ class Filesystem(ABC):
     def read_bytes(
         self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None
     ) -> bytes:
-        """*limit* bytes (default: all) from *offset* on; fewer when the file ends.
+        """*limit* bytes (default: all) from *offset* on; fewer at the end of the file.
 
         Raises:
             UsageError: If *offset* or *limit* is negative.
@@ -217,14 +217,14 @@ class Filesystem(ABC):
     ) -> TextWindow:
         """*limit* lines (default ``limits.read_lines``) after the first *offset*.
 
-        The rest of the file is not read. Lines are cut to ``limits.read_line_chars``; where
-        what is cut off adds up to more than 16 Mi characters, the window ends early with
-        ``more`` set. With *lenient* a byte that is not UTF-8 is shown as U+FFFD.
+        The rest of the file is not read. Lines are cut to ``limits.read_line_chars``. If more
+        than 16 Mi characters were read for them, the window ends early with ``more`` set. With
+        *lenient*, a byte that is not UTF-8 is shown as U+FFFD.
 
         Raises:
             UsageError: If *offset* or *limit* is negative.
             LimitExceededError: If *limit* is above ``limits.read_lines``.
-            BinaryFileError: If what was looked at is not text.
+            BinaryFileError: If the part that was read is not text.
         """
         n_lines = self.limits.read_lines if limit is None else limit
         _check_not_negative(offset=offset, limit=n_lines)
@@ -247,14 +247,14 @@ class Filesystem(ABC):
     def glob(self, pattern: str, path: str | WorkspacePath = ".") -> GlobResult:
         """The files, links and directories below *path* that match *pattern*, in path order.
 
-        ``**`` stands for any number of directories, none included; ``*.py`` matches in
-        *path* only. Names before the first wildcard may be links.
+        ``**`` matches any number of directories, also none; ``*.py`` matches in *path* only.
+        Names before the first wildcard may be links.
 
         Raises:
             PatternError: If *pattern* is empty.
             SearchTimeoutError: After ``limits.search_timeout_s``.
         """
-        compile_glob(pattern)  # refuses what is wrong in the part taken off below, too
+        compile_glob(pattern)  # also checks the prefix that is removed below
         given = parse_path(path)
         self._directory(given)
         prefix, rest = literal_prefix(pattern)
@@ -271,12 +271,12 @@ class Filesystem(ABC):
     def grep(
         self, pattern: str, path: str | WorkspacePath = ".", *, glob: str | None = None
     ) -> GrepResult:
-        """The lines that match a regular expression, in a file or below a directory.
+        """The lines in a file, or in all files below a directory, that match an expression.
 
         Args:
-            pattern: In the syntax of the ``regex`` package; lines are searched one by one.
+            pattern: A regular expression of the ``regex`` package; lines are searched one by one.
             path: A file, or a directory whose files are searched in path order.
-            glob: Search only files whose path below *path* matches; without a ``/`` it
+            glob: Search only files whose path relative to *path* matches. Without a ``/``, it
                 matches names at any depth.
 
         Raises:
@@ -286,35 +286,34 @@ class Filesystem(ABC):
         expression = compile_expression(pattern)
         wanted = EVERYTHING if glob is None else compile_filter(glob)
         given = parse_path(path)
-        there = self._existing(given)
+        entry = self._existing(given)
         timer = self._timer()
-        if there.kind is FileKind.FILE:
-            files = iter((there,))
+        if entry.kind is FileKind.FILE:
+            files = iter((entry,))
         else:
-            files = self._searchable(there.path, wanted, timer)
+            files = self._searchable(entry.path, wanted, timer)
         found = grep_files(files, self._open, expression, limits=self.limits, timer=timer)
-        if there.path == given:
+        if entry.path == given:
             return found
-        spelled = (replace(m, path=m.path.moved(there.path, given)) for m in found.matches)
-        return replace(found, matches=tuple(spelled))
+        matches = (replace(m, path=m.path.moved(entry.path, given)) for m in found.matches)
+        return replace(found, matches=tuple(matches))
 
     def fingerprint(self, path: str | WorkspacePath = ".") -> str:
-        """A text that differs whenever the content at *path* (a file or all below) does."""
+        """A text that differs whenever the content of a file, or of a directory tree, differs."""
         return self._fingerprint(self._existing(parse_path(path)).path)
 
     def identify(
         self, path: str | WorkspacePath, *, follow: bool = True
     ) -> tuple[WorkspacePath, str]:
-        """Where the file that *path* leads to is, without links, and its fingerprint.
+        """The path of a file with all links resolved, and its fingerprint.
 
         Raises:
-            FileExpectedError: If no file is there but something else; with ``follow=False``
-                also if *path* is a link.
+            FileExpectedError: If it is not a file; with ``follow=False``, also for a link.
         """
-        there = self._existing(parse_path(path), follow=follow)
-        if there.kind is not FileKind.FILE:
-            raise FileExpectedError(f"{path} is no file")
-        return there.path, self._fingerprint(there.path)
+        entry = self._existing(parse_path(path), follow=follow)
+        if entry.kind is not FileKind.FILE:
+            raise FileExpectedError(f"{path} is not a file")
+        return entry.path, self._fingerprint(entry.path)
 
     # Changing
 
@@ -326,39 +325,39 @@ class Filesystem(ABC):
         mode: WriteMode = "overwrite",
         most_bytes: int | None = None,
     ) -> WriteResult:
-        """Write a file, making the directories it needs.
+        """Write a file; missing parent directories are created.
 
         Args:
             path: The file; a link is followed unless *mode* is ``"create"``.
-            data: All of the content, or what to append.
-            mode: ``"create"`` a new file, ``"overwrite"`` or make one, or ``"append"``.
-            most_bytes: A bound on *data* below ``limits.write_bytes``, for a caller that is not
-                trusted with that much.
+            data: The whole content, or the part to append.
+            mode: ``"create"`` makes a new file; ``"overwrite"`` and ``"append"`` make one if
+                it is missing.
+            most_bytes: A lower limit than ``limits.write_bytes`` for *data*.
 
         Raises:
-            PathExistsError: If *mode* is ``"create"`` and something is there.
+            PathExistsError: If *mode* is ``"create"`` and *path* exists.
             LimitExceededError: If *data* is longer than *most_bytes* or ``limits.write_bytes``.
-            ReadOnlyError: If nothing may change there.
-            UsageError: If there is no such *mode*.
+            ReadOnlyError: If *path* is read-only.
+            UsageError: If *mode* is unknown.
         """
         if mode not in _WRITE_MODES:
             raise UsageError(
-                f"{mode!r} is no mode of writing", hint=f"Use {', '.join(_WRITE_MODES)}."
+                f"{mode!r} is not a write mode", hint=f"Use {', '.join(_WRITE_MODES)}."
             )
         self._check_writable()
         given = parse_path(path)
         self._check_size(given, len(data), most_bytes)
-        place, there = self._located(given, follow=mode != "create")
-        if there is not None and mode == "create":
+        physical, entry = self._resolve(given, follow=mode != "create")
+        if entry is not None and mode == "create":
             raise PathExistsError(f"{given} exists already")
-        if there is not None and there.kind is FileKind.DIRECTORY:
+        if entry is not None and entry.kind is FileKind.DIRECTORY:
             raise FileExpectedError(f"{given} is a directory")
-        self._check_writable(place)
-        with self._undoing() as touched:
-            self._make_parents(place, touched)
-            self._write(place, bytes(data), mode=mode)
-        kept_bytes = there.size_bytes if there is not None and mode == "append" else 0
-        return WriteResult(given, len(data), kept_bytes + len(data), created=there is None)
+        self._check_writable(physical)
+        with self._undo_on_error() as touched:
+            self._make_parents(physical, touched)
+            self._write(physical, bytes(data), mode=mode)
+        kept_bytes = entry.size_bytes if entry is not None and mode == "append" else 0
+        return WriteResult(given, len(data), kept_bytes + len(data), created=entry is None)
 
     def write_text(
         self,
@@ -368,7 +367,7 @@ class Filesystem(ABC):
         mode: WriteMode = "overwrite",
         most_bytes: int | None = None,
     ) -> WriteResult:
-        """Write *text* as UTF-8, its line ends as they are; see ``write_bytes``.
+        """Write *text* as UTF-8, with its line ends unchanged; see ``write_bytes``.
 
         Raises:
             UsageError: If *text* is not valid Unicode.
@@ -378,7 +377,7 @@ class Filesystem(ABC):
         except UnicodeEncodeError as error:
             raise UsageError(
                 f"the text for {path} is not valid Unicode at character {error.start}",
-                hint="Remove the lone surrogate there, or write bytes.",
+                hint="Remove the lone surrogate, or write bytes.",
             ) from error
         return self.write_bytes(path, data, mode=mode, most_bytes=most_bytes)
 
@@ -391,16 +390,16 @@ class Filesystem(ABC):
         replace_all: bool = False,
         most_bytes: int | None = None,
     ) -> EditResult:
-        """Replace *old*, which must occur exactly once unless *replace_all*.
+        """Replace *old*, which must occur exactly once unless *replace_all* is set.
 
         Everything else stays: encoding, byte order mark, line ends, final newline.
 
         Raises:
-            EditError: If *old* is missing or not unique; the message helps to find it.
+            EditError: If *old* is missing or not unique; the message shows the nearest lines.
             BinaryFileError: If the file is not text.
             LimitExceededError: If the file is or would be above *most_bytes* or
                 ``limits.write_bytes``.
-            ReadOnlyError: If nothing may change there.
+            ReadOnlyError: If *path* is read-only.
         """
         if self.read_only:
             self._check_writable()  # raises
@@ -419,22 +418,22 @@ class Filesystem(ABC):
         return EditResult(given, edited.n_replaced, edited.first_line, diff)
 
     def apply_patch(self, patch: str, *, most_bytes: int | None = None) -> PatchResult:
-        """Apply a unified diff or a ``*** Begin Patch`` text: to all its files or to none.
+        """Apply a unified diff or a ``*** Begin Patch`` text to all its files, or to none.
 
-        Paths are taken as they are, no link on the way is followed. As with git, directories
-        are made where files need them, and go when the patch takes the last out of them.
+        Links in paths are not followed. As with git, missing directories are created, and
+        directories that the patch empties are deleted.
 
         Raises:
             PatchError: If it does not parse or does not apply.
             LimitExceededError: If a file is or would be above *most_bytes* or
                 ``limits.write_bytes``.
-            ReadOnlyError: If nothing may change at one of its paths.
+            ReadOnlyError: If one of its paths is read-only.
         """
         self._check_writable()
         plan = plan_patch(parse_patch(patch), lambda path: self._state(path, most_bytes))
         for change in plan.changes:
             self._check_change(change, most_bytes)
-        with self._undoing() as touched:
+        with self._undo_on_error() as touched:
             for change in plan.changes:
                 if change.after is not None:
                     self._make_parents(change.path, touched)
@@ -445,39 +444,39 @@ class Filesystem(ABC):
         return PatchResult(plan.files)
 
     def delete(self, path: str | WorkspacePath, *, recursive: bool = False) -> None:
-        """Delete a file, a link or an empty directory; with *recursive* a full one too.
+        """Delete a file, a link or an empty directory; with *recursive*, any directory.
 
         Raises:
             DirectoryNotEmptyError: If a directory has entries and *recursive* is not set.
-            ReadOnlyError: If nothing may change there or somewhere below.
+            ReadOnlyError: If *path* or anything below it is read-only.
         """
         self._check_writable()
-        there = self._existing(self._not_root(path, "delete"), follow=False)
-        self._check_removable(there.path)
-        self._delete(there.path, recursive=recursive)
+        entry = self._existing(self._not_root(path, "delete"), follow=False)
+        self._check_removable(entry.path)
+        self._delete(entry.path, recursive=recursive)
 
     def mkdir(
         self, path: str | WorkspacePath, *, parents: bool = True, exist_ok: bool = True
     ) -> None:
-        """Make a directory.
+        """Create a directory.
 
         Raises:
-            FileMissingError: If the directory above is missing and *parents* is not set.
-            PathExistsError: If something is there, unless it is a directory and *exist_ok*.
-            ReadOnlyError: If nothing may change there.
+            FileMissingError: If the parent directory is missing and *parents* is not set.
+            PathExistsError: If *path* exists, unless it is a directory and *exist_ok* is set.
+            ReadOnlyError: If *path* is read-only.
         """
         self._check_writable()
         given = parse_path(path)
-        place, there = self._located(given)
-        if there is not None:
-            if exist_ok and there.kind is FileKind.DIRECTORY:
+        physical, entry = self._resolve(given)
+        if entry is not None:
+            if exist_ok and entry.kind is FileKind.DIRECTORY:
                 return
             raise PathExistsError(f"{given} exists already")
-        self._check_writable(place)
-        with self._undoing() as touched:
+        self._check_writable(physical)
+        with self._undo_on_error() as touched:
             if parents:
-                self._make_parents(place, touched)
-            self._mkdir(place)
+                self._make_parents(physical, touched)
+            self._mkdir(physical)
 
     def move(
         self,
@@ -486,42 +485,43 @@ class Filesystem(ABC):
         *,
         overwrite: bool = False,
     ) -> None:
-        """Give a file, link or directory the full path *destination*, parents made.
+        """Rename a file, link or directory to *destination*; missing parents are created.
 
         Raises:
-            PathExistsError: If something is at *destination*, unless *overwrite* and neither
-                is a directory.
-            UsageError: If a directory would come to lie inside itself.
-            ReadOnlyError: If nothing may change at one of the two or below *source*.
+            PathExistsError: If *destination* exists, unless *overwrite* is set and neither is
+                a directory.
+            UsageError: If *destination* is inside *source*.
+            ReadOnlyError: If one of them, or anything below *source*, is read-only.
         """
         self._check_writable()
         moved = self._existing(self._not_root(source, "move"), follow=False)
         given = parse_path(destination)
-        place, there = self._located(given, follow=False)
-        if place == moved.path and overwrite:
+        physical, entry = self._resolve(given, follow=False)
+        if physical == moved.path and overwrite:
             return
-        if there is not None and not (
-            overwrite and FileKind.DIRECTORY not in (there.kind, moved.kind)
+        if entry is not None and not (
+            overwrite and FileKind.DIRECTORY not in (entry.kind, moved.kind)
         ):
             raise PathExistsError(
                 f"{given} exists already",
-                hint="Give the full new path of the file or directory, one that is free.",
+                hint="Give the full new path of the file or directory; it must not exist.",
             )
-        if place.is_below(moved.path):
+        if physical.is_below(moved.path):
             raise UsageError(
-                f"{source} cannot be moved inside itself", hint="Choose a place outside it."
+                f"{source} cannot be moved inside itself",
+                hint="Choose a destination outside of it.",
             )
         self._check_removable(moved.path)
-        self._check_writable(place)
-        with self._undoing() as touched:
-            self._make_parents(place, touched)
-            self._move(moved.path, place)
+        self._check_writable(physical)
+        with self._undo_on_error() as touched:
+            self._make_parents(physical, touched)
+            self._move(moved.path, physical)
 
     def set_executable(self, path: str | WorkspacePath, executable: bool) -> None:
-        """Set or clear a file's executable bit.
+        """Set or clear the executable bit of a file.
 
         Raises:
-            ReadOnlyError: If nothing may change there.
+            ReadOnlyError: If *path* is read-only.
         """
         self._check_writable()
         file = self._file(parse_path(path))
@@ -529,43 +529,43 @@ class Filesystem(ABC):
         self._set_executable(file.path, executable=executable)
 
     def symlink(self, path: str | WorkspacePath, target: str) -> None:
-        """Make a link to *target*, which is relative to the link's directory.
+        """Create a link to *target*, which is relative to the link's directory.
 
         Raises:
             LinkError: If *target* is absolute or leads outside the workspace.
-            PathExistsError: If something is at *path*.
-            ReadOnlyError: If nothing may change there.
+            PathExistsError: If *path* exists.
+            ReadOnlyError: If *path* is read-only.
         """
         self._check_writable()
         given = parse_path(path)
-        place, there = self._located(given, follow=False)
-        if there is not None:
+        physical, entry = self._resolve(given, follow=False)
+        if entry is not None:
             raise PathExistsError(f"{given} exists already")
-        check_target(place, target)
-        self._check_writable(place)
-        with self._undoing() as touched:
-            self._make_parents(place, touched)
-            self._symlink(place, target)
+        check_target(physical, target)
+        self._check_writable(physical)
+        with self._undo_on_error() as touched:
+            self._make_parents(physical, touched)
+            self._symlink(physical, target)
 
     # History
 
     @abstractmethod
     def snapshot(self) -> object:
-        """A token for the present state; the same object while nothing changes."""
+        """A token for the current state; the same object while nothing changes."""
 
     @abstractmethod
     def restore(self, token: object) -> None:
-        """Put back the state of a token of this filesystem.
+        """Restore the state of a token of this filesystem.
 
         Raises:
-            SnapshotError: For any other token; nothing has changed then.
+            SnapshotError: For any other token; nothing is changed.
         """
 
     @abstractmethod
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
         """The paths that differ between two snapshots (*after* defaults to now), in path order.
 
-        Directories count as paths, so an empty one that came or went is a change.
+        Directories count as paths, so adding or deleting an empty one is a change.
         """
 
     def diff(self, before: object, after: object | None = None) -> str:
@@ -576,7 +576,7 @@ class Filesystem(ABC):
 
     @abstractmethod
     def _stat(self, path: WorkspacePath) -> FileStat | None:
-        """What is at *path*; ``None`` if nothing is, or if its parent is no directory."""
+        """The entry at *path*; ``None`` if it does not exist or its parent is not a directory."""
 
     @abstractmethod
     def _children(self, path: WorkspacePath) -> Iterable[FileStat]:
@@ -588,19 +588,19 @@ class Filesystem(ABC):
 
     @abstractmethod
     def _write(self, path: WorkspacePath, data: bytes, *, mode: WriteMode) -> None:
-        """Write the file *path*, whose parent exists; its executable bit stays."""
+        """Write the file *path*, whose parent exists, and keep its executable bit."""
 
     @abstractmethod
     def _delete(self, path: WorkspacePath, *, recursive: bool) -> None:
-        """Delete a file, a link, or a directory that is empty unless *recursive*."""
+        """Delete a file, a link or an empty directory; with *recursive*, any directory."""
 
     @abstractmethod
     def _mkdir(self, path: WorkspacePath) -> None:
-        """Make the directory *path*, whose parent exists and which does not."""
+        """Create the directory *path*; its parent exists."""
 
     @abstractmethod
     def _move(self, source: WorkspacePath, destination: WorkspacePath) -> None:
-        """Rename; a file or link at *destination* is replaced, its parent exists."""
+        """Rename; replaces a file or link at *destination*, whose parent exists."""
 
     @abstractmethod
     def _set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
@@ -608,56 +608,58 @@ class Filesystem(ABC):
 
     @abstractmethod
     def _symlink(self, path: WorkspacePath, target: str) -> None:
-        """Make the link *path*, whose parent exists and which does not; any *target*."""
+        """Create the link *path*, whose parent exists, with any *target*."""
 
     def _fingerprint(self, path: WorkspacePath) -> str:
-        """``fingerprint`` of a physical path; a backend that can, keeps it."""
-        there = self._existing(path, follow=False)
-        if there.kind is FileKind.DIRECTORY:
+        """``fingerprint`` of a physical path; backends may cache it."""
+        entry = self._existing(path, follow=False)
+        if entry.kind is FileKind.DIRECTORY:
             return directory_fingerprint(
                 (entry.path.name, self._fingerprint(entry.path)) for entry in self._children(path)
             )
-        if there.kind is FileKind.SYMLINK:
-            return link_fingerprint(there.target or "")
+        if entry.kind is FileKind.SYMLINK:
+            return link_fingerprint(entry.target or "")
         with self._open(path) as stream:
             chunks = iter(lambda: stream.read(_CHUNK_BYTES), b"")
-            return file_fingerprint(chunks, executable=there.executable)
+            return file_fingerprint(chunks, executable=entry.executable)
 
-    # Looking at places
+    # Looking up paths
 
-    def _located(
+    def _resolve(
         self, path: WorkspacePath, *, follow: bool = True
     ) -> tuple[WorkspacePath, FileStat | None]:
-        """The physical path of *path*, and what is there."""
-        return located(self._stat, path, follow=follow)
+        """The physical path of *path*, and its entry."""
+        return resolve(self._stat, path, follow=follow)
 
     def _existing(self, path: WorkspacePath, *, follow: bool = True) -> FileStat:
-        """What is at *path*, under its physical path."""
-        place, there = located(self._stat, path, follow=follow)
-        if there is not None:
-            return there
-        for ancestor in place.ancestors():
+        """The entry at *path*, with its physical path."""
+        physical, entry = resolve(self._stat, path, follow=follow)
+        if entry is not None:
+            return entry
+        for ancestor in physical.ancestors():
             above = self._stat(ancestor)
             if above is not None and above.kind is FileKind.FILE:
                 raise DirectoryExpectedError(f"{path} does not exist: {ancestor} is a file")
         raise FileMissingError(f"{path} does not exist")
 
     def _file(self, path: WorkspacePath) -> FileStat:
-        there = self._existing(path)
-        if there.kind is FileKind.DIRECTORY:
+        entry = self._existing(path)
+        if entry.kind is FileKind.DIRECTORY:
             raise FileExpectedError(f"{path} is a directory")
-        return there
+        return entry
 
     def _directory(self, path: WorkspacePath) -> WorkspacePath:
-        there = self._existing(path)
-        if there.kind is not FileKind.DIRECTORY:
+        entry = self._existing(path)
+        if entry.kind is not FileKind.DIRECTORY:
             raise DirectoryExpectedError(f"{path} is not a directory")
-        return there.path
+        return entry.path
 
     def _not_root(self, path: str | WorkspacePath, verb: str) -> WorkspacePath:
         parsed = parse_path(path)
         if not parsed.parts:
-            raise UsageError(f"the root is not something to {verb}", hint=f"Name what to {verb}.")
+            raise UsageError(
+                f"cannot {verb} the root of the workspace", hint="Name a path below it."
+            )
         return parsed
 
     def _found(
@@ -667,14 +669,14 @@ class Filesystem(ABC):
         pattern: GlobPattern,
         timer: SearchTimer | None = None,
     ) -> Iterator[FileStat]:
-        """What matches below the physical *base*, spelled as below *given*."""
+        """The matches below the physical *base*, with their paths below *given*."""
         for entry in find(self._children, base, pattern, timer):
             yield replace(entry, path=entry.path.moved(base, given))
 
     def _searchable(
         self, base: WorkspacePath, wanted: GlobPattern, timer: SearchTimer
     ) -> Iterator[FileStat]:
-        """Files, and links that lead nowhere, which count as unreadable."""
+        """The files, and also dangling links, which ``grep`` counts as unreadable."""
         for entry in find(self._children, base, wanted, timer):
             broken_link = entry.kind is FileKind.SYMLINK and not self.exists(entry.path)
             if entry.kind is FileKind.FILE or broken_link:
@@ -684,39 +686,41 @@ class Filesystem(ABC):
         return SearchTimer(self.clock, self.limits.search_timeout_s)
 
     def _state(self, path: WorkspacePath, most_bytes: int | None) -> FileState | None:
-        there = self._stat(path)
-        if there is None:
+        entry = self._stat(path)
+        if entry is None:
             return None
-        if there.kind is FileKind.FILE:
-            return FileState(there.kind, self._content(there, most_bytes), there.executable)
-        return FileState(there.kind, (there.target or "").encode("utf-8", "surrogateescape"))
+        if entry.kind is FileKind.FILE:
+            return FileState(entry.kind, self._content(entry, most_bytes), entry.executable)
+        return FileState(entry.kind, (entry.target or "").encode("utf-8", "surrogateescape"))
 
     def _content(self, file: FileStat, most_bytes: int | None) -> bytes:
-        """All of a file that is small enough to be written back."""
+        """The content of a file that is within the limit for writing."""
         self._check_size(file.path, file.size_bytes, most_bytes)
         with self._open(file.path) as stream:
-            data = stream.read(file.size_bytes + 1)  # takes no more room than it needs
-            if len(data) > file.size_bytes:  # it has grown since
+            data = stream.read(file.size_bytes + 1)  # allocates no more than needed
+            if len(data) > file.size_bytes:  # it grew
                 data += stream.read(self._most(most_bytes) + 1 - len(data))
         if len(data) > file.size_bytes:
             self._check_size(file.path, len(data), most_bytes)
         return data
 
-    # Refusing
+    # Checks
 
-    def _check_writable(self, *places: WorkspacePath) -> None:
+    def _check_writable(self, *paths: WorkspacePath) -> None:
         if self.read_only:
             raise ReadOnlyError("the filesystem is read-only")
-        for place in places:
-            for fixed in self.read_only_paths:
-                if place.is_below(fixed):
-                    raise ReadOnlyError(f"{place} is read-only")
+        for physical in paths:
+            for read_only in self.read_only_paths:
+                if physical.is_below(read_only):
+                    raise ReadOnlyError(f"{physical} is read-only")
 
-    def _check_removable(self, place: WorkspacePath) -> None:
-        self._check_writable(place)
-        for fixed in self.read_only_paths:
-            if fixed.is_below(place):
-                raise ReadOnlyError(f"{fixed} is read-only, so {place} has to stay")
+    def _check_removable(self, physical: WorkspacePath) -> None:
+        self._check_writable(physical)
+        for read_only in self.read_only_paths:
+            if read_only.is_below(physical):
+                raise ReadOnlyError(
+                    f"{read_only} is read-only, so {physical} cannot be deleted or moved"
+                )
 
     def _most(self, most_bytes: int | None) -> int:
         most = self.limits.write_bytes
@@ -735,7 +739,7 @@ class Filesystem(ABC):
     def _check_growth(
         self, path: WorkspacePath, data: bytes, old: str, new: str, most_bytes: int | None
     ) -> None:
-        """Refuse early what would be refused for its size after filling the memory."""
+        """Refuse a result above the limit before it fills the memory."""
         text = "".join(TextPieces(BytesIO(data), path))
         n_places = max(text.count(old), text.replace("\r\n", "\n").count(old))
         self._check_size(path, n_places * len(new), most_bytes)
@@ -747,59 +751,59 @@ class Filesystem(ABC):
             if change.after.kind is FileKind.SYMLINK:
                 check_target(change.path, _target_of(change.after))
 
-    # Changing several places
+    # Changes of several paths
 
-    def _undoing(self) -> _Undoing:
-        """Put the touched places back, newest first, if the block raises."""
-        return _Undoing(self._put_back)
+    def _undo_on_error(self) -> _UndoOnError:
+        """Restore the touched paths, newest first, if the block raises."""
+        return _UndoOnError(self._undo)
 
-    def _put_back(self, touched: _Touched, cause: BaseException) -> None:
+    def _undo(self, touched: _Touched, cause: BaseException) -> None:
         failures: list[Exception] = []
         for path, state in reversed(touched):
             try:
                 self._set_state(path, state)
-            except _SOMEBODY_ELSES:
-                pass  # somebody has changed it, put something into it, or taken away what it is in
-            except Exception as error:  # noqa: BLE001 - all places are tried before it is raised
+            except _CHANGED_BY_OTHERS:
+                pass  # another process changed the path, its entries or its parent
+            except Exception as error:  # noqa: BLE001 - all paths are tried before raising
                 failures.append(error)
         if failures:
-            raise RollbackError("some files could not be put back", failures) from cause
+            raise RollbackError("some files could not be restored", failures) from cause
 
     def _set_state(self, path: WorkspacePath, state: FileState | None) -> None:
-        """Make *path*, whose parent exists, be what *state* says."""
-        there = self._stat(path)
-        same_kind = there is not None and state is not None and there.kind is state.kind
-        if there is not None and not (same_kind and there.kind is not FileKind.SYMLINK):
+        """Change *path*, whose parent exists, to *state*."""
+        entry = self._stat(path)
+        same_kind = entry is not None and state is not None and entry.kind is state.kind
+        if entry is not None and not (same_kind and entry.kind is not FileKind.SYMLINK):
             self._delete(path, recursive=False)
         if state is None:
             return
         if state.kind is FileKind.FILE:
             self._write(path, state.data, mode="overwrite")
-            if state.executable != (same_kind and there is not None and there.executable):
+            if state.executable != (same_kind and entry is not None and entry.executable):
                 self._set_executable(path, executable=state.executable)
         elif state.kind is FileKind.SYMLINK:
             self._symlink(path, _target_of(state))
         elif not same_kind:
             self._mkdir(path)
 
-    def _make_parents(self, place: WorkspacePath, touched: _Touched) -> None:
-        above = self._stat(place.parent)
+    def _make_parents(self, physical: WorkspacePath, touched: _Touched) -> None:
+        above = self._stat(physical.parent)
         if above is not None and above.kind is FileKind.DIRECTORY:
             return
-        for ancestor in place.ancestors():
-            there = self._stat(ancestor)
-            if there is None:
+        for ancestor in physical.ancestors():
+            entry = self._stat(ancestor)
+            if entry is None:
                 touched.append((ancestor, None))
                 self._mkdir(ancestor)
-            elif there.kind is not FileKind.DIRECTORY:
+            elif entry.kind is not FileKind.DIRECTORY:
                 raise DirectoryExpectedError(f"{ancestor} is not a directory")
 
     def _delete_emptied(self, gone: Iterable[WorkspacePath], touched: _Touched) -> None:
-        """Delete the directories in which nothing is left since the paths *gone* went."""
+        """Delete the parents of the deleted paths *gone* that are now empty."""
         above = {ancestor for path in gone for ancestor in path.ancestors() if ancestor.parts}
-        for ancestor in sorted(above, reverse=True):  # what is inside comes first
-            there = self._stat(ancestor)
-            if there is None or there.kind is not FileKind.DIRECTORY:
+        for ancestor in sorted(above, reverse=True):  # children before parents
+            entry = self._stat(ancestor)
+            if entry is None or entry.kind is not FileKind.DIRECTORY:
                 continue
             if any(True for _ in self._children(ancestor)):
                 continue

@@ -1,13 +1,13 @@
-"""Finding files by name and lines by expression, in bounded time.
+"""Find files by glob and lines by regular expression, in bounded time.
 
-A glob pattern is a path whose segments match one name each: ``*`` and ``?`` stand for any
-characters of a name, ``[...]`` for one of a set, ``{a,b}`` for alternatives, and a segment
-``**`` for any number of directories, none included. Hidden names are names like any other
-and case counts. A pattern is matched as a set of positions that moves along with the walk,
-so the cost of a name is the pattern's length, whatever the number of ``**``.
+Each segment of a glob pattern matches one name: ``*`` matches any characters, ``?`` one
+character, ``[...]`` one of a set, and ``{a,b}`` are alternatives. A segment ``**`` matches any
+number of directories, also none. Hidden names are not special, and case counts. A pattern is
+matched as a set of positions (an automaton) during the walk, so the cost of a name is the
+length of the pattern, whatever the number of ``**``.
 
-Expressions are searched line by line. The ``regex`` package stops a search at a time limit;
-the little that it does outside of it is bounded by the length of expressions and lines.
+Expressions are searched line by line. The ``regex`` package stops a search at a time limit.
+Its work outside of this limit is bounded by the length of expressions and lines.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MAX_SEARCHED_LINE_CHARS = 100_000
 
 
 class SearchTimer:
-    """How much of a search's time is left."""
+    """Measures the time that is left for a search."""
 
     def __init__(self, clock: Clock, limit_s: float) -> None:
         self._clock = clock
@@ -62,10 +62,10 @@ class SearchTimer:
         self._end_s = clock.monotonic_s() + limit_s
 
     def left_s(self) -> float:
-        """Seconds left, more than 0.
+        """Seconds left, always more than 0.
 
         Raises:
-            SearchTimeoutError: If none are.
+            SearchTimeoutError: If the time is over.
         """
         left_s = self._end_s - self._clock.monotonic_s()
         if left_s <= 0:
@@ -73,7 +73,7 @@ class SearchTimer:
         return left_s
 
     def expired(self) -> SearchTimeoutError:
-        """The error that says that the time is over."""
+        """The error to raise when the time is over."""
         return SearchTimeoutError(f"the search took longer than {self._limit_s:g} s")
 
 
@@ -82,7 +82,7 @@ class SearchTimer:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """A place between two segments: which names it takes, and where those lead."""
+    """A state of the automaton: the names that it accepts, and the states that follow."""
 
     takes: Callable[[str], object]
     leads_to: frozenset[int]
@@ -92,7 +92,7 @@ class _Position:
 class GlobPattern:
     """A parsed glob, made by ``compile_glob``.
 
-    Matching begins at the positions ``start`` and goes on with ``step``, name by name.
+    Matching starts at the positions ``start``; ``step`` advances by one name.
     """
 
     start: frozenset[int]
@@ -101,12 +101,12 @@ class GlobPattern:
     directories_only: bool = False
 
     def step(self, at: frozenset[int], name: str) -> frozenset[int]:
-        """Where it stands after one more *name*; empty when nothing below can match."""
-        found = (self.positions[each] for each in at)
-        return frozenset[int]().union(*(there.leads_to for there in found if there.takes(name)))
+        """The positions after one more *name*; empty if nothing below can match."""
+        current = (self.positions[index] for index in at)
+        return frozenset[int]().union(*(each.leads_to for each in current if each.takes(name)))
 
     def accepts(self, at: frozenset[int], kind: FileKind) -> bool:
-        """Whether the path that led here matches, being of *kind*."""
+        """Whether a path of *kind* that led to the positions *at* matches."""
         if self.directories_only and kind is not FileKind.DIRECTORY:
             return False
         return not self.ends.isdisjoint(at)
@@ -125,7 +125,7 @@ def compile_glob(pattern: str) -> GlobPattern:
     Raises:
         PatternError: If it is empty.
         LimitExceededError: If it is too long or has too many alternatives.
-        InvalidPathError: If it is absolute or holds ``..`` or a NUL.
+        InvalidPathError: If it is absolute or contains ``..`` or a NUL.
     """
     start: list[int] = []
     positions: list[_Position] = []
@@ -149,7 +149,7 @@ def _position(segments: Sequence[str], at: int, first: int) -> _Position:
 
 
 def _reached(segments: Sequence[str], at: int, first: int) -> range:
-    """The position *at*, and those behind it where ``**`` may stand for nothing."""
+    """The position *at*, and those after it that an empty ``**`` reaches."""
     end = at
     while end < len(segments) and segments[end] == "**":
         end += 1
@@ -157,7 +157,7 @@ def _reached(segments: Sequence[str], at: int, first: int) -> range:
 
 
 def compile_filter(pattern: str) -> GlobPattern:
-    """Parse a glob that filters: without a ``/``, but for one at the end, at any depth."""
+    """Parse a glob for filtering: without a ``/`` before its end, it matches at any depth."""
     is_name = "/" not in pattern.rstrip("/") and not pattern.startswith("/")
     return compile_glob(f"**/{pattern}" if is_name else pattern)
 
@@ -175,12 +175,12 @@ def _segments(text: str) -> tuple[str, ...]:
     names = parse_path(text).parts
     if not names:
         raise PatternError("the glob pattern is empty", hint="Use '*' or '**/*.py', say.")
-    # At the end it stands for all below, the directory itself not included.
+    # A final ``**`` matches everything below the directory, but not the directory itself.
     return (*names, "*") if names[-1] == "**" else names
 
 
 def _expanded(pattern: str) -> tuple[str, ...]:
-    """The patterns that the braces in *pattern* stand for; ``{a}`` and ``{`` are literal."""
+    """All alternatives of the braces in *pattern*; ``{a}`` and ``{`` are literal."""
     done: list[str] = []
     todo = [pattern]
     while todo:
@@ -219,9 +219,9 @@ def find(
     pattern: GlobPattern,
     timer: SearchTimer | None = None,
 ) -> Iterator[FileStat]:
-    """What matches *pattern* below *base*, in path order; no link is descended.
+    """The entries below *base* that match *pattern*, in path order; links are not followed.
 
-    Directories that vanish meanwhile or cannot be read are passed over.
+    Directories that vanish during the walk or cannot be read are skipped.
 
     Raises:
         SearchTimeoutError: When the *timer* ends.
@@ -258,11 +258,11 @@ class Expression:
 
     def __init__(self, compiled: regex.Pattern[str]) -> None:
         self._compiled = compiled
-        self._fits_blocks = _SEES_ONLY_ITS_BRANCH.fullmatch(compiled.pattern) is not None
+        self._fits_blocks = _SEES_ONLY_ITS_LINE.fullmatch(compiled.pattern) is not None
 
     def matching_lines(self, block: str, timer: SearchTimer) -> Iterator[tuple[int, str]]:
         r"""Number (from 0) and text of each line that matches; lines are joined by ``\n``."""
-        # One search of a block costs little more than one of a line, and mostly finds nothing.
+        # Searching a block costs little more than searching a line, and mostly finds nothing.
         if self._fits_blocks and not self._search(block, timer):
             return
         for number, line in enumerate(block.split("\n")):
@@ -276,9 +276,9 @@ class Expression:
             raise timer.expired() from error
 
 
-# Expressions that, matching a line alone, also match it among other lines: nothing in them
-# looks at what surrounds a match, except anchors that take each line's ends for the text's.
-_SEES_ONLY_ITS_BRANCH = re.compile(
+# Expressions that match a block whenever they match one of its lines alone: they look at
+# nothing around a match, apart from anchors, which MULTILINE applies to each line.
+_SEES_ONLY_ITS_LINE = re.compile(
     r"(?: [^\\()*+?}] | \\[^AZzGKBRX0-9Q] | \((?!\?|\*) | \(\?: | \) | [*+?}](?!\+) )*",
     re.VERBOSE,
 )
@@ -315,9 +315,9 @@ def grep_files(
     limits: FilesystemLimits,
     timer: SearchTimer,
 ) -> GrepResult:
-    """The matches in *files*, in their order, until there are more than the limit allows.
+    """The matches in *files*, in their order, up to the limit.
 
-    Of a line, the first 100,000 characters are searched.
+    Only the first 100,000 characters of a line are searched.
 
     Raises:
         SearchTimeoutError: When the *timer* ends.

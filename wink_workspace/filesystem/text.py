@@ -1,12 +1,11 @@
-r"""Text files, read piece by piece.
+r"""Read text files piece by piece.
 
-Rule 1: no more of a file is held than a piece and the line it ends in, however long the
-file or its lines are.
-Rule 2: text is UTF-8, or UTF-16 with a byte order mark, without NUL characters. Whatever is
-looked at and is not, is refused; what is not looked at is not checked. On request, single
-bytes that are not UTF-8 are shown as U+FFFD, unless there are so many that it is no text.
-Rule 3: a line ends with ``\n``; a ``\r`` before it belongs to the line end, and a byte order
-mark at the start of the file belongs to no line.
+Rule 1: memory holds one piece and one unfinished line, however long the file or its lines.
+Rule 2: text is UTF-8, or UTF-16 with a byte order mark, without NUL characters. Other
+content is refused, but only the part that is read is checked. On request, single bytes that
+are not UTF-8 are shown as U+FFFD, unless there are too many of them.
+Rule 3: a line ends with ``\n``; a ``\r`` before it belongs to the line end. A byte order
+mark at the start of the file is not part of a line.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from .paths import WorkspacePath
 __all__ = ["TextPieces", "line_blocks", "read_window"]
 
 _PIECE_BYTES = 65_536
-# A window ends early after so much text; only lines that are mostly cut off can add up to it.
+# A window ends after this much text; only lines that are mostly cut off can reach it.
 _MAX_WINDOW_CHARS = 16_777_216
 _ESCAPE = re.compile("[\udc80-\udcff]")
 _MOST_ESCAPES = 0.3
-"""The share of bytes that are not UTF-8 above which a text counts as none."""
+"""Content with a higher share of bytes that are not UTF-8 is binary."""
 
 
 class TextPieces(Iterator[str]):
     """The text of *stream*, in pieces.
 
-    Set ``budget_chars`` to end the iteration after about so many more characters;
-    ``stopped`` then tells that this is why it ended. With *lenient* a byte that is not UTF-8
-    is a surrogate escape.
+    Set ``budget_chars`` to end the iteration after about this many more characters;
+    ``stopped`` is then set. With *lenient*, a byte that is not UTF-8 becomes a surrogate
+    escape.
 
     Raises:
         BinaryFileError: While iterating, on a NUL character or an invalid encoding.
@@ -64,7 +63,7 @@ class TextPieces(Iterator[str]):
         except UnicodeDecodeError as error:
             raise BinaryFileError(f"{self._path} is not text: it is not UTF-8") from error
         if "\0" in piece:
-            raise BinaryFileError(f"{self._path} is not text: it holds NUL characters")
+            raise BinaryFileError(f"{self._path} is not text: it contains NUL characters")
         if not data:
             raise StopIteration
         if self.budget_chars is not None:
@@ -73,25 +72,25 @@ class TextPieces(Iterator[str]):
 
 
 def line_blocks(pieces: Iterable[str], max_chars: int) -> Iterator[str]:
-    r"""The same text in blocks of whole lines, joined by ``\n``, without the last line end.
+    r"""Blocks of whole lines, joined by ``\n``, without the last line end.
 
-    A line that spans pieces may lose what comes after its first *max_chars* + 2 characters.
+    A line that spans several pieces may be cut after *max_chars* + 2 characters.
     """
-    begun = ""  # two characters beyond the limit tell a longer line from one with a "\r"
+    partial = ""  # two characters beyond the limit: a "\r", and one that shows the line is longer
     for piece in pieces:
         whole, newline, rest = piece.rpartition("\n")
         if not newline:
-            begun = _extended(begun, rest, max_chars + 2)
+            partial = _extended(partial, rest, max_chars + 2)
             continue
         first, newline, others = whole.partition("\n")
-        yield _with_plain_ends(_extended(begun, first, max_chars + 2) + newline + others)
-        begun = rest
-    if begun:
-        yield begun
+        yield _with_plain_ends(_extended(partial, first, max_chars + 2) + newline + others)
+        partial = rest
+    if partial:
+        yield partial
 
 
-def _extended(begun: str, more: str, max_chars: int) -> str:
-    return begun + more[: max(0, max_chars - len(begun))] if begun else more
+def _extended(partial: str, more: str, max_chars: int) -> str:
+    return partial + more[: max(0, max_chars - len(partial))] if partial else more
 
 
 def _with_plain_ends(block: str) -> str:
@@ -109,11 +108,11 @@ def read_window(
 ) -> TextWindow:
     """*limit* lines of *stream* after the first *offset*, each cut to *line_chars*.
 
-    Where the parts cut off add up to more than 16 Mi characters, the window ends early and
-    ``more`` is set. With *lenient* a byte that is not UTF-8 is shown as U+FFFD.
+    If more than 16 Mi characters were read for it, the window ends early and ``more`` is set.
+    With *lenient*, a byte that is not UTF-8 is shown as U+FFFD.
 
     Raises:
-        BinaryFileError: If what was looked at is not text.
+        BinaryFileError: If the part that was read is not text.
     """
     pieces = TextPieces(stream, path, lenient=lenient)
     blocks = line_blocks(pieces, line_chars)
@@ -122,7 +121,7 @@ def read_window(
     while len(lines) <= limit and (block := next(blocks, None)) is not None:
         lines += block.split("\n")
     if pieces.stopped and len(lines[-1]) <= line_chars:
-        lines.pop()  # it may be the beginning of a line
+        lines.pop()  # it may be incomplete
     shown = tuple(lines[:limit])
     n_cut_lines = sum(map(line_chars.__lt__, map(len, shown)))
     shown = tuple(line[:line_chars] for line in shown) if n_cut_lines else shown
@@ -138,7 +137,7 @@ def read_window(
 
 
 def _without_escapes(lines: tuple[str, ...], path: WorkspacePath) -> tuple[tuple[str, ...], int]:
-    """The lines with U+FFFD for each surrogate escape, and how many there were."""
+    """The lines with U+FFFD for each surrogate escape, and the number of these."""
     n_escapes = sum(len(_ESCAPE.findall(line)) for line in lines if not line.isascii())
     if n_escapes == 0:
         return lines, 0
@@ -148,7 +147,7 @@ def _without_escapes(lines: tuple[str, ...], path: WorkspacePath) -> tuple[tuple
 
 
 def _lines_after(blocks: Iterator[str], n_lines: int) -> list[str]:
-    """The rest of the block in which the first *n_lines* end; later blocks stay unread."""
+    """The lines after the first *n_lines*, up to the end of their block; reads no further."""
     while n_lines > 0 and (block := next(blocks, None)) is not None:
         n_lines -= block.count("\n") + 1
         if n_lines < 0:

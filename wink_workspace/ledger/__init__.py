@@ -1,7 +1,7 @@
-"""A workspace's history: every call one commit of a private git repository.
+"""A workspace's history: every call is one commit of a private git repository.
 
-``Ledger`` opens it. ``Branch`` reads a line of history, ``BranchWriter`` adds to it; ``trees`` has
-what files are as git trees, ``SessionStore`` what a session's STATE is.
+``Ledger`` opens it. ``Branch`` reads a branch, ``BranchWriter`` appends to it. ``trees`` stores
+files as git trees, ``SessionStore`` a session's STATE.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .git_discovery import (
 )
 from .history import MAIN_BRANCH, Branch, EntryKind, LogEntry, Reverted, lost_ref, merge_base
 from .ledger import Ledger
-from .lock import WriterLock, looking_at
+from .lock import WriterLock, try_read_lock
 from .merge import (
-    BroughtChange,
+    AppliedChange,
     Merge,
     SideNames,
     SliceMerge,
-    brought_changes,
+    applied_changes,
     merge_trees,
     without_lines,
 )
@@ -69,9 +69,9 @@ __all__ = [
     "MAIN_BRANCH",
     "MAX_TREE_DEPTH",
     "SOME_DIRECTORY",
+    "AppliedChange",
     "Branch",
     "BranchWriter",
-    "BroughtChange",
     "DirectoryView",
     "Discarded",
     "DiskView",
@@ -104,7 +104,7 @@ __all__ = [
     "TreeChange",
     "TreeEntry",
     "WriterLock",
-    "brought_changes",
+    "applied_changes",
     "build",
     "build_directories",
     "diff",
@@ -120,7 +120,6 @@ __all__ = [
     "is_git_directory_name",
     "is_layout_name",
     "is_repository",
-    "looking_at",
     "lost_ref",
     "merge_base",
     "merge_trees",
@@ -129,6 +128,7 @@ __all__ = [
     "paths_left_behind",
     "repositories_in",
     "tree_diff",
+    "try_read_lock",
     "walk",
     "with_paths_from",
     "without_lines",

@@ -1,14 +1,14 @@
-"""Packing what is kept, deleting what is not: the one place where objects are deleted.
+"""Garbage collection: pack reachable objects, delete the others. No other module deletes objects.
 
-Rule 1: nobody else may be at work (``SharedLock.alone``), and no call be under way, for its
-objects are referred to by nothing yet.
-Rule 2: kept is what a ref leads to, up to the boundary of the history, the trees that are asked
-for besides, and the empty tree. If anything of that cannot be read, nothing is deleted.
-Rule 3: an object that may be kept is deleted only after a pack that has it is in place and was
-read back.
+Rule 1: no other process may write (``SharedLock.alone``), and no call may be in progress: no ref
+leads to the objects of a call before its commit.
+Rule 2: reachable are the objects that a ref leads to, up to the boundary of the history, the trees
+that the caller names, and the empty tree. If one of them cannot be read, nothing is deleted.
+Rule 3: a reachable object is deleted only after a pack that contains it is in place and was read
+back.
 
-Dying in the middle leaves objects that nothing leads to, some of which refer to deleted ones.
-Plain git and ``git fsck`` take no offence at those, and the next collection deletes them.
+A crash in the middle leaves unreachable objects, some of which refer to deleted ones. Plain git
+and ``git fsck`` accept this, and the next collection deletes them.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ __all__ = [
     "Steps",
     "collect",
     "disk_bytes",
+    "disk_bytes_by_object",
     "has_many_packs",
     "n_unpacked",
     "no_steps",
     "objects_of",
     "pack_loose",
-    "room_by_object",
 ]
 
 Steps: TypeAlias = Callable[[str, int, int], None]
-"""Told again and again what is being done, how much of it is, and of how much."""
+"""Called repeatedly with the present step, the number of items done, and their total."""
 
 _log = logging.getLogger(__name__)
 
 _MAX_PACKS: Final = 8
-# Joining them takes seconds. A session that adds a pack with every few hundred calls should not
-# have to wait for that between two of them, and a lookup in so many costs microseconds.
-_MAX_PACKS_AT_WORK: Final = 64
+# Joining packs takes seconds. A session that adds a pack every few hundred calls should not wait
+# for that between two calls, and a lookup in this many packs costs microseconds.
+_MAX_PACKS_BETWEEN_CALLS: Final = 64
 _MAX_WASTE: Final = 0.2
-_WORTH_A_PACK: Final = 50
+_MIN_TO_PACK: Final = 50
 
 
 def no_steps(what: str, n_done: int, n_all: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
     del what, n_done, n_all
 
 
@@ -64,21 +64,21 @@ def collect(
     trees: Iterable[str] = (),
     steps: Steps = no_steps,
 ) -> None:
-    """Pack what is kept, delete the rest. It may be repeated, also after dying in the middle.
+    """Pack reachable objects and delete the rest. It may be repeated, also after a crash.
 
     Args:
-        store: Where the objects are.
+        store: The objects.
         n_commits: How many commits are kept, for *steps*.
-        trees: Roots that are kept as well; one that is not there is passed over.
-        steps: Told how far it is.
+        trees: Further roots to keep; a root that does not exist is skipped.
+        steps: Receives the progress.
 
     Raises:
-        LedgerError: If something cannot be read, written or deleted; nothing that is kept is
+        LedgerError: If an object cannot be read, written or deleted; no reachable object is
             lost.
     """
     store.loose.delete_leftovers()
     store.packs.delete_leftovers()
-    kept = _kept(store, lambda n_done: steps("reading entries", n_done, n_commits))
+    kept = _reachable(store, lambda n_done: steps("reading entries", n_done, n_commits))
     for root in trees:
         if root in store.repository:
             for _ in _objects_in(store, root, kept):
@@ -86,21 +86,21 @@ def collect(
     loose = list(store.loose.listed())
     packs = store.packs.listed()
     if not kept.difference((found.id for found in loose), *(pack.disk_bytes for pack in packs)):
-        store.packs.delete_unindexed()  # else it may be the one that has what is missing
-    replaced = _wasteful(packs, kept)
-    staying = _without(packs, replaced)
+        store.packs.delete_unindexed()  # otherwise one may contain a missing object
+    replaced = _packs_to_rewrite(packs, kept)
+    staying = _except(packs, replaced)
     candidates = {found.id for found in loose if not store.stays_loose(found)}
     to_pack = _to_pack(candidates, kept, staying, replaced)
-    if replaced or len(to_pack) >= _WORTH_A_PACK:
+    if replaced or len(to_pack) >= _MIN_TO_PACK:
         try:
-            new = _packed(store, to_pack, steps)
+            new = _write_pack(store, to_pack, steps)
         except LedgerError as error:
             if not is_disk_full(error):
                 raise
-            _log.warning("There is no room on the disk to pack objects; they stay as they are.")
+            _log.warning("The disk is too full to pack objects; they stay unpacked.")
             staying, replaced = packs, []
         else:
-            staying, replaced = staying + new, _without(replaced, new)
+            staying, replaced = staying + new, _except(replaced, new)
     passed(KillPoint.PACK_WRITTEN)
     needed = kept.difference(*(pack.disk_bytes for pack in staying))
     _delete_loose(store, [found for found in loose if found.id not in needed], steps)
@@ -111,38 +111,38 @@ def collect(
 
 
 def pack_loose(store: ObjectStore, *, steps: Steps = no_steps) -> None:
-    """Pack the small loose objects, kept or not, so that none of them has a file of its own.
+    """Pack the small loose objects, reachable or not.
 
-    Costs the number of these files: neither the history is read nor what is packed already. It
-    may be repeated, and raises, as ``collect``.
+    The cost follows their number: neither the history nor packed objects are read. It may be
+    repeated, and raises the errors of ``collect``.
     """
     store.packs.delete_leftovers()
     loose = [found for found in store.loose.listed() if store.is_small(found)]
     to_pack = {found.id for found in loose}
     to_pack.difference_update(*(pack.disk_bytes for pack in store.packs.listed()))
-    _packed(store, to_pack, steps)
+    _write_pack(store, to_pack, steps)
     passed(KillPoint.PACK_WRITTEN)
     _delete_loose(store, loose, steps)
     store.forget()
 
 
 def has_many_packs(store: ObjectStore, *, at_end: bool) -> bool:
-    """Whether there are so many that ``collect`` should make them fewer, now or in the end."""
-    most = _MAX_PACKS if at_end else _MAX_PACKS_AT_WORK
+    """Whether ``collect`` should join packs; *at_end* uses a lower limit."""
+    most = _MAX_PACKS if at_end else _MAX_PACKS_BETWEEN_CALLS
     return len(list(store.packs.directory.glob("*.idx"))) > most
 
 
-def _delete_loose(store: ObjectStore, gone: list[LooseObject], steps: Steps) -> None:
-    """In the order in which the disk has them, which halves what it takes."""
-    gone.sort(key=lambda found: found.inode)
-    for n_done, found in enumerate(gone, start=1):
+def _delete_loose(store: ObjectStore, unneeded: list[LooseObject], steps: Steps) -> None:
+    """Delete in inode order, which takes half the time."""
+    unneeded.sort(key=lambda found: found.inode)
+    for n_done, found in enumerate(unneeded, start=1):
         store.loose.delete(found.id)
         passed(KillPoint.LOOSE_DELETED)
-        steps("deleting files", n_done, len(gone))
+        steps("deleting files", n_done, len(unneeded))
 
 
 def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[str]:
-    """The objects of one commit, without its parents, that are not in *seen*, to which they go.
+    """The objects of one commit, without its parents, that are not in *seen*; adds them to *seen*.
 
     Raises:
         LedgerDamagedError: If a commit or tree is missing.
@@ -155,7 +155,7 @@ def objects_of(store: ObjectStore, commit_id: str, seen: set[str]) -> Iterator[s
 
 
 def _objects_in(store: ObjectStore, root: str, seen: set[str]) -> Iterator[str]:
-    """As ``objects_of``, of one tree."""
+    """``objects_of`` for one tree."""
     trees = [root]
     while trees:
         tree_id = trees.pop()
@@ -171,28 +171,28 @@ def _objects_in(store: ObjectStore, root: str, seen: set[str]) -> Iterator[str]:
                 yield entry.id
 
 
-def room_by_object(store: ObjectStore) -> dict[str, int]:
-    """What each object takes on the disk."""
-    room = {found.id: found.disk_bytes for found in store.loose.listed()}
+def disk_bytes_by_object(store: ObjectStore) -> dict[str, int]:
+    """The size of each object on disk."""
+    sizes = {found.id: found.disk_bytes for found in store.loose.listed()}
     for pack in store.packs.listed():
-        room.update(pack.disk_bytes)
-    return room
+        sizes.update(pack.disk_bytes)
+    return sizes
 
 
 def disk_bytes(store: ObjectStore) -> int:
-    """What all objects together take on the disk; costs the number of loose objects."""
+    """The size of all objects on disk; costs the number of loose objects."""
     return store.packs.disk_bytes() + sum(found.disk_bytes for found in store.loose.listed())
 
 
 def n_unpacked(store: ObjectStore, *, few: int) -> int:
-    """How many objects wait to be packed; an estimate that costs little if these are *few*."""
+    """How many objects are to be packed: a cheap estimate if there are at most *few*."""
     n_loose = store.loose.count()
     if n_loose <= few:
         return n_loose
     return sum(store.is_small(found) for found in store.loose.listed())
 
 
-def _kept(store: ObjectStore, on_progress: Callable[[int], None]) -> set[str]:
+def _reachable(store: ObjectStore, on_progress: Callable[[int], None]) -> set[str]:
     ends = store.repository.boundary()
     seen = {EMPTY_TREE_ID}
     n_done = 0
@@ -208,15 +208,15 @@ def _kept(store: ObjectStore, on_progress: Callable[[int], None]) -> set[str]:
     return seen
 
 
-def _wasteful(packs: list[Pack], kept: set[str]) -> list[Pack]:
-    """The packs to write anew: those with much that is not kept and, if there are many, others.
+def _packs_to_rewrite(packs: list[Pack], kept: set[str]) -> list[Pack]:
+    """The packs to rewrite: those with much unreachable data and, if there are many, others.
 
-    One with more objects than all smaller ones stays, so that each is written anew seldom.
+    A pack with more objects than all smaller packs together stays, so each is rewritten rarely.
     """
-    wasteful = [pack for pack in packs if _waste(pack, kept) > _MAX_WASTE]
+    wasteful = [pack for pack in packs if _wasted_part(pack, kept) > _MAX_WASTE]
     if len(packs) - len(wasteful) <= _MAX_PACKS:
         return wasteful
-    joined = sorted(_without(packs, wasteful), key=lambda pack: len(pack.disk_bytes))
+    joined = sorted(_except(packs, wasteful), key=lambda pack: len(pack.disk_bytes))
     while len(joined) > 1 and len(joined[-1].disk_bytes) > sum(
         len(pack.disk_bytes) for pack in joined[:-1]
     ):
@@ -224,12 +224,12 @@ def _wasteful(packs: list[Pack], kept: set[str]) -> list[Pack]:
     return [*wasteful, *joined]
 
 
-def _waste(pack: Pack, kept: set[str]) -> float:
-    wasted = sum(room for object_id, room in pack.disk_bytes.items() if object_id not in kept)
+def _wasted_part(pack: Pack, kept: set[str]) -> float:
+    wasted = sum(size for object_id, size in pack.disk_bytes.items() if object_id not in kept)
     return wasted / max(1, sum(pack.disk_bytes.values()))
 
 
-def _without(packs: list[Pack], others: list[Pack]) -> list[Pack]:
+def _except(packs: list[Pack], others: list[Pack]) -> list[Pack]:
     paths = {pack.path for pack in others}
     return [pack for pack in packs if pack.path not in paths]
 
@@ -237,13 +237,13 @@ def _without(packs: list[Pack], others: list[Pack]) -> list[Pack]:
 def _to_pack(
     candidates: set[str], kept: set[str], staying: Iterable[Pack], replaced: Iterable[Pack]
 ) -> set[str]:
-    """Of the loose *candidates* and of what is in replaced packs, what needs a new place."""
+    """The kept objects of *candidates* and *replaced* packs that no staying pack contains."""
     to_pack = candidates.union(*(pack.disk_bytes for pack in replaced)) & kept
     return to_pack.difference(*(pack.disk_bytes for pack in staying))
 
 
-def _packed(store: ObjectStore, object_ids: set[str], steps: Steps) -> list[Pack]:
-    """The new pack, if there was anything to pack; read back to see that nothing is missing."""
+def _write_pack(store: ObjectStore, object_ids: set[str], steps: Steps) -> list[Pack]:
+    """The new pack, read back to check it; none if there are no objects to pack."""
     if not object_ids:
         return []
     n_all = len(object_ids)
@@ -253,5 +253,5 @@ def _packed(store: ObjectStore, object_ids: set[str], steps: Steps) -> list[Pack
     steps("packing objects", n_all, n_all)
     new = [pack for pack in store.packs.listed() if pack.disk_bytes.keys() == object_ids]
     if not new:
-        raise LedgerDamagedError("a new pack does not have the objects that it was made of")
+        raise LedgerDamagedError("a new pack does not contain the objects that were written to it")
     return new[:1]

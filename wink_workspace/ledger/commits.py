@@ -1,4 +1,4 @@
-"""Commits as the ledger writes and reads them: one line, then trailers.
+"""The format of the ledger's commits: a subject line, then trailers.
 
 ::
 
@@ -10,8 +10,8 @@
     Wink-Call: toolu_01
     Wink-Outcome: committed
 
-Every value is one line without control characters, so no tool name or call id that a model
-made up can forge another trailer; both sides of a comparison go through ``one_line``.
+Every value is one line without control characters, so a tool name or call id from a model cannot
+forge a trailer. To compare a value with a stored one, pass it through ``one_line`` first.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _COMMITTER = re.compile(r"\ncommitter .* (-?[0-9]+) [+-][0-9]{4}")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit object; ``at`` is exact to the second, ``trailers`` are without ``Wink-``.
+    """A commit object; ``at`` has no fraction of a second, names in ``trailers`` no ``Wink-``.
 
-    The subject and each trailer are one line, made by ``one_line`` of a text from outside.
+    ``one_line`` makes the subject and each trailer from text that comes from outside.
     """
 
     tree: str
@@ -51,7 +51,7 @@ class Commit:
 
 
 def one_line(text: str, limit_chars: int = _MAX_VALUE_CHARS) -> str:
-    """*text* as one line that prints, cut to *limit_chars*."""
+    """*text* as one printable line, cut to *limit_chars*."""
     shown = text[: 4 * limit_chars]
     if not shown.isprintable():
         shown = "".join(char if char.isprintable() else " " for char in shown)
@@ -60,7 +60,7 @@ def one_line(text: str, limit_chars: int = _MAX_VALUE_CHARS) -> str:
 
 
 def format_commit(commit: Commit) -> bytes:
-    """The content of the commit's object; trailers that are empty are left out."""
+    """The content of the commit's object, without empty trailers."""
     who = f"{_WHO} {int(commit.at.timestamp())} +0000"
     parent = f"parent {commit.parent}\n" if commit.parent else ""
     text = f"tree {commit.tree}\n{parent}author {who}\ncommitter {who}\n\n{commit.subject}\n\n"
@@ -71,7 +71,7 @@ def format_commit(commit: Commit) -> bytes:
 
 
 def parse_commit(commit_id: str, content: bytes) -> Commit:
-    """The commit whose object has this *content*.
+    """Parse the *content* of a commit object.
 
     Raises:
         LedgerDamagedError: If ``format_commit`` did not make it.
@@ -79,7 +79,7 @@ def parse_commit(commit_id: str, content: bytes) -> Commit:
     head, _, message = content.decode("utf-8", "replace").partition("\n\n")
     tree, parent, when = _TREE.match(head), _PARENT.search(head), _COMMITTER.search(head)
     if tree is None or when is None:
-        raise LedgerDamagedError(f"object {commit_id} is no commit of a ledger")
+        raise LedgerDamagedError(f"object {commit_id} is not a commit of a ledger")
     subject, _, rest = message.partition("\n")
     return Commit(
         tree=tree[1],

@@ -1,9 +1,9 @@
-"""What a rollback, a recovery or an undo threw away, kept until the retention drops it.
+"""Files that a rollback, a recovery or an undo discarded, kept until retention deletes them.
 
-Each is one commit without parents, so that it keeps nothing alive but its own files, under
-``refs/wink/discarded/<time>-<call>``. Its tree has ``files`` (all files as they were then),
-``changed`` (the thrown-away paths alone) and ``about.json`` (the paths that were deleted then,
-and the files that were too large to keep). Older releases wrote ``files`` alone.
+A discard is one commit without parents, so it keeps only its own files alive, under the ref
+``refs/wink/discarded/<time>-<call>``. Its tree has ``files`` (all files at that time), ``changed``
+(the discarded paths only) and ``about.json`` (the paths that were deleted then, and the files that
+were too large to keep). Older releases wrote ``files`` only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NOT_IN_REFS = re.compile(rb"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class DroppedFile:
-    """A file that was thrown away and not kept, and why."""
+    """A discarded file that was not kept, and why."""
 
     path: str
     size_bytes: int
@@ -58,7 +58,7 @@ class DroppedFile:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The files of one discard that were not kept; ``named`` has the first of very many."""
+    """The files of one discard that were not kept; ``named`` has at most the first 1,000."""
 
     n_files: int = 0
     n_bytes: int = 0
@@ -79,21 +79,21 @@ class Dropped:
             for each in self.named[:_MAX_SHOWN]
         )
         more = "; …" if self.n_files > _MAX_SHOWN else ""
-        return f"{counted(self.n_files, 'thrown-away file')} not kept: {shown}{more}"
+        return f"{counted(self.n_files, 'discarded file')} not kept: {shown}{more}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard:
-    """What is to be kept.
+    """A discard to write.
 
     Attributes:
-        files: The root of all files as they were then.
-        base: The root of the files after the entry that they were found after.
+        files: The root of all files at that time.
+        base: The root of the files of the entry before.
         number: The number of that entry, 0 for none.
-        reason: Why they were thrown away, in a few words.
+        reason: Why the files are discarded, in a few words.
         call_id: The call that made them, or any name.
-        at: When; with the same time, call and files, the same ref is used again.
-        dropped: What of them is not kept.
+        at: When; for the same time, call and files, the ref is reused.
+        dropped: The files that are not kept.
     """
 
     files: str
@@ -107,21 +107,21 @@ class Discard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discarded:
-    """Files that were thrown away.
+    """A stored discard.
 
     Attributes:
-        ref: What keeps them.
-        id: The id of their commit.
-        discard: Their number, by which people name them; 0 in what older releases wrote.
+        ref: The ref that keeps it.
+        id: The id of its commit.
+        discard: Its number, for users; 0 if an older release wrote it.
         at: When, exact to the second.
         call_id: The call that made them.
         reason: ``rolled back``, ``interrupted`` (by a crash) or ``replaced`` (by an undo).
-        number: The entry they were found after, 0 for none.
-        files: The root of all files as they were then.
-        base: The root of the files after that entry, ``None`` in what older releases wrote.
-        changed: The root of the thrown-away paths alone, ``None`` as for ``base``.
+        number: The entry before it, 0 for none.
+        files: The root of all files at that time.
+        base: The root of that entry's files, ``None`` if an older release wrote it.
+        changed: The root of the discarded paths only, ``None`` as for ``base``.
         removed: The paths that were deleted then.
-        dropped: What was not kept.
+        dropped: The files that were not kept.
     """
 
     ref: str
@@ -144,10 +144,10 @@ def keep_discarded(store: ObjectStore, refs: RefMover, what: Discard, *, discard
     Raises:
         LedgerError: If it cannot be written.
     """
-    for ref in _names(what.call_id, what.at):
+    for ref in _ref_names(what.call_id, what.at):
         commit_id = store.repository.ref(ref)
         if commit_id is None:
-            commit_id = _written(store, what, discard)
+            commit_id = _write_discard(store, what, discard)
             store.sync()
             refs.move(ref, expected=None, target=commit_id)
             return discarded_at(store, ref, commit_id)
@@ -157,10 +157,10 @@ def keep_discarded(store: ObjectStore, refs: RefMover, what: Discard, *, discard
     raise AssertionError("names do not end")
 
 
-def _written(store: ObjectStore, what: Discard, discard: int) -> str:
+def _write_discard(store: ObjectStore, what: Discard, discard: int) -> str:
     changes = list(diff(store, what.base, what.files))
     changed = {change.path: change.after for change in changes if change.after is not None}
-    removed = [_names_of(change.path) for change in changes if change.after is None]
+    removed = [list(change.path.parts) for change in changes if change.after is None]
     dropped = [[each.path, each.size_bytes, each.reason] for each in what.dropped.named]
     about = {
         "removed": removed,
@@ -191,12 +191,8 @@ def _written(store: ObjectStore, what: Discard, discard: int) -> str:
     return store.write("commit", format_commit(commit))
 
 
-def _names_of(path: WorkspacePath) -> list[str]:
-    return list(path.parts)
-
-
-def _names(call_id: str, at: datetime) -> Iterator[str]:
-    """The name for it, and those to take when something else has that one."""
+def _ref_names(call_id: str, at: datetime) -> Iterator[str]:
+    """The ref name for a discard, then alternatives for when it is taken."""
     time = at.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     call = _NOT_IN_REFS.sub(
         lambda found: b"%%%02X" % found[0][0], one_line(call_id, _MAX_CALL_CHARS).encode()
@@ -207,7 +203,7 @@ def _names(call_id: str, at: datetime) -> Iterator[str]:
 
 
 def discarded_at(store: ObjectStore, ref: str, commit_id: str) -> Discarded:
-    """What the commit under *ref* keeps.
+    """Read the discard that *ref* points to.
 
     Raises:
         LedgerDamagedError: If ``keep_discarded`` did not make it.
@@ -216,8 +212,8 @@ def discarded_at(store: ObjectStore, ref: str, commit_id: str) -> Discarded:
     tree = store.tree(commit.tree)
     files, changed = tree.get(b"files"), tree.get(b"changed")
     if files is None:
-        raise LedgerDamagedError(f"{ref} keeps no files")
-    removed, dropped = _about(store, ref, tree.get(b"about.json"))
+        raise LedgerDamagedError(f"{ref} has no tree 'files'")
+    removed, dropped = _read_about(store, ref, tree.get(b"about.json"))
     return Discarded(
         ref=ref,
         id=commit_id,
@@ -234,7 +230,7 @@ def discarded_at(store: ObjectStore, ref: str, commit_id: str) -> Discarded:
     )
 
 
-def _about(
+def _read_about(
     store: ObjectStore, ref: str, entry: GitEntry | None
 ) -> tuple[tuple[WorkspacePath, ...], Dropped]:
     if entry is None:
@@ -246,16 +242,16 @@ def _about(
         removed = tuple(WorkspacePath(tuple(parts)) for parts in about["removed"])
         return removed, Dropped(dropped["n_files"], dropped["n_bytes"], named)
     except (ValueError, TypeError, KeyError) as error:
-        raise LedgerDamagedError(f"what {ref} says of itself cannot be read: {error!r}") from error
+        raise LedgerDamagedError(f"about.json of {ref} cannot be read: {error!r}") from error
 
 
 def discard_changes(
     store: ObjectStore, discarded: Discarded, *, base: str | None
 ) -> Iterator[TreeChange]:
-    """Every path that was thrown away, in path order, as it was before and then.
+    """Every discarded path, in path order, with its state before and at the discard.
 
-    *base* is the root of the files that they were found after, if it is still kept. Without it
-    nothing is known of what the paths held before.
+    *base* is the root of the files of the entry before, if it is still kept. Without it, every
+    ``before`` is ``None``.
     """
     if discarded.changed is None:
         yield from diff(store, base or EMPTY_TREE_ID, discarded.files)
@@ -264,14 +260,12 @@ def discard_changes(
     found.update(walk(store, discarded.changed))
     for path, after in sorted(found.items(), key=lambda item: item[0]):
         before = None if base is None else entry_at(store, base, path)
-        if not _is_only_on_the_way(before, after, is_known=base is not None):
+        if not _is_only_a_parent(before, after, is_known=base is not None):
             yield TreeChange(path, before, after)
 
 
-def _is_only_on_the_way(
-    before: TreeEntry | None, after: TreeEntry | None, *, is_known: bool
-) -> bool:
-    """Whether a path is a directory that is there for the sake of what changed below it."""
+def _is_only_a_parent(before: TreeEntry | None, after: TreeEntry | None, *, is_known: bool) -> bool:
+    """Whether a path is a directory that is listed only because a path below it changed."""
     if after is None or after.kind is not FileKind.DIRECTORY:
         return False
     if before is not None:
@@ -282,10 +276,10 @@ def _is_only_on_the_way(
 def find_discarded(all_of: Sequence[Discarded], which: int | str) -> Discarded:
     """Find one discard by its number (an ``int``, or digits) or by the beginning of its id.
 
-    Digits are a number if a discard has it; an id can begin with digits only, too.
+    Digits mean a number if a discard has it, otherwise the beginning of an id.
 
     Raises:
-        EntryMissingError: If there is none, or several ids begin so.
+        EntryMissingError: If none matches, or several ids do.
     """
     is_number = isinstance(which, int) or which.isdecimal()
     found = [each for each in all_of if is_number and each.discard == int(which) > 0]
@@ -295,13 +289,13 @@ def find_discarded(all_of: Sequence[Discarded], which: int | str) -> Discarded:
         raise EntryMissingError(
             f"{'several discards have' if found else 'no discard that is kept has'} "
             f"the number or id {str(which)!r}",
-            hint="List the discards of the workspace for what there is.",
+            hint="List the discards of the workspace.",
         )
     return found[0]
 
 
 def last_discard_number(store: ObjectStore) -> int:
-    """The greatest number of a discard that is kept, 0 without any; costs their number."""
+    """The highest number of a kept discard, 0 for none; reads every discard."""
     refs = store.repository.refs(DISCARDED_REFS).values()
     commits = (parse_commit(commit_id, store.read(commit_id, "commit")) for commit_id in refs)
     return max((int(commit.trailers.get("Discard", "0")) for commit in commits), default=0)

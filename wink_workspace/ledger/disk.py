@@ -1,4 +1,4 @@
-"""What the ledger's modules ask of the disk: whole files, syncing, failures in our own terms."""
+"""Disk access for the ledger: atomic writes, fsync, and ``OSError`` as ``LedgerError``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 class ledger_failures(AbstractContextManager[None]):  # noqa: N801 - used as a function
-    """Raise what ``OSError`` the block raises as a ``LedgerError`` that begins with *what*."""
+    """Raise an ``OSError`` of the block as a ``LedgerError`` whose message begins with *what*."""
 
     __slots__ = ("_what",)
 
@@ -38,15 +38,15 @@ class ledger_failures(AbstractContextManager[None]):  # noqa: N801 - used as a f
 
 
 def ledger_failure(what: str, error: OSError) -> LedgerError:
-    """The same error, for code that runs too often for a block of its own."""
+    """The error that ``ledger_failures`` raises, for code too hot for a ``with`` block."""
     return LedgerError(
         f"{what}: {error.strerror or error}",
-        hint="Make room on the disk or mend the permissions, then try again.",
+        hint="Make room on the disk or fix the permissions, then try again.",
     )
 
 
 def sync(path: str | Path) -> None:
-    """Make a file, or the names in a directory, survive a loss of power."""
+    """Call fsync on a file or directory, so that it survives a loss of power."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -55,7 +55,7 @@ def sync(path: str | Path) -> None:
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool) -> None:
-    """Give *path* the content *data*; whatever happens, it has either the old or the new one."""
+    """Replace the content of *path* with *data* atomically."""
     unfinished = path.with_name(path.name + ".new")
     unfinished.write_bytes(data)
     if durable:
@@ -66,6 +66,6 @@ def write_whole(path: Path, data: bytes, *, durable: bool) -> None:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether *error*, or what it was raised from, is that a disk takes no more."""
+    """Whether *error* or its cause is a full disk or an exceeded quota."""
     causes = (error, error.__cause__)
     return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in causes)

@@ -1,17 +1,16 @@
-"""The journal of what a call does to files that are not ours alone.
+"""The effect journal: a write-ahead log of what a call does to files in place.
 
-A pending mark says that there is a call; this says which paths it is about to change, from what
-to what, *before* it does. Whoever recovers from a crash can so tell our bytes from those of
-somebody else, and find the files that were not finished.
+A pending mark says that a call is in progress. This journal lists the paths that the call is about
+to change, with their states before and after. Recovery uses it to distinguish the call's own bytes
+from external edits, and to find unfinished files.
 
 ::
 
     {"unfinished": "src/.wink-tmp-3f..."}
     {"effects": [["src/app.py", 420, ["file", "<id>", false], ["file", "<id>", false], "..."]]}
 
-One line for each step, appended with one write. That survives the death of the process; a
-durable journal also waits for the device before an effect. A line that is not whole was never
-followed by its effect.
+Each step is one line, appended with one write. It survives the death of the process; a durable
+journal also calls fsync before an effect. The effect of an incomplete line was never begun.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ __all__ = ["Effect", "EffectJournal", "PlannedEffects"]
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What becomes of one path; ``None`` where nothing is.
+    """The planned change of one path; ``None`` means that the path does not exist.
 
     Attributes:
         path: The path.
-        before: What was found there; of a directory, only that it is one.
-        after: What is to be there, likewise.
-        mode: The permissions of what was found, as far as it is to come back with them.
-        temporary: The name, in the same directory, that ``before`` has for a moment.
+        before: Its state before; for a directory, without the content.
+        after: Its state after, likewise.
+        mode: The permissions before, if a rollback has to restore them.
+        temporary: The name in the same directory to which ``before`` is moved for a moment.
     """
 
     path: WorkspacePath
@@ -53,18 +52,18 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class PlannedEffects:
-    """All that a journal says: the effects in their order, and every unfinished file."""
+    """The content of a journal: the effects in order, and every unfinished file."""
 
     effects: list[Effect] = field(default_factory=list[Effect])
     unfinished: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
 
 
 class EffectJournal:
-    """The one file in which the effects of a line's call are.
+    """The file with the planned effects of a branch's call.
 
     Args:
-        path: The file, made when it is first needed.
-        durable: Whether what is planned survives a loss of power.
+        path: The file; it is created when it is first needed.
+        durable: Whether the plan survives a loss of power.
     """
 
     def __init__(self, path: Path, *, durable: bool = False) -> None:
@@ -73,29 +72,29 @@ class EffectJournal:
         self._fd: int | None = None
 
     def add_unfinished(self, path: WorkspacePath) -> None:
-        """Note that an unfinished file of ours is about to be at *path*.
+        """Note that an unfinished file of ours is about to be created at *path*.
 
         Raises:
-            LedgerError: If it cannot be written; there must be no such file then.
+            LedgerError: If the journal cannot be written; do not create the file then.
         """
         self._append({"unfinished": str(path)}, sync=False)
 
     def add(self, effects: Sequence[Effect]) -> None:
-        """Note what is about to be done.
+        """Note *effects* before they begin.
 
         Raises:
-            LedgerError: If it cannot be written; it must not be done then.
+            LedgerError: If the journal cannot be written; do not begin them then.
         """
-        self._append({"effects": [_fields(effect) for effect in effects]}, sync=self._durable)
+        self._append({"effects": [_dump_effect(effect) for effect in effects]}, sync=self._durable)
 
     def read(self) -> PlannedEffects:
-        """What was noted since ``clear``, by this process or a dead one.
+        """Everything noted since ``clear``, by this process or a dead one.
 
         Raises:
-            LedgerError: If that cannot be told.
+            LedgerError: If the journal cannot be read.
         """
         planned = PlannedEffects()
-        with ledger_failures("the journal of effects cannot be read"):
+        with ledger_failures("the effect journal cannot be read"):
             try:
                 lines = self._path.read_bytes().splitlines()
             except FileNotFoundError:
@@ -103,40 +102,40 @@ class EffectJournal:
         for line in lines:
             try:
                 noted: dict[str, Any] = json.loads(line)
-                effects = [_effect(fields) for fields in noted.get("effects", ())]
+                effects = [_parse_effect(fields) for fields in noted.get("effects", ())]
             except (ValueError, TypeError, KeyError, AttributeError):
-                continue  # not whole, so nothing followed
+                continue  # incomplete, so its effect was never begun
             planned.effects.extend(effects)
             if "unfinished" in noted:
-                planned.unfinished.append(_path(noted["unfinished"]))
+                planned.unfinished.append(_parse_path(noted["unfinished"]))
         return planned
 
     def clear(self) -> None:
-        """Forget everything; nothing that was noted is in doubt any more.
+        """Delete all notes, after every noted effect is finished or undone.
 
         Raises:
-            LedgerError: If that cannot be written.
+            LedgerError: If the file cannot be truncated.
         """
-        with ledger_failures("the journal of effects cannot be cleared"):
-            os.ftruncate(self._opened(), 0)
+        with ledger_failures("the effect journal cannot be cleared"):
+            os.ftruncate(self._open(), 0)
 
     def close(self) -> None:
-        """Let go of the file; once is enough."""
+        """Close the file; may be repeated."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
     def _append(self, noted: dict[str, object], *, sync: bool) -> None:
-        # The line's end comes first, so that one which was cut short spoils no other.
+        # The newline comes first, so that an incomplete line does not damage the next one.
         line = memoryview(b"\n" + json.dumps(noted, separators=(",", ":")).encode())
-        with ledger_failures("the journal of effects cannot be written"):
-            fd = self._opened()
+        with ledger_failures("the effect journal cannot be written"):
+            fd = self._open()
             while line:
                 line = line[os.write(fd, line) :]
             if sync:
                 os.fsync(fd)
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         if self._fd is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,25 +145,25 @@ class EffectJournal:
         return self._fd
 
 
-def _fields(effect: Effect) -> list[object]:
-    before, after = _entry_fields(effect.before), _entry_fields(effect.after)
+def _dump_effect(effect: Effect) -> list[object]:
+    before, after = _dump_entry(effect.before), _dump_entry(effect.after)
     return [str(effect.path), effect.mode, before, after, effect.temporary]
 
 
-def _effect(fields: Sequence[Any]) -> Effect:
+def _parse_effect(fields: Sequence[Any]) -> Effect:
     path, mode, before, after, temporary = fields
-    return Effect(_path(path), _entry(before), _entry(after), mode, temporary)
+    return Effect(_parse_path(path), _parse_entry(before), _parse_entry(after), mode, temporary)
 
 
-def _path(text: str) -> WorkspacePath:
-    return WorkspacePath(tuple(text.split("/")))  # it may be deeper than callers may ask for
+def _parse_path(text: str) -> WorkspacePath:
+    return WorkspacePath(tuple(text.split("/")))  # it may exceed the depth limit for callers
 
 
-def _entry_fields(entry: TreeEntry | None) -> list[object] | None:
+def _dump_entry(entry: TreeEntry | None) -> list[object] | None:
     return None if entry is None else [entry.kind.value, entry.id, entry.executable]
 
 
-def _entry(fields: Sequence[Any] | None) -> TreeEntry | None:
+def _parse_entry(fields: Sequence[Any] | None) -> TreeEntry | None:
     if fields is None:
         return None
     kind, blob, executable = fields

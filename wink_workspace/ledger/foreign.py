@@ -1,17 +1,16 @@
-"""One new branch in a repository that is not ours: the only code that writes to one.
+"""Create a branch in the user's repository: the only code that writes to one.
 
-Rule 1: what is there stays as it is. HEAD, index, working tree, configuration and every other
-ref are not touched, no hook runs; a branch of the same name is a refusal. Written are objects
-and one ref.
-Rule 2: the branch is one commit on top of HEAD. Its tree is HEAD's with our changes alone. The
-caller merges them with what HEAD has (``captured``), which may be something else than what was
-imported: uncommitted work was imported too, and HEAD may have moved.
-Rule 3: what git would not take from its user is left behind: paths inside a ``.git``, a submodule
-or another repository, what would complete a repository in HEAD's files or in those of the working
-tree, names that git refuses, and ignored files that HEAD does not have. Which are ignored the
-caller says: libgit2 crashes on some rules, such as ``!//``.
-Rule 4: a lock that is there is never deleted, not even one that we left when we were killed:
-nobody can tell it from that of a git at work.
+Rule 1: only objects and one ref are written. HEAD, index, working tree, configuration and other
+refs do not change, and no hook runs. A branch that exists is an error.
+Rule 2: the branch is one commit on top of HEAD, whose tree is HEAD's with our changes only. The
+caller merges these with HEAD's files (``captured``). HEAD can differ from what was imported:
+the import includes uncommitted work, and HEAD may have moved since.
+Rule 3: paths that git would not add are left out: paths inside a ``.git``, a submodule or another
+repository; files that would complete a repository in HEAD or in the working tree; names that git
+refuses; ignored files that HEAD does not have. The caller evaluates ignore rules, since libgit2
+crashes on some of them, such as ``!//``.
+Rule 4: an existing lock is never deleted, not even one that we left when we were killed, because
+it cannot be distinguished from the lock of a running git.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ _SUBMODULE: Final = 0o160000
 _LINK: Final = 0o120000
 _PLAIN: Final = 0o100644
 _EXECUTABLE: Final = 0o100755
-_LOCKED: Final = (
-    "If no git is at work there, one that was killed left the lock: delete it, try again."
+_LOCKED_HINT: Final = (
+    "If no git is running there, a killed one left the lock: delete it and try again."
 )
-_KEPT_AS_THEY_ARE: Final = frozenset((".gitattributes", ".gitmodules"))
-_NOT_KEPT: Final = b"\0this is a submodule, or what a directory holds besides\n"
+_ALLOWED_NAMES: Final = frozenset((".gitattributes", ".gitmodules"))
+_PLACEHOLDER: Final = b"\0this is a submodule, or what a directory holds besides\n"
 
 
 class ForeignHead:
     """The last commit of the repository whose working tree is *directory*.
 
     Args:
-        store: Where our contents are.
-        directory: The top of a working tree.
-        name: The name of the branch that is to be made, without ``refs/heads/``.
+        store: The objects of the ledger.
+        directory: The top directory of a working tree.
+        name: The name of the new branch, without ``refs/heads/``.
 
     Raises:
         UsageError: If there is no repository, it has no commit, or *name* is taken or invalid.
@@ -70,10 +69,10 @@ class ForeignHead:
         self._store = store
         self._directory = directory
         self._ref = f"refs/heads/{name}"
-        self._what = f"the branch {name!r} cannot be made in {directory}"
+        self._what = f"cannot create the branch {name!r} in {directory}"
         with _own_configuration_only():
-            self._repository = _opened(directory)
-        _check(self._repository, directory, name, self._what)
+            self._repository = _open_repository(directory)
+        _check_branch(self._repository, directory, name, self._what)
         with _failures(self._what):
             self._head = self._repository.head.peel(pygit2.Commit)
             self._index = pygit2.Index()
@@ -82,13 +81,15 @@ class ForeignHead:
     def left_behind(
         self, changes: Sequence[TreeChange], *, ignores: Callable[[WorkspacePath], bool]
     ) -> frozenset[WorkspacePath]:
-        """The paths among *changes* that the branch cannot have: see rule 3.
+        """The paths among *changes* that the branch leaves out, by rule 3.
 
         *ignores* says whether the repository ignores a file that HEAD does not have.
         """
         from .repository import _failures
 
-        plain = ((at.path, at.after) for at in changes if not any(map(_is_refused, at.path.parts)))
+        plain = (
+            (at.path, at.after) for at in changes if not any(map(_is_refused_by_git, at.path.parts))
+        )
         with _failures(self._what), DiskTree(self._directory) as disk:
             views = (DiskView(disk), _CommitView(self._repository, self._head))
             theirs = paths_left_behind(self._store, views, plain)
@@ -97,7 +98,7 @@ class ForeignHead:
 
     def _is_left_out(self, change: TreeChange, ignores: Callable[[WorkspacePath], bool]) -> bool:
         path = change.path
-        if any(_is_refused(name) for name in path.parts):
+        if any(_is_refused_by_git(name) for name in path.parts):
             return True
         above = (str(ancestor) for ancestor in (*path.ancestors(), path) if ancestor.parts)
         if any(entry in self._index and self._index[entry].mode == _SUBMODULE for entry in above):
@@ -106,11 +107,11 @@ class ForeignHead:
         return bool(is_file) and str(path) not in self._index and ignores(path)
 
     def captured(self, base: str, paths: Iterable[WorkspacePath]) -> str:
-        """The tree *base* with *paths*, and what leads to them, as HEAD has them.
+        """The tree *base* with *paths* and their parents as HEAD has them.
 
-        A file that HEAD does not have stays as in *base*: it was imported without being
-        committed, and changing it adds it. Of a directory among *paths* also the names of what
-        is in it are right.
+        A file that HEAD does not have stays as in *base*: it was imported before it was
+        committed, and a change of it adds it. A directory among *paths* also has a placeholder
+        for each of its other names in HEAD.
 
         Raises:
             LedgerError: If something cannot be read or written.
@@ -134,7 +135,7 @@ class ForeignHead:
         return build(self._store, base, found)
 
     def _entry(self, path: WorkspacePath) -> TreeEntry | None:
-        """What HEAD has at *path*, its content in our own store."""
+        """HEAD's entry at *path*, with its content copied to the ledger."""
         import pygit2
 
         name = str(path)
@@ -157,15 +158,15 @@ class ForeignHead:
         return [entry.name or "" for entry in there] if isinstance(there, pygit2.Tree) else []
 
     def _placeholder(self) -> TreeEntry:
-        return TreeEntry(FileKind.FILE, self._store.write_blob(_NOT_KEPT))
+        return TreeEntry(FileKind.FILE, self._store.write_blob(_PLACEHOLDER))
 
     def commit(self, changes: Iterable[TreeChange], *, message: str, at: datetime) -> str:
-        """Make the branch: one commit with *changes*; its id.
+        """Create the branch with one commit of *changes*; return the commit's id.
 
-        Directories come with what is in them.
+        Directories need no change of their own: git has only their files.
 
         Raises:
-            LedgerError: If something cannot be read or written; there is no branch then.
+            LedgerError: If an object cannot be read or written; no branch is created then.
         """
         import pygit2
         from pygit2.enums import FileMode
@@ -187,11 +188,11 @@ class ForeignHead:
             try:
                 self._repository.references.create(self._ref, commit, force=False)
             except OSError as error:
-                raise LedgerError(f"{self._what}: {error}", hint=_LOCKED) from error
+                raise LedgerError(f"{self._what}: {error}", hint=_LOCKED_HINT) from error
         return str(commit)
 
 
-def _opened(directory: Path) -> pygit2.Repository:
+def _open_repository(directory: Path) -> pygit2.Repository:
     import pygit2
     from pygit2.enums import RepositoryOpenFlag
 
@@ -204,8 +205,8 @@ def _opened(directory: Path) -> pygit2.Repository:
         ) from error
 
 
-def _check(repository: pygit2.Repository, directory: Path, name: str, what: str) -> None:
-    """Refuse what the caller can mend, before anything is written."""
+def _check_branch(repository: pygit2.Repository, directory: Path, name: str, what: str) -> None:
+    """Raise ``UsageError`` for what the caller can fix, before anything is written."""
     import pygit2
 
     from .repository import _failures
@@ -216,9 +217,11 @@ def _check(repository: pygit2.Repository, directory: Path, name: str, what: str)
         is_taken = is_valid and repository.references.get(ref) is not None
         is_empty = repository.head_is_unborn
     if not is_valid:
-        raise UsageError(f"{name!r} cannot be a branch", hint="Use letters, digits and '-'.")
+        raise UsageError(
+            f"{name!r} is not a valid branch name", hint="Use letters, digits and '-'."
+        )
     if is_taken:
-        raise UsageError(f"there is a branch {name!r} already", hint="Choose another name.")
+        raise UsageError(f"the branch {name!r} exists already", hint="Choose another name.")
     if is_empty:
         raise UsageError(f"{directory} has no commit yet", hint="Commit there first.")
 
@@ -263,8 +266,8 @@ def _unless_directory(entry: TreeEntry | None) -> TreeEntry | None:
     return None if entry is None or entry.kind is FileKind.DIRECTORY else entry
 
 
-def _is_refused(name: str) -> bool:
-    if name in _KEPT_AS_THEY_ARE:
+def _is_refused_by_git(name: str) -> bool:
+    if name in _ALLOWED_NAMES:
         return False
     return stored_name(name) != name.encode("utf-8", "surrogateescape")
 

@@ -1,23 +1,23 @@
-"""What git takes for a repository, and which changes would give it one.
+"""Detect git repositories, and changes that would create one.
 
-git looks for a repository from the current directory upwards. In each directory it takes ``.git``,
-or the directory itself if it is laid out as a bare repository: ``HEAD`` names a ref or an object,
-and ``objects`` and ``refs`` are there, or ``commondir`` says where they are. The ``config`` and
-the ``hooks`` of what it finds can run any program, even on ``git status``.
+git searches for a repository from the current directory upwards. In each directory it uses
+``.git``, or the directory itself if it has the layout of a bare repository: ``HEAD`` names a ref or
+an object, and ``objects`` and ``refs`` exist, or ``commondir`` says where they are. The ``config``
+and the ``hooks`` of that repository can run any program, even on ``git status``.
 
-Rule 1: a directory counts as a repository whenever git could take it for one. ``objects`` is not
-required, as ``GIT_OBJECT_DIRECTORY`` can replace it. ``refs`` and ``commondir`` count whatever
-they are: git accepts links and executable files, and a later ``chmod`` makes a file executable.
-Rule 2: for what a change would *complete*, names are compared as systems do that fold case and
-ignore characters, since files move on to such systems. Only exact names (or what this system takes
-for them) make a repository that is there already.
-Rule 3: only an arriving entry completes a repository, a removed one never does. So only changes
-whose name is in the layout have to be looked at.
-Rule 4: where a ``commondir`` leads, ``refs`` completes a repository without a ``HEAD``. Only a
-user's ``commondir`` can lead to such a place. They are looked for, in the whole tree, when a
-``refs``, a link, or a directory with content arrives.
+Rule 1: a directory counts as a repository if git could use it as one. ``objects`` is not required,
+as ``GIT_OBJECT_DIRECTORY`` can replace it. ``refs`` and ``commondir`` count whatever their kind:
+git accepts links and executable files, and a later ``chmod`` makes a file executable.
+Rule 2: for changes that would *complete* a repository, names are compared as on systems that fold
+case and ignore characters, since files may be copied to such systems. A repository that exists
+already is recognized by exact names only (or by what this system treats as equal).
+Rule 3: only an added entry completes a repository, a removed one never does. So only changes with
+a name of the layout are checked.
+Rule 4: in the directory that a ``commondir`` names, ``refs`` completes a repository without a
+``HEAD``. Only a ``commondir`` of the user can name one. The whole tree is searched for them when a
+``refs``, a link, or a directory with content is added.
 
-Nothing here writes. A ``DirectoryView`` is a tree on disk, one of the ledger, or one with changes.
+This module never writes. A ``DirectoryView`` is a tree on disk, in the ledger, or with changes.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ _HEAD_CONTENT: Final = re.compile(rb"ref:[ \t\n\r]*refs/|[0-9a-fA-F]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is at a path: its kind (``None`` for a device), and how its content or target begins.
+    """The entry at a path: its kind (``None`` for a device) and the start of its content or target.
 
-    ``beginning`` gives at least the first 255 bytes, or all. ``is_whole`` says that a directory
-    arrives with content of which the changes say nothing.
+    ``beginning`` returns at least the first 255 bytes, or all. ``is_whole`` marks an added
+    directory with content that the changes do not list.
     """
 
     kind: FileKind | None
@@ -78,24 +78,24 @@ class DirectoryView(Protocol):
     """A tree of files in which repositories are looked for."""
 
     def names(self, directory: WorkspacePath) -> Iterable[str]:
-        """The names in *directory*; none if it is no directory."""
+        """The names in *directory*; none if it is not a directory."""
         ...
 
     def look(self, path: WorkspacePath) -> Found | None:
-        """What is at *path*, links not followed; ``None`` for nothing."""
+        """The entry at *path*, links not followed; ``None`` if there is none."""
         ...
 
     def common_directories(self) -> Mapping[WorkspacePath, WorkspacePath]:
-        """The directories with a ``commondir`` and a ``HEAD``, and where in the tree it leads.
+        """The directories with ``commondir`` and ``HEAD``, each with the directory it names.
 
-        Empty for a view that does not know where links on the way lead.
+        Empty for a view that cannot resolve links.
         """
         ...
 
 
 Changes = Mapping[WorkspacePath, Found | None]
-"""What is to be at each path; ``None`` for nothing. Every path below a new directory is in it,
-unless it ``is_whole``."""
+"""The new entry of each path; ``None`` to remove it. Every path below a new directory is included,
+unless the directory ``is_whole``."""
 
 
 def is_layout_name(name: str) -> bool:
@@ -104,7 +104,7 @@ def is_layout_name(name: str) -> bool:
 
 
 def is_repository(view: DirectoryView, directory: WorkspacePath) -> bool:
-    """Whether git on this system could take *directory* itself for a repository."""
+    """Whether git on this system could use *directory* itself as a repository."""
     head = view.look(directory / _HEAD)
     if head is None or not any(view.look(directory / name) for name in _REFS):
         return False
@@ -119,8 +119,8 @@ def enclosing_repository(view: DirectoryView, path: WorkspacePath) -> WorkspaceP
 def repositories_in(view: DirectoryView, changes: Changes) -> Mapping[WorkspacePath, WorkspacePath]:
     """The changed paths that belong to a repository, each with that repository.
 
-    The repository is there in *view*, or the changes would complete it. Where only the contents of
-    a directory change, only the entries of git's layout belong to one that would be completed.
+    The repository exists in *view*, or the changes would complete it. If a directory existed
+    before, only the entries of git's layout belong to the repository that it would become.
     """
     known: dict[WorkspacePath, bool] = {}
 
@@ -130,15 +130,17 @@ def repositories_in(view: DirectoryView, changes: Changes) -> Mapping[WorkspaceP
         return known[directory]
 
     inside = {path: _enclosing(view, path, is_one) for path in changes}
-    found = {path: place for path, place in inside.items() if place is not None}
+    found = {path: directory for path, directory in inside.items() if directory is not None}
     others = {path: change for path, change in changes.items() if path not in found}
     completed = {*_completed(view, others), *_completed_common(view, others)}
     if completed:
-        arriving = {
-            place for place in completed.intersection(others) if _arrives(view, others, place)
+        added = {
+            directory
+            for directory in completed.intersection(others)
+            if _is_added(view, others, directory)
         }
-        inside = {path: _would_belong_to(path, completed, arriving) for path in others}
-        found |= {path: place for path, place in inside.items() if place is not None}
+        inside = {path: _would_belong_to(path, completed, added) for path in others}
+        found |= {path: directory for path, directory in inside.items() if directory is not None}
     return found
 
 
@@ -147,20 +149,20 @@ def paths_left_behind(
     views: Iterable[DirectoryView],
     changes: Iterable[tuple[WorkspacePath, TreeEntry | None]],
 ) -> frozenset[WorkspacePath]:
-    """The changed paths that must not be brought to any of *views*; see ``repositories_in``."""
-    brought = {path: found_of(store, entry) for path, entry in changes}
-    return frozenset(path for view in views for path in repositories_in(view, brought))
+    """The changed paths that must not be applied to any of *views*; see ``repositories_in``."""
+    found = {path: found_of(store, entry) for path, entry in changes}
+    return frozenset(path for view in views for path in repositories_in(view, found))
 
 
 def _enclosing(
     view: DirectoryView, path: WorkspacePath, is_one: Callable[[WorkspacePath], bool]
 ) -> WorkspacePath | None:
-    for place in path.ancestors():
-        if is_git_directory_name(place.name) or is_one(place):
-            return place
+    for directory in path.ancestors():
+        if is_git_directory_name(directory.name) or is_one(directory):
+            return directory
     if is_git_directory_name(path.name):
         return path
-    found = view.look(path)  # a look below a file costs more, as it fails
+    found = view.look(path)  # looking below a file fails, which costs more
     is_directory = not path.parts or (found is not None and found.kind is FileKind.DIRECTORY)
     return path if is_directory and is_one(path) else None
 
@@ -175,38 +177,42 @@ def _completed(view: DirectoryView, changes: Changes) -> Iterable[WorkspacePath]
 
 
 def _completed_common(view: DirectoryView, changes: Changes) -> Iterable[WorkspacePath]:
-    """Rule 4: the common directories that *changes* complete, or what they put in their place."""
+    """Rule 4: the common directories that *changes* complete, or the entries that replace them."""
     refs = {path.parent for path, at in changes.items() if at and _folded(path.name) in _REFS}
-    whole = {path for path, at in changes.items() if at and _brings_more(at)}
+    whole = {path for path, at in changes.items() if at and _may_add_unlisted(at)}
     if not (refs or whole):
         return
-    for place in set(view.common_directories().values()):
-        if place in refs:
-            yield place
-        yield from whole.intersection((*place.ancestors(), place))
+    for directory in set(view.common_directories().values()):
+        if directory in refs:
+            yield directory
+        yield from whole.intersection((*directory.ancestors(), directory))
 
 
-def _brings_more(found: Found) -> bool:
-    """Whether more comes into reach with it than the changes say."""
+def _may_add_unlisted(found: Found) -> bool:
+    """Whether it makes paths reachable that the changes do not list."""
     return found.is_whole or found.kind is FileKind.SYMLINK
 
 
-def _arrives(view: DirectoryView, changes: Changes, directory: WorkspacePath) -> bool:
-    """Whether a changed directory is new, or a link in the place of what was there."""
+def _is_added(view: DirectoryView, changes: Changes, directory: WorkspacePath) -> bool:
+    """Whether *directory* is new, or a link before or after the change."""
     before, after = view.look(directory), changes[directory]
     kinds = {at.kind for at in (before, after) if at is not None}
     return before is None or kinds != {FileKind.DIRECTORY}
 
 
 def _would_belong_to(
-    path: WorkspacePath, completed: Container[WorkspacePath], arriving: Container[WorkspacePath]
+    path: WorkspacePath, completed: Container[WorkspacePath], added: Container[WorkspacePath]
 ) -> WorkspacePath | None:
-    """The repository of *path*: all of one that arrives, and the layout of one that was there."""
-    for place in (*path.ancestors(), path):
-        if place in arriving:
-            return place
-        if place in completed and place != path and is_layout_name(path.parts[len(place.parts)]):
-            return place
+    """The repository of *path*: any path in an added one, only the layout in an older directory."""
+    for directory in (*path.ancestors(), path):
+        if directory in added:
+            return directory
+        if (
+            directory in completed
+            and directory != path
+            and is_layout_name(path.parts[len(directory.parts)])
+        ):
+            return directory
     return None
 
 
@@ -219,7 +225,7 @@ def _would_be_repository(view: DirectoryView, directory: WorkspacePath) -> bool:
 
 
 def _is_head(found: Found) -> bool:
-    """Whether git accepts it as the ``HEAD`` of a repository."""
+    """Whether git accepts *found* as the ``HEAD`` of a repository."""
     match found.kind:
         case FileKind.FILE:
             return _HEAD_CONTENT.match(found.beginning()[:_READ_BYTES]) is not None
@@ -232,7 +238,7 @@ def _is_head(found: Found) -> bool:
 def _folded(name: str) -> str:
     """*name* without what some system ignores: case, trailing dots and spaces, streams.
 
-    Which characters beyond ASCII are ignored differs; to drop all of them errs on the safe side.
+    Systems differ in the non-ASCII characters that they ignore; dropping all of them is safe.
     """
     if not name.isascii():
         name = "".join(filter(str.isascii, name.casefold()))
@@ -243,7 +249,7 @@ def _folded(name: str) -> str:
 
 
 class DiskView:
-    """A directory on disk; what cannot be read is not there, as git could not read it, either."""
+    """A directory on disk. Unreadable entries count as missing, as git cannot read them either."""
 
     def __init__(self, tree: DiskTree) -> None:
         self._tree = tree
@@ -256,7 +262,7 @@ class DiskView:
     def look(self, path: WorkspacePath) -> Found | None:
         """See ``DirectoryView``."""
         try:
-            there = self._tree.looked_at(path)
+            there = self._tree.status_and_target(path)
         except FilesystemError:
             return None
         if there is None:
@@ -267,7 +273,7 @@ class DiskView:
         return Found(kind_of(status), partial(self._beginning, path))
 
     def common_directories(self) -> Mapping[WorkspacePath, WorkspacePath]:
-        """See ``DirectoryView``; looks at the whole tree."""
+        """See ``DirectoryView``; reads the whole tree."""
         found: dict[WorkspacePath, WorkspacePath] = {}
         root = self._tree.root.resolve()
         for listing in self._tree.listings(unreadable=lambda _: None):
@@ -276,8 +282,8 @@ class DiskView:
                 holder = WorkspacePath(listing.parts)
                 target = os.fsdecode(self._beginning(holder / _COMMON).rstrip(b"\r\n"))
                 with suppress(OSError, RuntimeError, ValueError):
-                    place = root.joinpath(*holder.parts, target).resolve()
-                    found[holder] = WorkspacePath(place.relative_to(root).parts)
+                    directory = root.joinpath(*holder.parts, target).resolve()
+                    found[holder] = WorkspacePath(directory.relative_to(root).parts)
         return found
 
     def _beginning(self, path: WorkspacePath) -> bytes:
@@ -312,7 +318,7 @@ class LedgerView:
 
 
 def found_of(store: ObjectStore, entry: TreeEntry | None) -> Found | None:
-    """What *entry* stands for; its content is read when it is asked for."""
+    """*entry* as ``Found``; its content is read on demand."""
     return None if entry is None else Found(entry.kind, partial(_stored_beginning, store, entry))
 
 
@@ -322,16 +328,16 @@ class _ChangedView:
     def __init__(self, view: DirectoryView, changes: Changes) -> None:
         self._view = view
         self._changes = changes
-        self._arriving: dict[WorkspacePath, set[str]] = {}
+        self._added: dict[WorkspacePath, set[str]] = {}
         for path, found in changes.items():
             if found is not None:
-                self._arriving.setdefault(path.parent, set()).add(path.name)
+                self._added.setdefault(path.parent, set()).add(path.name)
 
     def names(self, directory: WorkspacePath) -> Iterable[str]:
         stay = {
             name for name in self._view.names(directory) if directory / name not in self._changes
         }
-        return stay | self._arriving.get(directory, set())
+        return stay | self._added.get(directory, set())
 
     def common_directories(self) -> Mapping[WorkspacePath, WorkspacePath]:
         return self._view.common_directories()

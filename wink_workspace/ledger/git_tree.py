@@ -1,7 +1,7 @@
-"""One directory in git's format: rows of mode, name and id, in git's order.
+"""One directory in git's tree format: rows of mode, name and id, in git's order.
 
-A ``GitTree`` never changes. Changing one entry of 1,000 copies two lists of references and
-joins the rows, which takes a tenth of the time of parsing them: hence rows, not objects.
+A ``GitTree`` is immutable. Changing one entry of 1,000 copies two lists of references and joins
+the rows. That takes a tenth of the time of parsing them, so entries are kept as rows.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class GitEntry:
 
 
 class GitTree:
-    """The rows of a directory, each with the key by which git sorts it.
+    """The rows of a directory, each with git's sort key.
 
     Attributes:
-        rows: Joined, they are the content of the tree's object. Read only.
+        rows: Joined, the content of the tree's object. Read only.
     """
 
     __slots__ = ("_keys", "rows")
@@ -53,10 +53,10 @@ class GitTree:
 
     @classmethod
     def parse(cls, data: bytes) -> GitTree:
-        """The tree whose object has the content *data*.
+        """Parse the content of a tree object.
 
         Raises:
-            ValueError: If it is no tree, or has entries that no ledger writes.
+            ValueError: If it is not a tree, or has entries that a ledger never writes.
         """
         keys: list[bytes] = []
         rows: list[bytes] = []
@@ -74,7 +74,7 @@ class GitTree:
 
     @classmethod
     def of(cls, entries: Mapping[bytes, GitEntry]) -> GitTree:
-        """The tree of entries by their stored names."""
+        """Make a tree from entries by their stored names."""
         rows = sorted(_keyed_row(name, entry) for name, entry in entries.items())
         return cls([key for key, _ in rows], [row for _, row in rows])
 
@@ -83,7 +83,7 @@ class GitTree:
 
     def __iter__(self) -> Iterator[tuple[bytes, GitEntry]]:
         """Stored names and entries, in git's order."""
-        return map(_parsed, self.rows)
+        return map(_parse_row, self.rows)
 
     def get(self, name: bytes) -> GitEntry | None:
         """The entry with the stored name *name*."""
@@ -96,9 +96,9 @@ class GitTree:
         return None
 
     def changed(self, changes: Mapping[bytes, GitEntry | None]) -> GitTree:
-        """With these entries in the place of what had their names; ``None`` takes away.
+        """A tree with these entries set; ``None`` removes one.
 
-        The very same tree if that makes no difference.
+        Returns this object if nothing differs.
         """
         keys, rows = self._keys.copy(), self.rows.copy()
         for name, entry in changes.items():
@@ -115,8 +115,8 @@ class GitTree:
         return self if rows == self.rows else GitTree(keys, rows)
 
     def rows_not_in(self, other: GitTree) -> Iterable[tuple[bytes, GitEntry]]:
-        """The entries that *other* has not, or has otherwise, in no order."""
-        return map(_parsed, set(self.rows).difference(other.rows))
+        """The entries that are missing or different in *other*, in no order."""
+        return map(_parse_row, set(self.rows).difference(other.rows))
 
 
 def _keyed_row(name: bytes, entry: GitEntry) -> tuple[bytes, bytes]:
@@ -124,7 +124,7 @@ def _keyed_row(name: bytes, entry: GitEntry) -> tuple[bytes, bytes]:
     return key, b"%s %s\0%s" % (entry.mode, name, bytes.fromhex(entry.id))
 
 
-def _parsed(row: bytes) -> tuple[bytes, GitEntry]:
+def _parse_row(row: bytes) -> tuple[bytes, GitEntry]:
     mode, _, name = row[:-21].partition(b" ")
     return name, GitEntry(_MODES[mode], row[-20:].hex())
 

@@ -1,12 +1,12 @@
-"""One line of history: a chain of commits in which every call is one.
+"""One branch: a chain of commits, one for each call.
 
-A commit's tree is ``files/`` (the workspace), ``session/`` (its STATE) and ``call.json`` (the
-record). After a sync it also has ``base/`` (the source as it was synced), and a merge has
-``merged/`` (the files of the other branch), which keeps them as long as the entry. Moving the
-line's ref is the commit point for all of them at once. Entries are only ever appended: undoing is
-another entry. They are numbered from 1, and keep their numbers when the oldest are forgotten.
+A commit's tree has ``files/`` (the workspace), ``session/`` (its STATE) and ``call.json`` (the
+record). After a sync it also has ``base/`` (the source as it was synced). A merge has ``merged/``
+(the files of the other branch), which keeps them as long as the entry. Moving the branch's ref is
+the commit point for all of them. Entries are only appended: an undo is another entry. They are
+numbered from 1, and keep their numbers when retention removes the oldest.
 
-``Branch`` reads; ``writing.py`` adds what only the holder of the line's lock may do.
+``Branch`` reads; ``writing.py`` has what only the holder of the writer lock may do.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .objects import ObjectStore
 from .records import Record, parse_record
 
 __all__ = [
+    "BRANCH_FILES",
     "MAIN_BRANCH",
     "Branch",
     "EntryKind",
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 MAIN_BRANCH: Final = "main"
+BRANCH_FILES: Final = "wink/lines"
+"""The directory, in the ledger, with a directory for the files of each branch."""
 _SHORTEST_PREFIX: Final = 4
 
 
@@ -47,17 +50,17 @@ class EntryKind(StrEnum):
     """What made an entry."""
 
     IMPORT = "import"
-    """The workspace was made of what was there."""
+    """The source was imported when the workspace was created."""
     CALL = "call"
-    """A tool call, whatever became of it."""
+    """A call, committed or rolled back."""
     EXTERNAL = "external"
-    """Somebody else changed the files."""
+    """The files were edited outside of any call."""
     UNDO = "undo"
-    """What an entry did was taken back."""
+    """An earlier entry was undone."""
     REDO = "redo"
-    """What an undo took back was done again."""
+    """An undo was undone."""
     RESTORE = "restore"
-    """Paths were brought back from an earlier entry."""
+    """Paths were restored from an earlier entry."""
     MERGE = "merge"
     """The changes of another branch were merged."""
     SYNC = "sync"
@@ -70,31 +73,31 @@ def _is_undoable(entry: LogEntry) -> bool:
 
 
 def lost_ref(branch: str, consequence: str) -> LedgerDamagedError:
-    """What to raise for a line that must have entries, and whose ref is not there."""
+    """The error to raise if the ref of a branch that has entries is missing."""
     return LedgerDamagedError(
-        f"the ref of the line {branch} is missing, so {consequence}",
-        hint=f"Write the id that wink/lines/{branch}/spare-1 or spare-2 in the ledger has, "
-        f"the one that `git log` knows as newer, into refs/heads/{branch}.",
+        f"the ref of the branch {branch} is missing, so {consequence}",
+        hint=f"Find the newer id of {BRANCH_FILES}/{branch}/spare-1 and spare-2 in the ledger "
+        f"with `git log`, and write it to refs/heads/{branch}.",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """One step of the history.
+    """One entry of the history.
 
     Attributes:
         id: The commit's id.
-        number: Counted from 1 along the line.
-        parent: The id of the commit before it, whether that is still kept or not.
+        number: Counted from 1 along the branch.
+        parent: The id of the commit before it, which may no longer be kept.
         kind: What made it.
         subject: One line for people.
         at: When, exact to the second.
-        tool: The tool's name, of a call.
-        call_id: The call's id, of a call.
-        outcome: What became of the call.
+        tool: The tool's name, if it is a call.
+        call_id: The call's id, if it is a call.
+        outcome: The call's outcome.
         target: The number of the entry that was undone or redone.
         merged: The id of the other branch's entry that was merged.
-        base: The root of what the changes of the branch are relative to; empty for the import.
+        base: The root of the files that the branch's changes are relative to; empty for the import.
         files: The root of the files after it.
         session: The root of the STATE after it.
         record_id: The id of its ``call.json``.
@@ -119,24 +122,24 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Reverted:
-    """What the files and the STATE would be without one entry."""
+    """The files and the STATE as they would be without one entry."""
 
     files: Merge
     session: SliceMerge
 
 
 def read_entry(store: ObjectStore, commit_id: str) -> LogEntry:
-    """The entry that a stored commit is.
+    """Read the entry of a stored commit.
 
     Raises:
-        LedgerDamagedError: If it is missing or no commit of a ledger.
+        LedgerDamagedError: If it is missing or not a commit of a ledger.
     """
     commit = parse_commit(commit_id, store.read(commit_id, "commit"))
     return entry_of(commit_id, commit, store.tree(commit.tree))
 
 
 def entry_of(commit_id: str, commit: Commit, tree: GitTree) -> LogEntry:
-    """The entry that *commit*, whose tree is *tree*, is; raises as ``read_entry``."""
+    """The entry of *commit*, whose tree is *tree*; raises as ``read_entry``."""
     trailers = commit.trailers
     try:
         return LogEntry(
@@ -157,7 +160,9 @@ def entry_of(commit_id: str, commit: Commit, tree: GitTree) -> LogEntry:
             record_id=_part(tree, b"call.json"),
         )
     except (KeyError, ValueError) as error:
-        raise LedgerDamagedError(f"commit {commit_id} is no entry of a ledger: {error}") from error
+        raise LedgerDamagedError(
+            f"commit {commit_id} is not an entry of a ledger: {error}"
+        ) from error
 
 
 def _part(tree: GitTree, name: bytes) -> str:
@@ -168,19 +173,19 @@ def _part(tree: GitTree, name: bytes) -> str:
 
 
 def merge_base(store: ObjectStore, one: LogEntry, other: LogEntry) -> LogEntry | None:
-    """The newest entry that is part of the history of both, through merges, too.
+    """The newest entry in the history of both, merged branches included.
 
-    A merge that was undone does not count. ``None`` if nothing that both have is kept.
+    An undone merge does not count. ``None`` if no common entry is kept.
     """
     found = _ancestry(store, one)
     common = {id_: found[id_] for id_ in found.keys() & _ancestry(store, other).keys()}
-    older = {link for entry in common.values() for link in (entry.parent, entry.merged)}
+    older = {id_ for entry in common.values() for id_ in (entry.parent, entry.merged)}
     newest = [entry for entry in common.values() if entry.id not in older]
     return max(newest, key=lambda entry: (entry.at, entry.number), default=None)
 
 
 def _ancestry(store: ObjectStore, head: LogEntry) -> dict[str, LogEntry]:
-    """*head* and every entry before it, of merged branches, too, by id."""
+    """*head* and all its ancestors by id, merged branches included."""
     ends = store.repository.boundary()
     found: dict[str, LogEntry] = {}
     heads = [head]
@@ -200,11 +205,11 @@ def _ancestry(store: ObjectStore, head: LogEntry) -> dict[str, LogEntry]:
 
 
 class Branch:
-    """The history that ends at one ref, as it was when it was last looked at.
+    """The history that ends at one ref, as of the last ``refresh``.
 
     Args:
-        store: Where the objects are.
-        ref: The whole name of the ref.
+        store: The objects.
+        ref: The full name of the ref.
     """
 
     def __init__(self, store: ObjectStore, ref: str) -> None:
@@ -219,7 +224,7 @@ class Branch:
         return self._head
 
     def refresh(self) -> LogEntry | None:
-        """Look where the line ends now; its newest entry."""
+        """Read the ref again; return the newest entry."""
         commit_id = self.store.repository.ref(self.ref)
         if commit_id is None:
             self._head = None
@@ -228,11 +233,11 @@ class Branch:
         return self._head
 
     def log(self, *, start: LogEntry | None = None, limit: int | None = None) -> Iterator[LogEntry]:
-        """The entries from *start* (the head, if left out) backwards, each read when asked for.
+        """The entries from *start* backwards, each read on demand.
 
         Args:
-            start: The first to give.
-            limit: Most entries to give; all that are kept, if left out.
+            start: The first entry; the head, if left out.
+            limit: Most entries to return; all that are kept, if left out.
         """
         ends = self.store.repository.boundary()
         entry = self._head if start is None else start
@@ -244,21 +249,21 @@ class Branch:
             entry = read_entry(self.store, entry.parent) if more and entry.parent else None
 
     def kept(self, entry_id: str) -> LogEntry | None:
-        """An entry that was the head of this line once, by its whole id, if it is still kept.
+        """The entry with the full id *entry_id*, if it belongs to this branch and is still kept.
 
-        Costs a few objects; where the history of another line ends later, as much as it is old.
+        Reads a few objects, or every newer entry where another branch's history ends later.
         """
         if self._head is None or self._head.id == entry_id:
             return self._head
         try:
             entry = read_entry(self.store, entry_id)
             ends = [read_entry(self.store, end).number for end in self.store.repository.boundary()]
-        except LedgerError:  # it is none, or was deleted
+        except LedgerError:  # it is not an entry, or was deleted
             return None
         if entry.number >= self._head.number:
-            return None  # a loss of power took it from the line
+            return None  # a loss of power removed it from the branch
         if entry.number >= max(ends, default=0):
-            return entry  # no way to it can be cut off
+            return entry  # it is after every boundary, so it is reachable
         return entry if any(entry.id == found.id for found in self._back_to(entry.number)) else None
 
     def before(self, entry: LogEntry) -> LogEntry:
@@ -269,17 +274,17 @@ class Branch:
         """
         _, *before = self.log(start=entry, limit=2)
         if not before:
-            raise EntryMissingError(f"nothing from before entry {entry.number} is kept")
+            raise EntryMissingError(f"no entry before entry {entry.number} is kept")
         return before[0]
 
     def find(self, which: int | str) -> LogEntry:
         """Find one entry by its number (an ``int``, or digits) or by the beginning of its id.
 
-        Digits are a number if an entry has it; an id can begin with digits only, too. Costs as
-        much as the entry is old.
+        Digits mean a number if an entry has it, otherwise the beginning of an id. Reads every
+        newer entry.
 
         Raises:
-            EntryMissingError: If there is none, it is no longer kept, or several ids begin so.
+            EntryMissingError: If none that is kept matches, or several ids do.
         """
         found: list[LogEntry] = []
         if isinstance(which, int) or which.isdecimal():
@@ -300,7 +305,7 @@ class Branch:
                 return
 
     def record(self, entry: LogEntry) -> Record:
-        """What *entry* says of itself in full.
+        """The record of *entry*.
 
         Raises:
             LedgerDamagedError: If it cannot be read.
@@ -310,12 +315,12 @@ class Branch:
     # Undo and redo
 
     def reverted(self, entry: LogEntry) -> Reverted:
-        """What would be if *entry* had not happened and all else had; nothing is changed.
+        """Compute the files and the STATE without *entry*; nothing is changed.
 
-        Reverting an undo is redoing.
+        Reverting an undo is a redo.
 
         Raises:
-            EntryMissingError: If what was before *entry* is not kept, or the line is empty.
+            EntryMissingError: If the entry before *entry* is not kept.
         """
         before = self.before(entry)
         head = self._head or entry
@@ -334,7 +339,7 @@ class Branch:
                 yield entry
 
     def undone(self) -> Iterator[LogEntry]:
-        """The undos that were not redone, newest first: what redo is for."""
+        """The undos that were not redone, newest first: the candidates for redo."""
         seen: set[int | None] = set()
         for entry in self.log():
             if entry.kind in (EntryKind.UNDO, EntryKind.REDO) and entry.target not in seen:

@@ -1,11 +1,11 @@
-"""One writer for each line of history, and nobody at work while objects are deleted.
+"""Locks: one writer for each branch, and no writer while objects are deleted.
 
-Rule 1: the lock is the kernel's (``flock`` on a file that is closed on exec), so it ends with
-the process, however that ends. The text in the file only says whose it is.
-Rule 2: the file is never deleted. An owner that ends in peace empties it; one found with text
-in it died, and may have left locks of git behind. On a full disk the text cannot be written, and
-the bit that makes the file executable stands for it.
-Rule 3: a forked child does not keep its parent's lock: it closes the file at once.
+Rule 1: the kernel holds the lock (``flock`` on a file that is closed on exec), so it ends with the
+process, however that ends. The text in the file only names the owner.
+Rule 2: the file is never deleted. An owner that releases the lock empties it. If a new owner finds
+text in it, the previous one died and may have left git's locks. On a full disk the text cannot be
+written; the file's executable bit is set instead.
+Rule 3: a forked child closes the file at once, so it does not keep its parent's lock.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from wink_workspace.errors import LedgerBusyError, LedgerError
 
 from .disk import is_disk_full, ledger_failures
 
-__all__ = ["Owner", "SharedLock", "WriterLock", "looking_at"]
+__all__ = ["Owner", "SharedLock", "WriterLock", "try_read_lock"]
 
 _NO_OWNER: Final = 0o600
-_SILENT_OWNER: Final = 0o100
+_OWNER_WITHOUT_TEXT: Final = 0o100
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that has a lock; ``started`` tells it from a later one with the same number."""
+    """The process that has a lock; ``started`` distinguishes it from later ones with its pid."""
 
     pid: int
     host: str
@@ -43,18 +43,18 @@ class Owner:
 
     @classmethod
     def this_process(cls, now: datetime) -> Owner:
-        """The present process, taking a lock at *now*."""
+        """Describe this process as the owner of a lock taken at *now*."""
         pid = os.getpid()
         return cls(pid, socket.gethostname(), _start_of(pid), now.isoformat(timespec="seconds"))
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process has certainly ended; of another host's nobody here knows."""
+        """Whether the process is known to have ended; always false for another host's process."""
         return self.host == socket.gethostname() and _start_of(self.pid) != self.started
 
     @property
     def is_this_process(self) -> bool:
-        """Whether it is the present one."""
+        """Whether it is this process."""
         return self.pid == os.getpid() and self.host == socket.gethostname() and not self.is_gone
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Owner:
 
 
 def _start_of(pid: int) -> str:
-    """When *pid* started, in clock ticks since the boot that is named; empty if it is not there."""
+    """The boot id and the start of *pid* in clock ticks since boot; empty without a process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -80,13 +80,13 @@ def _close_in_child() -> None:
 
 
 class _LockFile:
-    """An open file to lock; forked children close theirs."""
+    """An open lock file; a forked child closes its copy."""
 
     _fork_hook_is_set = False
 
     def __init__(self, path: Path) -> None:
         with ledger_failures(f"the lock {path} cannot be opened"):
-            # Not all that is missing: a workspace that was removed meanwhile would come back.
+            # Not all parents: that would bring back a workspace that was removed meanwhile.
             for directory in (path.parent.parent, path.parent):
                 directory.mkdir(exist_ok=True)
             self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _NO_OWNER)
@@ -95,11 +95,11 @@ class _LockFile:
             os.register_at_fork(after_in_child=_close_in_child)
             _LockFile._fork_hook_is_set = True
 
-    def try_lock(self, how: int) -> bool:
-        """Lock it if nobody else has; whether that worked."""
-        with ledger_failures("a lock of the ledger cannot be had"):
+    def try_lock(self, operation: int) -> bool:
+        """Lock the file without waiting; return whether that worked."""
+        with ledger_failures("a lock of the ledger cannot be taken"):
             try:
-                fcntl.flock(self.fd, how | fcntl.LOCK_NB)
+                fcntl.flock(self.fd, operation | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
         return True
@@ -109,26 +109,26 @@ class _LockFile:
         return self.fd >= 0
 
     def close(self) -> None:
-        """Give the lock back; once is enough."""
+        """Release the lock; may be repeated."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 class WriterLock:
-    """The right to write one line of history, from construction to ``release``.
+    """An exclusive lock on one branch, held from construction to ``release``.
 
     Args:
         path: The lock's file.
-        what: What it is for, as a message says it: ``the main line``.
-        now: The moment, for the messages to others.
-        hint: What to do when another has it.
+        what: What is locked, for messages: ``the workspace``.
+        now: The time, for the messages of other processes.
+        hint: The hint of ``LedgerBusyError``.
 
     Attributes:
-        owner_died: Whether the owner before this one ended without giving the lock back.
+        owner_died: Whether the previous owner ended without releasing the lock.
 
     Raises:
-        LedgerBusyError: If another has it; the message says who.
+        LedgerBusyError: If another process has it; the message names it.
         LedgerError: If the file cannot be written.
     """
 
@@ -140,7 +140,7 @@ class WriterLock:
             raise _busy(what, read_owner(path), hint)
         try:
             status = os.fstat(self._file.fd)
-            self.owner_died = status.st_size > 0 or bool(status.st_mode & _SILENT_OWNER)
+            self.owner_died = status.st_size > 0 or bool(status.st_mode & _OWNER_WITHOUT_TEXT)
             self._write_owner(now)
         except BaseException:
             self._file.close()
@@ -148,18 +148,18 @@ class WriterLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process still has the lock: not after ``release``, not in a forked child."""
+        """Whether this process still has the lock; false in a forked child."""
         return self._file.fd >= 0
 
     def release(self) -> None:
-        """Give the lock back; once is enough."""
+        """Release the lock; may be repeated."""
         if self.is_held:
             self._write(b"")
             self._set_mode(_NO_OWNER)
             self._file.close()
 
     def abandon(self) -> None:
-        """Give the lock back as if this owner had died, for the next one to put things in order."""
+        """Release the lock as if this owner had died, so that the next owner cleans up."""
         self._file.close()
 
     def _write_owner(self, now: datetime) -> None:
@@ -169,7 +169,7 @@ class WriterLock:
         except LedgerError as error:
             if not is_disk_full(error):
                 raise
-            self._set_mode(_NO_OWNER | _SILENT_OWNER)
+            self._set_mode(_NO_OWNER | _OWNER_WITHOUT_TEXT)
 
     def _set_mode(self, mode: int) -> None:
         with ledger_failures(f"the lock {self._path} cannot be changed"):
@@ -183,7 +183,7 @@ class WriterLock:
 
 
 def read_owner(path: Path) -> Owner | None:
-    """Whose lock *path* says it is, ``None`` if it does not say."""
+    """The owner named in the lock file *path*, ``None`` if it names none."""
     try:
         return Owner(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -195,19 +195,20 @@ def _busy(what: str, owner: Owner | None, hint: str | None) -> LedgerBusyError:
         return LedgerBusyError(f"{what} is in use by another process", hint=hint)
     if owner.is_gone:
         return LedgerBusyError(
-            f"{what} is in use by what {owner}, which has ended, left running",
+            f"{what} is in use by a child of {owner}, which has ended",
             hint="End its remaining processes, then try again.",
         )
     if owner.is_this_process:
         return LedgerBusyError(
-            f"{what} is in use by {owner}, which is this one", hint="Close it first, or use that."
+            f"{what} is in use by {owner}, which is this one",
+            hint="Close it first, or use that one.",
         )
     return LedgerBusyError(f"{what} is in use by {owner}", hint=hint)
 
 
 @contextmanager
-def looking_at(path: Path) -> Generator[bool]:
-    """Whether nobody has the writer lock in *path*, which then stays so during the block."""
+def try_read_lock(path: Path) -> Generator[bool]:
+    """Whether the writer lock in *path* is free; then it stays free during the block."""
     file = _LockFile(path)
     try:
         yield file.try_lock(fcntl.LOCK_SH)
@@ -216,10 +217,10 @@ def looking_at(path: Path) -> Generator[bool]:
 
 
 class SharedLock:
-    """Held by everyone who writes, so that nobody deletes objects meanwhile.
+    """Held by every writer, so that no process deletes objects meanwhile.
 
     Raises:
-        LedgerBusyError: If somebody is deleting objects at this moment.
+        LedgerBusyError: If a process is deleting objects now.
     """
 
     def __init__(self, path: Path) -> None:
@@ -232,10 +233,10 @@ class SharedLock:
 
     @contextmanager
     def alone(self) -> Generator[bool]:
-        """Whether nobody else holds it, which then stays so during the block.
+        """Whether no other process holds it; then none can take it during the block.
 
-        The lock is let go of for an instant before and after, so somebody else may have deleted
-        objects, whatever the answer is.
+        The lock is released for an instant before and after, so another process may have deleted
+        objects in either case.
         """
         try:
             yield self._file.try_lock(fcntl.LOCK_EX)
@@ -244,9 +245,9 @@ class SharedLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process still has it: not after ``release``, not in a forked child."""
+        """Whether this process still has the lock; false in a forked child."""
         return self._file.is_open
 
     def release(self) -> None:
-        """Give the lock back; once is enough."""
+        """Release the lock; may be repeated."""
         self._file.close()

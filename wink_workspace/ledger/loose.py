@@ -1,15 +1,14 @@
 """Loose objects: one compressed file each, written and read without libgit2.
 
-Why not libgit2: it is slower above 16 KiB, does not say that a disk is full, and never returns
-from reading an object whose file is cut short (docs/design/005 has the measurement). The format
-is git's (gitformat-loose): zlib over the kind, the size and the content, in a file named by the
-SHA-1 of these.
+libgit2 is slower above 16 KiB, does not report a full disk, and never returns from reading a
+truncated object (docs/design/005 has the measurement). The format is git's (gitformat-loose): zlib
+over the kind, the size and the content, in a file named by the SHA-1 of these.
 
 Rule 1: an object appears under its name complete or not at all.
-Rule 2: what does not compress is stored as it is, and so are trees, which are mostly ids;
+Rule 2: incompressible contents are stored uncompressed, and so are trees, which are mostly ids;
 packing compresses trees later.
-Rule 3: a durable store syncs files and directories in ``sync``, together, before the ref that
-makes them matter is moved.
+Rule 3: a durable store syncs files and directories together in ``sync``, before the ref to them
+is moved.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ __all__ = [
     "LooseObject",
     "LooseObjects",
     "ObjectKind",
-    "compressed",
+    "compress",
     "is_worth_compressing",
 ]
 
 ObjectKind = Literal["blob", "tree", "commit"]
 
 CHUNK_BYTES = 1_048_576
-"""The pieces in which large contents are read and written."""
+"""The size of the pieces in which large contents are read and written."""
 
 WORTH_COMPRESSING = 0.8
-"""What becomes larger than this part of itself is not worth compressing."""
+"""A content is worth compressing if it shrinks below this part of its size."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _SMALL_BYTES = 4_096
@@ -64,7 +63,7 @@ _UNFINISHED = "tmp_obj*"  # libgit2's, too
 
 @dataclass(frozen=True, slots=True)
 class LooseObject:
-    """An object in a file of its own, whose size and number these are."""
+    """An object in its own file, with the file's size and inode."""
 
     id: str
     disk_bytes: int
@@ -72,23 +71,23 @@ class LooseObject:
 
 
 def is_worth_compressing(content: bytes) -> bool:
-    """Whether *content* gets noticeably smaller, judged by its beginning."""
+    """Whether compression shrinks *content* noticeably, judged by its beginning."""
     sample = content[:_SAMPLE_BYTES]
     return len(zlib.compress(sample, 1)) < WORTH_COMPRESSING * len(sample)
 
 
-def compressed(content: bytes, *, worth: bool) -> bytes:
-    """*content* in zlib's format, at its fastest level or, if that is not *worth* it, as it is.
+def compress(content: bytes, *, worth: bool) -> bytes:
+    """*content* in zlib's format at the fastest level, or uncompressed if not *worth* it.
 
-    The windows are as small as they may be: preparing the usual one of 32 KiB takes 50 µs.
+    The windows are as small as possible: preparing the usual one of 32 KiB takes 50 µs.
     """
     if not worth:
-        squeeze = zlib.compressobj(0, wbits=9, memLevel=1)
+        compressor = zlib.compressobj(0, wbits=9, memLevel=1)
     elif len(content) <= _SMALL_BYTES:
-        squeeze = zlib.compressobj(1, wbits=12, memLevel=4)
+        compressor = zlib.compressobj(1, wbits=12, memLevel=4)
     else:
         return zlib.compress(content, 1)
-    return squeeze.compress(content) + squeeze.flush()
+    return compressor.compress(content) + compressor.flush()
 
 
 class LooseObjects:
@@ -96,7 +95,7 @@ class LooseObjects:
 
     Args:
         directory: Its ``objects`` directory.
-        durable: Whether ``sync`` has anything to do.
+        durable: Whether ``sync`` calls fsync.
     """
 
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
@@ -106,24 +105,24 @@ class LooseObjects:
         self._temporary_name = f"{directory}/{_TEMPORARY}{secrets.token_hex(8)}"
 
     def __contains__(self, object_id: str) -> bool:
-        return os.path.exists(self._place(object_id))  # noqa: PTH110 - hot, and a Path costs more
+        return os.path.exists(self._path(object_id))  # noqa: PTH110 - hot, and a Path costs more
 
     def write(self, kind: ObjectKind, content: bytes) -> str:
-        """Store an object; its id. What is stored already is not written again."""
+        """Store an object unless it exists; return its id."""
         whole = b"%b %d\0%b" % (kind.encode(), len(content), content)
         object_id = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
-        place = f"{self._directory}/{object_id[:2]}/{object_id[2:]}"
+        path = f"{self._directory}/{object_id[:2]}/{object_id[2:]}"
         try:
-            os.stat(place)  # noqa: PTH116 - hot, and a Path costs more
+            os.stat(path)  # noqa: PTH116 - hot, and a Path costs more
         except OSError:
             worth = kind != "tree" and (
                 len(content) <= _SAMPLE_BYTES or is_worth_compressing(content)
             )
-            self._write_new(place, compressed(whole, worth=worth))
+            self._write_new(path, compress(whole, worth=worth))
         return object_id
 
-    def _write_new(self, place: str, data: bytes) -> None:
-        """Make the file of an object; without blocks, as each call makes many."""
+    def _write_new(self, path: str, data: bytes) -> None:
+        """Write the file of an object. No ``with`` blocks: each call writes many."""
         name = self._temporary_name
         try:
             fd = os.open(name, _NEW, 0o644)
@@ -135,43 +134,43 @@ class LooseObjects:
                 finally:
                     os.close(fd)
                 try:
-                    os.rename(name, place)  # noqa: PTH104 - as above
+                    os.rename(name, path)  # noqa: PTH104 - as above
                 except FileNotFoundError:
-                    self._put_in_place(name, place)
+                    self._rename_into_place(name, path)
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
         except OSError as error:
             raise ledger_failure("an object cannot be written", error) from error
         if self._durable:
-            self._unsynced |= {place, place.rpartition("/")[0], self._directory}
+            self._unsynced |= {path, path.rpartition("/")[0], self._directory}
 
     def write_blob_from(self, fd: int, size_bytes: int) -> str:
-        """Store what *fd* gives from its position to its end, piece by piece; the blob's id.
+        """Store *fd* from its position to its end, piece by piece; return the blob's id.
 
         Raises:
-            LedgerError: If that is not exactly *size_bytes* long, or on failure.
+            LedgerError: If that is not exactly *size_bytes* long, or cannot be written.
         """
         header = object_header("blob", size_bytes)
         digest = git_hash(header)
         piece = os.read(fd, CHUNK_BYTES)
-        squeeze = zlib.compressobj(1 if is_worth_compressing(piece) else 0)
+        compressor = zlib.compressobj(1 if is_worth_compressing(piece) else 0)
         n_bytes = 0
         with ledger_failures("an object cannot be written"), self._unfinished() as file:
-            file.write(squeeze.compress(header))
+            file.write(compressor.compress(header))
             while piece:
                 n_bytes += len(piece)
                 digest.update(piece)
-                file.write(squeeze.compress(piece))
+                file.write(compressor.compress(piece))
                 piece = os.read(fd, CHUNK_BYTES)
-            file.write(squeeze.flush())
+            file.write(compressor.flush())
             if n_bytes != size_bytes:
                 raise LedgerError(
-                    f"a file of {size_bytes} bytes gave {n_bytes}",
+                    f"a file of {size_bytes} bytes returned {n_bytes}",
                     hint="It changed while it was read; try again.",
                 )
             file.close()
-            self._put_in_place(file.name, self._place(digest.hexdigest()))
+            self._rename_into_place(file.name, self._path(digest.hexdigest()))
         return digest.hexdigest()
 
     def read(self, object_id: str) -> tuple[ObjectKind, bytes]:
@@ -181,27 +180,27 @@ class LooseObjects:
             FileNotFoundError: If it is not loose.
             LedgerDamagedError: If it is damaged.
         """
-        with open(self._place(object_id), "rb") as file:  # noqa: PTH123 - hot, as above
-            whole = b"".join(_inflated(file, object_id))
+        with open(self._path(object_id), "rb") as file:  # noqa: PTH123 - hot, as above
+            whole = b"".join(_decompress(file, object_id))
         if git_hash(whole).hexdigest() != object_id:
             raise LedgerDamagedError(f"object {object_id} is damaged: its content differs")
-        kind, _, content = _parsed_header(whole, object_id)
+        kind, _, content = _parse_header(whole, object_id)
         return kind, content
 
     def chunks(self, object_id: str) -> Iterator[bytes] | None:
         """The content in pieces, ``None`` if the object is not loose.
 
-        The last piece is followed by ``LedgerDamagedError`` if the content was not the
-        object's, so act on the pieces only when all of them came.
+        Raises ``LedgerDamagedError`` after the last piece if the content does not match the id,
+        so use the pieces only after all of them were read.
         """
         if object_id not in self:
             return None
-        return _checked_chunks(self._place(object_id), object_id)
+        return _read_chunks(self._path(object_id), object_id)
 
     def header(self, object_id: str) -> tuple[ObjectKind, int]:
         """A loose object's kind and its size in bytes."""
-        with open(self._place(object_id), "rb") as file:  # noqa: PTH123 - as above
-            return _parsed_header(next(_inflated(file, object_id), b""), object_id)[:2]
+        with open(self._path(object_id), "rb") as file:  # noqa: PTH123 - as above
+            return _parse_header(next(_decompress(file, object_id), b""), object_id)[:2]
 
     def listed(self) -> Iterator[LooseObject]:
         """Every loose object."""
@@ -211,50 +210,50 @@ class LooseObjects:
                 yield LooseObject(fan_out.name + entry.name, size_bytes, entry.inode())
 
     def count(self) -> int:
-        """About how many there are, told from some of the directories that share them evenly."""
+        """An estimate of how many there are, from a sixteenth of the directories."""
         looked_at = _entries(self._directory, _SAMPLED)
         return _SAMPLED_PART * sum(1 for at in looked_at for _ in _entries(at.path, _REST))
 
     def delete(self, object_id: str) -> None:
-        """Delete a loose object; that it is not there is no error."""
+        """Delete a loose object if it exists."""
         with (
             ledger_failures(f"object {object_id} cannot be deleted"),
             suppress(FileNotFoundError),
         ):
-            os.unlink(self._place(object_id))  # noqa: PTH108 - many, and a Path costs more
+            os.unlink(self._path(object_id))  # noqa: PTH108 - many, and a Path costs more
 
     def delete_leftovers(self) -> None:
-        """Delete what writers that died left behind; nobody else may be writing."""
+        """Delete the unfinished files of dead writers; no other process may be writing."""
         for leftover in Path(self._directory).glob(_UNFINISHED):
             leftover.unlink(missing_ok=True)
 
     def sync(self) -> None:
-        """Make what was written since the last time survive a loss of power, if durable."""
+        """Call fsync for everything written since the last ``sync``, if durable."""
         if self._unsynced:
             with ledger_failures("the ledger's objects cannot be synced"):
                 for path in sorted(self._unsynced):
                     sync(path)
             self._unsynced.clear()
 
-    def _place(self, object_id: str) -> str:
+    def _path(self, object_id: str) -> str:
         return f"{self._directory}/{object_id[:2]}/{object_id[2:]}"
 
     def _unfinished(self) -> _Unfinished:
         return _Unfinished(self._temporary_name)
 
-    def _put_in_place(self, name: str, place: str) -> None:
+    def _rename_into_place(self, name: str, path: str) -> None:
         try:
-            os.rename(name, place)  # noqa: PTH104 - as above
+            os.rename(name, path)  # noqa: PTH104 - as above
         except FileNotFoundError:
             with suppress(FileExistsError):
-                os.mkdir(place[:-39])  # noqa: PTH102 - as above
-            os.rename(name, place)  # noqa: PTH104 - as above
+                os.mkdir(path[:-39])  # noqa: PTH102 - as above
+            os.rename(name, path)  # noqa: PTH104 - as above
         if self._durable:
-            self._unsynced |= {place, place.rpartition("/")[0], self._directory}
+            self._unsynced |= {path, path.rpartition("/")[0], self._directory}
 
 
 class _Unfinished(AbstractContextManager["_Unfinished"]):
-    """A new file, which the block puts in place; it is deleted if that fails."""
+    """A temporary file that the block renames into path; deleted if the block raises."""
 
     __slots__ = ("_fd", "name")
 
@@ -287,11 +286,11 @@ def _entries(directory: str, names: re.Pattern[str]) -> Iterator[os.DirEntry[str
         yield from (entry for entry in entries if names.fullmatch(entry.name))
 
 
-def _inflated(file: BinaryIO, object_id: str) -> Iterator[bytes]:
-    """What *file* holds decompressed; no piece is much longer than ``CHUNK_BYTES``."""
+def _decompress(file: BinaryIO, object_id: str) -> Iterator[bytes]:
+    """The decompressed content of *file*; no piece is much longer than ``CHUNK_BYTES``."""
     inflate = zlib.decompressobj()
     try:
-        # The first piece is long enough for the whole header, and short where only that is read.
+        # The first piece has the whole header, and is short for callers that read only that.
         compressed = file.read(4 * _LONGEST_HEADER)
         limit = _LONGEST_HEADER
         while compressed:
@@ -303,7 +302,7 @@ def _inflated(file: BinaryIO, object_id: str) -> Iterator[bytes]:
         raise LedgerDamagedError(f"object {object_id} is damaged: {error}") from error
 
 
-def _parsed_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes]:
+def _parse_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes]:
     """Kind, size, and the beginning of the content that followed the header."""
     header = _HEADER.match(start)
     if header is None:
@@ -311,13 +310,13 @@ def _parsed_header(start: bytes, object_id: str) -> tuple[ObjectKind, int, bytes
     return cast("ObjectKind", header[1].decode()), int(header[2]), start[header.end() :]
 
 
-def _checked_chunks(place: str, object_id: str) -> Iterator[bytes]:
-    with open(place, "rb") as file:  # noqa: PTH123 - hot, and a Path costs more
+def _read_chunks(path: str, object_id: str) -> Iterator[bytes]:
+    with open(path, "rb") as file:  # noqa: PTH123 - hot, and a Path costs more
         digest = git_hash()
-        pieces = _inflated(file, object_id)
+        pieces = _decompress(file, object_id)
         start = next(pieces, b"")
         digest.update(start)
-        yield _parsed_header(start, object_id)[2]
+        yield _parse_header(start, object_id)[2]
         for piece in pieces:
             digest.update(piece)
             yield piece

@@ -1,16 +1,15 @@
-"""Three-way merges, of files and of STATE: the only merge there is.
+"""Three-way merges of files and of STATE, for all operations.
 
-Undoing an entry is merging the tree before it into the present one, with the tree after it as
-the base: what the entry did goes, what happened since stays. Redoing is undoing the undo.
-Bringing a branch to its source, merging branches and following the source are the same merge
-with other trees.
+Undo merges the tree before an entry into the present tree, with the tree after the entry as the
+base. That removes the entry's changes and keeps later ones. Redo is the undo of an undo. Apply,
+merge and sync use the same merge with other trees.
 
-A path that only one side changed takes that side's state. A text file that both changed is
-merged line by line, as git does it. All else that both changed is a conflict; then there is
-no result at all, so that nobody writes half of one, unless conflict markers are asked for.
+A path that only one side changed takes that side's state. A text file that both changed is merged
+line by line, as in git. Any other path that both changed is a conflict. Then there is no result,
+so that no caller writes half of one, unless the caller asks for conflict markers.
 
-STATE is merged slice by slice, since nobody knows how to merge two plans. What both sides
-changed stays as it is now, and is named.
+STATE is merged slice by slice: a slice has no general way to merge. A slice that both sides
+changed keeps our state, and is reported.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ from .trees import (
 )
 
 __all__ = [
-    "BroughtChange",
+    "AppliedChange",
     "Merge",
     "SideNames",
     "SliceMerge",
-    "brought_changes",
+    "applied_changes",
     "merge_slices",
     "merge_trees",
     "without_lines",
 ]
 
 _TEXT_SAMPLE_BYTES: Final = 8_000  # git's own measure of what is binary
-_MOST_LINES: Final = 1_000_000
-_MOST_HUNKS: Final = 20
-_MOST_HUNK_CHARS: Final = 2_000
+_MAX_LINES: Final = 1_000_000
+_MAX_HUNKS: Final = 20
+_MAX_HUNK_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class SideNames:
-    """What conflict markers call the two sides."""
+    """The names of the two sides in conflict markers."""
 
     ours: str
     theirs: str
@@ -62,10 +61,10 @@ class SideNames:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """The merged tree, or the conflicts in path order; exactly one of them is there.
+    """The merged tree, or the conflicts in path order.
 
-    Both are there if conflict markers were asked for. Then each conflict with hunks is in the
-    tree between markers, and every other one is left as our side has it.
+    With conflict markers, the result has both: the tree has each conflict with hunks between
+    markers, and our side's state of every other one.
     """
 
     tree: str | None
@@ -73,7 +72,7 @@ class Merge:
 
 
 class _ConflictFound(Exception):  # noqa: N818 - it never leaves this module
-    """Why one path cannot be merged; for texts, what the sides are."""
+    """Why one path cannot be merged; with the contents, if all are text."""
 
     def __init__(self, reason: str, texts: _Texts | None = None) -> None:
         super().__init__(reason)
@@ -83,9 +82,9 @@ class _ConflictFound(Exception):  # noqa: N818 - it never leaves this module
 def merge_trees(
     store: ObjectStore, *, base: str, ours: str, theirs: str, markers: SideNames | None = None
 ) -> Merge:
-    """*ours* with what changed from *base* to *theirs*; costs what changed there.
+    """Merge the changes from *base* to *theirs* into *ours*; the cost follows their number.
 
-    With *markers* texts that conflict are in the result, between conflict markers.
+    With *markers*, conflicting texts are in the result, between conflict markers.
 
     Raises:
         LedgerError: If an object cannot be read or written.
@@ -95,10 +94,10 @@ def merge_trees(
     merger = _Merger(store, base, ours)
     for change in diff(store, base, theirs):
         try:
-            changes.update(merger.merged(change))
+            changes.update(merger.merge(change))
         except _ConflictFound as found:
             if any(above in conflicts for above in change.path.ancestors()):
-                continue  # the same conflict once more
+                continue  # already reported for a parent directory
             conflicts[change.path] = _conflict(store, change.path, found)
             present = entry_at(store, ours, change.path)
             if markers is not None and found.texts is not None and present is not None:
@@ -110,14 +109,14 @@ def merge_trees(
 
 
 @dataclass(frozen=True, slots=True)
-class BroughtChange:
-    """A change that was brought to a tree before.
+class AppliedChange:
+    """A change that was applied to a tree earlier.
 
     Attributes:
         change: The change.
-        is_there: Whether all of it is still there.
-        edited: Where it is not, but the tree has a text that was made of it: the base and what
-            of the change is still there. The same lines were edited since.
+        is_there: Whether the tree still has all of it.
+        edited: If the changed lines were edited since: the base with the part of the change that
+            the tree still has.
     """
 
     change: TreeChange
@@ -125,59 +124,59 @@ class BroughtChange:
     edited: TreeEntry | None = None
 
 
-def brought_changes(
+def applied_changes(
     store: ObjectStore, *, base: str, ours: str, theirs: str
-) -> Iterator[BroughtChange]:
+) -> Iterator[AppliedChange]:
     """Each change from *base* to *theirs*, and whether *ours* still has it.
 
-    It does if merging it changes nothing. Where the merge is a conflict, somebody edited the
-    same lines, with the change or without it. They were edited with it if fewer lines of *ours*
-    differ from *theirs* than from *base*.
+    *ours* has it if merging it changes nothing. If the merge is a conflict, the same lines were
+    edited, with or without the change applied. It was applied if fewer lines of *ours* differ from
+    *theirs* than from *base*.
     """
     merger = _Merger(store, base, ours)
     for change in diff(store, base, theirs):
         present = entry_at(store, ours, change.path)
         try:
-            merged = dict(merger.merged(change))
+            merged = dict(merger.merge(change))
         except _ConflictFound as found:
             text = None if found.texts is None else found.texts.still_there(store)
             edited = None
             if text is not None and change.after is not None:
                 blob = store.write_blob(text)
                 edited = TreeEntry(FileKind.FILE, blob, change.after.executable)
-            yield BroughtChange(change, is_there=False, edited=edited)
+            yield AppliedChange(change, is_there=False, edited=edited)
         else:
             is_there = all(_same(present, entry) for entry in merged.values())
-            yield BroughtChange(change, is_there)
+            yield AppliedChange(change, is_there)
 
 
 def without_lines(
     store: ObjectStore,
     base: TreeEntry | None,
-    brought: TreeEntry | None,
+    applied: TreeEntry | None,
     present: TreeEntry | None,
 ) -> TreeEntry | None:
-    """The text *present* without the lines that *brought* added to *base*.
+    """The text *present* without the lines that *applied* added to *base*.
 
-    Where they took the place of others, these come back. What else was changed in *present*
-    stays, also in the same lines. What is no text stays as it is.
+    Lines of *base* that they replaced are restored. Other changes in *present* stay, also in the
+    same lines. A *present* that is not text is returned unchanged.
     """
-    if brought is None or present is None:
+    if applied is None or present is None:
         return present
-    if not all(_is_text(store, entry) for entry in (base, brought, present) if entry is not None):
+    if not all(_is_text(store, entry) for entry in (base, applied, present) if entry is not None):
         return present
-    texts = [b"" if entry is None else store.read(entry.id) for entry in (base, brought, present)]
+    texts = [b"" if entry is None else store.read(entry.id) for entry in (base, applied, present)]
     lines = store.repository.changed_lines
     edits = lines(texts[1], texts[2])
     base_lines, _, result = map(_lines, texts)
     for old, new in reversed(lines(texts[0], texts[1])):
         edited = {n for edit, _ in edits for n in edit}
-        left = [_line_in(edits, n) for n in new if n not in edited]
-        place = left[0] if left else _line_in(edits, new.start)
-        for n in reversed(left):
+        remaining = [_line_in(edits, n) for n in new if n not in edited]
+        position = remaining[0] if remaining else _line_in(edits, new.start)
+        for n in reversed(remaining):
             del result[n]
-        if left or not new:
-            result[place:place] = base_lines[old.start : old.stop]
+        if remaining or not new:
+            result[position:position] = base_lines[old.start : old.stop]
     return replace(present, id=store.write_blob(b"".join(result)))
 
 
@@ -187,23 +186,23 @@ class _Merger:
     base: str
     ours: str
 
-    def merged(self, change: TreeChange) -> Iterator[tuple[WorkspacePath, TreeEntry | None]]:
-        """What is to become of the path; nothing if it is right already."""
+    def merge(self, change: TreeChange) -> Iterator[tuple[WorkspacePath, TreeEntry | None]]:
+        """The paths to change and their new entries; none if the change is there already."""
         present = entry_at(self.store, self.ours, change.path)
         if _same(present, change.after):
             return
         if not _same(present, change.before):
-            yield change.path, self._merged_file(change, present)
+            yield change.path, self._merge_files(change, present)
         elif not _is_directory(change.before):
-            self._check_place(change)
-            yield change.path, _placed(change.after)
-        elif not self._has_more(change.path):
+            self._check_parents(change)
+            yield change.path, _without_content(change.after)
+        elif not self._has_added_paths(change.path):
             yield change.path, change.after
         elif change.after is not None:
             raise _ConflictFound("holds files that were made since")
 
-    def _check_place(self, change: TreeChange) -> None:
-        """Refuse what would put a directory in the place of a file made since."""
+    def _check_parents(self, change: TreeChange) -> None:
+        """Raise a conflict if a directory would replace a file that was made since."""
         if change.after is None:
             return
         for ancestor in change.path.ancestors():
@@ -212,13 +211,13 @@ class _Merger:
             if there not in (None, known) and not _is_directory(there):
                 raise _ConflictFound(f"cannot be inside {ancestor}, which is a file now")
 
-    def _has_more(self, path: WorkspacePath) -> bool:
-        """Whether our directory holds anything that the base's does not."""
+    def _has_added_paths(self, path: WorkspacePath) -> bool:
+        """Whether our directory has paths that the base does not have."""
         ours, base = (entry_at(self.store, root, path) for root in (self.ours, self.base))
         added = diff(self.store, _tree_id(base), _tree_id(ours))
         return any(change.before is None for change in added)
 
-    def _merged_file(self, change: TreeChange, present: TreeEntry | None) -> TreeEntry:
+    def _merge_files(self, change: TreeChange, present: TreeEntry | None) -> TreeEntry:
         before, after = change.before, change.after
         if present is None:
             raise _ConflictFound("was deleted since")
@@ -231,9 +230,9 @@ class _Merger:
         if {before.kind, after.kind, present.kind} != {FileKind.FILE}:
             raise _ConflictFound("was changed since, and is not a file on all sides")
         executable = (after if present.executable == before.executable else present).executable
-        return TreeEntry(FileKind.FILE, self._merged_blob(before, present, after), executable)
+        return TreeEntry(FileKind.FILE, self._merge_blobs(before, present, after), executable)
 
-    def _merged_blob(self, before: TreeEntry, present: TreeEntry, after: TreeEntry) -> str:
+    def _merge_blobs(self, before: TreeEntry, present: TreeEntry, after: TreeEntry) -> str:
         if present.id in (before.id, after.id):
             return after.id
         if after.id == before.id:
@@ -249,7 +248,7 @@ class _Merger:
     def _texts(
         self, before: TreeEntry | None, present: TreeEntry, after: TreeEntry
     ) -> _Texts | None:
-        """The three contents, if all of them are texts of a size that can be merged."""
+        """The three contents, if all are texts and small enough to merge."""
         sides = (before, present, after)
         if any(side is not None and not _is_text(self.store, side) for side in sides):
             return None
@@ -257,12 +256,12 @@ class _Merger:
 
 
 def _is_text(store: ObjectStore, entry: TreeEntry) -> bool:
-    """Whether it is a file that can be merged line by line."""
+    """Whether *entry* is a file that can be merged line by line."""
     if entry.kind is not FileKind.FILE or store.size_bytes(entry.id) >= LARGE_BYTES:
         return False
     content = store.read(entry.id)
     # libgit2 takes seconds and gigabytes for millions of short lines.
-    return b"\0" not in content[:_TEXT_SAMPLE_BYTES] and content.count(b"\n") <= _MOST_LINES
+    return b"\0" not in content[:_TEXT_SAMPLE_BYTES] and content.count(b"\n") <= _MAX_LINES
 
 
 def _is_directory(entry: TreeEntry | None) -> bool:
@@ -270,12 +269,12 @@ def _is_directory(entry: TreeEntry | None) -> bool:
 
 
 def _same(one: TreeEntry | None, other: TreeEntry | None) -> bool:
-    """Whether two paths are in the same state; what is in a directory are other paths."""
+    """Whether two entries are equal; the contents of directories are not compared."""
     return one == other or (_is_directory(one) and _is_directory(other))
 
 
-def _placed(entry: TreeEntry | None) -> TreeEntry | None:
-    """A directory comes without its content, which is merged path by path."""
+def _without_content(entry: TreeEntry | None) -> TreeEntry | None:
+    """*entry*, a directory without its content, which is merged path by path."""
     return SOME_DIRECTORY if _is_directory(entry) else entry
 
 
@@ -299,9 +298,9 @@ class _Texts:
         return base, store.read(self.ours), store.read(self.theirs)
 
     def still_there(self, store: ObjectStore) -> bytes | None:
-        """The base with what our side still has of their changes; ``None`` if it has none.
+        """The base with those of their changes that our side still has; ``None`` if it has none.
 
-        A change whose lines are in our side as in the base is not there any more.
+        Our side has lost a change if it has the base's lines there.
         """
         base, ours, theirs = self.contents(store)
         lines = store.repository.changed_lines
@@ -323,12 +322,12 @@ class _Texts:
     def with_markers(self, store: ObjectStore, names: SideNames) -> bytes:
         """The merge as git leaves it in a working tree.
 
-        Every line gets a prefix for the time of the merge, so that no line of the texts can be
-        taken for a marker.
+        Every line has a prefix during the merge, so that no line of the texts can look like a
+        marker.
         """
-        sides = (_prefixed(content) for content in self.contents(store))
+        sides = (_add_prefixes(content) for content in self.contents(store))
         merged = store.repository.merge_with_markers(*sides)
-        return b"".join(_unprefixed(line, names) for line in _lines(merged))
+        return b"".join(_remove_prefix(line, names) for line in _lines(merged))
 
 
 def _n_changed(changed: Sequence[tuple[range, range]]) -> int:
@@ -340,17 +339,17 @@ def _touch(one: range, other: range) -> bool:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """The lines with their ends; a lone carriage return ends none."""
+    """The lines with their line ends; only a line feed ends a line."""
     lines = [line + b"\n" for line in content.split(b"\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]
 
 
-def _prefixed(content: bytes) -> bytes:
+def _add_prefixes(content: bytes) -> bytes:
     return b"".join(b"|" + line for line in _lines(content))
 
 
-def _unprefixed(line: bytes, names: SideNames) -> bytes:
+def _remove_prefix(line: bytes, names: SideNames) -> bytes:
     if line.startswith(b"|"):
         return line[1:]
     end = b"\r\n" if line.endswith(b"\r\n") else b"\n"
@@ -365,13 +364,13 @@ def _conflict(store: ObjectStore, path: WorkspacePath, found: _ConflictFound) ->
         return Conflict(str(path), str(found))
     hunks = _hunks(store, found.texts)
     return Conflict(
-        str(path), str(found), tuple(hunks[:_MOST_HUNKS]), max(0, len(hunks) - _MOST_HUNKS)
+        str(path), str(found), tuple(hunks[:_MAX_HUNKS]), max(0, len(hunks) - _MAX_HUNKS)
     )
 
 
 @dataclass(slots=True)
 class _Group:
-    """Changes of the two sides that overlap or touch, as a range of lines of the base."""
+    """A range of lines of the base in which changes of the two sides overlap or touch."""
 
     start: int
     end: int
@@ -379,7 +378,7 @@ class _Group:
 
 
 def _hunks(store: ObjectStore, texts: _Texts) -> list[ConflictHunk]:
-    """Where both sides changed the same lines, or lines beside each other, differently."""
+    """Where both sides changed the same or adjacent lines differently."""
     base, *sides = texts.contents(store)
     changed = [store.repository.changed_lines(base, side) for side in sides]
     groups: list[_Group] = []
@@ -403,18 +402,18 @@ def _hunks(store: ObjectStore, texts: _Texts) -> list[ConflictHunk]:
             hunks.append(
                 ConflictHunk(
                     group.start + 1,
-                    _shown(base_lines[group.start : group.end]),
+                    _hunk_text(base_lines[group.start : group.end]),
                     ours.start + 1,
-                    _shown(our_text),
+                    _hunk_text(our_text),
                     theirs.start + 1,
-                    _shown(their_text),
+                    _hunk_text(their_text),
                 )
             )
     return hunks
 
 
 def _range_in(changes: Sequence[tuple[range, range]], start: int, end: int) -> range:
-    """The lines of a side that stand for the lines from *start* to *end* of the base."""
+    """The lines of a side that correspond to the lines from *start* to *end* of the base."""
     before = sum(len(new) - len(old) for old, new in changes if old.stop < start)
     inside = sum(
         len(new) - len(old) for old, new in changes if old.start <= end and old.stop >= start
@@ -423,13 +422,13 @@ def _range_in(changes: Sequence[tuple[range, range]], start: int, end: int) -> r
 
 
 def _line_in(changes: Sequence[tuple[range, range]], line: int) -> int:
-    """The number that a line which was not changed has in a side."""
+    """The number, in a side, of an unchanged line of the base."""
     return line + sum(len(new) - len(old) for old, new in changes if old.stop <= line)
 
 
-def _shown(lines: Sequence[bytes]) -> str:
+def _hunk_text(lines: Sequence[bytes]) -> str:
     text = b"".join(lines).decode("utf-8", "backslashreplace")
-    return text if len(text) <= _MOST_HUNK_CHARS else text[: _MOST_HUNK_CHARS - 1] + "…"
+    return text if len(text) <= _MAX_HUNK_CHARS else text[: _MAX_HUNK_CHARS - 1] + "…"
 
 
 # STATE
@@ -444,7 +443,7 @@ class SliceMerge:
 
 
 def merge_slices(store: ObjectStore, *, base: str, ours: str, theirs: str) -> SliceMerge:
-    """The STATE *ours* with the slices that changed from *base* to *theirs*.
+    """Merge the slices that changed from *base* to *theirs* into the STATE *ours*.
 
     Raises:
         LedgerError: If an object cannot be read or written.

@@ -1,19 +1,18 @@
-r"""How the names of a workspace stand in git trees: as they are, or escaped.
+r"""File names in git trees: unchanged, or escaped.
 
-Rule 1: a name is a sequence of bytes (in a ``str``, those that are not UTF-8 are surrogate
-escapes). Different names are stored differently, and what was stored comes back exactly.
-Rule 2: whether a name is escaped depends on that name and on fixed tables alone. Neither the
-kind of the file nor Python's version of Unicode matters, so the same name never moves.
-Rule 3: escaped are the names that git, libgit2 or ``git fsck`` treat as something else than a
-name, in every disguise that Windows and macOS see through: ``.git``, ``.gitmodules`` and
-``.gitattributes`` (fsck reads the last two and may refuse what it finds), whatever holds a
-backslash or bytes that are not UTF-8, and whatever looks escaped itself. All other names stay
-readable in plain git, ``.gitignore`` and ``.github`` too.
+Rule 1: a name is a sequence of bytes (in a ``str``, bytes that are not UTF-8 are surrogate
+escapes). Different names have different stored names, and each is restored exactly.
+Rule 2: whether a name is escaped depends only on that name and on fixed tables, not on the kind of
+file or on Python's version of Unicode. So a name is always stored the same way.
+Rule 3: names that git, libgit2 or ``git fsck`` treat specially are escaped, in every spelling that
+Windows and macOS accept for them: ``.git``, ``.gitmodules`` and ``.gitattributes`` (fsck reads the
+last two and may refuse their content). So are names with a backslash or with bytes that are not
+UTF-8, and names that look escaped. All others stay readable in plain git, ``.gitignore`` and
+``.github`` included.
 
 An escaped name is ``%``, then the name with ``%``, ``\`` and each byte that is not UTF-8 as
-``%XX``. It is at most 766 bytes long. Git sets no limit for a name in a tree, fsck warns
-above 4,096 bytes, and nothing ever makes a file of that name, so over-long escapes need no
-place of their own.
+``%XX``. It has at most 766 bytes. Git has no limit for a name in a tree, fsck warns above 4,096
+bytes, and no file is ever created under an escaped name, so its length does not matter.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["is_git_directory_name", "stored_name", "workspace_name"]
 
 _PREFIX = "%"
 
-# What git's own checks ignore inside a name because HFS+ does.
+# Characters that git's own checks ignore inside a name because HFS+ does.
 _IGNORED = (
     *range(0x200C, 0x2010),
     *range(0x202A, 0x202F),
@@ -53,10 +52,10 @@ _ESCAPE = re.compile(rb"%([0-9A-F]{2})")
 
 
 def stored_name(name: str) -> bytes:
-    """The name under which *name* stands in a tree."""
+    """The name of *name* in a tree."""
     if name.isascii() and name[0] not in ".gG~%" and "\\" not in name:
         return name.encode()
-    # Two surrogate escapes that make up a character together are that character on disk.
+    # Surrogate escapes that together encode a character are that character on disk.
     name = name.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
     if _is_plain(name):
         return name.encode()
@@ -64,7 +63,7 @@ def stored_name(name: str) -> bytes:
 
 
 def is_git_directory_name(name: str) -> bool:
-    """Whether git takes *name* for ``.git``, on this or on any other system."""
+    """Whether git treats *name* as ``.git``, on this or on any other system."""
     if name.isascii() and name[:1] not in (".", "g", "G"):
         return False
     return _GIT_DIRECTORY.fullmatch(name.translate(_FOLDING)) is not None
@@ -84,15 +83,15 @@ def _escape(char: re.Match[str]) -> str:
 
 
 def workspace_name(stored: bytes) -> str:
-    """The name of which ``stored_name`` made *stored*.
+    """The inverse of ``stored_name``.
 
     Raises:
-        LedgerDamagedError: If it made *stored* of no name.
+        LedgerDamagedError: If ``stored_name`` never returns *stored*.
     """
     if not stored.startswith(b"%"):
         return stored.decode("utf-8", "surrogateescape")
     escaped = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), stored[1:])
     name = escaped.decode("utf-8", "surrogateescape")
     if not name or stored_name(name) != stored:
-        raise LedgerDamagedError(f"{stored!r} in the ledger is not a name that it escaped")
+        raise LedgerDamagedError(f"{stored!r} in the ledger is not a valid escaped name")
     return name

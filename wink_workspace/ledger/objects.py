@@ -1,13 +1,12 @@
-"""The objects of a ledger: contents and directories, by the hash of what they hold.
+"""The object store of a ledger: blobs, trees and commits, by the hash of their content.
 
-Rule 1: objects are only ever added here. What nothing refers to any more is deleted by
-``collection.py``, which alone may do so.
-Rule 2: memory stays small. A content of ``LARGE_BYTES`` or more is written and read in pieces,
-and the trees kept at hand are bounded by their number of entries.
-Rule 3: blobs that are large, or that do not compress, are loose for ever: they can be read
-piece by piece, deltas gain nothing for them, and packing would copy them again and again.
+Rule 1: this module only adds objects. Only ``collection.py`` deletes them.
+Rule 2: memory is bounded. A content of ``LARGE_BYTES`` or more is written and read in pieces, and
+the cache of trees is limited by its number of entries.
+Rule 3: large or incompressible blobs are never packed: loose, they can be read piece by piece;
+deltas do not shrink them, and each repack would copy them.
 
-A store is for one thread at a time, as the workspace's session is.
+Use a store from one thread at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .loose import (
     ObjectKind,
     is_worth_compressing,
 )
-from .packs import PackedObject, Packs, PackWriter, packed
+from .packs import PackedObject, Packs, PackWriter, encode_object
 
 if TYPE_CHECKING:
     from .repository import GitRepository
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["LARGE_BYTES", "ObjectStore", "PreparedBlob"]
 
 PreparedBlob: TypeAlias = PackedObject | bytes
-"""A content ready for a pack or, if it does not belong into one, as it is."""
+"""A content encoded for a pack or, if it is not packed, unchanged."""
 
 LARGE_BYTES: Final = 8 * 1_048_576
-"""From this size on, contents are never in memory as a whole."""
+"""Contents of this size or more are never in memory as a whole."""
 
 _SMALL_BYTES: Final = 16_384
 _MAX_CACHED_ENTRIES: Final = 200_000
@@ -49,13 +48,13 @@ class ObjectStore:
     """Reads and adds the objects of one repository.
 
     Attributes:
-        repository: Where the objects are.
-        loose: Those with a file of their own.
-        packs: The others.
-        n_written: How many objects were added, for tests and benchmarks.
-        written_bytes: The sizes of all contents added, for the retention.
-        durable: Whether what is added is to survive a loss of power.
-        epoch: Counts the moments at which objects may have been deleted; see ``forget``.
+        repository: The git repository.
+        loose: The objects that have a file each.
+        packs: The packed objects.
+        n_written: How many objects were added.
+        written_bytes: The total size of all contents added, for the retention.
+        durable: Whether added objects survive a loss of power.
+        epoch: Increased whenever objects may have been deleted; see ``forget``.
     """
 
     def __init__(self, repository: GitRepository) -> None:
@@ -73,7 +72,7 @@ class ObjectStore:
     # Writing
 
     def write(self, kind: ObjectKind, content: bytes) -> str:
-        """Add an object; its id.
+        """Add an object; return its id.
 
         Raises:
             LedgerError: If it cannot be written; nothing was added.
@@ -81,35 +80,38 @@ class ObjectStore:
         self.n_written += 1
         self.written_bytes += len(content)
         if self._bulk is not None and (kind != "blob" or _is_packable(content)):
-            made = packed(kind, content)
+            made = encode_object(kind, content)
             self._bulk.write(made)
             return made.id
         return self.loose.write(kind, content)
 
     def prepare_blob(self, content: bytes) -> PreparedBlob:
-        """What ``write_prepared`` takes, with the work done that any thread can do."""
-        return packed("blob", content) if _is_packable(content) else content
+        """Encode *content* for ``write_prepared``; may run in any thread."""
+        return encode_object("blob", content) if _is_packable(content) else content
 
     def write_prepared(self, prepared: PreparedBlob) -> str:
-        """Add what ``prepare_blob`` made, in a ``bulk``; its id. Raises as ``write``."""
+        """Add a prepared blob inside a ``bulk``; return its id. Raises as ``write``."""
         if isinstance(prepared, bytes):
             return self.write_blob(prepared)
         if self._bulk is None:
-            raise LedgerError("an object was made for a pack", hint="Begin a bulk first.")
+            raise LedgerError(
+                "a blob prepared for a pack can only be written inside a bulk",
+                hint="Begin a bulk first.",
+            )
         self.n_written += 1
         self.written_bytes += prepared.size_bytes
         self._bulk.write(prepared)
         return prepared.id
 
     def write_blob(self, content: bytes) -> str:
-        """Add a content that is in memory; its id. Raises as ``write``."""
+        """Add a blob; return its id. Raises as ``write``."""
         return self.write("blob", content)
 
     def write_blob_from(self, fd: int) -> str:
-        """Add what the regular file *fd* holds from its position to its end; its id.
+        """Add the regular file *fd* from its position to its end as a blob; return its id.
 
         Raises:
-            LedgerError: If it cannot be read or written, or changes meanwhile.
+            LedgerError: If it cannot be read or written, or its size changes meanwhile.
         """
         try:
             size_bytes = os.fstat(fd).st_size - os.lseek(fd, 0, os.SEEK_CUR)
@@ -123,7 +125,7 @@ class ObjectStore:
         return self.loose.write_blob_from(fd, size_bytes)
 
     def write_tree(self, tree: GitTree) -> str:
-        """Add a directory; its id. Raises as ``write``."""
+        """Add a tree; return its id. Raises as ``write``."""
         tree_id = self.write("tree", b"".join(tree.rows))
         if tree_id not in self._trees:
             self._trees[tree_id] = tree
@@ -133,37 +135,37 @@ class ObjectStore:
         return tree_id
 
     def bulk(self) -> AbstractContextManager[None]:
-        """Write what the block adds into one pack, for some hundred objects and more.
+        """Write the objects that the block adds into one pack; for some hundred objects or more.
 
-        Much faster than a file for each. None of it can be read before the block has ended; if
-        it raises, none of it is there. A block inside a block changes nothing.
+        Much faster than a file each. The objects cannot be read before the block ends; if it
+        raises, none is added. A nested block writes to the pack of the outer one.
         """
         return _Bulk(self)
 
     def begin_bulk(self) -> bool:
-        """Begin to write into one pack; ``False`` if that was begun already. For ``bulk``."""
+        """Begin a pack; ``False`` if one is open already. For ``bulk``."""
         if self._bulk is not None:
             return False
         self._bulk = PackWriter(self.packs)
         return True
 
     def end_bulk(self, *, keep: bool) -> None:
-        """Put the pack in place or, without *keep*, forget it. For ``bulk``."""
+        """Finish the pack or, without *keep*, discard it. For ``bulk``."""
         writer, self._bulk = self._bulk, None
         if writer is not None:
             (writer.finish if keep else writer.abandon)()
 
     def sync(self) -> None:
-        """Have everything added so far in place; if the store is durable, also on the device.
+        """If the store is durable, call fsync for everything added so far.
 
-        To be called before a ref is moved to any of it.
+        Call it before moving a ref to any of these objects.
 
         Raises:
             LedgerError: If a ``bulk`` is open, or the disk fails.
         """
         if self._bulk is not None:
             raise LedgerError(
-                "a commit inside a bulk would refer to objects that are not there yet",
+                "a commit inside a bulk would refer to objects that cannot be read yet",
                 hint="End the bulk first.",
             )
         self.loose.sync()
@@ -186,9 +188,9 @@ class ObjectStore:
         return self.repository.header(object_id)[1]
 
     def chunks(self, object_id: str) -> Iterator[bytes]:
-        """A blob's content in pieces, in bounded memory for what is large.
+        """A blob's content in pieces; a large one uses bounded memory.
 
-        Act on the pieces only when all of them came: damage is found at the end.
+        Use the pieces only after all of them were read: damage is found at the end.
 
         Raises:
             LedgerDamagedError: If it is missing or damaged.
@@ -197,7 +199,7 @@ class ObjectStore:
         return iter((self.read(object_id),)) if pieces is None else pieces
 
     def tree(self, tree_id: str) -> GitTree:
-        """A directory; raises as ``read``."""
+        """A tree; raises as ``read``."""
         if tree_id == EMPTY_TREE_ID:
             return EMPTY_TREE
         tree = self._trees.get(tree_id)
@@ -211,16 +213,18 @@ class ObjectStore:
         return tree
 
     def read_tree(self, tree_id: str) -> GitTree:
-        """A directory, for those who read many and each once; raises as ``read``."""
+        """A tree, without the cache: for callers that read many trees once; raises as ``read``."""
         try:
             return GitTree.parse(self.read(tree_id, "tree"))
         except ValueError as error:
-            raise LedgerDamagedError(f"object {tree_id} is no tree of a ledger: {error}") from error
+            raise LedgerDamagedError(
+                f"object {tree_id} is not a tree of a ledger: {error}"
+            ) from error
 
     def forget(self) -> None:
-        """Take nothing for granted any more: somebody, perhaps we ourselves, deleted objects.
+        """Clear all caches, because this or another process may have deleted objects.
 
-        Whoever remembers ids beyond that moment must look at ``epoch``.
+        Callers that keep ids must compare ``epoch`` before they use them.
         """
         self.epoch += 1
         self._trees.clear()
@@ -228,11 +232,11 @@ class ObjectStore:
         self.repository.reopen()
 
     def is_small(self, found: LooseObject) -> bool:
-        """Whether its size alone tells that it does not stay loose."""
+        """Whether it is so small that it does not stay loose."""
         return found.disk_bytes < _SMALL_BYTES
 
     def stays_loose(self, found: LooseObject) -> bool:
-        """Whether a loose object is one that rule 3 keeps loose."""
+        """Whether rule 3 keeps this object loose."""
         if self.is_small(found):
             return False
         kind, size_bytes = self.loose.header(found.id)
@@ -249,8 +253,8 @@ class ObjectStore:
 class _Bulk(AbstractContextManager[None]):
     """See ``ObjectStore.bulk``.
 
-    No generator: one that Ctrl-C leaves suspended ends when somebody lets go of a traceback,
-    and would then abandon the pack of a later bulk.
+    Not a generator: Ctrl-C can leave one suspended until a traceback is released, and it would
+    then abandon the pack of a later bulk.
     """
 
     def __init__(self, store: ObjectStore) -> None:

@@ -1,12 +1,12 @@
 """Packs: many objects in one file, with an index beside it (gitformat-pack, version 2).
 
-``PackWriter`` writes one object after the other, for a commit of many files: making a file for
-each of 10,000 objects takes seconds. It makes no deltas; ``GitRepository.pack`` does, when old
-objects are collected. Reading single objects is libgit2's part; here an index is read for what
-libgit2 does not tell: which objects a pack has, and how much room each of them takes.
+``PackWriter`` writes one object after the other, for a commit of many files: one file each for
+10,000 objects takes seconds. It makes no deltas; ``GitRepository.pack`` makes them during garbage
+collection. libgit2 reads single objects; this module reads indexes for the ids of a pack's objects
+and their sizes on disk, which libgit2 does not provide.
 
-Rule 1: a pack counts from the moment its ``.idx`` has its name, and is not looked at without.
-So the index is written last and deleted first.
+Rule 1: a pack is valid once its ``.idx`` has its final name, and is ignored without it. So the
+index is written last and deleted first.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
 
 from .disk import ledger_failures, sync
-from .loose import CHUNK_BYTES, ObjectKind, compressed
+from .loose import CHUNK_BYTES, ObjectKind, compress
 
-__all__ = ["Pack", "PackWriter", "PackedObject", "Packs", "packed"]
+__all__ = ["Pack", "PackWriter", "PackedObject", "Packs", "encode_object"]
 
 _TYPE_OF_KIND: dict[ObjectKind, int] = {"commit": 1, "tree": 2, "blob": 3}
 _PACK_HEADER = struct.Struct(">4sII")
@@ -42,7 +42,7 @@ _UNFINISHED = (_TEMPORARY + "*", "pack_git2_*", "*.lock")  # ours, and libgit2's
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """A pack and what is in it: the room that each object takes, by its id."""
+    """A pack, with the size of each object on disk by id."""
 
     path: Path
     disk_bytes: dict[str, int]
@@ -50,18 +50,18 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class PackedObject:
-    """An object as it is in a pack; made in any thread."""
+    """An object encoded for a pack; may be made in any thread."""
 
     id: str
     entry: bytes
     size_bytes: int
 
 
-def packed(kind: ObjectKind, content: bytes) -> PackedObject:
-    """What a pack has of an object."""
+def encode_object(kind: ObjectKind, content: bytes) -> PackedObject:
+    """Encode an object for a pack."""
     header = object_header(kind, len(content))
     object_id = git_hash(header + content).hexdigest()
-    entry = _entry_header(kind, len(content)) + compressed(content, worth=True)
+    entry = _entry_header(kind, len(content)) + compress(content, worth=True)
     return PackedObject(object_id, entry, len(content))
 
 
@@ -78,26 +78,26 @@ class Packs:
         self.durable = durable
 
     def listed(self) -> list[Pack]:
-        """Every pack, in the order of their names.
+        """Every pack, sorted by name.
 
         Raises:
-            LedgerDamagedError: If an index is not one.
+            LedgerDamagedError: If an index is damaged.
         """
         indexes = sorted(self.directory.glob("*.idx"))
-        return [Pack(path, _room_by_id(path)) for path in indexes if _has_pack(path)]
+        return [Pack(path, _size_by_id(path)) for path in indexes if _has_pack(path)]
 
     def delete(self, pack: Pack) -> None:
-        """Delete a pack, the index first; what it holds must be elsewhere or not be needed."""
+        """Delete a pack, the index first; its objects must be elsewhere or unreachable."""
         with ledger_failures(f"pack {pack.path.stem} cannot be deleted"):
             for suffix in (".idx", ".rev", ".bitmap", ".mtimes", ".pack"):
                 pack.path.with_suffix(suffix).unlink(missing_ok=True)
 
     def delete_leftovers(self) -> None:
-        """Delete what writers that died left behind, but for packs without index.
+        """Delete the unfinished files of dead writers, except packs without an index.
 
-        libgit2 names the index of a new pack before the pack. Also what plain git may have made:
-        its indexes over all packs and over all commits, which would name packs and commits that
-        are gone.
+        libgit2 renames the index of a new pack before the pack. Also deletes the indexes over all
+        packs and over all commits that plain git may have made, as they would name deleted packs
+        and commits.
         """
         (self.directory / "multi-pack-index").unlink(missing_ok=True)
         (self.directory.parent / "info" / "commit-graph").unlink(missing_ok=True)
@@ -110,37 +110,37 @@ class Packs:
                 index.unlink(missing_ok=True)
 
     def delete_unindexed(self) -> None:
-        """Delete packs whose index is missing, since their writer died or something is damaged.
+        """Delete packs whose index is missing because a writer died or a file was lost.
 
-        What they hold must be elsewhere or not be needed: from a pack git can make its index anew.
+        Their objects must be elsewhere or unreachable, since git can rebuild an index from a pack.
         """
         for pack in self.directory.glob("*.pack"):
             if not pack.with_suffix(".idx").exists():
                 pack.unlink(missing_ok=True)
 
     def disk_bytes(self) -> int:
-        """The room that all packs take, indexes included."""
+        """The size of all packs, indexes included."""
         return sum(path.stat().st_size for path in self.directory.iterdir())
 
 
 class PackWriter:
     """A pack that is being written; ``finish`` or ``abandon`` ends it.
 
-    The objects cannot be read before.
+    Its objects cannot be read before that.
     """
 
     def __init__(self, packs: Packs) -> None:
         self._packs = packs
         self._temporary = packs.directory / f"{_TEMPORARY}{secrets.token_hex(8)}"
         self._index = self._temporary.with_suffix(".idx")
-        self._entries: dict[bytes, tuple[int, int]] = {}  # id -> its offset and its CRC
+        self._entries: dict[bytes, tuple[int, int]] = {}  # id -> offset and CRC
         with ledger_failures("a pack cannot be written"):
             self._file = self._temporary.open("xb+")
             self._file.write(_PACK_HEADER.pack(b"PACK", 2, 0))
         self._offset = _PACK_HEADER.size
 
     def write(self, made: PackedObject) -> None:
-        """Add an object, once."""
+        """Add an object; a repeated one is ignored."""
         digest = bytes.fromhex(made.id)
         if digest not in self._entries:
             self._entries[digest] = (self._offset, zlib.crc32(made.entry))
@@ -149,22 +149,22 @@ class PackWriter:
             self._offset += len(made.entry)
 
     def finish(self) -> None:
-        """Put the pack in place; one without objects vanishes, and so does one that fails."""
+        """Rename the pack into place; delete it if it is empty or an error occurs."""
         try:
             with ledger_failures("a pack cannot be written"):
                 if self._entries:
-                    self._put_in_place(self._complete())
+                    self._rename_into_place(self._complete())
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Forget the objects written, unless they are in place."""
-        with suppress(OSError):  # closing writes what is left, which nobody wants any more
+        """Discard the objects written, unless the pack is in place."""
+        with suppress(OSError):  # closing flushes the buffer, which may fail
             self._file.close()
         for path in (self._temporary, self._index):
             path.unlink(missing_ok=True)
 
-    def _put_in_place(self, checksum: bytes) -> None:
+    def _rename_into_place(self, checksum: bytes) -> None:
         self._index.write_bytes(_index(self._entries, checksum))
         if self._packs.durable:
             sync(self._index)
@@ -175,7 +175,7 @@ class PackWriter:
             sync(self._packs.directory)
 
     def _complete(self) -> bytes:
-        """Fill in the number of objects and append the checksum, which covers that number."""
+        """Write the number of objects and append the checksum, which covers that number."""
         self._file.seek(0)
         self._file.write(_PACK_HEADER.pack(b"PACK", 2, len(self._entries)))
         self._file.seek(0)
@@ -210,14 +210,14 @@ def _index(entries: dict[bytes, tuple[int, int]], pack_checksum: bytes) -> bytes
     fan_out = [sum(per_byte[: n + 1]) for n in range(256)]
     offsets = [entries[object_id][0] for object_id in ids]
     large = [offset for offset in offsets if offset >= _LARGE_OFFSET]
-    place_of_large = {offset: _LARGE_OFFSET | n for n, offset in enumerate(large)}
+    index_of_large = {offset: _LARGE_OFFSET | n for n, offset in enumerate(large)}
     body = b"".join(
         (
             _INDEX_MAGIC,
             struct.pack(">256I", *fan_out),
             *ids,
             struct.pack(f">{len(ids)}I", *(entries[object_id][1] for object_id in ids)),
-            struct.pack(f">{len(ids)}I", *(place_of_large.get(at, at) for at in offsets)),
+            struct.pack(f">{len(ids)}I", *(index_of_large.get(at, at) for at in offsets)),
             struct.pack(f">{len(large)}Q", *large),
             pack_checksum,
         )
@@ -229,20 +229,20 @@ def _has_pack(index: Path) -> bool:
     return index.with_suffix(".pack").exists()
 
 
-def _room_by_id(path: Path) -> dict[str, int]:
-    """From one object's offset to the next, by the id of the object there."""
+def _size_by_id(path: Path) -> dict[str, int]:
+    """The size of each object, from its offset to the next one, by id."""
     with ledger_failures(f"index {path.name} cannot be read"):
         data = path.read_bytes()
         pack_bytes = path.with_suffix(".pack").stat().st_size
     if not data.startswith(_INDEX_MAGIC):
-        raise LedgerDamagedError(f"{path.name} is not an index of version 2")
+        raise LedgerDamagedError(f"{path.name} is not a pack index of version 2")
     try:
-        return _room_told_by(data, pack_bytes)
+        return _sizes_in_index(data, pack_bytes)
     except (struct.error, ValueError) as error:
         raise LedgerDamagedError(f"the index {path.name} is damaged: {error}") from error
 
 
-def _room_told_by(data: bytes, pack_bytes: int) -> dict[str, int]:
+def _sizes_in_index(data: bytes, pack_bytes: int) -> dict[str, int]:
     start = len(_INDEX_MAGIC) + _FAN_OUT_BYTES
     (n,) = struct.unpack_from(">I", data, start - 4)
     ids = [data[at : at + _ID_BYTES].hex() for at in range(start, start + n * _ID_BYTES, _ID_BYTES)]

@@ -1,12 +1,12 @@
-"""The mark that a call is under way: written before its first effect, removed after its last.
+"""The pending mark of a call: written before its first effect, removed after its last.
 
-Whoever opens a workspace and finds one knows that the process died in between. If the head is
-the commit of that very call, made on the parent that the mark names, the call was committed
-and only the mark is left to remove. Otherwise whatever it did to the files is to be undone.
-Every step may be repeated, so dying in the middle of the recovery changes nothing.
+A process that finds a mark when it opens a workspace knows that the previous one died during a
+call. If the head is the commit of that call, with the parent that the mark names, the call was
+committed and only the mark has to be removed. Otherwise the call's changes are undone. Each step
+may be repeated, so a crash during recovery does no harm.
 
-The file is made once and then changes its name for each call, there and back: a system that
-makes and deletes files all the time has to look for free ones longer and longer.
+The file is created once and renamed back and forth for each call: if files are created and deleted
+all the time, the filesystem searches longer and longer for a free one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _encode = json.JSONEncoder().encode
 
 @dataclass(frozen=True, slots=True)
 class PendingMark:
-    """A call that was begun: its id and tool, the head it began on, and when.
+    """A call that began: its id and tool, the head before it, and the time.
 
-    A mark that cannot be read still says that there was a call: its texts are empty.
+    An unreadable mark still means that there was a call; its texts are empty then.
     """
 
     call_id: str
@@ -41,7 +41,7 @@ class PendingMark:
 
 
 class PendingMarks:
-    """The one place where the pending mark of a line is.
+    """The pending mark of a branch.
 
     Args:
         path: The mark's file.
@@ -54,7 +54,7 @@ class PendingMarks:
         self._durable = durable
 
     def write(self, mark: PendingMark) -> None:
-        """Put *mark* in place; it is there when this returns, or not at all when it raises.
+        """Write *mark* atomically.
 
         Raises:
             LedgerError: If it cannot be written.
@@ -76,7 +76,7 @@ class PendingMarks:
         passed(KillPoint.MARK_IN_PLACE)
 
     def _overwrite(self, text: bytes) -> None:
-        """Give the file that is no mark now this content, in the room that it has already."""
+        """Overwrite the unused file in place with *text*."""
         file = os.open(self._unused, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             n_bytes = os.write(file, text)
@@ -89,10 +89,10 @@ class PendingMarks:
             os.close(file)
 
     def read(self) -> PendingMark | None:
-        """The mark, ``None`` if no call is under way.
+        """The mark, ``None`` if no call is in progress.
 
         Raises:
-            LedgerError: If that cannot be told.
+            LedgerError: If the file cannot be read.
         """
         with ledger_failures("the pending mark cannot be read"):
             try:
@@ -107,13 +107,13 @@ class PendingMarks:
             return PendingMark("", "", None, datetime.fromtimestamp(0, UTC))
 
     def remove(self) -> None:
-        """Take the mark away; that there is none is no error.
+        """Remove the mark, if there is one.
 
         Raises:
             LedgerError: If it cannot be removed.
         """
         try:
-            # Not synced: one that comes back is settled.
+            # Not synced: recovery removes a mark that reappears.
             os.rename(self._path, self._unused)  # noqa: PTH104 - as above
         except FileNotFoundError:
             pass

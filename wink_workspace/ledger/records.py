@@ -1,11 +1,11 @@
-"""``call.json``: what happened, kept beside what it did.
+"""``call.json``: the record of an entry, stored beside its files and STATE.
 
 ::
 
     {"schema": 1, "type": "ToolInvoked", "data": {...}}
 
-The records of a chain of commits are the LOG of the workspace. What a tool took and gave back
-is read as plain JSON: its types may be gone or changed by then.
+The records of a branch are the LOG of the workspace. Parameters and results of tools are read as
+plain JSON, since their types may have changed or no longer exist.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _encode = json.JSONEncoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a commit says of itself.
+    """The record of an entry.
 
-    ``type`` is the name of the class that was dumped and ``data`` its JSON; ``event`` is the
-    event again, for the three that make up the LOG, with ``params`` and ``value`` as JSON.
+    ``type`` is the name of the dumped class and ``data`` its JSON. ``event`` is the parsed event
+    if its class is one of the three of the LOG, with ``params`` and ``value`` as JSON.
     """
 
     type: str
@@ -52,8 +52,7 @@ class Record:
 def dump_record(record: object) -> bytes:
     """*record* as the content of ``call.json``.
 
-    A field that has no JSON form is kept as its ``repr``: what happened did happen, and the
-    record of it must not fail.
+    A field without a JSON form is stored as its ``repr``, because writing a record must not fail.
     """
     document = {"schema": _SCHEMA, "type": type(record).__name__, "data": _dumped(record)}
     return _encode(document).encode() + b"\n"
@@ -69,10 +68,10 @@ def _dumped(value: object) -> JsonValue:
 
 
 def parse_record(content: bytes) -> Record:
-    """What ``dump_record`` wrote.
+    """Parse the output of ``dump_record``.
 
     Raises:
-        LedgerDamagedError: If it did not write this, or in another version.
+        LedgerDamagedError: If *content* is damaged or has another version.
     """
     try:
         document = json.loads(content)
@@ -85,8 +84,8 @@ def parse_record(content: bytes) -> Record:
         raise LedgerDamagedError(f"a record in the ledger cannot be read: {error!r}") from error
 
 
-# Not by `serde.parse`: names of files may hold lone surrogates, which it rightly refuses in
-# what comes from outside. `Any`: the values are what our own `dump_record` wrote.
+# Not `serde.parse`: file names may have lone surrogates, which it refuses in input from outside.
+# `Any`: our own `dump_record` wrote the values.
 
 
 def _tool_invoked(data: Mapping[str, Any]) -> ToolInvoked:

@@ -1,14 +1,14 @@
-"""The one update of a ref that makes a commit count.
+"""The ref update that commits an entry.
 
-The protocol is git's own: whoever holds ``<ref>.lock`` may write, and renames it over the ref.
-What differs from libgit2 is how the lock gets its content. A new file for each commit costs
-ext4 up to 1.5 ms (docs/design/005 has the measurement): it writes the block of a file that
-replaces another at once, and gives the other's block back to the device. So a line has two
-*spare* files that take turns: the one that is not the ref is overwritten and linked as the lock,
-nothing is allocated and nothing freed, and 0.1 ms are enough.
+The protocol is git's: the process that creates ``<ref>.lock`` may write, and renames it over the
+ref. Unlike libgit2, this module reuses files for the lock. A new file for each commit takes up to
+1.5 ms on ext4 (docs/design/005 has the measurement): ext4 flushes a file that replaces another at
+once, and frees the other's block. So a branch has two *spare* files that take turns. The one that
+is not the ref is overwritten and linked as the lock. No block is allocated or freed, and an update
+takes 0.1 ms.
 """
 
-# ruff: noqa: PTH105, PTH116, PTH119, PTH120 - done after every call, and a Path costs more than what is asked of it
+# ruff: noqa: PTH105, PTH116, PTH119, PTH120 - done after every call, and a Path costs more than the call
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 class RefMover:
-    """Moves refs, each move all or nothing.
+    """Moves refs atomically.
 
     Args:
-        repository: Where the refs are.
+        repository: The repository with the refs.
         durable: Whether a move survives a loss of power.
     """
 
@@ -51,18 +51,18 @@ class RefMover:
     def move(
         self, name: str, *, expected: str | None, target: str, spares: str | None = None
     ) -> None:
-        """Make the ref *name* stand for *target*, if it still stands for *expected*.
+        """Move the ref *name* from *expected* to *target*.
 
         Args:
-            name: The whole name, such as ``refs/heads/main``.
-            expected: What it stands for now; ``None`` if it must not exist.
-            target: What it shall stand for.
-            spares: A directory for the spare files, of this ref's one writer alone; without
-                one, each move makes a new file.
+            name: The full name, such as ``refs/heads/main``.
+            expected: The present commit id; ``None`` if the ref must not exist.
+            target: The new commit id.
+            spares: A directory for the spare files, used only by the ref's writer; without one,
+                each move creates a new file.
 
         Raises:
-            LedgerMovedError: If it stands for something else.
-            LedgerError: If another program has it locked, or it cannot be written.
+            LedgerMovedError: If the ref is not at *expected*.
+            LedgerError: If another program has locked the ref, or it cannot be written.
         """
         path = f"{self._directory}/{name}"
         lock = f"{path}.lock"
@@ -90,7 +90,7 @@ class RefMover:
                 self._lock_in_place(path, lock, line, spares)
         except FileExistsError as error:
             raise LedgerError(
-                f"{os.path.basename(lock)} is there, so another program is moving this ref",
+                f"{os.path.basename(lock)} exists, so another program is moving this ref",
                 hint="End that program; if there is none, delete the lock.",
             ) from error
 
@@ -99,12 +99,12 @@ class RefMover:
             self._create(lock, line)
 
     def _linked(self, path: str, lock: str, line: bytes, spares: str) -> bool:
-        """Whether a spare file became the lock; not every filesystem has hard links."""
+        """Link a spare file as the lock; false if the filesystem has no hard links."""
         try:
             one, other = f"{spares}/spare-1", f"{spares}/spare-2"
             spare = other if _is_same(one, path) else one  # the one that is not the ref
             self._write(spare, line, 0)
-            if not _is_same(lock, spare):  # else it is ours, left by a move that failed
+            if not _is_same(lock, spare):  # otherwise a failed move of ours left it
                 os.link(spare, lock)
         except (FileExistsError, FileNotFoundError):
             raise
@@ -113,7 +113,7 @@ class RefMover:
         return True
 
     def _create(self, lock: str, line: bytes) -> None:
-        """Make the lock a new file, or nothing."""
+        """Create the lock as a new file, or leave no file."""
         try:
             self._write(lock, line, os.O_EXCL)
         except FileExistsError:
@@ -134,8 +134,10 @@ class RefMover:
     def _sync_names(self, path: str) -> None:
         try:
             sync(os.path.dirname(path))
-        except OSError:  # past the point of no return, where nothing may be called a failure
-            _log.exception("A loss of power may take back the last move of %s", path)
+        except OSError:  # after the commit point, where no error may be raised
+            _log.exception(
+                "A loss of power may undo the last move of %s: its directory cannot be synced", path
+            )
 
 
 def _is_same(one: str, other: str) -> bool:
@@ -147,9 +149,9 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def delete_stale_locks(directory: Path, *refs: str) -> None:
-    """Delete the locks that a dead process left: on *refs* alone or, without any, on everything.
+    """Delete the locks that a dead process left on *refs*; without any, on the whole repository.
 
-    Only the holder of the writer lock that goes with them may do that.
+    The caller must hold the writer locks of these refs.
     """
     with ledger_failures("a dead process's lock cannot be deleted"):
         if refs:

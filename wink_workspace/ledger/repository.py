@@ -1,16 +1,16 @@
-"""The bare git repository under a ledger: the only door to pygit2.
+"""The bare git repository of a ledger: the wrapper of pygit2.
 
-Rule 1: nobody else's git has any influence. The configuration of user and system is left out
-while the repository is opened, and what is loaded then stays; the repository's own
-configuration and ``info/attributes`` settle the rest. Hooks, templates and environment
-variables are never looked at.
-Rule 2: ids cross this border as 40 hexadecimal digits, contents as bytes, failures as
+Rule 1: no other git configuration has any effect. The configuration of user and system is hidden
+while the repository is opened, and libgit2 does not load it later. The repository's own
+configuration and ``info/attributes`` set everything else. Hooks, templates and environment
+variables are never read.
+Rule 2: the interface has ids as 40 hexadecimal digits, contents as bytes, failures as
 ``LedgerError``.
-Rule 3: everything that is written here by libgit2 is written under a temporary name first.
-Rule 4: libgit2 is shown a loose object only when it was read here and is whole, since it never
-returns from one whose file is cut short, as a loss of power leaves it.
+Rule 3: libgit2 writes every file under a temporary name first.
+Rule 4: libgit2 reads a loose object only after this module has read it and found it complete:
+libgit2 never returns from a truncated file, which a loss of power can leave.
 
-What is on the hot path (loose objects, one ref) is written by ``loose.py`` and ``refs.py``.
+``loose.py`` and ``refs.py`` write what is on the hot path: loose objects and one ref.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _FOREIGN_LEVELS = (
     ConfigLevel.GLOBAL,
 )
 
-# Plain git is a reader here, so it is told the same as libgit2. `gc.auto` is off because our
-# own retention knows what must stay; the reflog, because it would keep what retention drops.
+# Plain git can read the repository, so it gets the same configuration as libgit2. `gc.auto` is off
+# because only our retention knows what to keep; the reflog, because it would keep deleted history.
 _CONFIGURATION = {
     "core.attributesFile": os.devnull,
     "core.autocrlf": "false",
@@ -75,8 +75,8 @@ _search_paths = threading.Lock()
 def _own_configuration_only() -> Generator[None]:
     """Hide the configuration files of user and system from libgit2.
 
-    Its search path belongs to the process and not to a repository, so it is set for the moment
-    of opening and put back: other users of pygit2 in the process keep their configuration.
+    The search path is global to the process, so it is changed only while a repository is opened:
+    other users of pygit2 in the process keep their configuration.
     """
     paths = pygit2.settings.search_path
     with _search_paths:
@@ -91,7 +91,7 @@ def _own_configuration_only() -> Generator[None]:
 
 
 class _failures(AbstractContextManager[None]):  # noqa: N801 - used as a function
-    """Turn whatever libgit2 raises (``KeyError`` for what it cannot find) into our own errors."""
+    """Translate the errors of libgit2 (``KeyError`` for a missing object) into ``LedgerError``."""
 
     __slots__ = ("_what",)
 
@@ -110,12 +110,12 @@ class _failures(AbstractContextManager[None]):  # noqa: N801 - used as a functio
         if isinstance(error, (pygit2.GitError, OSError, ValueError)):
             raise LedgerError(
                 f"{self._what}: {error}",
-                hint="Mend what the system complains of; `git fsck` on the ledger tells of damage.",
+                hint="Fix the cause in this message; `git fsck` on the ledger reports damage.",
             ) from error
 
 
-def _lines_at(start: int, n_lines: int) -> range:
-    """The lines of a hunk's side; one without lines names the line before it."""
+def _line_range(start: int, n_lines: int) -> range:
+    """The lines of one side of a hunk; a side without lines has the number of the line before."""
     first = start - 1 if n_lines else start
     return range(first, first + n_lines)
 
@@ -125,58 +125,58 @@ def _ignore_progress(n_read: int) -> None:
 
 
 class GitRepository:
-    """A bare repository that nobody else configures.
+    """A bare repository without outside configuration.
 
     Args:
         directory: Its git directory, made by ``create``.
-        durable: Whether what is written is synced to the device.
+        durable: Whether files are synced to the device.
 
     Attributes:
         durable: As given.
         loose: The loose objects, which are read and written without libgit2.
 
     Raises:
-        LedgerError: If there is none, or it cannot be opened.
+        LedgerError: If it does not exist or cannot be opened.
     """
 
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
         self.directory = directory
         self.durable = durable
         self.loose = LooseObjects(directory / "objects", durable=durable)
-        self._git = self._opened()
+        self._git = self._open()
 
     @classmethod
     def create(cls, directory: Path) -> None:
-        """Make a new, empty repository; *directory* must not exist, its parent must.
+        """Create an empty repository; *directory* must not exist, its parent must.
 
         It appears complete or not at all.
 
         Raises:
-            LedgerError: If it cannot be made.
+            LedgerError: If it cannot be created.
         """
         unfinished = directory.with_name(directory.name + ".new")
-        with _failures(f"the ledger {directory} cannot be made"), _own_configuration_only():
+        with _failures(f"the ledger {directory} cannot be created"), _own_configuration_only():
             if directory.exists():
-                raise FileExistsError(f"{directory} is there already")
+                raise FileExistsError(f"{directory} exists already")
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(mode=0o700)
             git = pygit2.init_repository(unfinished, bare=True, initial_head="main")
             for key, value in _CONFIGURATION.items():
                 git.config[key] = value
             (unfinished / "info" / "attributes").write_text(_ATTRIBUTES)
-            git.TreeBuilder().write()  # the empty tree, which is always there
+            git.TreeBuilder().write()  # the empty tree, which always exists
             unfinished.rename(directory)
 
     def reopen(self) -> None:
-        """Forget what was read; needed when packs were deleted or the boundary moved."""
+        """Clear libgit2's caches, after packs were deleted or the boundary moved."""
         self._git.free()
-        self._git = self._opened()
+        self._git = self._open()
 
     def close(self) -> None:
-        """Let go of every file; nothing may be asked afterwards."""
+        """Close every file; do not use the object afterwards."""
         self._git.free()
 
-    def _opened(self) -> pygit2.Repository:
+    def _open(self) -> pygit2.Repository:
         with _failures(f"the ledger {self.directory} cannot be opened"), _own_configuration_only():
             flags = RepositoryOpenFlag.NO_SEARCH | RepositoryOpenFlag.BARE
             return pygit2.Repository(str(self.directory), flags)
@@ -190,11 +190,11 @@ class GitRepository:
         """An object's kind and its whole content.
 
         Raises:
-            LedgerDamagedError: If it is not there.
+            LedgerDamagedError: If it is missing.
             LedgerError: If it cannot be read, or its content does not match its id.
         """
         with _failures(f"object {object_id} cannot be read"):
-            with suppress(FileNotFoundError):  # somebody has just packed it
+            with suppress(FileNotFoundError):  # it is packed, perhaps since just now
                 return self.loose.read(object_id)
             kind, data = self._git.odb.read(object_id)
             return _KINDS[kind], data
@@ -211,9 +211,9 @@ class GitRepository:
     def pack(
         self, object_ids: Iterable[str], *, on_progress: Callable[[int], None] = _ignore_progress
     ) -> None:
-        """Write the objects to one new pack, as differences to one another where that helps.
+        """Write the objects to one new pack, with deltas where they help.
 
-        Objects that are there already stay where they are. *tell* is told how many were read.
+        The existing objects are not deleted. *on_progress* receives the number of objects read.
         """
         with _failures("objects cannot be packed"):
             builder = pygit2.PackBuilder(self._git)
@@ -228,10 +228,10 @@ class GitRepository:
             self._sync(set(packs.iterdir()) - before)
 
     def merge_blobs(self, base: str, ours: str, theirs: str) -> str | None:
-        """The id of the blob with both sides' changed lines, ``None`` if some overlap.
+        """Merge by lines; return the id of the merged blob, ``None`` on a conflict.
 
-        It is git's own merge of files, run in memory over trees of one entry, because that one
-        keeps bytes as they are.
+        Runs git's merge of trees in memory, over trees of one entry: unlike a merge of file
+        contents, it does not change other bytes.
         """
         with _failures("two versions of a file cannot be merged"):
             for blob in (base, ours, theirs):
@@ -247,7 +247,7 @@ class GitRepository:
             return merged
 
     def merge_with_markers(self, base: bytes, ours: bytes, theirs: bytes) -> bytes:
-        """The merge of three contents, with git's conflict markers around what overlaps."""
+        """The merge of three contents, with git's conflict markers around conflicts."""
         with _failures("two versions of a file cannot be merged"):
             index = self._git.merge_trees(
                 self._tree_of(self._git.create_blob(base)),
@@ -264,7 +264,7 @@ class GitRepository:
         """The ranges of lines, counted from 0, that differ between two texts, from start to end.
 
         *by_indent* moves a range that could begin at several lines to where its indentation fits
-        best, for people to read. A merge needs the ranges where git's merge has them.
+        best, for a diff that people read. A merge needs the ranges of git's merge.
 
         Raises:
             LedgerError: If libgit2 cannot compare them.
@@ -275,20 +275,23 @@ class GitRepository:
                 before, after, flag=flags, context_lines=0, interhunk_lines=0
             )
             hunks = patch.hunks
-        if not hunks and before != after:  # what libgit2 answers when it gets no memory
+        if not hunks and before != after:  # libgit2 returns this when it cannot allocate memory
             raise LedgerError(
-                "two versions of a file cannot be compared: memory is short",
+                "two versions of a file cannot be compared: not enough memory",
                 hint="Free some memory, or compare smaller files.",
             )
         return [
-            (_lines_at(hunk.old_start, hunk.old_lines), _lines_at(hunk.new_start, hunk.new_lines))
+            (
+                _line_range(hunk.old_start, hunk.old_lines),
+                _line_range(hunk.new_start, hunk.new_lines),
+            )
             for hunk in hunks
         ]
 
     def _sync(self, written: Collection[Path]) -> None:
-        """Make files and their names survive a loss of power.
+        """Call fsync on files and their directories, if durable.
 
-        libgit2 would do so when told by ``core.fsyncObjectFiles``, of which git complains.
+        libgit2's option for this, ``core.fsyncObjectFiles``, causes warnings of git.
         """
         if self.durable:
             for path in written:
@@ -305,16 +308,16 @@ class GitRepository:
 
     def boundary(self) -> frozenset[str]:
         """The commits whose parents are no longer kept: git's own list of shallow commits."""
-        with _failures("the end of the history cannot be read"):
+        with _failures("the boundary of the history cannot be read"):
             try:
                 return frozenset(self._shallow.read_text().split())
             except FileNotFoundError:
                 return frozenset()
 
     def set_boundary(self, commit_ids: Iterable[str]) -> None:
-        """Let the history end at these commits; what is before them may then be deleted."""
+        """Make the history begin at these commits; older ones may then be deleted."""
         lines = "".join(f"{commit_id}\n" for commit_id in sorted(commit_ids))
-        with _failures("the end of the history cannot be moved"):
+        with _failures("the boundary of the history cannot be moved"):
             if not lines:
                 self._shallow.unlink(missing_ok=True)
                 return
@@ -325,18 +328,18 @@ class GitRepository:
         return self.directory / "shallow"
 
     def ref(self, name: str) -> str | None:
-        """The id that the ref *name* stands for, ``None`` if there is no such ref."""
+        """The commit id of the ref *name*, ``None`` if it does not exist."""
         with _failures(f"ref {name} cannot be read"):
             found = self._git.references.get(name)
             return None if found is None else str(found.target)
 
     def refs(self, prefix: str = "refs/") -> dict[str, str]:
-        """Every ref below *prefix* with its id, by name."""
+        """The commit id of every ref below *prefix*, by name."""
         with _failures("refs cannot be read"):
             names = sorted(name for name in self._git.references if name.startswith(prefix))
             return {name: str(self._git.references[name].target) for name in names}
 
     def delete_ref(self, name: str) -> None:
-        """Delete a ref, loose or packed; what it stood for stays."""
+        """Delete a ref, loose or packed; its commit stays."""
         with _failures(f"ref {name} cannot be deleted"):
             self._git.references.delete(name)

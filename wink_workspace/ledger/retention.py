@@ -1,18 +1,18 @@
-"""How much of the past is kept: by age, and by the room it takes.
+"""Retention: how much history is kept, by age and by size on disk.
 
-Forgetting moves the boundary of the history: commits before it are no longer part of it, in
-plain git's eyes too (they are its *shallow* commits), and no commit changes its id. Then
-``collection.py`` deletes what nothing leads to. Moving the boundary is one rename; dying before
-it forgets nothing, dying after it leaves only objects to delete.
+Removing old entries moves the boundary of the history: commits before it are no longer part of it,
+also for plain git (it treats the boundary as *shallow* commits), and no commit changes its id. Then
+``collection.py`` deletes unreachable objects. The boundary moves by one rename: a crash before it
+removes nothing, a crash after it leaves only objects to delete.
 
-The newest entry of every line is always kept, whatever its age and size.
+The newest entry of every branch is always kept, whatever its age and size.
 
-Age is measured in time that the history itself has seen pass, so that no clock that jumps forward
-makes anything old. Between two successive times of the history (entries, discards, and now) a gap
-of up to a day counts as it is. A longer one counts only once the times after it make up another
-day: until then it may as well be a clock that jumped. See ``_too_old_before``.
+Age is measured by the history's own times, so that a clock that jumps forward does not make entries
+old. Of the times of entries, discards and now, a gap of up to a day between successive ones counts
+in full. A longer gap counts only once the gaps after it add up to another day: until then it may be
+a clock that jumped. See ``_too_old_before``.
 
-What is forgotten is noted in ``wink/forgotten.json`` before it is, for ``log`` to show.
+What is about to be removed is noted in ``wink/forgotten.json``, which ``log`` shows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wink_workspace._kill_points import KillPoint, passed
 from wink_workspace.errors import UsageError
 from wink_workspace.wording import counted
 
-from .collection import Steps, collect, disk_bytes, no_steps, objects_of, room_by_object
+from .collection import Steps, collect, disk_bytes, disk_bytes_by_object, no_steps, objects_of
 from .discards import DISCARDED_REFS, discarded_at
 from .disk import write_whole
 from .history import MAIN_BRANCH, Branch, lost_ref, read_entry
@@ -41,23 +41,23 @@ __all__ = ["Forgotten", "Maintenance", "Retention", "forgotten_in", "has_too_old
 
 _log = logging.getLogger(__name__)
 
-_SURE_GAP: Final = timedelta(days=1)
-"""The longest time between two entries that counts as it is, and the proof of longer ones."""
+_TRUSTED_GAP: Final = timedelta(days=1)
+"""The longest gap between entries that counts in full, and the time after it that confirms one."""
 _LOW_WATER: Final = 0.8
 _ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What is kept for sure, if there is room.
+    """The limits of the history.
 
     Args:
-        max_age_days: Entries and thrown-away files older than that are forgotten. A time of
-            more than a day without entries counts once a day with entries followed it.
-        budget_bytes: Above that room on the disk, the oldest are forgotten, until four fifths
-            of it are in use.
-        discard_bytes: The most that is kept of what one failed call is rolled back from; the
-            smallest files are kept first.
+        max_age_days: Older entries and discards are removed. A gap of more than a day without
+            entries counts once a day with entries followed it.
+        budget_bytes: If the history takes more on disk, the oldest entries and discards are
+            removed until it takes four fifths of this.
+        discard_bytes: Most bytes of discarded files to keep for one failed call; the smallest
+            files are kept first.
     """
 
     max_age_days: float = 30.0
@@ -72,10 +72,10 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """What was done; ``ran`` is false if others were at work, and then nothing was.
+    """What maintenance did; ``ran`` is false if other processes were writing, so nothing was done.
 
-    ``disk_bytes`` is what the history takes now, ``freed_bytes`` how much less that is.
-    ``forgotten_up_to`` is the time of the newest entry that was forgotten, ``reason`` says why.
+    ``disk_bytes`` is the size of the history now, ``freed_bytes`` how much smaller that is.
+    ``forgotten_up_to`` is the time of the newest entry that was removed, ``reason`` says why.
     """
 
     ran: bool
@@ -88,7 +88,7 @@ class Maintenance:
 
     @property
     def forgotten(self) -> str:
-        """What was forgotten and why, in a sentence; empty if nothing was."""
+        """What was removed and why, in a sentence; empty if nothing was."""
         if not self.reason:
             return ""
         n_entries = counted(self.n_entries_forgotten, "entry", "entries")
@@ -100,7 +100,7 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What a line lost to the retention once: its entries up to a number, and why."""
+    """What retention removed from a branch: its entries up to a number, and why."""
 
     up_to_number: int
     up_to: datetime
@@ -116,51 +116,52 @@ def maintain(
     trees: Collection[str] = (),
     steps: Steps = no_steps,
 ) -> Maintenance:
-    """Forget what is too old or too much, and pack the rest; for those who are alone.
+    """Remove entries over the limits and pack the rest; no other process may be writing.
 
-    *trees* are kept whatever is forgotten, as ``collect`` says.
+    *trees* are always kept, as in ``collect``.
 
     Raises:
-        LedgerError: If something cannot be read, written or deleted.
+        LedgerError: If an object cannot be read, written or deleted.
     """
     _check_main_branch(store)
     before = candidates = _candidates(store)
-    taken_bytes = disk_bytes(store)
+    before_bytes = disk_bytes(store)
     oldest = _too_old_before([each.noted for each in before.values()], now, retention)
-    limit_bytes, room_bytes = math.inf, 0
-    # More than once, as what is left may take more room than it did: a delta whose base is
-    # gone is none.
+    limit_bytes, size_bytes = math.inf, 0
+    # More than once, as kept objects may grow: a delta whose base is deleted is stored in full.
     for _ in range(_ATTEMPTS):
-        kept = _kept(store, candidates, oldest, limit_bytes)
+        kept = _commits_to_keep(store, candidates, oldest, limit_bytes)
         reason = _reason([before[name] for name in before.keys() - kept.keys()], oldest, retention)
         _note_forgotten(store, before, kept, now, reason)
-        _forget_all_but(store, kept)
+        _remove_others(store, kept)
         collect(store, len(kept), trees=trees, steps=steps)
-        candidates, room_bytes = _candidates(store), disk_bytes(store)
-        if room_bytes <= retention.budget_bytes:
+        candidates, size_bytes = _candidates(store), disk_bytes(store)
+        if size_bytes <= retention.budget_bytes:
             break
         limit_bytes = min(limit_bytes, retention.budget_bytes) * _LOW_WATER
-    gone = [before[name] for name in before.keys() - candidates.keys()]
+    removed = [before[name] for name in before.keys() - candidates.keys()]
     return Maintenance(
         ran=True,
-        n_entries_forgotten=sum(not each.is_discarded for each in gone),
-        n_discards_forgotten=sum(each.is_discarded for each in gone),
-        disk_bytes=room_bytes,
-        freed_bytes=max(0, taken_bytes - room_bytes),
-        forgotten_up_to=max((each.noted for each in gone if not each.is_discarded), default=None),
-        reason=_reason(gone, oldest, retention),
+        n_entries_forgotten=sum(not each.is_discarded for each in removed),
+        n_discards_forgotten=sum(each.is_discarded for each in removed),
+        disk_bytes=size_bytes,
+        freed_bytes=max(0, before_bytes - size_bytes),
+        forgotten_up_to=max(
+            (each.noted for each in removed if not each.is_discarded), default=None
+        ),
+        reason=_reason(removed, oldest, retention),
     )
 
 
 def _too_old_before(times: Iterable[datetime], now: datetime, retention: Retention) -> datetime:
-    """What is older than that is forgotten; see the module for what counts as age."""
+    """The time before which entries are removed; the module explains how age is measured."""
     keeps = timedelta(days=retention.max_age_days)
     later, age, trusted = now, timedelta(), timedelta()
     for time in sorted((time for time in times if time <= now), reverse=True):
         gap = later - time
-        if gap <= _SURE_GAP:
+        if gap <= _TRUSTED_GAP:
             trusted += gap
-        if gap <= _SURE_GAP or trusted >= _SURE_GAP:
+        if gap <= _TRUSTED_GAP or trusted >= _TRUSTED_GAP:
             if age + gap > keeps:
                 return later - (keeps - age)
             age += gap
@@ -168,13 +169,15 @@ def _too_old_before(times: Iterable[datetime], now: datetime, retention: Retenti
     return datetime.min.replace(tzinfo=UTC)
 
 
-def _reason(gone: Collection[_Candidate], oldest: datetime, retention: Retention) -> str:
-    n_old = sum(each.at < oldest for each in gone)
+def _reason(removed: Collection[_Candidate], oldest: datetime, retention: Retention) -> str:
+    n_old = sum(each.at < oldest for each in removed)
     reasons: list[str] = []
     if n_old:
         reasons.append(f"{n_old:,} older than {retention.max_age_days:g} days")
-    if len(gone) > n_old:
-        reasons.append(f"{len(gone) - n_old:,} over the limit of {retention.budget_bytes:,} bytes")
+    if len(removed) > n_old:
+        reasons.append(
+            f"{len(removed) - n_old:,} over the limit of {retention.budget_bytes:,} bytes"
+        )
     return ", ".join(reasons)
 
 
@@ -185,7 +188,7 @@ def _note_forgotten(
     now: datetime,
     reason: str,
 ) -> None:
-    """Note what each line is about to lose; a note of what is kept after all does no harm."""
+    """Note what is about to be removed from each branch; a note too many does no harm."""
     if not reason:
         return
     notes = forgotten_in(store.repository.directory)
@@ -195,21 +198,21 @@ def _note_forgotten(
             following = before.get(following.parent or "")
         if following is not None and not following.is_discarded:
             notes[ref] = Forgotten(following.number, following.noted, now, reason)
-    lines = {
+    document = {
         ref: [note.up_to_number, note.up_to.isoformat(), note.at.isoformat(), note.reason]
         for ref, note in notes.items()
     }
-    place, content = _place(store.repository.directory), json.dumps(lines).encode()
+    path, content = _notes_path(store.repository.directory), json.dumps(document).encode()
     try:
-        write_whole(place, content, durable=store.durable)
-    except OSError as error:  # deleting history is what makes room on a full disk
-        _log.warning("%s cannot be written (%s): %s", place, error.strerror, reason)
+        write_whole(path, content, durable=store.durable)
+    except OSError as error:  # continue, since deleting history frees a full disk
+        _log.warning("%s cannot be written (%s): %s", path, error.strerror, reason)
 
 
 def forgotten_in(directory: Path) -> dict[str, Forgotten]:
-    """What each line, by its ref, lost to the retention last; a note that is damaged is none."""
+    """What retention last removed from each branch, by ref; a damaged file counts as empty."""
     try:
-        read: dict[str, Any] = json.loads(_place(directory).read_bytes())
+        read: dict[str, Any] = json.loads(_notes_path(directory).read_bytes())
         return {
             ref: Forgotten(n, datetime.fromisoformat(up_to), datetime.fromisoformat(at), reason)
             for ref, (n, up_to, at, reason) in read.items()
@@ -218,12 +221,12 @@ def forgotten_in(directory: Path) -> dict[str, Forgotten]:
         return {}
 
 
-def _place(directory: Path) -> Path:
+def _notes_path(directory: Path) -> Path:
     return directory / "wink" / "forgotten.json"
 
 
 def has_too_old(store: ObjectStore, retention: Retention, now: datetime) -> bool:
-    """Whether the history goes back further than *retention* keeps; reads its ends alone."""
+    """Whether the history has entries older than *retention* keeps; reads the ends only."""
     oldest = now - timedelta(days=retention.max_age_days)
     refs = store.repository.refs()
     heads = {name: refs[name] for name in refs if not name.startswith(DISCARDED_REFS)}
@@ -235,7 +238,7 @@ def has_too_old(store: ObjectStore, retention: Retention, now: datetime) -> bool
 
 
 def _check_main_branch(store: ObjectStore) -> None:
-    """Raise ``LedgerDamagedError`` if its ref is lost: all that it led to would be deleted."""
+    """Raise ``LedgerDamagedError`` if its ref is missing: all its objects would be deleted."""
     refs = store.repository.refs()
     if refs and f"refs/heads/{MAIN_BRANCH}" not in refs:
         raise lost_ref(MAIN_BRANCH, "nothing of the history is deleted")
@@ -245,9 +248,8 @@ def _check_main_branch(store: ObjectStore) -> None:
 class _Candidate:
     """A commit that is kept at present.
 
-    ``noted`` is its time. ``at`` is never earlier than that of a commit before it, whatever the
-    clock said; so keeping the newest ones keeps whole chains, and one that a wrong clock made old
-    takes none with it.
+    ``noted`` is its recorded time. ``at`` is at least the ``at`` of every commit before it. So
+    keeping the newest keeps whole chains, and one wrong clock does not remove other commits.
     """
 
     id: str
@@ -260,7 +262,7 @@ class _Candidate:
 
 
 def _candidates(store: ObjectStore) -> dict[str, _Candidate]:
-    """Every commit of every line by its id, and thrown-away files by their ref."""
+    """Every commit of every branch by its id, and every discard by its ref."""
     found: dict[str, _Candidate] = {}
     for ref, commit_id in store.repository.refs().items():
         if ref.startswith(DISCARDED_REFS):
@@ -283,11 +285,11 @@ def _candidates(store: ObjectStore) -> dict[str, _Candidate]:
     return found
 
 
-def _kept(
+def _commits_to_keep(
     store: ObjectStore, candidates: dict[str, _Candidate], oldest: datetime, limit_bytes: float
 ) -> dict[str, _Candidate]:
-    """What stays: the heads, then the newest of the rest as long as there is room for it."""
-    room = room_by_object(store) if limit_bytes < math.inf else {}
+    """The commits to keep: the heads, then the newest others up to *limit_bytes*."""
+    sizes = disk_bytes_by_object(store) if limit_bytes < math.inf else {}
     seen: set[str] = set()
     used = 0
     kept: dict[str, _Candidate] = {}
@@ -298,13 +300,13 @@ def _kept(
     )
     for name, candidate in newest_first:
         if limit_bytes < math.inf and used <= limit_bytes:
-            used += sum(room.get(known, 0) for known in objects_of(store, candidate.id, seen))
+            used += sum(sizes.get(known, 0) for known in objects_of(store, candidate.id, seen))
         if candidate.is_head or (candidate.at >= oldest and used <= limit_bytes):
             kept[name] = candidate
     return kept
 
 
-def _forget_all_but(store: ObjectStore, kept: dict[str, _Candidate]) -> None:
+def _remove_others(store: ObjectStore, kept: dict[str, _Candidate]) -> None:
     ends = frozenset(
         candidate.id
         for candidate in kept.values()

@@ -1,7 +1,7 @@
-"""A diff of what the ledger keeps: contents are read when they are shown, lines compared by git.
+"""Diffs of trees in the ledger: contents are read on demand, libgit2 compares lines.
 
 libgit2 compares half a million lines a second in a tenth of the memory that Python needs. It
-cannot be interrupted, so ``DiffLimits`` keeps from it what would take long.
+cannot be interrupted, so ``DiffLimits`` excludes inputs that would take long.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GitComparer:
     """Compares lines as ``git diff`` does; implements ``Comparer``."""
 
     def spans(self, old: bytes, new: bytes) -> list[Span]:
-        """What differs, from the start to the end.
+        """The spans that differ, in order.
 
         Raises:
             LedgerError: If libgit2 cannot compare them.
@@ -66,7 +66,7 @@ class GitComparer:
 
 
 class _Blob:
-    """A content of the ledger; implements ``Content``."""
+    """A blob of the ledger; implements ``Content``."""
 
     def __init__(self, store: ObjectStore, object_id: str) -> None:
         self.id = object_id
@@ -80,7 +80,7 @@ class _Blob:
         return self._size_bytes
 
     def read(self) -> bytes:
-        whole = BytesIO()  # whose content is given away without another copy
+        whole = BytesIO()  # its ``getvalue`` makes no copy
         for chunk in self.chunks():
             whole.write(chunk)
         return whole.getvalue()

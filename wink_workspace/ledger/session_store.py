@@ -1,4 +1,4 @@
-"""A session's STATE as a git tree: one directory a slice, some values a file.
+"""A session's STATE as a git tree: a directory for each slice, a file for each 64 values.
 
 ::
 
@@ -6,13 +6,13 @@
     session/module:Class/00000000             values 0 to 63, each one line of JSON
     session/module:Class/00000001             ...
 
-Rule 1: only what changed is written. A slice whose view is the same object as last time costs
-nothing; in another one, values are compared by identity, and only the files in which some
-differ are made anew. That is sound because values never change.
-Rule 2: a class is found by name among the slices that the session knows; nothing is imported
-on the word of a file. A slice that nobody knows stays in the tree as it is.
+Rule 1: only changes are written. A slice whose view is the same object as last time costs nothing.
+In other slices, values are compared by identity, and only files with a changed value are written.
+This is correct because values are immutable.
+Rule 2: a class is found by name among the slices that the session knows; a file never causes an
+import. A slice that the session does not know stays in the tree unchanged.
 
-A session's children are not kept, as in ``Session.dump_state``.
+A session's children are not stored, as in ``Session.dump_state``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .objects import ObjectStore
 
 __all__ = ["SessionStore"]
 
-_VALUES_A_CHUNK: Final = 64
+_VALUES_PER_CHUNK: Final = 64
 _SCHEMA: Final = b"schema"
 
 
@@ -50,8 +50,8 @@ class _Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """A slice as it was written last."""
+class _WrittenSlice:
+    """A slice as of the last write."""
 
     view: SliceView[object]
     chunks: tuple[_Chunk, ...]
@@ -59,32 +59,32 @@ class _Written:
 
 
 class SessionStore:
-    """Writes one session's STATE again and again, and reads it back.
+    """Writes one session's STATE repeatedly, and reads it back.
 
     Args:
-        store: Where the objects are.
+        store: The objects.
     """
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._epoch = store.epoch
-        self._written: dict[str, _Written] = {}
+        self._written: dict[str, _WrittenSlice] = {}
         self._unknown: dict[str, GitEntry] = {}
         self._schema: GitEntry | None = None
         self._last: tuple[object, str] | None = None  # a STATE, by reference, and its root
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The names of the slices that are kept though the session does not know them."""
+        """The names of the stored slices that the session does not know."""
         return tuple(sorted(self._unknown))
 
     # Writing
 
     def write(self, session: Session) -> str:
-        """The root of a tree with the session's present STATE.
+        """Write the session's present STATE; return the root of its tree.
 
         Raises:
-            SessionError: If a value has no JSON form, or two slices' classes have one name.
+            SessionError: If a value has no JSON form, or two slices' classes have the same name.
             LedgerError: If it cannot be written.
         """
         if self._epoch != self._store.epoch:
@@ -109,26 +109,26 @@ class SessionStore:
         for name, view in views.items():
             written = before.get(name)
             if written is None or written.view is not view:
-                written = self._written_slice(name, view, () if written is None else written.chunks)
+                written = self._write_slice(name, view, () if written is None else written.chunks)
             self._written[name] = written
             entries[stored_name(name)] = written.entry
         return self._store.write_tree(EMPTY_TREE.changed(entries))
 
-    def _written_slice(
+    def _write_slice(
         self, name: str, view: SliceView[object], old: tuple[_Chunk, ...]
-    ) -> _Written:
+    ) -> _WrittenSlice:
         chunks: list[_Chunk] = []
         entries: dict[bytes, GitEntry | None] = {}
         values = view.all()
-        for n, start in enumerate(range(0, len(values), _VALUES_A_CHUNK)):
-            part = values[start : start + _VALUES_A_CHUNK]
-            chunk = self._written_chunk(name, part, old[n] if n < len(old) else None)
+        for n, start in enumerate(range(0, len(values), _VALUES_PER_CHUNK)):
+            part = values[start : start + _VALUES_PER_CHUNK]
+            chunk = self._write_chunk(name, part, old[n] if n < len(old) else None)
             chunks.append(chunk)
             entries[b"%08x" % n] = GitEntry(b"100644", chunk.id)
         tree = self._store.write_tree(EMPTY_TREE.changed(entries))
-        return _Written(view, tuple(chunks), GitEntry(b"40000", tree))
+        return _WrittenSlice(view, tuple(chunks), GitEntry(b"40000", tree))
 
-    def _written_chunk(self, name: str, values: tuple[object, ...], old: _Chunk | None) -> _Chunk:
+    def _write_chunk(self, name: str, values: tuple[object, ...], old: _Chunk | None) -> _Chunk:
         if old is not None and old.holds(values):
             return old
         lines: dict[int, bytes] = {}
@@ -137,18 +137,18 @@ class SessionStore:
             lines = dict(zip(map(id, old.values), stored, strict=True))
         text = bytearray()
         for value in values:
-            text += lines.get(id(value)) or _line(name, value)
+            text += lines.get(id(value)) or _dump_value(name, value)
             text += b"\n"
         return _Chunk(values, self._store.write("blob", bytes(text)))
 
     # Reading
 
     def load(self, session: Session, root: str) -> tuple[str, ...]:
-        """Replace the session's STATE by what *root* holds, all or nothing.
+        """Replace the session's STATE with the tree *root*, all or nothing.
 
         Returns:
             The names of the slices that the session does not know. They are kept and written
-            again; ``adopt`` gives them to the session once it knows them.
+            again; ``adopt`` loads them once the session knows them.
 
         Raises:
             SnapshotVersionError: If it has another schema version.
@@ -172,7 +172,7 @@ class SessionStore:
         return self.unknown
 
     def adopt(self, session: Session) -> tuple[str, ...]:
-        """Give the session the kept slices that it has come to know and has no values for.
+        """Load kept slices that the session knows by now and that are empty in it.
 
         Returns:
             Their names.
@@ -195,7 +195,7 @@ class SessionStore:
         return tuple(sorted(known))
 
     def _document(self, slices: dict[str, GitEntry]) -> str:
-        """What ``Session.load_state`` takes, put together from the lines as they are."""
+        """The input of ``Session.load_state``, assembled from the stored lines without parsing."""
         parts = (
             f"{json.dumps(name)}: [{', '.join(self._lines(at))}]" for name, at in slices.items()
         )
@@ -205,14 +205,14 @@ class SessionStore:
         for _, chunk in self._store.tree(entry.id):
             yield from self._store.read(chunk.id).decode().split("\n")[:-1]
 
-    def _read_slice(self, view: SliceView[object], entry: GitEntry) -> _Written:
+    def _read_slice(self, view: SliceView[object], entry: GitEntry) -> _WrittenSlice:
         ids = (chunk.id for _, chunk in self._store.tree(entry.id))
-        chunks = tuple(_Chunk(values, id_) for values, id_ in zip(_chunked(view), ids, strict=True))
-        return _Written(view, chunks, entry)
+        chunks = tuple(_Chunk(values, id_) for values, id_ in zip(_chunks(view), ids, strict=True))
+        return _WrittenSlice(view, chunks, entry)
 
 
 def _by_name(views: Iterable[SliceView[object]]) -> dict[str, SliceView[object]]:
-    """The views that have values, by the name of their class."""
+    """The non-empty views, by the name of their class."""
     named: dict[str, SliceView[object]] = {}
     for view in views:
         slice_type = view.slice_type
@@ -226,7 +226,7 @@ def _by_name(views: Iterable[SliceView[object]]) -> dict[str, SliceView[object]]
 
 
 def _knows(session: Session, name: str) -> bool:
-    """Whether *session* has a STATE slice of that name: whether it would load an empty one."""
+    """Whether *session* has a STATE slice of that name, tested by loading an empty one."""
     empty = json.dumps({"schema": SCHEMA_VERSION, "slices": {name: []}})
     try:
         session.clone().load_state(empty)
@@ -235,17 +235,17 @@ def _knows(session: Session, name: str) -> bool:
     return True
 
 
-def _chunked(view: SliceView[object]) -> Iterator[tuple[object, ...]]:
+def _chunks(view: SliceView[object]) -> Iterator[tuple[object, ...]]:
     values = view.all()
-    for start in range(0, len(values), _VALUES_A_CHUNK):
-        yield values[start : start + _VALUES_A_CHUNK]
+    for start in range(0, len(values), _VALUES_PER_CHUNK):
+        yield values[start : start + _VALUES_PER_CHUNK]
 
 
-def _line(name: str, value: object) -> bytes:
+def _dump_value(name: str, value: object) -> bytes:
     try:
         return serde.dump_json(value).encode()
     except UsageError as error:
         raise SessionError(
-            f"slice {name!r} cannot be kept: {error.message}",
-            hint="Keep only values in STATE slices that JSON can hold; declare others as LOG.",
+            f"slice {name!r} cannot be stored: {error.message}",
+            hint="Use only values that JSON can represent in STATE slices; declare others as LOG.",
         ) from error

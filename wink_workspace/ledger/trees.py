@@ -1,10 +1,10 @@
 """A workspace's files as a git tree: look up, build, walk, compare.
 
-Rule 1: a root is the id of a tree object, and names a whole state of the files for ever.
-Rule 2: cost follows what changed and the width of the directories that hold it. Building
-writes those directories and the ones above them; comparing reads only where ids differ.
-Rule 3: a directory is a value of its own. An empty one is kept as an empty tree, and one that
-loses its last entry stays until somebody removes it.
+Rule 1: a root is the id of a tree object. It identifies one state of all files.
+Rule 2: the cost follows the number of changes and the width of their directories. Building writes
+those directories and their parents; comparing reads only directories whose ids differ.
+Rule 3: a directory exists independently of its content. An empty one is stored as an empty tree,
+and one that loses its last entry stays until it is removed.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ __all__ = [
 ]
 
 MAX_TREE_DEPTH: Final = 256
-"""Most directories inside one another; paths from callers end at 64, those from disk may not."""
+"""Most nested directories; callers' paths have at most 64, paths on disk may have more."""
 
 _TREE: Final[Mode] = b"40000"
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """What a tree has at one path.
+    """The entry of a tree at one path.
 
     ``id`` is that of a blob (a file's content, a link's target) or, for a directory, of a tree.
     """
@@ -59,17 +59,17 @@ class TreeEntry:
 
 
 EMPTY_DIRECTORY: Final = TreeEntry(FileKind.DIRECTORY, EMPTY_TREE_ID)
-"""A directory with nothing in it."""
+"""An empty directory."""
 
 SOME_DIRECTORY: Final = TreeEntry(FileKind.DIRECTORY, "")
-"""For ``build``: a directory, with whatever the base has in it."""
+"""For ``build``: a directory with the content that the base has there."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeChange:
     """One path before and after; ``None`` where it does not exist.
 
-    Directories appear where one is made, removed, or takes the place of something else.
+    Directories are included if they are added, removed, or replace another kind of file.
     """
 
     path: WorkspacePath
@@ -81,7 +81,7 @@ class TreeChange:
 
 
 def entry_at(store: ObjectStore, root: str, path: WorkspacePath) -> TreeEntry | None:
-    """What *root* has at *path*, ``None`` for nothing; links are not followed."""
+    """The entry of *root* at *path*, ``None`` if there is none; links are not followed."""
     entry: GitEntry | None = GitEntry(_TREE, root)
     for name in path.parts:
         if entry is None or not entry.is_tree:
@@ -93,9 +93,9 @@ def entry_at(store: ObjectStore, root: str, path: WorkspacePath) -> TreeEntry | 
 def walk(
     store: ObjectStore, root: str, path: WorkspacePath = ROOT
 ) -> Iterator[tuple[WorkspacePath, TreeEntry]]:
-    """Every path below *root*, itself not included, directories before what they hold.
+    """Every path below *root*, without *root* itself, directories before their content.
 
-    *path* is put before every path.
+    *path* is prepended to every path.
     """
     named = [(workspace_name(name), entry) for name, entry in store.tree(root)]
     for name, entry in sorted(named, key=lambda item: item[0]):
@@ -120,10 +120,10 @@ def _differences(
     if not (_is_tree(before) and _is_tree(after)):
         yield TreeChange(path, _entry_or_none(before), _entry_or_none(after))
     tree_before, tree_after = _tree_in(store, before), _tree_in(store, after)
-    gone = dict(tree_before.rows_not_in(tree_after))
-    come = dict(tree_after.rows_not_in(tree_before))
-    for name, stored in sorted((workspace_name(stored), stored) for stored in gone | come):
-        yield from _differences(store, gone.get(stored), come.get(stored), path / name)
+    old = dict(tree_before.rows_not_in(tree_after))
+    new = dict(tree_after.rows_not_in(tree_before))
+    for name, stored in sorted((workspace_name(stored), stored) for stored in old | new):
+        yield from _differences(store, old.get(stored), new.get(stored), path / name)
 
 
 # Building
@@ -131,7 +131,7 @@ def _differences(
 
 @dataclass(slots=True)
 class _Change:
-    """What is to become of a path and of those below it."""
+    """The changes of a path and of the paths below it."""
 
     is_set: bool = False
     entry: TreeEntry | None = None
@@ -139,22 +139,21 @@ class _Change:
 
 
 def build(store: ObjectStore, base: str, changes: Mapping[WorkspacePath, TreeEntry | None]) -> str:
-    """The root that differs from *base* by *changes*.
+    """Apply *changes* to *base*; return the new root.
 
-    Each path gets its entry, whatever was there, and ``None`` removes it with all below it; the
-    directories that it needs are made, in the place of files if need be. A directory comes with
-    the content of its id, or for ``SOME_DIRECTORY`` with what it had. Changes below a path are
-    made after its own.
+    Each path is set to its entry, and ``None`` removes it with everything below it. Missing parents
+    are created and replace files. A directory gets the content of its id; ``SOME_DIRECTORY`` keeps
+    its content. Changes below a path are applied after its own.
 
     Raises:
-        UsageError: If an entry is to be below a file or link that *changes* has.
-        LimitExceededError: For more than ``MAX_TREE_DEPTH`` directories inside one another.
+        UsageError: If a path is below a file or link of *changes*.
+        LimitExceededError: For more than ``MAX_TREE_DEPTH`` nested directories.
         LedgerError: If a tree cannot be read or written.
     """
     whole = _Change()
     for path, entry in changes.items():
         if entry is None and len(path.parts) > MAX_TREE_DEPTH:
-            continue  # it was never kept
+            continue  # it was never stored
         _check_depth(len(path.parts))
         change = whole
         for name in path.parts:
@@ -163,45 +162,45 @@ def build(store: ObjectStore, base: str, changes: Mapping[WorkspacePath, TreeEnt
                 inner = change.inside[name] = _Change()
             change = inner
         change.is_set, change.entry = True, entry
-    root = _changed(store, GitEntry(_TREE, base), whole)
+    root = _apply_change(store, GitEntry(_TREE, base), whole)
     if root is None or root.mode != _TREE:
-        raise UsageError("the root can only be a directory", hint="Change what is below it.")
+        raise UsageError("the root must be a directory", hint="Change the paths below it.")
     return root.id
 
 
 def _check_depth(n_segments: int) -> None:
     if n_segments > MAX_TREE_DEPTH:
         raise LimitExceededError(
-            f"a path of {n_segments} segments, at most {MAX_TREE_DEPTH} can be kept",
+            f"a path has {n_segments} segments, but at most {MAX_TREE_DEPTH} can be stored",
             hint="Use fewer nested directories.",
         )
 
 
-def _changed(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
-    here = _own_change(before, change) if change.is_set else before
+def _apply_change(store: ObjectStore, before: GitEntry | None, change: _Change) -> GitEntry | None:
+    own = _own_change(before, change) if change.is_set else before
     if not change.inside:
-        return here
-    is_tree = here is not None and here.mode == _TREE
-    tree = store.tree(here.id) if here is not None and is_tree else EMPTY_TREE
+        return own
+    is_tree = own is not None and own.mode == _TREE
+    tree = store.tree(own.id) if own is not None and is_tree else EMPTY_TREE
     entries: dict[bytes, GitEntry | None] = {}
     for name, inner in change.inside.items():
         stored = stored_name(name)
-        entries[stored] = _changed(store, tree.get(stored), inner)
+        entries[stored] = _apply_change(store, tree.get(stored), inner)
     if not is_tree:
         if not any(entries.values()):
-            return here  # what is taken away there was not there anyway
-        if change.is_set and here is not None:
+            return own  # there is nothing to remove
+        if change.is_set and own is not None:
             raise UsageError(
                 f"{next(iter(change.inside))!r} cannot be inside a file", hint="Remove the file."
             )
     changed = tree.changed(entries)
-    if changed is tree and here is not None:
-        return here
+    if changed is tree and own is not None:
+        return own
     return GitEntry(_TREE, store.write_tree(changed))
 
 
 def _own_change(before: GitEntry | None, change: _Change) -> GitEntry | None:
-    """What is set at the change's own path, whatever happens below it."""
+    """The entry at the change's own path, before the changes below it."""
     if change.entry is None:
         return None
     if change.entry.kind is FileKind.DIRECTORY and change.entry == SOME_DIRECTORY:
@@ -212,9 +211,9 @@ def _own_change(before: GitEntry | None, change: _Change) -> GitEntry | None:
 def build_directories(
     store: ObjectStore, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
 ) -> str:
-    """The root of a tree of whole directories, by their names from the root on.
+    """Build a tree from whole directories, by their path segments; return its root.
 
-    Among the entries a directory is ``SOME_DIRECTORY``; one that is not told of is empty.
+    Among the entries, a directory is ``SOME_DIRECTORY``; one that is not in *directories* is empty.
 
     Raises:
         LimitExceededError: As ``build``.
@@ -235,9 +234,9 @@ def build_directories(
 def with_paths_from(
     store: ObjectStore, root: str, source: str, paths: Iterable[WorkspacePath]
 ) -> str:
-    """*root* with each of *paths*, and what is below it, as it is in *source*.
+    """*root* with each of *paths*, and everything below it, as in *source*.
 
-    A path that *source* does not have is removed; no other path is touched.
+    A path that *source* does not have is removed; other paths do not change.
     """
     return build(store, root, {path: entry_at(store, source, path) for path in paths})
 
@@ -246,7 +245,7 @@ def with_paths_from(
 
 
 def entry_of(store: ObjectStore, state: FileState) -> TreeEntry:
-    """The entry that keeps *state*, whose content is stored; a directory is ``SOME_DIRECTORY``."""
+    """Store the content of *state*; return its entry. A directory is ``SOME_DIRECTORY``."""
     if state.kind is FileKind.DIRECTORY:
         return SOME_DIRECTORY
     return TreeEntry(state.kind, store.write_blob(state.data), state.executable)
@@ -255,7 +254,7 @@ def entry_of(store: ObjectStore, state: FileState) -> TreeEntry:
 def file_state(
     store: ObjectStore, entry: TreeEntry | None, *, limit_bytes: int = LARGE_BYTES
 ) -> FileState | None:
-    """What *entry* stands for, with its content.
+    """The state of the file of *entry*, with its content.
 
     Raises:
         LimitExceededError: If the content is longer than *limit_bytes*; read its ``chunks``.
@@ -267,7 +266,7 @@ def file_state(
     size_bytes = store.size_bytes(entry.id)
     if size_bytes > limit_bytes:
         raise LimitExceededError(
-            f"a content of {size_bytes} bytes, at most {limit_bytes} are read as a whole",
+            f"a file has {size_bytes} bytes, but at most {limit_bytes} are read as a whole",
             hint="Read it in pieces.",
         )
     return FileState(entry.kind, store.read(entry.id), entry.executable)
@@ -276,10 +275,10 @@ def file_state(
 def file_changes(
     store: ObjectStore, changes: Iterable[TreeChange], *, limit_bytes: int = LARGE_BYTES
 ) -> Iterator[FileChange]:
-    """*changes* with contents, each read when it is asked for.
+    """*changes* with contents, each read on demand.
 
     Raises:
-        LimitExceededError: If a content is longer than *limit_bytes*; it is named.
+        LimitExceededError: If a content is longer than *limit_bytes*; the message has its path.
     """
     for change in changes:
         try:
@@ -288,7 +287,7 @@ def file_changes(
         except LimitExceededError as error:
             raise LimitExceededError(
                 f"{change.path} cannot be read as a whole: {error.message}",
-                hint="Look at the diff, which names what is too large and shows the rest.",
+                hint="Look at the diff: it names files that are too large and shows the rest.",
             ) from error
         yield FileChange(change.path, before, after)
 

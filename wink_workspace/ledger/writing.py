@@ -1,9 +1,8 @@
-"""What the one writer of a line may do: mark, append, throw away.
+"""Writing to a branch: mark a pending call, append an entry, discard files.
 
-The protocol of a call, in this order: ``begin`` writes the pending mark; the call has its
-effects; ``append`` writes objects and commit and moves the ref, which is the commit point;
-``settle`` removes the mark. A call that failed does the same once its effects are gone, with
-a record that says so.
+The protocol of a call, in order: ``begin`` writes the pending mark; the call runs; ``append``
+writes objects and commit and moves the ref, which is the commit point; ``finish_pending`` removes
+the mark. A failed call does the same after its effects are undone, with a record of the failure.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ __all__ = ["BranchWriter", "Draft"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """An entry to be appended; the fields are those of ``LogEntry``.
+    """An entry to append; the fields are those of ``LogEntry``.
 
-    ``record`` is what ``call.json`` shall hold: an event, or any object that has a JSON form.
-    ``base`` is as of the entry before, if left out. ``merged`` is the other branch's entry.
+    ``record`` is the content of ``call.json``: an event, or any object with a JSON form. ``base``
+    is that of the entry before, if left out. ``merged`` is the other branch's entry.
     """
 
     kind: EntryKind
@@ -55,17 +54,17 @@ class Draft:
 
 
 class BranchWriter(Branch):
-    """A line of history and the right to add to it; made by ``Ledger.write``.
+    """A branch with its writer lock; made by ``Ledger.write``.
 
     Args:
-        store: Where the objects are.
-        ref: The whole name of the line's ref.
-        place: The line's own directory, for what only its writer uses.
-        lock: The right to write, which the object gives back in ``close``.
-        refs: What moves the ref.
+        store: The objects.
+        ref: The full name of the branch's ref.
+        directory: The branch's own directory, for files that only its writer uses.
+        lock: The writer lock; ``close`` releases it.
+        refs: Moves the ref.
 
     Attributes:
-        effects: What the call that is under way does to files that are not ours alone.
+        effects: The effect journal of the call in progress.
     """
 
     def __init__(
@@ -73,19 +72,19 @@ class BranchWriter(Branch):
         store: ObjectStore,
         ref: str,
         *,
-        place: Path,
+        directory: Path,
         lock: WriterLock,
         refs: RefMover,
     ) -> None:
         super().__init__(store, ref)
-        self._place = str(place)
+        self._directory = str(directory)
         self._lock = lock
         self._process = OwnProcess(ref)
         self._refs = refs
-        self._marks = PendingMarks(place / "pending", durable=store.durable)
+        self._marks = PendingMarks(directory / "pending", durable=store.durable)
         self._begun: PendingMark | None = None
         self._n_discards: int | None = None
-        self.effects = EffectJournal(place / "effects", durable=store.durable)
+        self.effects = EffectJournal(directory / "effects", durable=store.durable)
 
     def __enter__(self) -> BranchWriter:
         return self
@@ -99,7 +98,7 @@ class BranchWriter(Branch):
         self.close()
 
     def close(self) -> None:
-        """Give the right to write back; once is enough. A pending mark stays."""
+        """Release the writer lock; may be repeated. A pending mark stays."""
         if not self._process.is_present:
             return
         self.effects.close()
@@ -113,13 +112,13 @@ class BranchWriter(Branch):
     # Entries
 
     def append(self, draft: Draft) -> LogEntry:
-        """Add an entry after the head; it is the head when this returns.
+        """Append an entry after the head; it is the new head.
 
-        The move of the ref is the commit point. Whatever raises, the line is as it was.
+        Moving the ref is the commit point. On any error the branch is unchanged.
 
         Raises:
-            LedgerMovedError: If the line does not end where this object last saw its end.
-            LedgerError: If something cannot be written.
+            LedgerMovedError: If the ref is no longer at this object's head.
+            LedgerError: If an object or the ref cannot be written.
         """
         self._check()
         head = self._head
@@ -156,7 +155,7 @@ class BranchWriter(Branch):
         at = draft.at.astimezone(UTC).replace(microsecond=0)
         content = format_commit(Commit(tree_id, parent, at, subject, trailers))
         commit_id = self.store.write("commit", content)
-        # What ``entry_of`` would read from this commit
+        # The entry that ``entry_of`` would read from this commit
         entry = LogEntry(
             id=commit_id,
             number=number,
@@ -176,7 +175,7 @@ class BranchWriter(Branch):
         )
         self.store.sync()
         passed(KillPoint.COMMIT_WRITTEN)
-        self._refs.move(self.ref, expected=parent, target=commit_id, spares=self._place)
+        self._refs.move(self.ref, expected=parent, target=commit_id, spares=self._directory)
         self._head = entry
         return entry
 
@@ -190,16 +189,16 @@ class BranchWriter(Branch):
         found_after: tuple[int, str] | None = None,
         dropped: Dropped | None = None,
     ) -> Discarded:
-        """Keep *files*, which are thrown away, where they can be found again.
+        """Keep *files*, which are about to be discarded, as a discard.
 
         Args:
-            files: The root of all files as they were then.
+            files: The root of all files at that time.
             reason: Why, in a few words.
             call_id: The call that made them, or any name.
-            at: When; with the same time, call and files, the same ref is used again.
-            found_after: The number and the files of the entry that they were found after; those
-                of the head, if left out.
-            dropped: What of them is not kept.
+            at: When; for the same time, call and files, the ref is reused.
+            found_after: The number and the files of the entry before; those of the head, if left
+                out.
+            dropped: The files that are not kept.
 
         Raises:
             LedgerError: If it cannot be written.
@@ -228,10 +227,10 @@ class BranchWriter(Branch):
     # The pending mark
 
     def begin(self, call_id: str, tool: str, started_at: datetime) -> PendingMark:
-        """Mark that a call is under way, before its first effect.
+        """Write the pending mark of a call, before its first effect.
 
         Raises:
-            LedgerError: If that cannot be written; the call must not begin.
+            LedgerError: If it cannot be written; the call must not begin.
         """
         self._check()
         parent = None if self._head is None else self._head.id
@@ -242,22 +241,22 @@ class BranchWriter(Branch):
 
     @property
     def has_begun(self) -> bool:
-        """Whether this object has marked a call that is not settled."""
+        """Whether this object has written a mark and not removed it."""
         return self._begun is not None
 
     @property
     def begun(self) -> PendingMark | None:
-        """The mark that this object has made and not settled."""
+        """The mark that this object has written and not removed."""
         return self._begun
 
     def pending(self) -> PendingMark | None:
-        """The mark of a call that was begun and not settled, by this process or a dead one."""
+        """The mark of an unfinished call, by this process or a dead one."""
         return self._marks.read()
 
     def is_recorded(self, mark: PendingMark) -> bool:
-        """Whether the head is the entry of the call that *mark* is of.
+        """Whether the head is the entry of the call of *mark*.
 
-        Then its effects were committed, or undone and recorded; only the mark is left over.
+        Then its effects were committed, or undone and recorded; only the mark has to be removed.
         """
         head = self.head
         if head is None or not mark.call_id:
@@ -265,7 +264,7 @@ class BranchWriter(Branch):
         return (head.parent, head.call_id) == (mark.parent, mark.call_id)
 
     def finish_pending(self) -> None:
-        """Remove the pending mark; that there is none is no error."""
+        """Remove the pending mark, if there is one."""
         self._process.check()
         self._marks.remove()
         self._begun = None
@@ -274,5 +273,5 @@ class BranchWriter(Branch):
         self._process.check()
         if not self._lock.is_held:
             raise LedgerError(
-                f"{self.ref} is not open for writing any more", hint="Open the workspace again."
+                f"{self.ref} is no longer open for writing", hint="Open the workspace again."
             )

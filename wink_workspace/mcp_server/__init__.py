@@ -1,12 +1,12 @@
-"""A workspace's tools over the Model Context Protocol, for any client that speaks it.
+"""A workspace's tools over the Model Context Protocol, for any MCP client.
 
-One client, one workspace: a process that serves over its standard streams has one, and over
-HTTP each session gets its own. Every tool call goes through the executor, so it is the same
-transaction that it is in a run of our own; here is only the way from a message to a call and
-back. This package and the sandbox's input and output are all of the toolkit that is
-asynchronous, and ``mcp`` with what comes along with it is imported nowhere else.
+Each client has one workspace: over stdio the process serves one client, over HTTP each session
+gets its own. Every tool call goes through the executor, so it is the same transaction as in a run
+of our own agent loop. This package only translates between messages and calls. It and the I/O of
+the sandbox are the only asynchronous code, and only this package imports ``mcp`` and its
+dependencies.
 
-Importing this package loads nothing: what a name needs is loaded when it is first used.
+Importing this package loads nothing: each name is loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a server offers: sections with their tools and words, and perhaps the extra tools.
+"""The catalog of a server: its sections, their tools and instructions, and the workspace tools.
 
-An offer is made once and shared by all sessions; each session makes its own prompt of it. All
-that a client is told of the tools is computed here, so that listing them opens no workspace.
+All sessions share one catalog, and each session makes its own prompt from it. The tool list is
+computed here, so listing the tools opens no workspace.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ __all__ = ["Catalog"]
 
 
 class Catalog:
-    """What every workspace of a server offers.
+    """The sections, tools and prompts that a server gives every workspace.
 
     Args:
-        sections: The sections; files and plans when omitted. They bind to the workspace's own
-            resources, whatever they declare themselves.
-        operations: Whether to offer ``workspace_diff``, ``_log``, ``_undo`` and ``_apply``.
-        in_place: Whether the workspaces are the directories themselves; then there is nothing
-            to apply.
+        sections: The sections; those for files and plans when omitted. Each workspace binds its
+            own resources to them.
+        operations: Whether to include ``workspace_diff``, ``_log``, ``_undo`` and ``_apply``.
+        in_place: Whether the workspaces are in-place; ``workspace_apply`` is left out then.
     """
 
     def __init__(
@@ -46,13 +45,13 @@ class Catalog:
             for operation in OPERATIONS
             if operations and not (in_place and operation is APPLY)
         }
-        self._words = _words(operations=operations, in_place=in_place)
+        self._introduction = _introduction(operations=operations, in_place=in_place)
 
     def prompt(self) -> Prompt[None]:
-        """A prompt for one session."""
+        """A new prompt for one session."""
         root = MarkdownSection[None](
             title="Workspace",
-            template=self._words,
+            template=self._introduction,
             children=self.sections,
         )
         return Prompt[None](ns="wink-workspace", key="mcp", sections=[root])
@@ -61,42 +60,44 @@ class Catalog:
     def _rendered(self) -> RenderedPrompt[None]:
         prompt = self.prompt()
         required = {t for node in prompt.template.walk() for t in node.section.required_resources}
-        # No workspace is open yet; the one of each session brings what the sections require.
-        return prompt.bind(resources={t: Binding[Any](t, _of_a_session) for t in required}).render()
+        # No workspace is open yet; each session binds the resources of its own workspace.
+        return prompt.bind(
+            resources={t: Binding[Any](t, _refuse_resource) for t in required}
+        ).render()
 
     @property
     def instructions(self) -> str:
-        """The words of all sections, for the model."""
+        """The text of all sections, for the model."""
         return self._rendered.text
 
     @cached_property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
-        """All tools: those of the sections, then the extra ones."""
-        return (*self._rendered.tools, *(one.tool for one in self.operations.values()))
+        """All tools: those of the sections, then the workspace tools."""
+        return (*self._rendered.tools, *(each.tool for each in self.operations.values()))
 
     def tool(self, name: str) -> Tool[Any, Any] | None:
-        """The tool called *name*, if there is one."""
+        """The tool with the name *name*, or ``None``."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
 
-def _of_a_session(_: object) -> Never:
-    raise ResourceError("a resource is asked for outside a session", hint="Begin a session first.")
+def _refuse_resource(_: object) -> Never:
+    raise ResourceError("a resource was requested outside a session", hint="Begin a session first.")
 
 
-def _words(*, operations: bool, in_place: bool) -> str:
-    """What is said before the sections' own words."""
-    said = [_IN_PLACE if in_place else _COPY]
+def _introduction(*, operations: bool, in_place: bool) -> str:
+    """The text before that of the sections."""
+    sentences = [_IN_PLACE if in_place else _COPY]
     if operations:
-        said += [_OPERATIONS] if in_place else [_APPLY, _OPERATIONS]
-    return " ".join(said)
+        sentences += [_OPERATIONS] if in_place else [_APPLY, _OPERATIONS]
+    return " ".join(sentences)
 
 
-_ALL: Final = "Each call happens fully or leaves no trace."
+_ATOMIC: Final = "Each call happens fully or leaves no trace."
 _COPY: Final = f"""\
-These tools work in a workspace of their own, a copy of a directory. {_ALL} Use them, and not
-others you may have, for files of that directory: what is done elsewhere is not seen here."""
-_IN_PLACE: Final = f"These tools work in a directory of their user's. {_ALL}"
-_APPLY: Final = "Nothing reaches the directory itself before `workspace_apply`."
+These tools work in a workspace, which is a private copy of a directory. {_ATOMIC} Use only these
+tools for the files of that directory: changes by other tools do not appear in the workspace."""
+_IN_PLACE: Final = f"These tools work directly in the user's directory. {_ATOMIC}"
+_APPLY: Final = "The directory itself does not change until you call `workspace_apply`."
 _OPERATIONS: Final = """\
-`workspace_diff` shows what is different, `workspace_log` what happened, and `workspace_undo` takes
-the newest change back; it can be called again."""
+`workspace_diff` shows the changes, `workspace_log` lists the history, and `workspace_undo` undoes
+the newest change; call it again to undo the one before."""

@@ -1,10 +1,10 @@
-"""One workspace with its calls, on a thread of its own.
+"""The workspace of one client, with a thread that runs its calls.
 
-Rule 1: everything that touches the workspace runs on that one thread, one after the other; a
-handler is synchronous, and what waits for it must not be.
-Rule 2: the workspace is opened when it is first needed, and a failure to do so answers whoever
-needed it. The next one tries again.
-Rule 3: whatever a client asks for, ``call`` answers; it does not raise for what a model did.
+Rule 1: everything that touches the workspace runs on that one thread, one call after another.
+Handlers are synchronous, so the event loop must not run them.
+Rule 2: the workspace is opened when it is first needed. If opening fails, the request that needed
+it gets the error, and the next request tries again.
+Rule 3: ``call`` answers every mistake of a model with a failed result; it does not raise.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ _CANCELLED: Final = "cancelled"
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceProvider:
-    """How workspaces of a server come and go.
+    """Opens a workspace for each client and decides what becomes of it.
 
     Attributes:
-        open: Opens one, to be used by one client.
-        leave: Closes it when the client has gone, and decides what becomes of it.
-        traces_content: Whether telemetry gets the arguments and results of calls, too.
-        redact: Applied to everything that a client or telemetry gets of a workspace, and to the
+        open: Opens the workspace of one client.
+        release: Closes it after the client disconnected, and keeps or deletes it.
+        traces_content: Whether telemetry also gets the arguments and results of calls.
+        redact: Applied to everything that a client or telemetry gets from a workspace, and to the
             records of calls; see ``ToolExecutor``. Files are not redacted.
     """
 
     open: Callable[[], Workspace]
-    leave: Callable[[Workspace], None] = Workspace.close
+    release: Callable[[Workspace], None] = Workspace.close
     traces_content: bool = False
     redact: Callable[[str], str] = str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client is told of a call; ``value`` is ``None`` unless it succeeded."""
+    """The result of a call for the client; ``value`` is ``None`` unless the call succeeded."""
 
     text: str
     success: bool
@@ -70,8 +70,8 @@ class HostedWorkspace:
     """The workspace of one client.
 
     Args:
-        provider: Where it comes from.
-        catalog: What can be done in it.
+        provider: Opens and releases the workspace.
+        catalog: The tools that the client may call.
     """
 
     def __init__(self, provider: WorkspaceProvider, catalog: Catalog) -> None:
@@ -81,7 +81,7 @@ class HostedWorkspace:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="wink-workspace")
         self._open_workspace: _OpenWorkspace | None = None
         self._closing: Future[None] | None = None
-        self._under_way: set[Cancellation] = set()
+        self._unfinished: set[Cancellation] = set()
 
     def call(
         self,
@@ -92,42 +92,42 @@ class HostedWorkspace:
         on_beat: Callable[[], None] = lambda: None,
         client: RemoteClient | None = None,
     ) -> Future[Answer]:
-        """Have a tool called when its turn has come.
+        """Call a tool after all earlier requests; the future has the answer.
 
         Args:
-            name: The tool; an unknown one is answered.
+            name: The tool; an unknown name gives a failed answer.
             arguments: As the client sent them.
             cancellation: Cancelled when the client no longer waits for the answer.
-            on_beat: Called on the workspace's thread at each sign of life.
-            client: Who asks, for telemetry.
+            on_beat: Called on the workspace's thread at each heartbeat of the call.
+            client: The client that sent the request, for telemetry.
         """
         tool = self._catalog.tool(name)
         given = arguments if tool is None else _without_nulls(tool.params_type, arguments)
         call = ToolCall.of(name, given, id=f"mcp-{uuid.uuid4().hex}")
-        asking = _Asking(call, cancellation, on_beat, client)
-        asked = self._submit(lambda: self._answer(asking))
-        self._under_way.add(cancellation)
+        request = _CallRequest(call, cancellation, on_beat, client)
+        future = self._submit(lambda: self._answer(request))
+        self._unfinished.add(cancellation)
 
-        def over(answered: Future[Answer]) -> None:
-            self._under_way.discard(cancellation)
-            if answered.cancelled():  # before its turn, so that nothing else tells of it
-                with self._span_of(asking) as span:
+        def on_done(done: Future[Answer]) -> None:
+            self._unfinished.discard(cancellation)
+            if done.cancelled():  # before it began, so no other code makes a span for it
+                with self._span_of(request) as span:
                     span.fail(_CANCELLED)
 
-        asked.add_done_callback(over)
-        return asked
+        future.add_done_callback(on_done)
+        return future
 
     def cancel_calls(self) -> None:
-        """Cancel every call that runs or waits; they are answered."""
-        for cancellation in tuple(self._under_way):
+        """Cancel every call that runs or waits; each still gets an answer."""
+        for cancellation in tuple(self._unfinished):
             cancellation.cancel()
 
-    def ask(self, question: Callable[[Workspace], T]) -> Future[T]:
-        """Have *question* asked when its turn has come; it only reads."""
-        return self._submit(lambda: question(self._opened().workspace))
+    def read(self, query: Callable[[Workspace], T]) -> Future[T]:
+        """Run *query* after all earlier requests; it must not change the workspace."""
+        return self._submit(lambda: query(self._opened().workspace))
 
     def open(self) -> Future[None]:
-        """Open it now; the future raises if it cannot be."""
+        """Open the workspace now; the future has the error if that fails."""
 
         def run() -> None:
             self._opened()
@@ -135,9 +135,9 @@ class HostedWorkspace:
         return self._submit(run)
 
     def close(self) -> Future[None]:
-        """Let go of it when the calls before are done; what comes later is refused."""
+        """Release the workspace after the calls before; later requests are refused."""
         if self._closing is None:
-            self._closing = self._pool.submit(self._leave)
+            self._closing = self._pool.submit(self._release)
             self._pool.shutdown(wait=False)
         return self._closing
 
@@ -146,37 +146,37 @@ class HostedWorkspace:
             raise UsageError("the workspace is closed", hint="Begin a new session.")
         return self._pool.submit(work)
 
-    def _answer(self, asking: _Asking) -> Answer:
-        """The answer to a call, whose span is open meanwhile."""
-        with self._span_of(asking) as span:
+    def _answer(self, request: _CallRequest) -> Answer:
+        """Make the call in a span of its own."""
+        with self._span_of(request) as span:
             try:
-                answer = self._answered(asking, span)
+                answer = self._run(request, span)
             except WinkError as error:
                 span.fail()
                 answer = Answer(self._redaction.text(str(error)), success=False)
-            if asking.cancellation.cancelled and not answer.success:
+            if request.cancellation.cancelled and not answer.success:
                 span.fail(_CANCELLED)
             return answer
 
-    def _span_of(self, asking: _Asking) -> AbstractContextManager[CallSpan]:
+    def _span_of(self, request: _CallRequest) -> AbstractContextManager[CallSpan]:
         return call_span(
-            asking.call,
-            tool=self._catalog.tool(asking.call.name),
+            request.call,
+            tool=self._catalog.tool(request.call.name),
             clock=SYSTEM_CLOCK,
             with_content=self._provider.traces_content,
             redact=self._provider.redact,
-            client=asking.client,
+            client=request.client,
         )
 
-    def _answered(self, asking: _Asking, span: CallSpan) -> Answer:
-        desk = self._opened()
-        operation = self._catalog.operations.get(asking.call.name)
+    def _run(self, request: _CallRequest, span: CallSpan) -> Answer:
+        opened = self._opened()
+        operation = self._catalog.operations.get(request.call.name)
         if operation is None:
-            outcome = desk.call(asking)
+            outcome = opened.call(request)
             span.note(outcome)
             return replace(_answer(outcome.result), text=outcome.text)
-        asking.cancellation.check()
-        result = operation.run(desk.workspace, asking.call.arguments)
+        request.cancellation.check()
+        result = operation.run(opened.workspace, request.call.arguments)
         if not result.success:
             span.fail()
         return _answer(self._redaction.result(result, failed=True))
@@ -186,15 +186,15 @@ class HostedWorkspace:
             self._open_workspace = _OpenWorkspace(self._provider, self._catalog)
         return self._open_workspace
 
-    def _leave(self) -> None:
-        desk, self._open_workspace = self._open_workspace, None
-        if desk is not None:
-            desk.close()
+    def _release(self) -> None:
+        opened, self._open_workspace = self._open_workspace, None
+        if opened is not None:
+            opened.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
-    """A call as a client asks for it."""
+class _CallRequest:
+    """A client's request for a call."""
 
     call: ToolCall
     cancellation: Cancellation
@@ -203,12 +203,12 @@ class _Asking:
 
 
 class _OpenWorkspace:
-    """An open workspace with an executor for its calls; all on one thread."""
+    """An open workspace with the executor of its calls; used on one thread only."""
 
     def __init__(self, provider: WorkspaceProvider, catalog: Catalog) -> None:
         with ExitStack() as opened:
             self.workspace: Final = provider.open()
-            opened.callback(provider.leave, self.workspace)
+            opened.callback(provider.release, self.workspace)
             self._heartbeat = Heartbeat(self.workspace.session.clock)
             self._executor = opened.enter_context(
                 self.workspace.executor(
@@ -217,10 +217,10 @@ class _OpenWorkspace:
             )
             self.close: Final = opened.pop_all().close
 
-    def call(self, asking: _Asking) -> CallOutcome:
-        stop = self._heartbeat.observe(asking.on_beat)
+    def call(self, request: _CallRequest) -> CallOutcome:
+        stop = self._heartbeat.observe(request.on_beat)
         try:
-            return self._executor.execute(asking.call, cancellation=asking.cancellation)
+            return self._executor.execute(request.call, cancellation=request.cancellation)
         finally:
             stop()
 
@@ -230,7 +230,7 @@ def _answer(result: ToolResult[Any]) -> Answer:
 
 
 def _without_nulls(params_type: Any, arguments: Mapping[str, object]) -> Mapping[str, object]:
-    """*arguments* as meant: many models send null for what they want to leave out."""
+    """*arguments* without null for optional ones: many models send null to leave one out."""
     if None not in arguments.values():
         return arguments
     return serde.without_defaulted_nulls(params_type, arguments)

@@ -1,9 +1,10 @@
-"""Serving many clients over HTTP, each session with a workspace of its own.
+"""Serve many clients over HTTP; each session has its own workspace.
 
-Rule 1: on anything but loopback the server does not start without a token.
-Rule 2: a session's workspace is opened when it is first needed, and closed when the session
-ends: by the client, by silence, or with the server. The server ends after the last of them.
-Rule 3: no connection can hold the server up: headers, bodies and silence have their limits.
+Rule 1: the server needs a token unless it listens on loopback only.
+Rule 2: a session's workspace is opened when it is first needed. It is closed when the client ends
+the session, when the session was idle for too long, or when the server stops. The server ends
+after it closed all of them.
+Rule 3: headers, bodies and idle sessions have time limits, so no connection can block the server.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ __all__ = ["HttpOptions", "serve_http"]
 
 _log = logging.getLogger(__name__)
 
-_LAST_ANSWERS_S: Final = 5
-"""How long clients may take to read the answers of calls that the server's end has cancelled."""
+_FINAL_ANSWERS_TIMEOUT_S: Final = 5
+"""How long clients may take to read the answers of calls that the shutdown cancelled."""
 _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 _HOST_NAME: Final = re.compile(r"[^\s/:*@\[\]]+")
 _HOW_TO_MAKE_ONE: Final = (
@@ -49,19 +50,19 @@ _HOW_TO_MAKE_ONE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Where to serve, and for whom.
+    """The address of the server, and what it accepts.
 
     Attributes:
         host: The address to listen on.
-        port: The port; 0 for any that is free.
-        token: What clients have to know; may be left out on loopback only.
-        allowed_hosts: More names by which clients may call the server.
+        port: The port; 0 for any free port.
+        token: The bearer token that clients must send; may be left out on loopback only.
+        allowed_hosts: More values of ``Host`` that the server accepts.
         allowed_origins: Origins of web pages that may call it, besides those of this machine.
-        body_bytes: The most that a request may have.
-        body_timeout_s: How long a body, or the headers, of a request may take to come.
-        max_sessions: How many sessions there may be at once.
-        session_idle_s: After how much silence a session ends.
-        closing_s: After how long calls that still run are cancelled when the server ends.
+        body_bytes: The most bytes that the body of a request may have.
+        body_timeout_s: How long the headers, and then the body, of a request may take to arrive.
+        max_sessions: The most sessions at once.
+        session_idle_s: After how many idle seconds a session ends.
+        closing_s: How long a shutdown waits for running calls before it cancels them.
     """
 
     host: str = "127.0.0.1"
@@ -78,21 +79,21 @@ class HttpOptions:
     def __post_init__(self) -> None:
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise UsageError(
-                "the token has characters that a header cannot hold",
+                "the token has characters that are not allowed in an HTTP header",
                 hint=_HOW_TO_MAKE_ONE,
             )
         if self.token is not None and (not self.token or " " in self.token):
             raise UsageError(
-                "the token is empty or has a space in it",
+                "the token is empty or contains a space",
                 hint=_HOW_TO_MAKE_ONE,
             )
         if self.token is None and not self.is_loopback:
             raise UsageError(
-                f"a server on {self.host} can be reached by others and needs a token",
-                hint="Give one, or listen on 127.0.0.1.",
+                f"a server on {self.host} is reachable from other machines and needs a token",
+                hint="Give a token, or listen on 127.0.0.1.",
             )
         for name in self.allowed_hosts:
-            _as_in_a_header(name)
+            _host_for_header(name)
 
     @property
     def is_loopback(self) -> bool:
@@ -104,22 +105,22 @@ class HttpOptions:
 
     @property
     def rules(self) -> RequestRules:
-        """What the gate goes by."""
+        """The rules of the request guard."""
         own = _LOOPBACK_NAMES if self.is_loopback else ()
         return RequestRules(
             token=self.token,
-            hosts=frozenset(map(_as_in_a_header, (self.host, *own, *self.allowed_hosts))),
+            hosts=frozenset(map(_host_for_header, (self.host, *own, *self.allowed_hosts))),
             origins=frozenset(self.allowed_origins),
             body_bytes=self.body_bytes,
             body_timeout_s=self.body_timeout_s,
         )
 
 
-def _as_in_a_header(host: str) -> str:
-    """A name or an address as ``Host`` holds it.
+def _host_for_header(host: str) -> str:
+    """*host* in the form of a ``Host`` header: lower case, an IPv6 address in brackets.
 
     Raises:
-        UsageError: If no header can hold it.
+        UsageError: If it is neither a host name nor an address.
     """
     try:
         return f"[{ipaddress.IPv6Address(host.strip('[]'))}]"
@@ -127,8 +128,8 @@ def _as_in_a_header(host: str) -> str:
         if _HOST_NAME.fullmatch(host):
             return host.lower()
         raise UsageError(
-            f"{host!r} is not the name of a host",
-            hint="Write it without scheme, port, path and wildcard: box.example",
+            f"{host!r} is not a host name",
+            hint="Write it without scheme, port, path and wildcard, such as box.example",
         ) from None
 
 
@@ -139,16 +140,16 @@ def serve_http(
     *,
     on_ready: Callable[[str], None],
 ) -> None:
-    """Serve until somebody asks us to stop.
+    """Serve until SIGTERM or Ctrl-C arrives.
 
     Args:
-        provider: Where each session's workspace comes from.
-        catalog: What can be done in them.
-        options: Where and for whom.
-        on_ready: Told the URL once clients can come.
+        provider: Opens and releases the workspace of each session.
+        catalog: The tools that clients may call.
+        options: The address and the limits.
+        on_ready: Called with the URL once the server accepts requests.
 
     Raises:
-        UsageError: If the address cannot be listened on.
+        UsageError: If the server cannot listen on the address.
     """
     anyio.run(_serve, provider, catalog, options, on_ready)
 
@@ -159,31 +160,31 @@ async def _serve(
     options: HttpOptions,
     on_ready: Callable[[str], None],
 ) -> None:
-    listening = _listening(options)
+    listening = _listen(options)
     with contextlib.closing(listening):
-        workspaces = _OnePerSession(provider, catalog)
-        web = _web_server(workspaces, catalog, options, provider.redact)
+        workspaces = _SessionWorkspaces(provider, catalog)
+        web = _make_web_server(workspaces, catalog, options, provider.redact)
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_end_when_told, web, workspaces, options.closing_s)
+            tasks.start_soon(_end_on_signal, web, workspaces, options.closing_s)
             web.when_ready = lambda: on_ready(f"http://{shown}:{port}{PATH}")
             await web.serve(sockets=[listening])
             tasks.cancel_scope.cancel()
 
 
-async def _end_when_told(web: _Web, workspaces: _OnePerSession, closing_s: int) -> None:
+async def _end_on_signal(web: _WebServer, workspaces: _SessionWorkspaces, closing_s: int) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         await anext(signals)
         web.end()
         with anyio.move_on_after(closing_s):
-            await anext(signals)  # who asks twice does not want to wait
+            await anext(signals)  # a second signal cancels the running calls at once
         workspaces.cancel_calls()
         async for _ in signals:
-            """All is being done, and to die of one now would leave it undone."""
+            """Ignore further signals, so that all workspaces are closed."""
 
 
-def _listening(options: HttpOptions) -> socket.socket:
+def _listen(options: HttpOptions) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -203,9 +204,12 @@ def _listening(options: HttpOptions) -> socket.socket:
     return listening
 
 
-def _web_server(
-    workspaces: _OnePerSession, catalog: Catalog, options: HttpOptions, redact: Callable[[str], str]
-) -> _Web:
+def _make_web_server(
+    workspaces: _SessionWorkspaces,
+    catalog: Catalog,
+    options: HttpOptions,
+    redact: Callable[[str], str],
+) -> _WebServer:
     @asynccontextmanager
     async def lifespan(server: Server[Workspaces]) -> AsyncGenerator[Workspaces]:
         del server
@@ -221,11 +225,11 @@ def _web_server(
         max_request_body_size=options.body_bytes,
         session_idle_timeout=options.session_idle_s,
         max_sessions=options.max_sessions,
-        # the gate has checked hosts and origins; see there for the difference
+        # RequestGuard checks hosts and origins; docs/design/045 names the difference
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     guard = RequestGuard(protocol, options.rules, ids)
-    return _Web(
+    return _WebServer(
         uvicorn.Config(
             guard,
             http=_connection_class(options.body_timeout_s),
@@ -235,14 +239,14 @@ def _web_server(
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=options.closing_s + _LAST_ANSWERS_S,
+            timeout_graceful_shutdown=options.closing_s + _FINAL_ANSWERS_TIMEOUT_S,
         ),
         guard,
     )
 
 
-class _Web(uvicorn.Server):
-    """The web server, which leaves signals to us."""
+class _WebServer(uvicorn.Server):
+    """Uvicorn without its signal handlers."""
 
     def __init__(self, config: uvicorn.Config, guard: RequestGuard) -> None:
         super().__init__(config)
@@ -250,59 +254,60 @@ class _Web(uvicorn.Server):
         self.when_ready: Callable[[], None] = lambda: None
 
     def end(self) -> None:
-        """Take no more requests, and end when those under way are answered."""
+        """Accept no more requests, and end when the running ones are answered."""
         self.should_exit = True
         self._guard.close_streams()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Start to listen, and call ``when_ready``."""
         await super().startup(sockets)
         if self.started:
             self.when_ready()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Not here: the library's own would end the process before we have closed."""
+        """Install no handlers: the library's would end the process before workspaces are closed."""
         yield
 
 
 def _connection_class(headers_timeout_s: float) -> type[H11Protocol]:
-    """Connections whose requests have to be begun and their headers sent in time.
+    """A connection class that closes a connection whose headers do not arrive in time.
 
-    The library limits neither: one that sends nothing, or its headers byte by byte, would stay.
+    The library has no such limit: a client that sends nothing, or its headers byte by byte, would
+    stay connected.
     """
 
     class Connection(H11Protocol):
-        _waiting: asyncio.TimerHandle | None = None
+        _timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as in the library
             super().connection_made(transport)
-            self._wait()
+            self._start_timer()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             if self.conn.their_state is not h11.IDLE:
-                self._stop_waiting()
-            elif self._waiting is None:
-                self._wait()
+                self._stop_timer()
+            elif self._timer is None:
+                self._start_timer()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
+            self._stop_timer()
             super().connection_lost(exc)
 
-        def _wait(self) -> None:
-            self._waiting = self.loop.call_later(headers_timeout_s, self.transport.close)
+        def _start_timer(self) -> None:
+            self._timer = self.loop.call_later(headers_timeout_s, self.transport.close)
 
-        def _stop_waiting(self) -> None:
-            if self._waiting is not None:
-                self._waiting.cancel()
-                self._waiting = None
+        def _stop_timer(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
     return Connection
 
 
-class _OnePerSession:
-    """A workspace for each session, for as long as it lasts."""
+class _SessionWorkspaces:
+    """One workspace for each session, closed when the session ends."""
 
     def __init__(self, provider: WorkspaceProvider, catalog: Catalog) -> None:
         self._provider = provider
@@ -310,8 +315,8 @@ class _OnePerSession:
         self._hosted: dict[object, HostedWorkspace] = {}
 
     def of(self, context: Any) -> HostedWorkspace:
-        """The workspace of the session that *context* is of; a new one for a new session."""
-        # The library gives handlers no other way to what lasts as long as the session.
+        """The workspace of the session of *context*; created when a new session first needs it."""
+        # The library gives handlers no public object that lives as long as the session.
         connection = context.session._connection  # noqa: SLF001 - see above
         hosted = self._hosted.get(connection)
         if hosted is None:
@@ -325,7 +330,7 @@ class _OnePerSession:
             hosted.cancel_calls()
 
     async def close(self) -> None:
-        """Close all that are left; one that cannot be closed is logged and left to recovery."""
+        """Close all workspaces; log each one that cannot be closed, and leave it to recovery."""
         for connection in tuple(self._hosted):
             await self._end(connection)
 
@@ -333,7 +338,7 @@ class _OnePerSession:
         closing = self._hosted[connection].close()
         closing.add_done_callback(lambda _: self._hosted.pop(connection, None))
         try:
-            # Shielded, for the library stops waiting after a while, and a call may take longer.
+            # Shielded: the library stops waiting after a timeout, and a call may take longer.
             await asyncio.shield(asyncio.wrap_future(closing))
         except WinkError:
-            _log.exception("A workspace could not be closed; who opens it next puts it in order")
+            _log.exception("A workspace could not be closed; opening it again will recover it")

@@ -1,8 +1,8 @@
-"""The extra tools: what was changed and done, take the last thing back, hand the work over.
+"""The workspace tools: diff, log, undo and apply.
 
-They look at the history and move in it, so they are no calls *in* it: none of them is an entry,
-but ``workspace_undo`` leaves the entry of the undo itself. Each is all or nothing by what
-``Workspace`` promises, not by a transaction of the executor.
+They read the history or move in it, so they are not calls with an entry of their own;
+``workspace_undo`` makes the entry of the undo. Methods of ``Workspace`` make each of them all or
+nothing, not a transaction of the executor.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
     "UndoParams",
     "Undone",
     "WorkspaceDiff",
-    "beginning_of",
+    "truncated",
 ]
 
-_MOST_DIFF_CHARS: Final = 100_000
-_MOST_NOTES: Final = 100
+_MAX_DIFF_CHARS: Final = 100_000
+_MAX_NOTES: Final = 100
 
 _READS: Final = ToolAnnotations(
     read_only=True, destructive=False, idempotent=True, open_world=False
@@ -54,23 +54,23 @@ class DiffParams:
     entry: int | None = field(
         default=None,
         metadata={
-            "description": "Show what this entry of the history changed; everything that differs "
-            "from the source when omitted.",
+            "description": "Number of a history entry: show what it changed. When omitted, show "
+            "every difference from the source.",
             "ge": 1,
         },
     )
     include_ignored: bool = field(
         default=False,
-        metadata={"description": "Also new files that the source's rules ignore."},
+        metadata={"description": "Include new files that the source's ignore rules exclude."},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceDiff:
-    """A git-style diff; ``n_more_chars`` of it were cut off.
+    """A git-style diff, without its last ``n_more_chars`` characters.
 
     ``marked`` are paths that can run something on the user's machine, ``left_out`` those that
-    ``workspace_apply`` does not bring, each with the reason.
+    ``workspace_apply`` does not apply, each with the reason.
     """
 
     diff: str
@@ -80,7 +80,7 @@ class WorkspaceDiff:
     left_out: tuple[str, ...] = ()
 
     def render(self) -> str:
-        """The diff, and what is to be said of its paths."""
+        """The diff, and a note for each marked or left-out path."""
         cut = f"\n({self.n_more_chars:,} more characters)" if self.n_more_chars else ""
         notes = [
             *(f"can run something on the user's machine: {each}" for each in self.marked),
@@ -100,7 +100,7 @@ class LogParams:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One entry: its number, when it was made, what made it, and what became of a call."""
+    """One entry: its number, time, kind, subject, and the outcome of its call."""
 
     number: int
     at: str
@@ -110,7 +110,7 @@ class HistoryEntry:
 
     @classmethod
     def of(cls, entry: LogEntry) -> HistoryEntry:
-        """What is told of *entry*."""
+        """The public fields of *entry*."""
         return cls(
             entry.number,
             f"{entry.at:%Y-%m-%d %H:%M:%S}Z",
@@ -142,7 +142,7 @@ class UndoParams:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """Which entry was taken back, and the paths that changed by it."""
+    """The number of the undone entry, and the paths that the undo changed."""
 
     entry: int
     paths: tuple[str, ...]
@@ -159,23 +159,23 @@ class ApplyParams:
     branch: str | None = field(
         default=None,
         metadata={
-            "description": "Make this new branch in the source's repository instead of changing "
-            "its files.",
+            "description": "Name of a new branch to create in the source's repository, instead of "
+            "changing its files.",
             "min_length": 1,
             "max_length": 200,
         },
     )
     include_ignored: bool = field(
         default=False,
-        metadata={"description": "Also new files that the source's rules ignore."},
+        metadata={"description": "Include new files that the source's ignore rules exclude."},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedPaths:
-    """What was brought to the source, and what had to stay behind.
+    """The paths that were applied to the source, and those that were left out.
 
-    ``marked`` are brought paths that can run something on the user's machine, with the reason.
+    ``marked`` are applied paths that can run something on the user's machine, with the reason.
     """
 
     paths: tuple[str, ...]
@@ -192,17 +192,20 @@ def _diff(workspace: Workspace, params: DiffParams) -> ToolResult[Any]:
     marked: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     if params.entry is None:
-        brought = workspace.changeset(include_ignored=params.include_ignored)
-        changed, marked = brought.review(), _marked(brought)
-        left_out = tuple(f"{each.path}: {each.reason}" for each in brought.left_out[:_MOST_NOTES])
+        changes = workspace.changeset(include_ignored=params.include_ignored)
+        diff, marked = changes.review(), _marked(changes)
+        left_out = tuple(f"{each.path}: {each.reason}" for each in changes.left_out[:_MAX_NOTES])
     else:
-        changed = workspace.review_of(workspace.entry(params.entry))
-    kept, n_more = beginning_of(changed, _MOST_DIFF_CHARS)
-    return ToolResult.ok(WorkspaceDiff(kept, len(changed.paths), n_more, marked, left_out))
+        diff = workspace.review_of(workspace.entry(params.entry))
+    text, n_more = truncated(diff, _MAX_DIFF_CHARS)
+    return ToolResult.ok(WorkspaceDiff(text, len(diff.paths), n_more, marked, left_out))
 
 
-def beginning_of(diff: Diff, most_chars: int) -> tuple[str, int]:
-    """As much of a diff as is wanted, and how many more characters it has; these are not kept."""
+def truncated(diff: Diff, max_chars: int) -> tuple[str, int]:
+    """The first *max_chars* characters of a diff, and how many more it has.
+
+    Memory use does not depend on the length of the diff.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     kept: list[str] = []
     n_chars = 0
@@ -210,17 +213,17 @@ def beginning_of(diff: Diff, most_chars: int) -> tuple[str, int]:
     def take(piece: bytes) -> None:
         nonlocal n_chars
         text = decoder.decode(piece)
-        if n_chars < most_chars:
-            kept.append(text[: most_chars - n_chars])
+        if n_chars < max_chars:
+            kept.append(text[: max_chars - n_chars])
         n_chars += len(text)
 
     diff.write_to(take)
-    return "".join(kept), max(n_chars - most_chars, 0)
+    return "".join(kept), max(n_chars - max_chars, 0)
 
 
-def _marked(brought: ChangeSet) -> tuple[str, ...]:
-    marked = (f"{path}: {', '.join(risks)}" for path, risks in brought.marked().items())
-    return tuple(islice(marked, _MOST_NOTES))
+def _marked(changes: ChangeSet) -> tuple[str, ...]:
+    marked = (f"{path}: {', '.join(risks)}" for path, risks in changes.marked().items())
+    return tuple(islice(marked, _MAX_NOTES))
 
 
 def _log(workspace: Workspace, params: LogParams) -> ToolResult[Any]:
@@ -232,36 +235,36 @@ def _undo(workspace: Workspace, params: UndoParams) -> ToolResult[Any]:
     del params
     entry = workspace.undo()
     paths = workspace.review_of(entry).paths
-    return ToolResult.ok(Undone(entry.target or 0, paths), f"Took back entry {entry.target}.")
+    return ToolResult.ok(Undone(entry.target or 0, paths), f"Undid entry {entry.target}.")
 
 
 def _apply(workspace: Workspace, params: ApplyParams) -> ToolResult[Any]:
     to: ApplyTarget = "worktree" if params.branch is None else "branch"
-    brought = workspace.preview(to, include_ignored=params.include_ignored)
+    previewed = workspace.preview(to, include_ignored=params.include_ignored)
     applied = workspace.apply(
-        to, branch=params.branch or "", include_ignored=params.include_ignored, previewed=brought
+        to, branch=params.branch or "", include_ignored=params.include_ignored, previewed=previewed
     )
-    where = workspace.info.source if params.branch is None else f"branch {params.branch}"
-    said = f"{counted(len(applied.paths), 'path')} brought to {where}."
-    return ToolResult.ok(AppliedPaths(applied.paths, applied.left_out, _marked(brought)), said)
+    target = workspace.info.source if params.branch is None else f"branch {params.branch}"
+    message = f"Applied {counted(len(applied.paths), 'path')} to {target}."
+    return ToolResult.ok(AppliedPaths(applied.paths, applied.left_out, _marked(previewed)), message)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A tool without a handler, and what is done when it is called."""
+    """A tool without a handler, and the function that is called instead."""
 
     tool: Tool[Any, Any]
     perform: Callable[[Workspace, Any], ToolResult[Any]]
 
     def run(self, workspace: Workspace, arguments: str | Mapping[str, object]) -> ToolResult[Any]:
-        """Do it; a mistake in the arguments, or what cannot be done, is a failed result."""
+        """Perform it; wrong arguments and ``WinkError`` give a failed result."""
         try:
             return self.perform(workspace, self.tool.parse(arguments))
         except ParseError as error:
             return ToolResult.error(str(error))
         except ConflictError as error:
-            said = f"{self.tool.name} changed nothing: {error}\n{error.details}"
-            return ToolResult.error(said.strip())
+            message = f"{self.tool.name} changed nothing: {error}\n{error.details}"
+            return ToolResult.error(message.strip())
         except WinkError as error:
             return ToolResult.error(f"{self.tool.name} changed nothing: {error}")
 
@@ -269,18 +272,18 @@ class Operation:
 APPLY: Final = Operation(
     Tool[ApplyParams, AppliedPaths](
         name="workspace_apply",
-        description="Bring the changes to the source directory, unless it changed meanwhile.",
+        description="Apply the changes to the source directory; a conflict there changes nothing.",
         annotations=_REPLACES,
     ),
     _apply,
 )
-"""The one that is for copies only."""
+"""Not for workspaces in-place."""
 
 OPERATIONS: Final = (
     Operation(
         Tool[DiffParams, WorkspaceDiff](
             name="workspace_diff",
-            description="Show what differs from the source, or what one entry changed, as a diff.",
+            description="Show the differences from the source, or one entry's changes, as a diff.",
             annotations=_READS,
         ),
         _diff,
@@ -288,7 +291,7 @@ OPERATIONS: Final = (
     Operation(
         Tool[LogParams, History](
             name="workspace_log",
-            description="List what happened in the workspace, newest first.",
+            description="List the history of the workspace, newest entry first.",
             annotations=_READS,
         ),
         _log,
@@ -296,11 +299,11 @@ OPERATIONS: Final = (
     Operation(
         Tool[UndoParams, Undone](
             name="workspace_undo",
-            description="Take back the newest call that changed something; later edits stay.",
+            description="Undo the newest call that changed something; later edits stay.",
             annotations=replace(_REPLACES, idempotent=False),
         ),
         _undo,
     ),
     APPLY,
 )
-"""All of them, in the order in which they are listed."""
+"""All of them, in the order of the tool list."""

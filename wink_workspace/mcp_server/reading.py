@@ -5,11 +5,11 @@
     workspace://files/{path}        a file, percent-encoded
     workspace://history             the newest entries, as JSON
     workspace://history/{number}    one entry in full, with its diff, as JSON
-    workspace://diff                what differs from the source
+    workspace://diff                the differences from the source
 
-Reading a resource is no call: it leaves no record, and a file read so does not count as read
-for the policies. Links are followed as the file tools follow them, and so never outside. What is
-read is redacted, like the results of calls.
+Reading a resource is not a call: it leaves no record, and policies do not count the file as read.
+Links are followed as the file tools follow them, so never outside the workspace. The content is
+redacted, like the results of calls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from wink_workspace.errors import LimitExceededError, UsageError
 from wink_workspace.filesystem import Diff, FileKind, FileStat, parse_path
 from wink_workspace.workspace import Workspace
 
-from .operations import HistoryEntry, beginning_of
+from .operations import HistoryEntry, truncated
 
 __all__ = ["TEMPLATES", "list_resources", "read_resource"]
 
@@ -44,9 +44,9 @@ _SCHEME: Final = "workspace://"
 _FILES: Final = f"{_SCHEME}files/"
 _HISTORY: Final = f"{_SCHEME}history"
 _DIFF: Final = f"{_SCHEME}diff"
-_N_A_PAGE: Final = 500
-_N_ENTRIES: Final = 100
-_MOST_BYTES: Final = 4 * 1_048_576
+_PAGE_SIZE: Final = 500
+_MAX_ENTRIES: Final = 100
+_MAX_BYTES: Final = 4 * 1_048_576
 
 TEMPLATES: Final = (
     ResourceTemplate(
@@ -55,23 +55,23 @@ TEMPLATES: Final = (
     ResourceTemplate(
         name="history entry",
         uri_template=f"{_HISTORY}/{{number}}",
-        description="One entry of the history: what was asked, answered and changed.",
+        description="One entry of the history: the call, its result and its diff.",
         mime_type="application/json",
     ),
 )
-"""What can be asked for without having been listed."""
+"""Templates of addresses that a client can read without listing them."""
 
 _FIXED: Final = (
     Resource(
         name="history",
         uri=_HISTORY,
-        description=f"The newest {_N_ENTRIES} entries of the history.",
+        description=f"The newest {_MAX_ENTRIES} entries of the history.",
         mime_type="application/json",
     ),
     Resource(
         name="diff",
         uri=_DIFF,
-        description="What differs from the source, as a git-style diff.",
+        description="The differences from the source, as a git-style diff.",
         mime_type="text/x-diff",
     ),
 )
@@ -79,7 +79,7 @@ _FIXED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What is at an address."""
+    """The content of a resource."""
 
     data: str | bytes
     mime_type: str
@@ -91,11 +91,11 @@ def list_resources(
     """A page of resources: history and diff first, then the files by path, with *redact*ed names.
 
     Raises:
-        UsageError: If *cursor* is none of ours.
+        UsageError: If *cursor* was not made by this function.
     """
     after = None if cursor is None else _path_of(cursor)
     found = _files_after(workspace, after)
-    page = list(islice(found, _N_A_PAGE))
+    page = list(islice(found, _PAGE_SIZE))
     more = next(found, None) is not None
     return ListResourcesResult(
         resources=[
@@ -109,12 +109,12 @@ def list_resources(
 def read_resource(
     workspace: Workspace, uri: str, redact: Callable[[str], str]
 ) -> ReadResourceResult | None:
-    """What is at *uri*, *redact*ed; ``None`` if it is the address of nothing that there could be.
+    """The content of *uri*, *redact*ed; ``None`` if no template or fixed address matches it.
 
     Raises:
         FilesystemError, EntryMissingError: If there is no such file or entry, or the file has
             more than 4 MiB.
-        UsageError: If the address of a file holds no path.
+        UsageError: If the address of a file is not percent-encoded.
     """
     content = _content(workspace, uri)
     if content is None:
@@ -122,7 +122,7 @@ def read_resource(
     if isinstance(content.data, str):
         text = TextResourceContents(uri=uri, mime_type=content.mime_type, text=redact(content.data))
         return ReadResourceResult(contents=[text])
-    # Bytes that are no UTF-8 come through unchanged, and so does what is around a secret
+    # "surrogateescape" keeps bytes that are not UTF-8, so only secrets change
     redacted = redact(content.data.decode("utf-8", "surrogateescape"))
     blob = base64.b64encode(redacted.encode("utf-8", "surrogateescape")).decode()
     return ReadResourceResult(
@@ -134,7 +134,7 @@ def _content(workspace: Workspace, uri: str) -> _Content | None:
     if uri.startswith(_FILES):
         return _file(workspace, _path_of(uri.removeprefix(_FILES)))
     if uri == _DIFF:
-        return _Content(_shown(workspace.changeset().review()), "text/x-diff")
+        return _Content(_diff_text(workspace.changeset().review()), "text/x-diff")
     if uri == _HISTORY:
         return _Content(_json([_entry_fields(e) for e in _entries(workspace)]), "application/json")
     number = uri.removeprefix(f"{_HISTORY}/")
@@ -145,10 +145,10 @@ def _content(workspace: Workspace, uri: str) -> _Content | None:
 
 def _file(workspace: Workspace, path: str) -> _Content:
     stat = workspace.files.stat(path)
-    if stat.size_bytes > _MOST_BYTES:
+    if stat.size_bytes > _MAX_BYTES:
         raise LimitExceededError(
-            f"{path} has {stat.size_bytes:,} bytes; a resource may have {_MOST_BYTES:,}",
-            hint="Read a part of it with a tool.",
+            f"{path} has {stat.size_bytes:,} bytes; a resource may have at most {_MAX_BYTES:,}",
+            hint="Read part of the file with a tool.",
         )
     data = workspace.files.read_bytes(path)
     guessed, _ = mimetypes.guess_type(path)
@@ -176,7 +176,7 @@ def _listed(stat: FileStat, redact: Callable[[str], str]) -> Resource:
 
 
 def _entries(workspace: Workspace) -> Iterator[HistoryEntry]:
-    return map(HistoryEntry.of, workspace.log(limit=_N_ENTRIES))
+    return map(HistoryEntry.of, workspace.log(limit=_MAX_ENTRIES))
 
 
 def _entry_fields(entry: HistoryEntry) -> dict[str, object]:
@@ -185,8 +185,8 @@ def _entry_fields(entry: HistoryEntry) -> dict[str, object]:
 
 def _entry_in_full(workspace: Workspace, number: int) -> dict[str, object]:
     entry = workspace.entry(number)
-    # An import changes every file there is; the files themselves say it better.
-    diff = "" if entry.parent is None else _shown(workspace.review_of(entry))
+    # The first entry adds every file; clients can read the files themselves.
+    diff = "" if entry.parent is None else _diff_text(workspace.review_of(entry))
     return {
         **_entry_fields(HistoryEntry.of(entry)),
         "record": workspace.record(entry).data,
@@ -194,8 +194,8 @@ def _entry_in_full(workspace: Workspace, number: int) -> dict[str, object]:
     }
 
 
-def _shown(diff: Diff) -> str:
-    text, n_more = beginning_of(diff, _MOST_BYTES)
+def _diff_text(diff: Diff) -> str:
+    text, n_more = truncated(diff, _MAX_BYTES)
     return text + (f"\n({n_more:,} more characters)\n" if n_more else "")
 
 
@@ -213,5 +213,5 @@ def _path_of(quoted: str) -> str:
     except UnicodeEncodeError as error:
         raise UsageError(
             f"{quoted!r} is not percent-encoded",
-            hint="Take the address from the list of resources, or encode a path in UTF-8.",
+            hint="Use an address from the resource list, or percent-encode a path in UTF-8.",
         ) from error

@@ -1,27 +1,27 @@
-"""Who and what gets through to the protocol over HTTP; everything else is refused here.
+"""Check HTTP requests before the MCP library sees them, and refuse the bad ones.
 
-The checks, in order, and what each answers::
+The checks, in order, and the status of each refusal::
 
     path other than /mcp              404
-    a header twice that may come once 400
-    Host that is none of ours         421
+    a single-valued header twice      400
+    Host that is not one of ours      421
     Origin that is not allowed        403
     no token, or a wrong one          401
     method other than POST, GET, DELETE 405
-    content that is not JSON          415
-    a body over the limit             413, before it is read if it says so
-    a body that does not come         408
-    a body that ends too early        nothing: who sent it has gone
-    a message of too many values      413
+    content type other than JSON      415
+    a body over the limit             413, before it is read if Content-Length shows it
+    a body that does not arrive       408
+    a body that ends too early        no answer: the client disconnected
+    a message with too many values    413
     a version without sessions        400, with the versions that have them
     an id that is in use              400
 
-Rule 1: nothing behind the gate sees a request before all of its body is here.
-Rule 2: what a request holds is never logged, and a token is compared in constant time.
+Rule 1: the application behind the guard sees a request only after all of its body arrived.
+Rule 2: the content of a request is never logged, and tokens are compared in constant time.
 
 Starlette's ``TrustedHostMiddleware`` decides whether a ``Host`` or an ``Origin`` names one of our
-hosts; its answer, plain text with status 400, is replaced. docs/design/045 says for each other
-check what the middleware of Starlette and of the MCP library does not do; tests hold it.
+hosts; its answer, plain text with status 400, is replaced. docs/design/045 explains for each other
+check what the middleware of Starlette and of the MCP library does not do; tests check it.
 """
 
 from __future__ import annotations
@@ -61,22 +61,22 @@ _SINGLE_HEADERS: Final = (
 )
 _JSON_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _SEPARATORS: Final = (b",", b"[", b"{")
-"""Each begins at most one value."""
+"""Each comes before at most one value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRules:
-    """Who may come in, and with how much.
+    """Which requests are accepted.
 
     Attributes:
-        token: What ``Authorization: Bearer`` has to carry; ``None`` lets everybody in.
-        hosts: The names that ``Host`` may hold, without a port; an IPv6 address in brackets.
-        origins: What ``Origin`` may hold, where there is one; of a name in *hosts* any port may
-            be the origin, as a page of the same machine is.
-        body_bytes: The most that a body may have.
-        body_values: The most JSON values that a body may have. The library looks at each of them
-            before it looks at another request.
-        body_timeout_s: How long all of a body may take to come.
+        token: The token that ``Authorization: Bearer`` must have; ``None`` accepts every client.
+        hosts: The accepted names in ``Host``, without a port; an IPv6 address in brackets.
+        origins: The accepted values of ``Origin``. Names in *hosts* are accepted as well, with
+            any port; so is a request without ``Origin``.
+        body_bytes: The most bytes that a body may have.
+        body_values: The most JSON values that a body may have. The library visits each of them
+            before it serves another request.
+        body_timeout_s: How long all of a body may take to arrive.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -89,7 +89,7 @@ class RequestRules:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """An answer that lets nobody through."""
+    """The answer to a request that is refused."""
 
     status: HTTPStatus
     message: str
@@ -99,30 +99,30 @@ class _Refusal:
 
 
 class RequestGuard:
-    """An ASGI application in front of *inside*.
+    """An ASGI application that passes accepted requests on to *app*.
 
     Args:
-        inside: The protocol.
-        rules: Who may come in.
-        ids: The ids of requests that are not answered yet. What handles a request frees its id.
+        app: The application of the MCP library.
+        rules: Which requests are accepted.
+        ids: The ids of unanswered requests. The handler of a request frees its id.
     """
 
-    def __init__(self, inside: ASGIApp, rules: RequestRules, ids: RequestIds) -> None:
-        self._inside = inside
+    def __init__(self, app: ASGIApp, rules: RequestRules, ids: RequestIds) -> None:
+        self._app = app
         self._rules = rules
         self._ids = ids
         self._hosts = TrustedHostMiddleware(_accept, tuple(rules.hosts), www_redirect=False)
         self._streams: set[anyio.CancelScope] = set()
 
     def close_streams(self) -> None:
-        """End the streams that clients keep open to hear of us; they would go on for ever."""
+        """End the GET streams of clients, which would never end by themselves."""
         for scope in tuple(self._streams):
             scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or pass on what is none."""
+        """Answer or pass on one request; pass on lifespan messages."""
         if scope["type"] == "lifespan":
-            await self._inside(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
         refusal = await self._refusal(request)
@@ -134,7 +134,7 @@ class RequestGuard:
             with anyio.CancelScope() as stream:
                 self._streams.add(stream)
                 try:
-                    await self._inside(_without_last_event(scope), receive, send)
+                    await self._app(_without_last_event(scope), receive, send)
                 finally:
                     self._streams.discard(stream)
 
@@ -146,32 +146,32 @@ class RequestGuard:
             await _refuse(body, None)(scope, receive, send)
             return
         if _n_values(body, self._rules.body_values) > self._rules.body_values:
-            limit = f"a message may have {self._rules.body_values:,} values"
+            limit = f"a message may have at most {self._rules.body_values:,} JSON values"
             refusal = _Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, limit)
             await _refuse(refusal, None)(scope, receive, send)
             return
-        number = _id_of(body)
+        request_id = _id_of(body)
         refusal = _unserved_version(request)
         if refusal is not None:
-            await _refuse(refusal, number)(scope, receive, send)
+            await _refuse(refusal, request_id)(scope, receive, send)
             return
-        await self._pass_on(body, number, request, send)
+        await self._pass_on(body, request_id, request, send)
 
     async def _pass_on(
-        self, body: bytes, number: str | int | None, request: Request, send: Send
+        self, body: bytes, request_id: str | int | None, request: Request, send: Send
     ) -> None:
-        """Hand a message on, unless its id is in use; one outside of a session begins one."""
+        """Pass a message on unless its id is in use; one without a session id starts a session."""
         receive = _replaying(body, request.receive)
         session = request.headers.get("mcp-session-id")
-        if number is None or session is None:
-            await self._inside(request.scope, receive, send)
+        if request_id is None or session is None:
+            await self._app(request.scope, receive, send)
             return
-        if number == GET_STREAM_KEY or not self._ids.take(session, number):
+        if request_id == GET_STREAM_KEY or not self._ids.take(session, request_id):
             refusal = _Refusal(
                 HTTPStatus.BAD_REQUEST,
-                f"the id {number!r} belongs to a request that is not answered yet; use another",
+                f"the id {request_id!r} belongs to a request that is not answered yet; use another",
             )
-            # Without the id, or it would be the answer of that other request
+            # Without the id: the client would take this for the answer to that other request
             await _refuse(refusal, None)(request.scope, receive, send)
             return
         statuses: list[int] = []
@@ -182,48 +182,53 @@ class RequestGuard:
             await send(message)
 
         try:
-            await self._inside(request.scope, receive, note_status)
+            await self._app(request.scope, receive, note_status)
         finally:
-            if statuses != [HTTPStatus.OK]:  # no handler has it, and so none will free it
-                self._ids.free(session, number)
+            if statuses != [HTTPStatus.OK]:  # no handler got the request, so none frees the id
+                self._ids.free(session, request_id)
 
     async def _refusal(self, request: Request) -> _Refusal | None:
-        """What is wrong with a request as its headers show it."""
+        """Why the headers of a request make it unacceptable, or ``None``."""
         if request.scope["path"] != PATH:
-            return _Refusal(HTTPStatus.NOT_FOUND, f"there is only {PATH}")
+            return _Refusal(HTTPStatus.NOT_FOUND, f"unknown path; this server serves only {PATH}")
         headers = request.headers
-        twice = next((name for name in _SINGLE_HEADERS if len(headers.getlist(name)) > 1), None)
-        if twice is not None:
-            return _Refusal(HTTPStatus.BAD_REQUEST, f"{twice} comes more than once")
-        if not await self._is_ours(headers.get("host", "")):
+        repeated = next((name for name in _SINGLE_HEADERS if len(headers.getlist(name)) > 1), None)
+        if repeated is not None:
+            return _Refusal(
+                HTTPStatus.BAD_REQUEST, f"the header {repeated} is given more than once"
+            )
+        if not await self._is_own_host(headers.get("host", "")):
             return _Refusal(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "this server does not go by that name; allow it with --allow-host",
+                "the Host header names another server; allow that name with --allow-host",
             )
         if not await self._is_allowed_origin(headers.get("origin")):
             return _Refusal(
-                HTTPStatus.FORBIDDEN, "pages of that origin may not call; see --allow-origin"
+                HTTPStatus.FORBIDDEN,
+                "requests from this Origin are refused; allow it with --allow-origin",
             )
         if not self._is_authorized(headers.get("authorization", "")):
             return _Refusal(
                 HTTPStatus.UNAUTHORIZED,
-                "send the token as Authorization: Bearer",
+                "the token is missing or wrong; send it as Authorization: Bearer TOKEN",
                 {"WWW-Authenticate": "Bearer"},
             )
         if request.method not in _METHODS:
             allowed = {"Allow": ", ".join(_METHODS)}
-            return _Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "no such method here", allowed)
+            return _Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "use POST, GET or DELETE", allowed)
         if request.method == "POST" and not _is_json(headers.get("content-type", "")):
-            return _Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json")
+            return _Refusal(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json"
+            )
         return None
 
     async def _is_allowed_origin(self, origin: str | None) -> bool:
         if origin is None or origin in self._rules.origins:
             return True
         scheme, _, host = origin.partition("://")
-        return scheme in ("http", "https") and await self._is_ours(host)
+        return scheme in ("http", "https") and await self._is_own_host(host)
 
-    async def _is_ours(self, host: str) -> bool:
+    async def _is_own_host(self, host: str) -> bool:
         """Whether *host*, with or without a port, is one of our names."""
         scope: Scope = {"type": "http", "headers": [(b"host", host.encode("latin-1"))]}
         await self._hosts(scope, _nothing, _discard)
@@ -239,15 +244,15 @@ class RequestGuard:
         )
 
     async def _body(self, request: Request) -> bytes | _Refusal | None:
-        """All of the body; ``None`` if who sent it has gone."""
+        """All of the body; ``None`` if the client disconnected."""
         too_large = _Refusal(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"a request may have {self._rules.body_bytes:,} bytes",
+            f"a request may have at most {self._rules.body_bytes:,} bytes",
             {"Connection": "close"},
         )
         declared = request.headers.get("content-length", "0")
         if not (declared.isascii() and declared.isdigit()):
-            return _Refusal(HTTPStatus.BAD_REQUEST, "the content length is not a number")
+            return _Refusal(HTTPStatus.BAD_REQUEST, "Content-Length is not a number")
         if len(declared) > 18 or int(declared) > self._rules.body_bytes:
             return too_large
         body = bytearray()
@@ -262,36 +267,36 @@ class RequestGuard:
                 if not message.get("more_body", False):
                     return bytes(body)
         return _Refusal(
-            HTTPStatus.REQUEST_TIMEOUT, "the request took too long", {"Connection": "close"}
+            HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time", {"Connection": "close"}
         )
 
 
 def _unserved_version(request: Request) -> _Refusal | None:
-    """Refuse versions in which requests stand alone: a workspace belongs to a session."""
+    """Refuse protocol versions without sessions: a workspace belongs to a session."""
     version = request.headers.get("mcp-protocol-version")
     if version is None or version in HANDSHAKE_PROTOCOL_VERSIONS:
         return None
     return _Refusal(
         HTTPStatus.BAD_REQUEST,
-        "this server needs sessions; begin one with initialize",
+        "this server needs sessions; begin one with an initialize request",
         code=UNSUPPORTED_PROTOCOL_VERSION,
         data={"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": version},
     )
 
 
-def _refuse(refusal: _Refusal, number: object) -> JSONResponse:
+def _refuse(refusal: _Refusal, request_id: object) -> JSONResponse:
     error: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
     if refusal.data is not None:
         error["data"] = refusal.data
     return JSONResponse(
-        {"jsonrpc": "2.0", "id": number, "error": error},
+        {"jsonrpc": "2.0", "id": request_id, "error": error},
         status_code=refusal.status,
         headers=refusal.headers,
     )
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
-    """*receive* as it would have been: first the body, then whatever comes after it."""
+    """A *receive* that gives the body again, and then the messages after it."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -301,7 +306,7 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
 
 
 async def _accept(scope: Scope, receive: Receive, send: Send) -> None:
-    """What stands behind Starlette's check, which calls it for a host that is ours."""
+    """Mark *scope*; Starlette's middleware calls this application for an accepted host."""
     del receive, send
     scope["accepted"] = True
 
@@ -315,16 +320,16 @@ async def _discard(message: Message) -> None:
 
 
 def _without_last_event(scope: Scope) -> Scope:
-    """*scope* without the wish to resume a stream: we keep no events, and a new one begins.
+    """*scope* without ``Last-Event-ID``, so that a new stream begins: the server keeps no events.
 
-    The library leaves a request unanswered that asks for what it does not keep.
+    The library does not answer a request for events that it does not have.
     """
     headers = [each for each in scope["headers"] if each[0].lower() != b"last-event-id"]
     return {**scope, "headers": headers}
 
 
 def _n_values(body: bytes, enough: int) -> int:
-    """At least how many JSON values are in *body*; exact only above *enough*."""
+    """An upper bound of the JSON values in *body*; it ignores strings only if above *enough*."""
     n_values = sum(map(body.count, _SEPARATORS))
     return (
         n_values if n_values <= enough else sum(map(_JSON_STRING.sub(b"", body).count, _SEPARATORS))
@@ -332,15 +337,16 @@ def _n_values(body: bytes, enough: int) -> int:
 
 
 def _id_of(body: bytes) -> str | int | None:
-    """The id of the request in *body*, if it is one that can be read."""
+    """The id of the JSON-RPC request in *body*; ``None`` if it is not a valid request."""
     try:
         message: Any = json.loads(body)
     except (ValueError, RecursionError):
         return None
     if not isinstance(message, dict) or "method" not in message:
         return None
-    number = cast("dict[str, Any]", message).get("id")
-    return number if isinstance(number, str | int) and not isinstance(number, bool) else None
+    request_id = cast("dict[str, Any]", message).get("id")
+    is_valid = isinstance(request_id, str | int) and not isinstance(request_id, bool)
+    return request_id if is_valid else None
 
 
 def _is_json(content_type: str) -> bool:

@@ -1,6 +1,6 @@
-"""The protocol's requests, each answered from the workspace of the client that asks.
+"""Handlers of the MCP requests; each works on the workspace of the client that sent the request.
 
-Nothing here knows how messages come and go; ``stdio`` and ``http`` bring them.
+This module does not depend on a transport; ``stdio`` and ``http`` are the transports.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from wink_workspace.runtime import Redaction, RemoteClient
 from .catalog import Catalog
 from .hosting import Answer, HostedWorkspace
 from .reading import TEMPLATES, list_resources, read_resource
-from .wire import STRATEGIES, call_result, offered_tool, printable, strategy_prompt
+from .wire import STRATEGIES, call_result, mcp_tool, printable, strategy_prompt
 
 __all__ = ["RequestIds", "Workspaces", "make_server"]
 
@@ -56,10 +56,10 @@ _PROGRESS_INTERVAL_S: Final = 5.0
 
 
 class Workspaces(Protocol):
-    """Which workspace a client has."""
+    """Finds the workspace of a client."""
 
     def of(self, context: _Context) -> HostedWorkspace:
-        """That of the client whose request this is."""
+        """The workspace of the client that sent the request."""
         ...
 
 
@@ -68,28 +68,28 @@ Lifespan = Callable[[Server[Workspaces]], AbstractAsyncContextManager[Workspaces
 
 
 class RequestIds:
-    """The ids of the requests that are not answered yet, for each session.
+    """The ids of unanswered requests, for each session.
 
-    The library routes answers by id: with two requests of one id, a client gets the answer of one
-    as that of the other. The protocol forbids it, and whoever brings a request asks here first. So
-    an id is taken before the library sees the request, and is free again when its handler has
-    ended, which may be long after its connection was closed. ``7`` and ``"7"`` are one id, as they
-    are for the library.
+    The library routes answers by id: if two requests have one id, a client gets the answer to one
+    as that to the other. The protocol forbids reusing an id. So the transport takes the id before
+    the library sees the request, and the id is free again when its handler has ended. That may be
+    long after the connection was closed. ``7`` and ``"7"`` are the same id, as they are for the
+    library.
     """
 
     def __init__(self) -> None:
         self._taken: set[tuple[str | None, RequestId]] = set()
 
-    def take(self, session: str | None, number: RequestId) -> bool:
-        """Whether *number* was free in *session*; it is in use now."""
-        key = (session, coerce_request_id(number))
+    def take(self, session: str | None, request_id: RequestId) -> bool:
+        """Mark *request_id* as in use in *session*; ``False`` if it was already."""
+        key = (session, coerce_request_id(request_id))
         is_free = key not in self._taken
         self._taken.add(key)
         return is_free
 
-    def free(self, session: str | None, number: RequestId) -> None:
-        """Let *number* be used again."""
-        self._taken.discard((session, coerce_request_id(number)))
+    def free(self, session: str | None, request_id: RequestId) -> None:
+        """Allow *request_id* to be used again."""
+        self._taken.discard((session, coerce_request_id(request_id)))
 
 
 def make_server(
@@ -100,15 +100,15 @@ def make_server(
     redact: Callable[[str], str] = str,
     progress_interval_s: float = _PROGRESS_INTERVAL_S,
 ) -> Server[Workspaces]:
-    """A server of *offer*.
+    """An MCP server for the tools of *catalog*.
 
     Args:
-        catalog: What can be done.
-        lifespan: Gives the workspaces while the server runs.
-        ids: The ids of requests that are not answered yet; each is freed when its handler ends.
-        redact: Applied to resources and errors; a workspace's home has that of calls.
-        progress_interval_s: How often a client that asked for progress hears of a call whose
-            handler is silent.
+        catalog: The tools and instructions.
+        lifespan: Yields the workspaces while the server runs.
+        ids: The ids of unanswered requests; each is freed when its handler ends.
+        redact: Applied to resources and errors; ``WorkspaceProvider.redact`` is applied to calls.
+        progress_interval_s: After how many seconds without a heartbeat a client that asked for
+            progress gets a progress notification.
     """
     redact = Redaction(redact).text
     requests = _Requests(catalog, progress_interval_s, redact)
@@ -126,15 +126,15 @@ def make_server(
         on_list_prompts=requests.list_prompts,
         on_get_prompt=requests.get_prompt,
     )
-    # Not the library's own, whose spans hold whatever a client sends
+    # Replaces the library's middleware, whose spans contain whatever a client sends
     server.middleware[:] = [_Boundary(ids, redact)]
     return server
 
 
 class _Boundary:
-    """Around every request: its answer can be written, its errors are redacted, its id is freed.
+    """Middleware: makes each answer encodable, redacts errors, and frees the id of the request.
 
-    What cannot be encoded would end the server over stdio, and hang the client over HTTP.
+    Text that cannot be encoded would end the server over stdio, and hang the client over HTTP.
     """
 
     def __init__(self, ids: RequestIds, redact: Callable[[str], str]) -> None:
@@ -165,7 +165,7 @@ class _Boundary:
 
 
 class _Requests:
-    """One method for each request."""
+    """One handler for each MCP method."""
 
     def __init__(
         self, catalog: Catalog, progress_interval_s: float, redact: Callable[[str], str]
@@ -173,7 +173,7 @@ class _Requests:
         self._catalog = catalog
         self._redact = redact
         self._progress_interval_s = progress_interval_s
-        self._tools = [offered_tool(tool) for tool in catalog.tools]
+        self._tools = [mcp_tool(tool) for tool in catalog.tools]
 
     async def list_tools(
         self, context: _Context, params: PaginatedRequestParams | None
@@ -182,11 +182,11 @@ class _Requests:
         return ListToolsResult(tools=self._tools)
 
     async def call_tool(self, context: _Context, params: CallToolRequestParams) -> CallToolResult:
-        """Run a call, until its client takes it back or has gone, or the server has to go."""
+        """Run a call; cancel it if the client cancels it or disconnects, or the server stops."""
         hosted = context.lifespan_context.of(context)
-        beats = _Beats(asyncio.get_running_loop())
+        beats = _Heartbeats(asyncio.get_running_loop())
         cancellation = Cancellation()
-        asked = hosted.call(
+        future = hosted.call(
             params.name,
             params.arguments or {},
             cancellation=cancellation,
@@ -195,7 +195,7 @@ class _Requests:
         )
         async with _progress(context, beats, self._progress_interval_s):
             try:
-                answer: Answer = await asyncio.wrap_future(asked)
+                answer: Answer = await asyncio.wrap_future(future)
             except asyncio.CancelledError:
                 cancellation.cancel()
                 raise
@@ -205,11 +205,11 @@ class _Requests:
         self, context: _Context, params: PaginatedRequestParams | None
     ) -> ListResourcesResult:
         cursor = None if params is None else params.cursor
-        asked = context.lifespan_context.of(context).ask(
-            lambda w: list_resources(w, cursor, self._redact)
+        future = context.lifespan_context.of(context).read(
+            lambda workspace: list_resources(workspace, cursor, self._redact)
         )
         try:
-            return await asyncio.wrap_future(asked)
+            return await asyncio.wrap_future(future)
         except WinkError as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from error
 
@@ -223,11 +223,11 @@ class _Requests:
         self, context: _Context, params: ReadResourceRequestParams
     ) -> ReadResourceResult:
         uri = params.uri
-        asked = context.lifespan_context.of(context).ask(
-            lambda w: read_resource(w, uri, self._redact)
+        future = context.lifespan_context.of(context).read(
+            lambda workspace: read_resource(workspace, uri, self._redact)
         )
         try:
-            found = await asyncio.wrap_future(asked)
+            found = await asyncio.wrap_future(future)
         except WinkError as error:
             raise _not_found(uri, str(error)) from error
         if found is None:
@@ -251,7 +251,7 @@ class _Requests:
 
 
 def _client_of(context: _Context) -> RemoteClient:
-    """What telemetry is told of who asks, by its conventions for the protocol."""
+    """The client's span attributes, by OpenTelemetry's conventions for MCP."""
     attributes: dict[str, str] = {
         "mcp.method.name": context.method,
         "mcp.protocol.version": context.protocol_version,
@@ -267,7 +267,7 @@ def _client_of(context: _Context) -> RemoteClient:
 
 
 def _session_of(context: _Context) -> str | None:
-    """The session that a request names; none over stdio, and none in the one that begins it."""
+    """The session id of a request; ``None`` over stdio and in the request that begins a session."""
     return None if context.request is None else context.request.headers.get("mcp-session-id")
 
 
@@ -275,8 +275,8 @@ def _not_found(uri: str, message: str) -> MCPError:
     return MCPError(code=_RESOURCE_NOT_FOUND, message=message, data={"uri": uri})
 
 
-class _Beats:
-    """Signs of life, from the workspace's thread to the loop; those not yet told of are one."""
+class _Heartbeats:
+    """Passes heartbeats from the workspace's thread to the event loop, and counts them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -285,16 +285,16 @@ class _Beats:
         self.done = False
 
     def beat(self) -> None:
-        """From any thread."""
+        """Count a heartbeat; may be called on any thread."""
         self._loop.call_soon_threadsafe(self._count)
 
     def end(self) -> None:
-        """There will be no more of them."""
+        """End the waiting: the call is over."""
         self.done = True
         self._changed.set()
 
     async def next(self, timeout_s: float) -> None:
-        """Wait for the next one, the end, or *timeout_s*."""
+        """Wait for the next heartbeat, the end, or *timeout_s*."""
         with anyio.move_on_after(timeout_s):
             await self._changed.wait()
         self._changed.clear()
@@ -305,20 +305,22 @@ class _Beats:
 
 
 @asynccontextmanager
-async def _progress(context: _Context, beats: _Beats, interval_s: float) -> AsyncGenerator[None]:
-    """Tell the client of each sign of life, and of silence; nobody hears who did not ask."""
+async def _progress(
+    context: _Context, beats: _Heartbeats, interval_s: float
+) -> AsyncGenerator[None]:
+    """Report each heartbeat, and each silent interval, to a client that asked for progress."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_tell, context, beats, interval_s)
+        tasks.start_soon(_report_progress, context, beats, interval_s)
         yield
         beats.end()
 
 
-async def _tell(context: _Context, beats: _Beats, interval_s: float) -> None:
-    n_silences = n_told = 0
+async def _report_progress(context: _Context, beats: _Heartbeats, interval_s: float) -> None:
+    n_silences = n_reported = 0
     while not beats.done:
         n_before = beats.n
         await beats.next(interval_s)
         n_silences += beats.n == n_before and not beats.done
-        if beats.n + n_silences > n_told:
-            n_told = beats.n + n_silences
-            await context.session.report_progress(n_told, message="at work")
+        if beats.n + n_silences > n_reported:
+            n_reported = beats.n + n_silences
+            await context.session.report_progress(n_reported, message="running")

@@ -1,8 +1,9 @@
-"""Serving one client over this process's standard streams.
+"""Serve one client over this process's standard streams.
 
-The client started us, so it is trusted as the user is. While we serve, standard input is empty
-and standard output goes to standard error for everybody else, so that nothing which a library
-prints is taken for a message. The end of the input, SIGTERM and Ctrl-C end the serving.
+The client started this process, so it is trusted as the user is. While the server runs, other code
+in the process reads an empty standard input, and its standard output goes to standard error. So
+the client never takes what a library prints for a message. The end of the input, SIGTERM and
+Ctrl-C end the server.
 """
 
 from __future__ import annotations
@@ -33,28 +34,28 @@ _CHUNK_BYTES: Final = 65_536
 
 
 def serve_stdio(provider: WorkspaceProvider, catalog: Catalog) -> None:
-    """Serve until the client has gone or somebody asks us to stop.
+    """Serve until the client disconnects, or SIGTERM or Ctrl-C arrives.
 
     Raises:
-        WinkError: If the workspace cannot be opened; nothing was served then.
+        WinkError: If the workspace cannot be opened; no request was answered then.
     """
     anyio.run(_serve, provider, catalog)
 
 
 async def _serve(provider: WorkspaceProvider, catalog: Catalog) -> None:
     hosted = HostedWorkspace(provider, catalog)
-    async with _closed_at_the_end(hosted):
+    async with _closing(hosted):
         await asyncio.wrap_future(hosted.open())
         ids = RequestIds()
         server = make_server(catalog, _lifespan_of(hosted), ids=ids, redact=provider.redact)
-        # A signal while it is closed must not end us, so it is closed in here already.
-        async with _until_told_to_stop(), _closed_at_the_end(hosted):
+        # Closed inside the block that handles signals, so that no signal interrupts the closing.
+        async with _until_signal(), _closing(hosted):
             await _serve_streams(server, ids)
 
 
 @asynccontextmanager
-async def _closed_at_the_end(hosted: HostedWorkspace) -> AsyncGenerator[None]:
-    """Close it after the block, whatever ends that; to close it twice is to close it once."""
+async def _closing(hosted: HostedWorkspace) -> AsyncGenerator[None]:
+    """Close *hosted* after the block, also after an error; it may be closed twice."""
     try:
         yield
     finally:
@@ -64,7 +65,7 @@ async def _closed_at_the_end(hosted: HostedWorkspace) -> AsyncGenerator[None]:
 
 async def _serve_streams(server: Server[Workspaces], ids: RequestIds) -> None:
     with _private_stdin() as descriptor:
-        # Any object that yields lines will do; the annotation names the one class they use.
+        # The library only iterates over the lines, but its annotation names a class.
         lines = cast("Any", _Lines(descriptor))
         try:
             async with stdio_server(stdin=lines) as (received, sent):
@@ -73,7 +74,7 @@ async def _serve_streams(server: Server[Workspaces], ids: RequestIds) -> None:
                     tasks.start_soon(_admit, received, admitting, sent.send, ids)
                     await server.run(admitted, sent, server.create_initialization_options())
                     tasks.cancel_scope.cancel()
-        except* BrokenPipeError:  # nobody reads any more: the client has gone
+        except* BrokenPipeError:  # the client closed its end
             pass
 
 
@@ -83,7 +84,7 @@ async def _admit(
     answer: Callable[[SessionMessage], Awaitable[None]],
     ids: RequestIds,
 ) -> None:
-    """Pass messages on; answer what is no message, and a request whose id is in use."""
+    """Pass messages on; answer an invalid message, and a request whose id is in use."""
     async with admitting:
         async for item in received:
             refusal = _refusal(item, ids)
@@ -94,15 +95,15 @@ async def _admit(
 
 
 def _refusal(item: _Received, ids: RequestIds) -> JSONRPCError | None:
-    """The answer to what the server is not to see; without an id, which names another request."""
+    """The error for an invalid message or an id in use; without that id, as it is another's."""
     if isinstance(item, Exception):
-        error = ErrorData(code=PARSE_ERROR, message="that line is not a message of the protocol")
+        error = ErrorData(code=PARSE_ERROR, message="the line is not a valid MCP message")
         return JSONRPCError(jsonrpc="2.0", id=None, error=error)
     message = item.message
     if not isinstance(message, JSONRPCRequest) or ids.take(None, message.id):
         return None
-    said = f"the id {message.id!r} belongs to a request that is not answered yet; use another"
-    error = ErrorData(code=INVALID_REQUEST, message=said)
+    reason = f"the id {message.id!r} belongs to a request that is not answered yet; use another"
+    error = ErrorData(code=INVALID_REQUEST, message=reason)
     return JSONRPCError(jsonrpc="2.0", id=None, error=error)
 
 
@@ -110,12 +111,12 @@ def _lifespan_of(hosted: HostedWorkspace) -> Any:
     @asynccontextmanager
     async def lifespan(server: Server[Workspaces]) -> AsyncGenerator[Workspaces]:
         del server
-        yield _One(hosted)
+        yield _SingleWorkspace(hosted)
 
     return lifespan
 
 
-class _One:
+class _SingleWorkspace:
     """The same workspace for every request."""
 
     def __init__(self, hosted: HostedWorkspace) -> None:
@@ -127,8 +128,8 @@ class _One:
 
 
 @asynccontextmanager
-async def _until_told_to_stop() -> AsyncGenerator[None]:
-    """A block that SIGTERM and SIGINT end."""
+async def _until_signal() -> AsyncGenerator[None]:
+    """Cancel the block when SIGTERM or SIGINT arrives."""
     with anyio.CancelScope() as scope:
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGTERM, signal.SIGINT)
@@ -142,7 +143,7 @@ async def _until_told_to_stop() -> AsyncGenerator[None]:
 
 
 class _private_stdin:  # noqa: N801 - used as a function
-    """A descriptor of standard input that is ours alone; others find an empty one meanwhile."""
+    """A private descriptor of standard input; inside the block other code reads an empty one."""
 
     def __enter__(self) -> int:
         self._own = os.dup(sys.__stdin__.fileno() if sys.__stdin__ else 0)
@@ -159,8 +160,8 @@ class _private_stdin:  # noqa: N801 - used as a function
 class _Lines:
     """The lines of a descriptor.
 
-    The library's own reader blocks a thread in ``read``, and a process that is asked to stop
-    would wait for the client to write once more.
+    The library's own reader blocks a thread in ``read``, so a process that should end would wait
+    until the client writes again.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -177,6 +178,6 @@ class _Lines:
             yield pending.decode("utf-8", "replace")
 
     async def _read(self) -> bytes:
-        with suppress(PermissionError):  # a regular file is always readable, and is not polled
+        with suppress(PermissionError):  # a regular file cannot be polled; it is always readable
             await anyio.wait_readable(self._descriptor)
         return os.read(self._descriptor, _CHUNK_BYTES)

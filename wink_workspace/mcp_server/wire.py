@@ -1,10 +1,10 @@
-"""How tools, their answers and the offered prompts look to a client of the protocol.
+"""Tools, results and prompts in the types of the protocol.
 
-Rule 1: a structured result is always an object, as the protocol's versions with sessions want
-it: a value whose schema is none goes under ``result``.
-Rule 2: hints are the tool's own annotations. A client assumes the worst of one that is left out.
-Rule 3: what UTF-8 cannot encode, such as bytes of odd file names, goes out as escapes. ``server``
-sees to it, for all results and errors.
+Rule 1: a structured result is always an object, as the protocol's versions with sessions require.
+A value whose schema is not an object is the member ``result`` of one.
+Rule 2: hints are the tool's annotations. A client assumes the worst for a missing hint.
+Rule 3: text that UTF-8 cannot encode, such as undecodable file names, is sent with escapes.
+``server`` does this for all results and errors.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mcp_types import (
     TextContent,
     ToolAnnotations,
 )
-from mcp_types import Prompt as OfferedPrompt
-from mcp_types import Tool as OfferedTool
+from mcp_types import Prompt as McpPrompt
+from mcp_types import Tool as McpTool
 
 from wink_workspace import serde
 from wink_workspace.prompt import Prompt, Tool
@@ -30,13 +30,13 @@ from wink_workspace.sections import PlanningStrategy, PlanningToolsSection
 
 from .hosting import Answer
 
-__all__ = ["STRATEGIES", "call_result", "offered_tool", "printable", "strategy_prompt"]
+__all__ = ["STRATEGIES", "call_result", "mcp_tool", "printable", "strategy_prompt"]
 
 
-def offered_tool(tool: Tool[Any, Any]) -> OfferedTool:
-    """A tool with its schemas and hints."""
+def mcp_tool(tool: Tool[Any, Any]) -> McpTool:
+    """*tool* with its schemas and hints."""
     _, schema = _output(tool.result_type)
-    return OfferedTool(
+    return McpTool(
         name=tool.name,
         title=tool.name.replace("_", " ").replace("-", " ").capitalize(),
         description=tool.provider_description,
@@ -52,12 +52,12 @@ def offered_tool(tool: Tool[Any, Any]) -> OfferedTool:
 
 
 def call_result(tool: Tool[Any, Any] | None, answer: Answer) -> CallToolResult:
-    """What a call gave: the text for the model, and its value as JSON if it has a schema."""
+    """The result of a call: the text for the model, and its value as JSON if it has a schema."""
     structured = None
     if tool is not None and answer.success:
         wrapped, schema = _output(tool.result_type)
         if schema is not None:
-            # Here, too: the library cannot serialize a key that UTF-8 cannot encode
+            # Escaped here as well: the library cannot serialize a key that UTF-8 cannot encode
             value = printable(serde.dump(answer.value))
             structured = {"result": value} if wrapped else value
     return CallToolResult(
@@ -68,7 +68,7 @@ def call_result(tool: Tool[Any, Any] | None, answer: Answer) -> CallToolResult:
 
 
 def printable(value: Any) -> Any:
-    """*value*, JSON, with escapes for what UTF-8 cannot encode: the bytes of odd file names."""
+    """The JSON *value* with escapes for characters that UTF-8 cannot encode."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()
@@ -83,7 +83,7 @@ def printable(value: Any) -> Any:
 
 @cache
 def _output(result_type: Any) -> tuple[bool, dict[str, Any] | None]:
-    """Whether values are wrapped, and the schema of what goes out; ``None`` for no value."""
+    """Whether values are wrapped, and the output schema; ``None`` if there is no value."""
     if result_type is NoneType:
         return False, None
     schema = dict(serde.schema(result_type))
@@ -94,37 +94,37 @@ def _output(result_type: Any) -> tuple[bool, dict[str, Any] | None]:
     return True, outer if definitions is None else {**outer, "$defs": definitions}
 
 
-# The planning strategies, as prompts that a person can choose in a client
+# The planning strategies, as prompts that a user can choose in a client
 
 _DESCRIPTIONS: Final = {
-    PlanningStrategy.REACT: "Plan as far as you can see; think, act and observe in turns.",
-    PlanningStrategy.PLAN_ACT_REFLECT: "Plan the whole way first, then act and reflect by steps.",
+    PlanningStrategy.REACT: "Plan a few steps ahead; think, act and observe in turns.",
+    PlanningStrategy.PLAN_ACT_REFLECT: "Plan all steps first, then act and reflect step by step.",
     PlanningStrategy.GOAL_DECOMPOSE_ROUTE_SYNTHESISE: (
-        "Restate the goal, split it into parts, solve each where it fits, and put them together."
+        "Restate the goal, split it into parts, solve each one, and combine the results."
     ),
 }
 
 STRATEGIES: Final = tuple(
-    OfferedPrompt(
+    McpPrompt(
         name=strategy.value,
         title=strategy.value.replace("_", " ").capitalize(),
         description=description,
-        arguments=[PromptArgument(name="task", description="What is to be done.", required=False)],
+        arguments=[PromptArgument(name="task", description="The task.", required=False)],
     )
     for strategy, description in _DESCRIPTIONS.items()
 )
-"""What is listed."""
+"""The prompts that a client can list."""
 
 
 def strategy_prompt(name: str, task: str = "") -> GetPromptResult | None:
-    """The prompt called *name*, for *task* if there is one; ``None`` if there is no such prompt."""
+    """The prompt *name*, with *task* before it; ``None`` if there is no such prompt."""
     if name not in _DESCRIPTIONS:
         return None
     strategy = PlanningStrategy(name)
     section = PlanningToolsSection(strategy=strategy)
     text = Prompt[None](ns="wink-workspace", key="strategy", sections=[section]).render().text
-    said = f"{task.strip()}\n\n{text}" if task.strip() else text
+    text = f"{task.strip()}\n\n{text}" if task.strip() else text
     return GetPromptResult(
         description=_DESCRIPTIONS[strategy],
-        messages=[PromptMessage(role="user", content=TextContent(text=said))],
+        messages=[PromptMessage(role="user", content=TextContent(text=text))],
     )

@@ -1,4 +1,4 @@
-"""What the model reads and may call: sections, tools, policies, and prompts made of them."""
+"""Prompts for models: sections with their tools and policies, and the prompts made from them."""
 
 from __future__ import annotations
 

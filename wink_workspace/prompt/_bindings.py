@@ -1,9 +1,9 @@
-"""What a prompt and its sections bind: types to instances, or to bindings that make them.
+"""The resources of a prompt: types bound to instances, or to ``Binding`` objects.
 
-Rule 1: sections declare, ``Prompt.bind`` decides. Two sections may bind one type only to the
-very same thing; what ``bind`` says replaces what sections say.
-Rule 2: ``with prompt.resources:`` owns the lifetime. Each such block starts afresh, and only
-one of a prompt is open at a time.
+Rule 1: ``Prompt.bind`` replaces what sections bind. Two sections may bind one type only to the
+same object.
+Rule 2: resources live as long as a ``with prompt.resources:`` block. Each block builds them
+again, and a prompt has at most one open block.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class PromptResources:
-    """The resources of one prompt: ``with prompt.resources:``, then ``get`` and the like.
+    """The resources of one prompt; open them with ``with prompt.resources:``.
 
     Outside the block everything but ``is_open``, ``types`` and ``singletons`` raises
     ``ResourcesClosedError``.
@@ -42,8 +42,8 @@ class PromptResources:
     def __enter__(self) -> Self:
         if self.is_open:
             raise ResourceError(
-                "the prompt's resources are open already",
-                hint="Use them; they close at the end of the block that opened them.",
+                "the prompt's resources are already open",
+                hint="Use the resources of the open block, or end that block first.",
             )
         context = ResourceRegistry.of(*self._bindings.values()).open()
         self._context = context.__enter__()
@@ -80,7 +80,7 @@ class PromptResources:
         return self.opened.get(type_)
 
     def get_optional(self, type_: type[T]) -> T | None:
-        """The resource bound to *type_*, None if nothing is."""
+        """The resource bound to *type_*, or None."""
         return self.opened.get_optional(type_)
 
     def tool_scope(self) -> AbstractContextManager[ToolResources]:
@@ -92,7 +92,7 @@ class PromptResources:
         return self.opened.built()
 
     def mark(self) -> int:
-        """How many singletons are built now."""
+        """The number of live singletons; an argument for ``evict_since``."""
         return self.opened.mark()
 
     def evict_since(
@@ -103,7 +103,7 @@ class PromptResources:
 
     @property
     def observer(self) -> ResourceObserver | None:
-        """Who is told of what comes and goes in the present block."""
+        """The observer of the open block; see ``ResourceObserver``."""
         return self.opened.observer
 
     @observer.setter
@@ -112,7 +112,7 @@ class PromptResources:
 
     @property
     def opened(self) -> ResourceContext:
-        """The resources of the present block, for one who asks for them many times."""
+        """The context of the open block, for callers that use it often."""
         if self._context is None:
             raise ResourcesClosedError("the prompt's resources are not open")
         return self._context
@@ -121,18 +121,18 @@ class PromptResources:
 def checked_resources(
     given: Mapping[type[Any], object], *, section_path: Sequence[str] = ()
 ) -> Mapping[type[Any], object]:
-    """A read-only copy of *given*, each value known to suit its type.
+    """A read-only copy of *given*, whose values match their types.
 
     Raises:
-        PromptValidationError: If *given* is no mapping, a key is no type, a binding is for
-            another type, or a value is no instance of its type.
+        PromptValidationError: If *given* is not a mapping, a key is not a type, a binding is for
+            another type, or a value is not an instance of its type.
     """
-    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a workspace is easily given for its resources
+    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - users pass a workspace
         raise PromptValidationError(
             f"{type(given).__name__} is not a mapping",
             section_path=section_path,
             field="resources",
-            hint="Write {Type: instance}; a workspace has one, workspace.resources.",
+            hint="Write {Type: instance}; for a workspace, pass workspace.resources.",
         )
     for type_, value in given.items():
         problem = _problem(type_, value)
@@ -141,7 +141,7 @@ def checked_resources(
                 problem,
                 section_path=section_path,
                 field="resources",
-                hint="Bind a type to an instance of it, or to a Binding that makes one.",
+                hint="Bind the type to an instance of it, or to a Binding.",
             )
     return MappingProxyType(dict(given))
 
@@ -149,10 +149,10 @@ def checked_resources(
 def joined_resources(
     declared: Iterable[tuple[tuple[str, ...], Mapping[type[Any], object]]],
 ) -> Mapping[type[Any], object]:
-    """What all sections, each given with its path, declare together.
+    """The resources of all sections; each section is given with its path.
 
     Raises:
-        PromptValidationError: If two bind one type to different things; names both.
+        PromptValidationError: If two sections bind one type to different objects; names both.
     """
     joined: dict[type[Any], object] = {}
     owners: dict[type[Any], tuple[str, ...]] = {}
@@ -160,11 +160,11 @@ def joined_resources(
         for type_, value in resources.items():
             if joined.setdefault(type_, value) is not value:
                 raise PromptValidationError(
-                    f"{type_.__name__} is bound here and, to something else, in section "
+                    f"{type_.__name__} is bound here and, to another object, in section "
                     + " > ".join(owners[type_]),
                     section_path=path,
                     field="resources",
-                    hint="Give both sections the same instance or binding, or only one of them.",
+                    hint="Give both sections the same instance or binding, or remove one.",
                 )
             owners.setdefault(type_, path)
     return MappingProxyType(joined)
@@ -178,7 +178,7 @@ def _problem(type_: object, value: object) -> str | None:
         return None if bound is type_ else f"{type_.__name__} has a binding for another type"
     try:
         fits = isinstance(value, type_)
-    except TypeError:  # a protocol that cannot be asked
+    except TypeError:  # a protocol that isinstance() does not support
         fits = True
     return None if fits else f"a {type(value).__name__} is bound to {type_.__name__}"
 

@@ -1,19 +1,18 @@
-"""Generic classes that know at run time which types they were given.
+"""Generic classes that know their type arguments at run time.
 
-``Tool[Params, Result](…)`` must know ``Params`` while it is being built, and ``typing``
-cannot tell it: an alias sets ``__orig_class__`` after ``__init__`` has returned. So
-``Specialised`` lets ``cls[…]`` return a real subclass that carries the types:
+``Tool[Params, Result](…)`` needs ``Params`` in ``__init__``, and ``typing`` does not provide it
+there: an alias sets ``__orig_class__`` after ``__init__`` has returned. So with ``Specialised``,
+``cls[…]`` returns a real subclass that holds the types:
 
-- one subclass per class and types, cached, so ``Tool[A, B] is Tool[A, B]``;
-- with a type variable or a forward reference among the types it is typing's alias, so
-  ``def f(tool: Tool[P, R])`` and ``class X(Tool[P, None], Generic[P])`` mean what they say;
+- one cached subclass for a class and types, so ``Tool[A, B] is Tool[A, B]``;
+- with a type variable or a forward reference among the types it returns typing's alias, so
+  ``def f(tool: Tool[P, R])`` and ``class X(Tool[P, None], Generic[P])`` work as usual;
 - instances pickle and copy as ``origin[types]``, since no module has the subclass by name;
-- a type checker sees nothing of this, just ``Generic``.
+- a type checker sees only ``Generic``.
 
-Write ``class Tool(Specialised, Generic[P, R])``, in this order, and ask with
-``type_arguments(type(self), Tool)``. Values whose types nobody asks for at run time
-(results, examples) stay plain ``Generic``; when frozen and slotted they need
-``firmly_frozen``.
+Write ``class Tool(Specialised, Generic[P, R])``, in this order, and read the types with
+``type_arguments(type(self), Tool)``. Classes whose types are not needed at run time (results,
+examples) are plain ``Generic``; if they are frozen and slotted they need ``strictly_frozen``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ForwardRef, NoReturn, TypeVar, cast, get_args, get_origin
 from weakref import WeakValueDictionary
 
-__all__ = ["Specialised", "firmly_frozen", "type_arguments", "type_name"]
+__all__ = ["Specialised", "strictly_frozen", "type_arguments", "type_name"]
 
 C = TypeVar("C", bound=type)
 
@@ -36,21 +35,21 @@ _cache_lock = threading.Lock()
 
 
 class Specialised:
-    """Base, before ``Generic``, of a class whose ``cls[types]`` is a subclass that knows them."""
+    """Base class, listed before ``Generic``: ``cls[types]`` is a subclass that knows the types."""
 
     __slots__ = ()
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, types: object) -> object:
-            """The cached subclass for *types*, or typing's alias while they are still open."""
+            """The cached subclass for *types*, or typing's alias if one of them is not concrete."""
             alias = super().__class_getitem__(types)  # checks the number of types
             if alias.__parameters__ or any(isinstance(a, ForwardRef) for a in alias.__args__):
                 return alias
             return _subclass(cls, alias.__args__)
 
         def __reduce_ex__(self, protocol: int) -> object:
-            """Pickle by origin and types; a class that a module defines needs no help."""
+            """Pickle as origin and types; a class that a module defines pickles as usual."""
             made_of = type(self).__dict__.get("_specialises")
             if made_of is None:
                 return super().__reduce_ex__(protocol)
@@ -58,29 +57,29 @@ class Specialised:
 
 
 def type_arguments(cls: type, origin: type) -> tuple[Any, ...] | None:
-    """The types that *cls* has for the parameters of *origin*; ``None`` while they are open.
+    """The types that *cls* has for the parameters of *origin*; ``None`` if they are not set.
 
     Works for ``origin[A, B]``, for subclasses of it, and for subclasses that are generic
-    themselves (``class X(Tool[P, None], Generic[P])``, then ``X[A]``). ``None`` the value
-    is given as ``NoneType``.
+    themselves (``class X(Tool[P, None], Generic[P])``, then ``X[A]``). The type ``None`` is
+    returned as ``NoneType``.
     """
     return _arguments(cls, origin, None)
 
 
 def type_name(type_: object) -> str:
-    """How a person would write *type_*: ``Params``, ``list[int]``, ``None``."""
+    """*type_* as in source code: ``Params``, ``list[int]``, ``None``."""
     if type_ is type(None):
         return "None"
     return type_.__name__ if isinstance(type_, type) else str(type_).replace("typing.", "")
 
 
-def firmly_frozen(cls: C) -> C:
+def strictly_frozen(cls: C) -> C:
     """Make a frozen, slotted dataclass refuse every assignment with ``FrozenInstanceError``.
 
-    Decorate above ``@dataclass(frozen=True, slots=True)`` when the class is generic. On
-    Python 3.11 and 3.12 the ``__setattr__`` generated there raises ``TypeError`` for names
-    that are no fields, and so for the ``__orig_class__`` that typing tries to set on the
-    result of ``cls[T](…)``; typing expects an ``AttributeError``, which this one is.
+    Put it above ``@dataclass(frozen=True, slots=True)`` on a generic class. On Python 3.11 and
+    3.12 the generated ``__setattr__`` raises ``TypeError`` for names that are not fields. One is
+    ``__orig_class__``, which typing sets on the result of ``cls[T](…)``; typing ignores only an
+    ``AttributeError``, and ``FrozenInstanceError`` is one.
     """
 
     def refuse(_self: object, name: str, *_value: object) -> NoReturn:
@@ -109,35 +108,35 @@ def _subclass(cls: type, types: tuple[object, ...]) -> type:
 
 
 def _blank(cls: Any, types: tuple[object, ...]) -> object:
-    """An instance of ``cls[types]`` before its state is set; what pickles refer to."""
+    """An instance of ``cls[types]`` without state; pickles refer to this function."""
     return object.__new__(cls[types])
 
 
 def _arguments(
     cls: type, origin: type, given: tuple[object, ...] | None
 ) -> tuple[object, ...] | None:
-    """Walk up from *cls*, whose own parameters are *given*, and translate at every step."""
+    """Walk up from *cls*, whose own parameters are *given*, and substitute at every step."""
     if cls is origin:
         return given
     made_of = cast("_Key | None", cls.__dict__.get("_specialises"))
     if made_of is not None:
         return _arguments(made_of[0], origin, made_of[1])
     parameters: tuple[object, ...] = getattr(cls, "__parameters__", ())
-    meaning = dict(zip(parameters, given or (), strict=False))
+    values_by_variable = dict(zip(parameters, given or (), strict=False))
     for base in cls.__dict__.get("__orig_bases__", cls.__bases__):
         above = get_origin(base) or base
         if isinstance(above, type) and issubclass(above, origin):
-            return _arguments(above, origin, _filled_in(get_args(base), meaning))
+            return _arguments(above, origin, _filled_in(get_args(base), values_by_variable))
     return None
 
 
 def _filled_in(
-    types: tuple[Any, ...], meaning: Mapping[object, object]
+    types: tuple[Any, ...], values_by_variable: Mapping[object, object]
 ) -> tuple[object, ...] | None:
-    """*types* with their variables replaced; ``None`` when there is nothing, or one stays open."""
+    """*types* with their variables replaced; ``None`` if it is empty or a variable has no value."""
     together = GenericAlias(tuple, types)
     variables = together.__parameters__
-    if not types or not all(variable in meaning for variable in variables):
+    if not types or not all(variable in values_by_variable for variable in variables):
         return None
-    values = tuple(meaning[variable] for variable in variables)
+    values = tuple(values_by_variable[variable] for variable in variables)
     return get_args(together[values]) if values else types

@@ -1,8 +1,8 @@
-"""How a handler must look: ``def handle(params: P, *, context: ToolContext) -> ToolResult[R]``.
+"""Check handlers: ``def handle(params: P, *, context: ToolContext) -> ToolResult[R]``.
 
-Annotations are read the way Python would read them: from the module that defines the handler.
-What that cannot resolve, a class that is local to a function or a name imported for type
-checking only, is taken to mean the tool's own type of the same name.
+Annotations are resolved as Python does it, in the module that defines the handler. A name that
+cannot be resolved there means the tool's own type of that name: a class that is local to a
+function, or a name imported for type checking only.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _QUALIFIERS = re.compile(r"\b(?:[^\W\d]\w*\.)+")
 
 @dataclass(frozen=True, slots=True)
 class HandlerTypes:
-    """What a handler takes and what its results hold; ``None`` is given as ``NoneType``."""
+    """The types of a handler's params and of its result's value; ``NoneType`` for ``None``."""
 
     params: Any
     result: Any
 
 
 def read_handler(handler: Callable[..., object], *, tool: str) -> HandlerTypes:
-    """The types that a handler's annotations name.
+    """The types in the annotations of *handler*.
 
     Raises:
         PromptValidationError: If the handler has another shape, or its annotations cannot be
@@ -47,10 +47,10 @@ def read_handler(handler: Callable[..., object], *, tool: str) -> HandlerTypes:
 
 
 def check_handler(handler: Callable[..., object], expected: HandlerTypes, *, tool: str) -> None:
-    """Refuse a handler that does not take and give what its tool declares.
+    """Refuse a handler whose types do not match those of its tool.
 
-    What a type checker accepts is accepted: a handler may take a base class of the params and
-    give a subclass of the result.
+    As for a type checker, a handler may take a base class of the params and return a subclass of
+    the result.
     """
     inspection = _Inspection(handler, tool, expected)
     found = inspection.types()
@@ -61,13 +61,13 @@ def check_handler(handler: Callable[..., object], expected: HandlerTypes, *, too
         )
     if not assignable(found.result, expected.result):
         raise inspection.refusal(
-            f"gives ToolResult[{type_name(found.result)}], but the tool's result is "
+            f"returns ToolResult[{type_name(found.result)}], but the tool's result is "
             f"{type_name(expected.result)}"
         )
 
 
 class _Inspection:
-    """One handler under examination."""
+    """Checks one handler."""
 
     def __init__(
         self, handler: Callable[..., object], tool: str, expected: HandlerTypes | None
@@ -75,7 +75,7 @@ class _Inspection:
         self._tool = tool
         self._expected = expected
         if not callable(handler):
-            raise self.refusal(f"is no function but {handler!r}")
+            raise self.refusal(f"is not a function: {handler!r}")
         self._handler = handler
         self._module = getattr(_function_of(handler, wrapped=True), "__globals__", {})
 
@@ -90,7 +90,7 @@ class _Inspection:
         )
 
     def types(self) -> HandlerTypes:
-        """The types found, once the shape is right."""
+        """The types in the annotations; raises if the signature is wrong."""
         signature = self._signature()
         params = self._only_positional(signature)
         context = self._context(signature)
@@ -109,19 +109,19 @@ class _Inspection:
                 "the handler is asynchronous",
                 tool=self._tool,
                 field="handler",
-                hint="Handlers are synchronous; use asyncio.run inside one that needs coroutines.",
+                hint="Make it synchronous; use asyncio.run inside it to run coroutines.",
             )
         try:
             return inspect.signature(self._handler)
         except (TypeError, ValueError) as error:
-            raise self.refusal("has no signature that can be read") from error
+            raise self.refusal("has no readable signature") from error
 
     def _only_positional(self, signature: inspect.Signature) -> inspect.Parameter:
         keyword_kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
         positional = [p for p in signature.parameters.values() if p.kind not in keyword_kinds]
         if len(positional) != 1 or positional[0].kind is inspect.Parameter.VAR_POSITIONAL:
             names = ", ".join(p.name for p in positional) or "none"
-            raise self.refusal(f"must take one positional parameter, and takes {names}")
+            raise self.refusal(f"must take one positional parameter, but takes {names}")
         return positional[0]
 
     def _context(self, signature: inspect.Signature) -> inspect.Parameter:
@@ -135,7 +135,9 @@ class _Inspection:
             raise self.refusal("has no keyword-only parameter 'context'")
         needed = [name for name, p in keywords.items() if p.default is inspect.Parameter.empty]
         if needed:
-            raise self.refusal(f"needs {', '.join(needed)}, which no call provides")
+            raise self.refusal(
+                f"has required keyword parameters that calls do not pass: {', '.join(needed)}"
+            )
         return context
 
     def _result(self, returned: object) -> object:
@@ -161,7 +163,7 @@ class _Inspection:
         raise self.refusal(f"annotates {what} with {annotation!r}, which cannot be resolved")
 
     def _known_names(self) -> Mapping[str, object]:
-        """The tool's types by name: local ones always, others where the module lacks the name."""
+        """The tool's types by name: local classes, and those that the module does not define."""
         known: dict[str, Any] = {"ToolContext": ToolContext, "ToolResult": ToolResult}
         if self._expected is not None:
             for class_ in _classes_in(self._expected.params, self._expected.result):
@@ -174,7 +176,7 @@ class _Inspection:
 
 
 def _classes_in(*types: object) -> list[type]:
-    """Every class that is one of *types* or is named inside one."""
+    """Every class that is one of *types*, or a type argument of one."""
     found: list[type] = []
     for type_ in types:
         if isinstance(type_, type) and type_ is not NoneType:
@@ -184,9 +186,10 @@ def _classes_in(*types: object) -> list[type]:
 
 
 def _function_of(handler: Any, *, wrapped: bool) -> Any:
-    """The function below partials, methods and callable objects; with *wrapped*, below wrappers.
+    """The function inside partials, methods and callable objects; with *wrapped*, inside wrappers.
 
-    The one called says whether it is asynchronous, the one wrapped where annotations come from.
+    Whether a handler is asynchronous depends on the function that is called. Its annotations come
+    from the wrapped one.
     """
     while True:
         if isinstance(handler, functools.partial):

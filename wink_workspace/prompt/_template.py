@@ -1,10 +1,10 @@
-"""Text with ``${placeholders}``, checked when it is written and filled when it is shown.
+"""Text with ``${placeholders}``, checked when it is parsed and filled when it is rendered.
 
-Rule 1: only ``${name}`` stands for a value; a dollar that no ``{`` follows is a dollar.
-Rule 2: in a run of dollars before ``{`` each pair writes one dollar and an odd one opens a
-placeholder: ``$${HOME}`` shows ``${HOME}``, ``$$${price}`` shows a dollar and the price.
-Rule 3: a ``${`` that opens no valid placeholder is an error, as it is nearly always a slip.
-Rule 4: values go in as they are, neither indented nor expanded again.
+Rule 1: only ``${name}`` is a placeholder; a dollar that is not followed by ``{`` is a dollar.
+Rule 2: in a run of dollars before ``{`` each pair gives one dollar, and an odd one opens a
+placeholder: ``$${HOME}`` gives ``${HOME}``, ``$$${price}`` gives a dollar and the price.
+Rule 3: a ``${`` that does not open a valid placeholder is an error: it is usually a mistake.
+Rule 4: values are inserted unchanged, neither indented nor expanded again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXCERPT_CHARS = 30
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Dedented text in which every placeholder is known to have a value."""
+    """Dedented text whose placeholders were checked against the names of the params."""
 
     text: str
 
@@ -35,9 +35,9 @@ class Template:
         """Dedent *text* and check that its placeholders are among *names*.
 
         Args:
-            text: As written, usually an indented triple-quoted string.
+            text: The text, usually an indented triple-quoted string.
             names: The fields of the section's params.
-            section_path: Where the text stands; named in errors.
+            section_path: The section of the text; named in errors.
             field: The argument that holds the text; named in errors.
 
         Raises:
@@ -52,21 +52,21 @@ class Template:
                     section_path=section_path,
                     field=field,
                     hint="Write '${field}' for a field of the section's params"
-                    + (f" ({', '.join(names)})" if names else ", of which it has none,")
+                    + (f" ({', '.join(names)})" if names else " (it has none)")
                     + " and '$${' for a literal '${'.",
                 )
         return cls(text)
 
     def fill(self, params: object) -> str:
-        """The text with ``str`` of the named attribute of *params* for each placeholder."""
+        """The text, each placeholder replaced by ``str`` of that attribute of *params*."""
 
-        def shown(match: re.Match[str]) -> str:
+        def replacement(match: re.Match[str]) -> str:
             literal = "$" * (len(match["dollars"]) // 2)
             if _opens(match):
                 return literal + str(getattr(params, match["name"]))
             return literal + match[0].lstrip("$")
 
-        return _PLACEHOLDER.sub(shown, self.text)
+        return _PLACEHOLDER.sub(replacement, self.text)
 
 
 def _opens(match: re.Match[str]) -> bool:

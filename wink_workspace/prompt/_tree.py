@@ -1,4 +1,4 @@
-"""Sections at their places: paths, inherited policies and resources, and what must suit what."""
+"""The tree of a prompt's sections: paths, inherited policies and resources, consistency checks."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .disclosure import DISCLOSURE_TOOL_NAMES
 from .policy import SequentialDependencyPolicy, ToolPolicy
 from .section import Section
 
-__all__ = ["SectionNode", "place", "refuse_shared_tool_names", "refuse_unseen_dependencies"]
+__all__ = ["SectionNode", "build_nodes", "refuse_shared_tool_names", "refuse_unseen_dependencies"]
 
 
 @dataclass(frozen=True, slots=True)
 class SectionNode:
-    """A section at its place in a prompt.
+    """A section in the tree of a prompt.
 
     Attributes:
         keys: The keys from the root down to the section's own.
         section: The section.
         policies: Those of the sections above it and its own, the outermost first.
-        resource_types: What the sections above it and it itself declare.
-        children: The places below it.
+        resource_types: The types that it and the sections above it bind.
+        children: The nodes below it.
     """
 
     keys: tuple[str, ...]
@@ -40,23 +40,23 @@ class SectionNode:
         return ".".join(self.keys)
 
     def walk(self) -> Iterator[SectionNode]:
-        """The place itself and those below it, depth first."""
+        """The node itself and those below it, depth first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
-def place(
+def build_nodes(
     sections: Sequence[Section[Any]],
     *,
     above: tuple[str, ...] = (),
     policies: tuple[ToolPolicy, ...] = (),
     resource_types: tuple[type[Any], ...] = (),
 ) -> Iterator[SectionNode]:
-    """The places of *sections*, siblings below *above*, and of all below them.
+    """The nodes of *sections*, which are siblings below *above*, with all nodes below them.
 
     Raises:
-        PromptValidationError: If two siblings have one key, or something is no section.
+        PromptValidationError: If two siblings have one key, or an item is not a section.
     """
     titles: dict[str, str] = {}
     for section in sections:
@@ -64,7 +64,7 @@ def place(
             raise PromptValidationError(
                 f"{section!r} is not a Section",
                 field="sections",
-                hint="Make a section of it: MarkdownSection(title=…, template=…).",
+                hint="Make it a section: MarkdownSection(title=…, template=…).",
             )
         keys = (*above, section.key)
         if section.key in titles:
@@ -72,32 +72,32 @@ def place(
                 f"{titles[section.key]!r} and {section.title!r} have the same key",
                 section_path=keys,
                 field="key",
-                hint="Give one of them another key.",
+                hint="Give one of the two another key.",
             )
         titles[section.key] = section.title
         guards = (*policies, *(p for p in section.policies if p not in policies))
         types = tuple(dict.fromkeys((*resource_types, *section.resources)))
-        below = place(section.children, above=keys, policies=guards, resource_types=types)
+        below = build_nodes(section.children, above=keys, policies=guards, resource_types=types)
         yield SectionNode(keys, section, guards, types, tuple(below))
 
 
 def refuse_shared_tool_names(nodes: Iterable[SectionNode]) -> None:
-    """See that no name is given to two tools, whether or not both are ever enabled together.
+    """Refuse two tools with one name, also if they are never enabled together.
 
-    The names of the tools that open sections count once a section can be closed.
+    If a section can be closed, the names of the tools that open sections are taken, too.
 
     Raises:
-        PromptValidationError: If one is; names the tool and both sections.
+        PromptValidationError: If two tools have one name; names the tool and both sections.
     """
     all_nodes = [each for node in nodes for each in node.walk()]
     owners: dict[str, str] = {}
     if any(node.section.summary is not None for node in all_nodes):
-        owners = dict.fromkeys(DISCLOSURE_TOOL_NAMES, "the prompt itself, for closed sections")
+        owners = dict.fromkeys(DISCLOSURE_TOOL_NAMES, "the prompt itself, to open sections")
     for node in all_nodes:
         for tool in node.section.tools():
             if tool.name in owners:
                 raise PromptValidationError(
-                    f"the name is taken already by {owners[tool.name]}",
+                    f"the name is already used by {owners[tool.name]}",
                     section_path=node.keys,
                     tool=tool.name,
                     field="name",
@@ -109,11 +109,11 @@ def refuse_shared_tool_names(nodes: Iterable[SectionNode]) -> None:
 def refuse_unseen_dependencies(nodes: Iterable[SectionNode]) -> None:
     """Refuse a ``SequentialDependencyPolicy`` that does not see the calls of one of its tools.
 
-    The policy must stand above each tool that it names, and the prompt must have that tool:
-    otherwise the policy would refuse a tool for ever, or never.
+    The prompt must have each tool that the policy names, in a section with the policy or below
+    one. Otherwise the policy would refuse a tool always, or never.
 
     Raises:
-        PromptValidationError: If one does not; names the section and the tool.
+        PromptValidationError: If a policy does not; names the section and the tool.
     """
     all_nodes = [each for node in nodes for each in node.walk()]
     owners = {tool.name: node for node in all_nodes for tool in node.section.tools()}
@@ -125,7 +125,7 @@ def refuse_unseen_dependencies(nodes: Iterable[SectionNode]) -> None:
                 if name not in owners:
                     close = difflib.get_close_matches(name, owners, n=1)
                     raise PromptValidationError(
-                        f"the policy names {name!r}, and the prompt has no such tool",
+                        f"the policy names {name!r}, but the prompt has no such tool",
                         section_path=node.keys,
                         field="policies",
                         hint=f"Did you mean {close[0]!r}?"
@@ -138,5 +138,5 @@ def refuse_unseen_dependencies(nodes: Iterable[SectionNode]) -> None:
                         + " > ".join(owners[name].keys),
                         section_path=node.keys,
                         field="policies",
-                        hint="Give the policy to a section that has both below it, or to both.",
+                        hint="Attach the policy to a section above both, or to both sections.",
                     )

@@ -1,7 +1,7 @@
-"""What types mean at run time: whether a value fits one, and whether one fits another.
+"""Run-time type checks: whether a value is of a type, and whether one type is a subtype.
 
-Both answers lean towards yes where a type cannot be judged (a protocol, a type variable, a
-forward reference): a type checker has seen those, and a wrong no would stop working code.
+A type that cannot be checked at run time (a protocol, a type variable, a forward reference) is
+accepted: a type checker checks those, and a wrong refusal would stop working code.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from typing import (
 
 from ._generics import type_name
 
-__all__ = ["assignable", "is_params_type", "is_result_type", "misfit"]
+__all__ = ["assignable", "is_params_type", "is_result_type", "mismatch"]
 
-_OPEN: tuple[object, ...] = (Any, Never, NoReturn)
+_MATCHES_ALL: tuple[object, ...] = (Any, Never, NoReturn)
 
 
 def is_params_type(type_: object) -> bool:
-    """Whether a tool may take it: a dataclass, or ``NoneType`` for no parameters."""
+    """Whether it may be a tool's params: a dataclass, or ``NoneType`` for no parameters."""
     return type_ is NoneType or (isinstance(type_, type) and is_dataclass(type_))
 
 
 def is_result_type(type_: object) -> bool:
-    """Whether a tool may give it: a dataclass, mapping, sequence, ``str``, ``None``, or a union."""
+    """Whether it may be a result: a dataclass, mapping, sequence, ``str``, ``None``, or a union."""
     type_ = _plain(type_)
     if _is_union(type_):
         return all(is_result_type(arm) for arm in get_args(type_))
@@ -49,32 +49,32 @@ def is_result_type(type_: object) -> bool:
     )
 
 
-def misfit(value: object, type_: object, *, what: str = "the value") -> str | None:
-    """What is wrong with *value* as a *type_*, as a clause; ``None`` when it fits.
+def mismatch(value: object, type_: object, *, what: str = "the value") -> str | None:
+    """Why *value* is not a *type_*, as a clause; ``None`` if it is one.
 
-    Looks into mappings and sequences, not into dataclasses. An ``int`` fits ``float``, and a
-    string is no sequence of strings.
+    Checks the items of mappings and sequences, not the fields of dataclasses. An ``int`` is a
+    ``float``, and a string is not a sequence of strings.
     """
     type_ = _plain(type_)
     if _is_union(type_):
-        fits = any(misfit(value, arm) is None for arm in get_args(type_))
+        fits = any(mismatch(value, arm) is None for arm in get_args(type_))
     elif get_origin(type_) is Literal:
         fits = value in get_args(type_)
     else:
         fits = _is_instance(value, get_origin(type_) or type_)
     if not fits:
         return f"{what} is {_described(value)}, not {type_name(type_)}"
-    return None if _is_union(type_) else _misfit_inside(value, get_args(type_), what)
+    return None if _is_union(type_) else _mismatch_inside(value, get_args(type_), what)
 
 
 def assignable(narrow: object, wide: object) -> bool:
-    """Whether every *narrow* is also a *wide*, as far as can be told."""
+    """Whether every *narrow* is also a *wide*, as far as can be checked."""
     narrow, wide = _plain(narrow), _plain(wide)
     if _is_union(narrow):
         return all(assignable(arm, wide) for arm in get_args(narrow))
     if _is_union(wide):
         return any(assignable(narrow, arm) for arm in get_args(wide))
-    if narrow == wide or _is_open(narrow) or _is_open(wide):
+    if narrow == wide or _matches_all(narrow) or _matches_all(wide):
         return True
     if not _is_subclass(get_origin(narrow) or narrow, get_origin(wide) or wide):
         return False
@@ -95,9 +95,9 @@ def _is_union(type_: object) -> bool:
     return get_origin(type_) in (Union, UnionType)
 
 
-def _is_open(type_: object) -> bool:
-    """Whether *type_* goes with every other: ``Never`` has no values that could be wrong."""
-    return type_ in _OPEN or isinstance(type_, TypeVar)
+def _matches_all(type_: object) -> bool:
+    """Whether *type_* matches every other; ``Never`` does, as it has no values."""
+    return type_ in _MATCHES_ALL or isinstance(type_, TypeVar)
 
 
 def _items(type_: object) -> tuple[object, ...]:
@@ -109,7 +109,7 @@ def _is_subclass(narrow: object, wide: object) -> bool:
         return False
     try:
         return issubclass(narrow, wide)
-    except TypeError:  # a protocol or TypedDict, which cannot be asked
+    except TypeError:  # a protocol or TypedDict, which issubclass() does not support
         return True
 
 
@@ -126,32 +126,32 @@ def _is_instance(value: object, class_: object) -> bool:
         return True
 
 
-def _misfit_inside(value: object, items: tuple[object, ...], what: str) -> str | None:
+def _mismatch_inside(value: object, items: tuple[object, ...], what: str) -> str | None:
     if not items:
         return None
     if isinstance(value, Mapping):
         key_type, item_type = items if len(items) == 2 else (Any, Any)
         entries = cast("Mapping[object, object]", value).items()
         return _first(
-            misfit(part, type_, what=f"{named} of {what}")
+            mismatch(part, type_, what=f"{named} of {what}")
             for key, item in entries
             for part, type_, named in ((key, key_type, "a key"), (item, item_type, f"{key!r}"))
         )
     if isinstance(value, tuple) and items[-1] is not ...:
-        return _misfit_in_row(cast("tuple[object, ...]", value), items, what)
+        return _mismatch_in_tuple(cast("tuple[object, ...]", value), items, what)
     if isinstance(value, Collection):
         return _first(
-            misfit(item, items[0], what=f"item {n} of {what}")
+            mismatch(item, items[0], what=f"item {n} of {what}")
             for n, item in enumerate(cast("Collection[object]", value))
         )
     return None
 
 
-def _misfit_in_row(row: tuple[object, ...], types: tuple[object, ...], what: str) -> str | None:
+def _mismatch_in_tuple(row: tuple[object, ...], types: tuple[object, ...], what: str) -> str | None:
     if len(row) != len(types):
         return f"{what} has {len(row)} items, not {len(types)}"
     return _first(
-        misfit(item, type_, what=f"item {n} of {what}")
+        mismatch(item, type_, what=f"item {n} of {what}")
         for n, (item, type_) in enumerate(zip(row, types, strict=True))
     )
 

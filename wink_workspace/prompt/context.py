@@ -1,8 +1,8 @@
-"""What a handler knows of the run that calls it: a ``ToolContext``.
+"""``ToolContext``: what a handler gets about the run that calls it.
 
-Prompts are made of sections, sections of tools, and the handler of a tool takes a context. So the
-context knows the prompt, its rendering and the adapter by protocols, which name what a handler
-may use of them.
+A prompt contains sections, a section contains tools, and the handler of a tool takes a context.
+To avoid an import cycle, the context refers to prompt, rendering and adapter by protocols. They
+name what a handler may use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RenderedPromptProtocol(Protocol):
 
     @property
     def text(self) -> str:
-        """What the model reads."""
+        """The text for the model."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class RenderedPromptProtocol(Protocol):
         ...
 
     def read_section(self, path: str) -> str | None:
-        """The text that opening the section at *path* would show; None when there is none."""
+        """The text that opening the section at *path* would show; None without such a section."""
         ...
 
 
@@ -72,11 +72,11 @@ class PromptProtocol(Protocol):
 
     @property
     def name(self) -> str:
-        """What people and records call the prompt."""
+        """The name of the prompt for users and in records."""
         ...
 
     def bind(self, *params: object, resources: Mapping[type[Any], object] | None = None) -> Self:
-        """Give the prompt values; a failed call takes back what its handler has bound."""
+        """Bind values; a failed call undoes what its handler bound."""
         ...
 
     def render(
@@ -87,7 +87,7 @@ class PromptProtocol(Protocol):
 
 
 class PromptResponseProtocol(Protocol[OutputT_co]):
-    """What an evaluation gives."""
+    """The result of an evaluation."""
 
     @property
     def prompt_name(self) -> str:
@@ -96,18 +96,18 @@ class PromptResponseProtocol(Protocol[OutputT_co]):
 
     @property
     def text(self) -> str | None:
-        """The model's last text, ``None`` when it gave only structured output."""
+        """The model's last text, ``None`` if it returned only structured output."""
         ...
 
     @property
     def output(self) -> OutputT_co:
-        """The parsed output, ``None`` when the prompt asks for none."""
+        """The parsed output, ``None`` if the prompt has no output type."""
         ...
 
 
 @runtime_checkable
 class ProviderAdapterProtocol(Protocol[OutputT_co, PromptT_contra]):
-    """Evaluates prompts; a handler uses it to evaluate a prompt of its own inside a call.
+    """Evaluates prompts; a handler uses it to evaluate another prompt inside a call.
 
     ``ProviderAdapter[Output]`` takes a ``Prompt[Output]`` and raises ``UsageError`` for anything
     else.
@@ -131,19 +131,19 @@ class ProviderAdapterProtocol(Protocol[OutputT_co, PromptT_contra]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """The surroundings of one call; made for it and of no use after it.
+    """The context of one call; do not use it after the call.
 
     Attributes:
         prompt: The prompt being evaluated.
-        rendered_prompt: What it was rendered to, ``None`` before the first rendering.
+        rendered_prompt: Its rendering, ``None`` before the first one.
         adapter: The adapter that runs it; evaluate nested prompts with it.
-        session: Where state lives; change it with ``session.dispatch``.
-        resources: What is bound to the prompt, by type.
+        session: The state; change it with ``session.dispatch``.
+        resources: The resources bound to the prompt, by type.
         deadline: When the run must end, ``None`` for no limit.
         budget_tracker: Tokens spent and allowed, ``None`` without a tracker.
-        heartbeat: What ``beat`` notifies, ``None`` without an observer.
-        cancellation: Whether the call is still wanted, ``None`` when it cannot be cancelled. It
-            fails in any case once it was cancelled; a handler that asks ends sooner.
+        heartbeat: Notified by ``beat``, ``None`` without an observer.
+        cancellation: Whether the call was cancelled, ``None`` if it cannot be. A cancelled call
+            always fails; a handler that checks it ends sooner.
     """
 
     prompt: PromptProtocol
@@ -168,7 +168,7 @@ class ToolContext:
 
     @property
     def event_bus(self) -> Dispatcher:
-        """``dispatcher`` under its older name."""
+        """The older name of ``dispatcher``."""
         return self.session.dispatcher
 
     @property
@@ -177,6 +177,6 @@ class ToolContext:
         return None if self.deadline is None else self.deadline.remaining_s()
 
     def beat(self) -> None:
-        """Show that the handler is at work; call it now and then when work takes long."""
+        """Report that the handler is running; call it regularly during long work."""
         if self.heartbeat is not None:
             self.heartbeat.beat()

@@ -1,11 +1,10 @@
-"""Progressive disclosure: sections that start as a summary until the model opens them.
+"""Progressive disclosure: sections that are shown as a summary until the model opens them.
 
-Rule 1: what is open is state. It lives in the session, so it rolls back, is stored and comes
-back like any other; a prompt rendered without a session shows what its author decided.
-Rule 2: opening needs a new rendering, so it is asked of the adapter by an exception. Reading
-changes nothing and is answered at once.
-Rule 3: a section inside a closed one is reached by opening both; asking for the inner one
-is enough.
+Rule 1: which sections are open is STATE of the session, so it is rolled back, stored and
+restored. A prompt rendered without a session uses the visibility that its author set.
+Rule 2: opening needs a new rendering, so ``open_sections`` raises an exception that the adapter
+handles. ``read_section`` changes nothing and answers at once.
+Rule 3: opening a section inside a closed one opens both.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class SetVisibility:
     Attributes:
         section_key: Its dotted path.
         visibility: How it is shown from now on.
-        prompt: The prompt's ``ns/key``, as sections of two prompts on one session may have one
-            path; of every prompt when empty.
+        prompt: The ``ns/key`` of the prompt, as two prompts on one session may have sections with
+            one path; empty for every prompt.
     """
 
     section_key: str
@@ -57,58 +56,58 @@ class SetVisibility:
 
 @dataclass(frozen=True, slots=True)
 class VisibilityOverrides:
-    """Which sections are shown otherwise than their authors decided.
+    """STATE slice, one value: the sections whose visibility was changed.
 
-    By dotted path, after ``ns/key:`` if it holds for one prompt alone, which wins. Closing a
-    section that has no summary has no effect.
+    A key is a dotted path, or ``ns/key:`` and a path for one prompt only, which takes precedence.
+    Closing a section without a summary has no effect.
     """
 
     sections: Mapping[str, SectionVisibility] = field(default_factory=dict[str, SectionVisibility])
 
     @staticmethod
     def of(session: SessionProtocol | None) -> VisibilityOverrides:
-        """Those of *session*; none without one."""
+        """The overrides of *session*; empty without a session."""
         latest = None if session is None else session[VisibilityOverrides].latest()
         return latest or VisibilityOverrides()
 
     def of_section(
         self, path: str, section: Section[Any], *, prompt: str = ""
     ) -> SectionVisibility:
-        """How *section* at *path* of a prompt is shown; in full if it has no summary."""
+        """The visibility of *section* at *path* of a prompt; ``FULL`` if it has no summary."""
         if section.summary is None:
             return SectionVisibility.FULL
         everywhere = self.sections.get(path, section.visibility)
-        return self.sections.get(_place(path, prompt), everywhere)
+        return self.sections.get(_override_key(path, prompt), everywhere)
 
     @staticmethod
     def install(session: Session) -> None:
-        """Let *session* follow ``SetVisibility``; may be called again."""
+        """Register the reducer of ``SetVisibility``; may be called again."""
         slice_ = session[VisibilityOverrides]
         slice_.register(SetVisibility, _set_visibility, kind=SliceKind.STATE)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSections:
-    """What ``open_sections`` takes."""
+    """Parameters of ``open_sections``."""
 
     section_keys: tuple[str, ...] = field(
-        metadata={"description": "Keys of the sections to open, as their summaries give them."}
+        metadata={"description": "Keys of the sections to open, from their summaries."}
     )
-    reason: str = field(metadata={"description": "What you need them for, in one sentence."})
+    reason: str = field(metadata={"description": "Why you need them, in one sentence."})
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSection:
-    """What ``read_section`` takes."""
+    """Parameters of ``read_section``."""
 
     section_key: str = field(
-        metadata={"description": "Key of the section to read, as its summary gives it."}
+        metadata={"description": "Key of the section to read, from its summary."}
     )
 
 
 @functools.cache
 def disclosure_tools() -> tuple[Tool[Any, Any], ...]:
-    """The tools of a prompt with closed sections, made when first needed."""
+    """The tools of a prompt with closed sections."""
     return (
         Tool[OpenSections, None](
             name=_OPEN,
@@ -142,8 +141,8 @@ def disclosure_tools() -> tuple[Tool[Any, Any], ...]:
 def how_to_open(path: str) -> str:
     """The line below a summary."""
     return (
-        f'This is a summary. Call `{_OPEN}` with section_keys ["{path}"] for the whole section '
-        f'and its tools, or `{_READ}` with section_key "{path}" just to read it.'
+        f'This is a summary. Call `{_OPEN}` with section_keys ["{path}"] for the full section '
+        f'and its tools, or `{_READ}` with section_key "{path}" to only read it.'
     )
 
 
@@ -151,16 +150,16 @@ def _set_visibility(
     view: SliceView[VisibilityOverrides], event: SetVisibility
 ) -> SliceOp[VisibilityOverrides]:
     before = view.latest() or VisibilityOverrides()
-    after = {**before.sections, _place(event.section_key, event.prompt): event.visibility}
+    after = {**before.sections, _override_key(event.section_key, event.prompt): event.visibility}
     return Replace((VisibilityOverrides(after),))
 
 
-def _place(path: str, prompt: str) -> str:
+def _override_key(path: str, prompt: str) -> str:
     return f"{prompt}:{path}" if prompt else path
 
 
 def _open_sections(params: OpenSections, *, context: ToolContext) -> ToolResult[None]:
-    """Ask for a new rendering with the sections open, if at least one can be opened."""
+    """Request a new rendering with the sections open; fail if none of them can be opened."""
     rendered = context.rendered_prompt
     to_open: list[str] = []
     problems: dict[str, str] = {}
@@ -169,12 +168,12 @@ def _open_sections(params: OpenSections, *, context: ToolContext) -> ToolResult[
         if closed is None:
             problems[key] = _UNKNOWN
         elif not closed:
-            problems[key] = "it is open already"
+            problems[key] = "it is already open"
         to_open.extend(closed or ())
     if to_open:
         keys = tuple(dict.fromkeys(to_open))
         raise VisibilityExpansionRequired(keys, reason=params.reason, problems=problems)
-    return ToolResult.error(_refusal(problems or {"section_keys": "it is empty"}, rendered))
+    return ToolResult.error(_refusal(problems or {"section_keys": "the list is empty"}, rendered))
 
 
 def _read_section(params: ReadSection, *, context: ToolContext) -> ToolResult[str]:
@@ -182,7 +181,7 @@ def _read_section(params: ReadSection, *, context: ToolContext) -> ToolResult[st
     text = None if rendered is None else rendered.read_section(params.section_key)
     if text is None:
         return ToolResult.error(_refusal({params.section_key: _UNKNOWN}, rendered))
-    return ToolResult.ok(text, f"Section {params.section_key}; nothing was opened.")
+    return ToolResult.ok(text, f"Section {params.section_key}; it stays closed.")
 
 
 def _refusal(problems: Mapping[str, str], rendered: RenderedPromptProtocol | None) -> str:

@@ -1,11 +1,11 @@
-"""Texts that replace a prompt's own without touching its code, and a store for them.
+"""Overrides: texts that replace those of a prompt without changing code, and a store for them.
 
-Rule 1: an override names the hash of what it was written for. When the section or tool has
-changed since, the override is not applied, and the log says so.
-Rule 2: only words can be replaced: a section's body, a tool's description, and what is said of
-its parameters: description, type and default. Names, real types and handlers stay.
-Rule 3: what a section or tool does not accept is refused when it is stored; what reaches the
-file in another way is not applied.
+Rule 1: an override names the hash of the text that it was written for. If the section or tool has
+changed since, the override is not applied, and a warning is logged.
+Rule 2: only texts can be replaced: a section's body, a tool's description, and the description,
+type and default shown for a parameter. Names, real types and handlers stay.
+Rule 3: an override that a section or tool does not accept is refused when it is stored; one that
+was written to the file in another way is not applied.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _FILE_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionDescriptor:
-    """What an override of a section's body is written for.
+    """A section as an override of its body refers to it.
 
     Attributes:
         path: The section's keys from the root, joined by dots.
         content_hash: SHA-256 of its template and summary, in hexadecimal.
-        template: The text itself; None for a body that is no template.
+        template: The text itself; None if the body is not a template.
         placeholders: The names that a new text may use.
-        accepts_overrides: Whether it may be replaced at all.
+        accepts_overrides: Whether it may be replaced.
     """
 
     path: str
@@ -65,7 +65,7 @@ class SectionDescriptor:
 
     @classmethod
     def of(cls, path: str, section: Section[Any]) -> SectionDescriptor:
-        """Describe *section*, which stands at *path*."""
+        """Describe *section* at *path*."""
         return cls(
             path=path,
             content_hash=_hash(section.template, section.summary),
@@ -77,7 +77,7 @@ class SectionDescriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDescriptor:
-    """What an override of a tool's words is written for.
+    """A tool as an override of its texts refers to it.
 
     Attributes:
         name: The tool.
@@ -131,29 +131,29 @@ class PromptDescriptor:
     tools: tuple[ToolDescriptor, ...]
 
     def section(self, path: str) -> SectionDescriptor | None:
-        """The section at *path*, if there is one."""
+        """The section at *path*, or ``None``."""
         return next((section for section in self.sections if section.path == path), None)
 
     def tool(self, name: str) -> ToolDescriptor | None:
-        """The tool called *name*, if there is one."""
+        """The tool with the name *name*, or ``None``."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionOverride:
-    """Another body for a section; ``body`` is a template like the one it replaces."""
+    """A new body for a section; ``body`` is a template like the one it replaces."""
 
     expected_hash: str
     body: str
 
     def problem(self, section: SectionDescriptor | None) -> str | None:
-        """Why this cannot stand in for *section*'s body, as a clause; None if it can."""
+        """Why this cannot replace *section*'s body, as a clause; None if it can."""
         if section is None:
             return "there is no such section"
         if not section.accepts_overrides:
-            return "it accepts no overrides"
+            return "it does not accept overrides"
         if section.template is None:
-            return "its body is no template"
+            return "its body is not a template"
         if section.content_hash != self.expected_hash:
             return "the section has changed since the override was written"
         try:
@@ -165,10 +165,10 @@ class SectionOverride:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOverride:
-    """Other words for a tool; None and missing parameters keep their own.
+    """New texts for a tool; None and missing parameters keep their own.
 
-    ``param_descriptions``, ``param_types`` and ``param_defaults`` say what the model reads of a
-    parameter. What ``parse`` accepts, and which default it fills in, stays as it is.
+    ``param_descriptions``, ``param_types`` and ``param_defaults`` are shown to the model. The
+    values that ``parse`` accepts, and the default it fills in, do not change.
     """
 
     expected_hash: str
@@ -178,11 +178,11 @@ class ToolOverride:
     param_defaults: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def problem(self, tool: ToolDescriptor | None) -> str | None:
-        """Why this cannot stand in for *tool*'s words, as a clause; None if it can."""
+        """Why this cannot replace *tool*'s texts, as a clause; None if it can."""
         if tool is None:
             return "there is no such tool"
         if not tool.accepts_overrides:
-            return "it accepts no overrides"
+            return "it does not accept overrides"
         if tool.content_hash != self.expected_hash:
             return "the tool has changed since the override was written"
         named = {*self.param_descriptions, *self.param_types, *self.param_defaults}
@@ -197,7 +197,7 @@ class ToolOverride:
 class PromptOverrides:
     """All overrides of one prompt under one tag.
 
-    ``sections`` goes by dotted path, ``tools`` by name.
+    The keys of ``sections`` are dotted paths, those of ``tools`` are names.
     """
 
     ns: str
@@ -207,7 +207,7 @@ class PromptOverrides:
     tools: Mapping[str, ToolOverride] = field(default_factory=dict[str, ToolOverride])
 
     def problems(self, descriptor: PromptDescriptor) -> dict[str, str]:
-        """What cannot be applied to *descriptor* (``section a.b``, ``tool x``), and why."""
+        """Why overrides do not apply to *descriptor*, by ``section a.b`` or ``tool x``."""
         found = {
             **{
                 f"section {path}": override.problem(descriptor.section(path))
@@ -221,7 +221,7 @@ class PromptOverrides:
         return {subject: problem for subject, problem in found.items() if problem is not None}
 
     def fitting(self, descriptor: PromptDescriptor) -> PromptOverrides:
-        """Those that apply to *descriptor*; the log warns of each of the others."""
+        """The overrides that apply to *descriptor*; a warning is logged for each of the others."""
         problems = self.problems(descriptor)
         for subject, problem in problems.items():
             _log.warning(
@@ -238,30 +238,30 @@ class PromptOverrides:
 
 
 class PromptOverridesStore(Protocol):
-    """Where overrides are kept. A prompt only calls ``resolve``."""
+    """A store of overrides. A prompt calls only ``resolve``."""
 
     def resolve(
         self, descriptor: PromptDescriptor, *, tag: str = "latest"
     ) -> PromptOverrides | None:
-        """What is stored for the prompt under *tag*, stale or not; None if nothing is."""
+        """The overrides stored for the prompt under *tag*, stale ones too, or None."""
         ...
 
     def set(self, descriptor: PromptDescriptor, overrides: PromptOverrides) -> None:
-        """Store *overrides* in place of what was there; ``OverridesError`` if one does not fit."""
+        """Replace the stored overrides; ``OverridesError`` if one does not apply."""
         ...
 
     def seed(self, descriptor: PromptDescriptor, *, tag: str = "latest") -> PromptOverrides:
-        """What is stored; if nothing is, store the prompt's own words, to be edited."""
+        """The stored overrides; if there are none, store the prompt's own texts for editing."""
         ...
 
     def delete(self, descriptor: PromptDescriptor, *, tag: str = "latest") -> bool:
-        """Forget the prompt's overrides under *tag*; whether there were any."""
+        """Delete the prompt's overrides under *tag*; ``False`` if there were none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What one file holds."""
+    """The content of one file."""
 
     version: int
     overrides: PromptOverrides
@@ -270,11 +270,11 @@ class _File:
 class LocalPromptOverridesStore:
     """Overrides as JSON files in one directory, one file per prompt and tag.
 
-    A write replaces the whole file at once, so a reader sees the old or the new. Every
-    method raises ``OverridesError`` when the file cannot be read or written.
+    A write replaces the whole file atomically. Every method raises ``OverridesError`` if the file
+    cannot be read or written.
 
     Args:
-        directory: Made when something is first written.
+        directory: Created by the first write.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -283,7 +283,7 @@ class LocalPromptOverridesStore:
     def path(self, descriptor: PromptDescriptor, *, tag: str = "latest") -> Path:
         """The file for the prompt and *tag*.
 
-        Its name begins readably; the hash at its end keeps apart what reads the same.
+        The name starts with readable parts; the hash at its end makes it unique.
         """
         identity = (descriptor.ns, descriptor.key, tag)
         readable = "_".join(re.sub(r"[^a-z0-9]+", "-", part.lower())[:40] for part in identity)
@@ -292,9 +292,9 @@ class LocalPromptOverridesStore:
     def resolve(
         self, descriptor: PromptDescriptor, *, tag: str = "latest"
     ) -> PromptOverrides | None:
-        """What is stored for the prompt under *tag*, stale or not; None if nothing is."""
+        """The overrides stored for the prompt under *tag*, stale ones too, or None."""
         path = self.path(descriptor, tag=tag)
-        with _reported(path):
+        with _file_errors(path):
             try:
                 text = path.read_text(encoding="utf-8")
             except FileNotFoundError:
@@ -303,40 +303,40 @@ class LocalPromptOverridesStore:
         if stored.version != _FILE_VERSION:
             raise OverridesError(
                 f"{path} has version {stored.version}, not {_FILE_VERSION}",
-                hint="Open it with the version of the package that wrote it.",
+                hint="Use the version of wink_workspace that wrote the file.",
             )
         _check_identity(stored.overrides, descriptor, tag)
         return stored.overrides
 
     def set(self, descriptor: PromptDescriptor, overrides: PromptOverrides) -> None:
-        """Store *overrides* in place of what was there.
+        """Replace the stored overrides.
 
         Raises:
-            OverridesError: Also if one does not fit the prompt as it is now; nothing is stored.
+            OverridesError: Also if one does not apply to the present prompt; nothing is stored.
         """
         _check_identity(overrides, descriptor, overrides.tag)
         problems = overrides.problems(descriptor)
         if problems:
             raise OverridesError(
                 "; ".join(f"{subject}: {problem}" for subject, problem in problems.items()),
-                hint="Nothing was stored; correct these and set them again.",
+                hint="Nothing was stored; correct these overrides and store them again.",
             )
         path = self.path(descriptor, tag=overrides.tag)
-        with _reported(path):
+        with _file_errors(path):
             _write_atomically(path, serde.dump_json(_File(_FILE_VERSION, overrides), indent=2))
 
     def seed(self, descriptor: PromptDescriptor, *, tag: str = "latest") -> PromptOverrides:
-        """What is stored; if nothing is, store the prompt's own words, to be edited."""
+        """The stored overrides; if there are none, store the prompt's own texts for editing."""
         stored = self.resolve(descriptor, tag=tag)
         if stored is None:
-            stored = _own_words(descriptor, tag)
+            stored = _own_texts(descriptor, tag)
             self.set(descriptor, stored)
         return stored
 
     def delete(self, descriptor: PromptDescriptor, *, tag: str = "latest") -> bool:
-        """Forget the prompt's overrides under *tag*; whether there were any."""
+        """Delete the prompt's overrides under *tag*; ``False`` if there were none."""
         path = self.path(descriptor, tag=tag)
-        with _reported(path):
+        with _file_errors(path):
             try:
                 path.unlink()
             except FileNotFoundError:
@@ -345,7 +345,7 @@ class LocalPromptOverridesStore:
 
 
 def _problem_of(description: str) -> str | None:
-    """What is wrong with *description* as a tool's, as a clause."""
+    """Why *description* is not valid for a tool, as a clause."""
     try:
         _described(description, tool="")
     except PromptValidationError as error:
@@ -358,7 +358,7 @@ def _hash(*parts: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _own_words(descriptor: PromptDescriptor, tag: str) -> PromptOverrides:
+def _own_texts(descriptor: PromptDescriptor, tag: str) -> PromptOverrides:
     return PromptOverrides(
         ns=descriptor.ns,
         key=descriptor.key,
@@ -389,19 +389,19 @@ def _check_identity(overrides: PromptOverrides, descriptor: PromptDescriptor, ta
     )
     if wanted != given:
         raise OverridesError(
-            f"overrides of {'/'.join(given)} where {'/'.join(wanted)} is meant",
-            hint="ns, key and tag must be those of the prompt.",
+            f"these overrides are for {'/'.join(given)}, not for {'/'.join(wanted)}",
+            hint="Set ns, key and tag to those of the prompt.",
         )
 
 
 @contextlib.contextmanager
-def _reported(path: Path) -> Generator[None]:
-    """Turn what can go wrong with a file into the error that names it."""
+def _file_errors(path: Path) -> Generator[None]:
+    """Translate errors of reading or writing *path* into ``OverridesError``."""
     try:
         yield
     except (OSError, UnicodeDecodeError, ParseError) as error:
         raise OverridesError(
-            f"{path}: {error}", hint="Correct the file, or delete it to start afresh."
+            f"{path}: {error}", hint="Correct the file, or delete it to remove the overrides."
         ) from error
 
 

@@ -1,12 +1,12 @@
-"""Rules that may refuse a call before its handler runs.
+"""Policies: rules that may refuse a call before its handler runs.
 
-Rule 1: what a policy knows lives in a STATE slice of the session, so that it is rolled back
-with the call that taught it, and is shared by equal policies of different sections.
-Rule 2: a policy learns from calls that succeeded, never from those that failed.
-Rule 3: in doubt a policy refuses. One that raises has refused.
+Rule 1: the knowledge of a policy is in a STATE slice of the session. So it is rolled back with the
+call that it came from, and equal policies of different sections share it.
+Rule 2: a policy learns only from calls that succeeded.
+Rule 3: a policy that cannot decide refuses, and so does one that raises.
 
-``ReadBeforeWritePolicy`` remembers which *content* was seen, as a fingerprint, under the path
-of the file that was reached: every spelling of a path and every link to a file is one entry.
+``ReadBeforeWritePolicy`` stores a fingerprint of the content that was seen, under the physical path
+of the file: all spellings of a path and all links to a file share one entry.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _LISTED_REFUSALS = 5
 
 @dataclass(frozen=True, slots=True)
 class PolicyDecision:
-    """Whether a call may run; a refusal's ``reason`` tells the model what to do first."""
+    """Whether a call may run; the ``reason`` of a refusal says what the model should do first."""
 
     allowed: bool
     reason: str = ""
@@ -71,7 +71,8 @@ class PolicyDecision:
     def __post_init__(self) -> None:
         if not self.allowed and not self.reason.strip():
             raise UsageError(
-                "a refusal without a reason", hint="Say what the model should do first."
+                "a refusal without a reason",
+                hint="Give a reason that says what the model should do first.",
             )
 
     @staticmethod
@@ -89,9 +90,9 @@ _ALLOWED: Final = PolicyDecision(allowed=True)
 
 
 class ToolPolicy(ABC):
-    """A rule about calls, attached to a section: it sees the calls to all tools below it.
+    """A rule about calls, attached to a section: it sees the calls of all tools in and below it.
 
-    A subclass sets ``name``, by which refusals and records call it.
+    A subclass sets ``name``, which refusals and records contain.
     """
 
     __slots__ = ()
@@ -102,12 +103,12 @@ class ToolPolicy(ABC):
     def check(
         self, tool: Tool[Any, Any], params: object, *, context: ToolContext
     ) -> PolicyDecision:
-        """Whether the call may run; changes nothing."""
+        """Whether the call may run; must not change anything."""
 
-    def on_result(  # noqa: B027 - to learn nothing is the usual case
+    def on_result(  # noqa: B027 - most policies need no result
         self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext
     ) -> None:
-        """Learn from a call that succeeded; what is dispatched here is undone with the call."""
+        """Learn from a successful call; events dispatched here are rolled back with the call."""
 
     def install(self, session: SessionProtocol) -> None:  # noqa: B027 - as above
         """Register the reducers that the policy needs; may be called again."""
@@ -134,15 +135,15 @@ class CompletedTools:
 class SequentialDependencyPolicy(ToolPolicy):
     """Tools that may run only after others: ``dependencies={"deploy": {"test", "build"}}``.
 
-    A tool counts as done once it has succeeded in the session, however long ago. Attach the
-    policy to a section that has all the tools below it, or to each section that has one: calls
-    elsewhere go unseen, and a prompt that has such tools elsewhere is refused.
+    A tool is done after its first success in the session. Attach the policy to a section above all
+    the tools, or to each section that has one of them: it does not see calls elsewhere, and a
+    prompt with such tools elsewhere is refused.
 
     Attributes:
         dependencies: Tool to the tools that must have succeeded before it.
 
     Raises:
-        PromptValidationError: If tools depend on one another in a circle.
+        PromptValidationError: If the dependencies have a cycle.
     """
 
     dependencies: Mapping[str, AbstractSet[str]]
@@ -157,13 +158,13 @@ class SequentialDependencyPolicy(ToolPolicy):
                 raise PromptValidationError(
                     f"{tool!r} depends on itself, so it could never run",
                     field="dependencies",
-                    hint="Leave out one of the dependencies that lead back to it.",
+                    hint="Remove one dependency of the cycle.",
                 )
 
     def check(
         self, tool: Tool[Any, Any], params: object, *, context: ToolContext
     ) -> PolicyDecision:
-        """Refuse a tool while others that it depends on have not succeeded."""
+        """Refuse a tool until all tools that it depends on have succeeded."""
         del params
         done = context.session[CompletedTools].latest() or CompletedTools()
         missing = sorted(self.dependencies.get(tool.name, frozenset()) - done.names)
@@ -174,7 +175,7 @@ class SequentialDependencyPolicy(ToolPolicy):
     def on_result(
         self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext
     ) -> None:
-        """Remember a success that others wait for."""
+        """Record the success of a tool that others depend on."""
         del params, result
         if any(tool.name in needed for needed in self.dependencies.values()):
             self.install(context.session)
@@ -190,7 +191,7 @@ def _as_names(needed: Iterable[str]) -> frozenset[str]:
 
 
 def _all_needed(tool: str, dependencies: Mapping[str, AbstractSet[str]]) -> set[str]:
-    """Everything that must have run before *tool*, directly or not."""
+    """All direct and indirect dependencies of *tool*."""
     found: set[str] = set()
     waiting = [tool]
     while waiting:
@@ -212,17 +213,17 @@ def _completed(view: SliceView[CompletedTools], event: ToolCompleted) -> SliceOp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileUse:
-    """Which files a call touches; every path parsed, so every spelling is one value.
+    """The files that a call uses, as parsed paths.
 
     Attributes:
         reads: Files whose content the result shows.
-        writes: Files that are made or changed. If one is also where a move leads, the content
-            changed is that of the file moved.
-        deletes: Files or directories that go.
-        moves: Files or directories and where they go. A move that replaces a file there names
-            it among ``writes`` too.
-        follows_links: Whether a write through a link changes the file that it leads to. If not,
-            having made a link says nothing about that file's content.
+        writes: Files that are created or changed. If one is also the target of a move, the changed
+            content is that of the moved file.
+        deletes: Files or directories that are deleted.
+        moves: Files or directories, each with its target. If a move replaces a file, the target is
+            also in ``writes``.
+        follows_links: Whether a write through a link changes the link's target. If not, creating a
+            link gives no knowledge of that file's content.
     """
 
     reads: tuple[WorkspacePath, ...] = ()
@@ -233,7 +234,7 @@ class FileUse:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether the call touches no file."""
+        """Whether the call uses no files."""
         return not (self.reads or self.writes or self.deletes or self.moves)
 
 
@@ -242,18 +243,18 @@ _NO_FILES: Final = FileUse()
 
 @runtime_checkable
 class UsesFiles(Protocol):
-    """Parameters that know which files their call touches."""
+    """Parameters that know which files their call uses."""
 
     def file_use(self) -> FileUse:
-        """The files; raises the filesystem's errors for a text that is no path."""
+        """The files; raises the filesystem's errors for text that is not a valid path."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesUsed:
-    """Event: what a successful call did to files, and the content that is known after it.
+    """Event: what a successful call did to files, and the file contents that are known after it.
 
-    Paths are texts of places without links; ``seen`` pairs a path and a fingerprint.
+    Paths are strings without links; ``seen`` pairs a path and a fingerprint.
     """
 
     deletes: tuple[str, ...] = ()
@@ -273,20 +274,20 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBeforeWritePolicy(ToolPolicy):
-    """Existing files change only at the hand of one who has seen their present content.
+    """An existing file may be changed only after the model has seen its present content.
 
-    - *Writing* a file that exists needs its present content to be known: read, or written by
-      the agent itself, and equal since. A new file may be written.
-    - *Deleting* needs no reading, as it builds on no content and some files cannot be read; but
-      a file that was read and has changed since must be read again, as the decision to delete
-      it was made on other content. The same holds for every known file in a directory.
-    - *Moving* needs nothing: the content stays. Knowledge moves along.
+    - *Writing* an existing file requires that its present content is known: the agent read or
+      wrote it, and it has not changed since. A new file may be written.
+    - *Deleting* requires no read, as it does not use the content and some files cannot be read.
+      But a file that was read and has changed since must be read again, because the decision to
+      delete it used other content. The same holds for every known file in a deleted directory.
+    - *Moving* requires nothing: the content stays. The fingerprint moves with the file.
 
-    Which files a call touches is said by its params (``UsesFiles``), and for tools whose params
-    do not say it by the two mappings. Tools of which neither knows are let through.
+    The params say which files a call uses (``UsesFiles``); for tools whose params do not, use the
+    two mappings. Other tools are allowed.
 
     Attributes:
-        read_tools: Tool to the parameter that holds the path, or paths, that it reads.
+        read_tools: Tool to the parameter with the path, or paths, that it reads.
         write_tools: The same for tools that write.
     """
 
@@ -302,7 +303,7 @@ class ReadBeforeWritePolicy(ToolPolicy):
     def check(
         self, tool: Tool[Any, Any], params: object, *, context: ToolContext
     ) -> PolicyDecision:
-        """Refuse what would change or delete content that the model does not know."""
+        """Refuse a call that would change or delete content that the model has not seen."""
         try:
             use = self._use_of(tool, params)
             if use.is_nothing:
@@ -310,12 +311,12 @@ class ReadBeforeWritePolicy(ToolPolicy):
             files = context.filesystem
             if files is None:
                 return PolicyDecision.deny(
-                    "no filesystem is bound to the prompt, so what was read cannot be known"
+                    "no filesystem is bound to the prompt, so files cannot be checked"
                 )
             if not use.writes and not use.deletes:
                 return PolicyDecision.allow()
             known = _known(context.session[KnownFiles].view())
-            refusals = list(_refusals(use, _Places(files), known))
+            refusals = list(_refusals(use, _PhysicalPaths(files), known))
         except WinkError as error:
             return PolicyDecision.deny(str(error).rstrip("."))
         return PolicyDecision.deny(_listed(refusals)) if refusals else PolicyDecision.allow()
@@ -323,34 +324,34 @@ class ReadBeforeWritePolicy(ToolPolicy):
     def on_result(
         self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext
     ) -> None:
-        """Remember what was read and written, and forget or rename what was deleted or moved."""
+        """Record files that were read or written; forget deleted ones and rename moved ones."""
         del result
         use, files = self._use_of(tool, params), context.filesystem
         if use.is_nothing or files is None:
             return
-        used = _Places(files).after(use)
+        used = _PhysicalPaths(files).after(use)
         if used.deletes or used.moves or not _all_known(used.seen, context.session):
             if context.session not in _prepared:
                 self.install(context.session)
             context.session.dispatch(used)
 
     def install(self, session: SessionProtocol) -> None:
-        """Register the slice of known files; what an undo or restore moves is forgotten."""
+        """Register the slice of known files; an undo or restore removes the files it changes."""
         known = session[KnownFiles]
         known.register(FilesUsed, _used, kind=SliceKind.STATE)
         known.register(WorkspaceRestored, _restored, kind=SliceKind.STATE)
         _prepared.add(session)
 
     def _use_of(self, tool: Tool[Any, Any], params: object) -> FileUse:
-        # not isinstance(params, UsesFiles): that costs more than all the rest for other tools
+        # isinstance(params, UsesFiles) would cost more than the rest of the check of other tools
         file_use: Callable[[], FileUse] | None = getattr(params, "file_use", None)
-        told: FileUse = file_use() if callable(file_use) else _NO_FILES
+        declared: FileUse = file_use() if callable(file_use) else _NO_FILES
         if tool.name not in self.read_tools and tool.name not in self.write_tools:
-            return told
+            return declared
         return replace(
-            told,
-            reads=(*told.reads, *_paths_in(params, self.read_tools.get(tool.name))),
-            writes=(*told.writes, *_paths_in(params, self.write_tools.get(tool.name))),
+            declared,
+            reads=(*declared.reads, *_paths_in(params, self.read_tools.get(tool.name))),
+            writes=(*declared.writes, *_paths_in(params, self.write_tools.get(tool.name))),
         )
 
 
@@ -362,8 +363,8 @@ def _paths_in(params: object, name: str | None) -> tuple[WorkspacePath, ...]:
         value = getattr(params, name)
     except AttributeError:
         raise UsageError(
-            f"the params have no field {name!r} to hold a path",
-            hint="Correct read_tools or write_tools of the policy.",
+            f"the params have no field {name!r} for a path",
+            hint="Correct the policy's read_tools or write_tools.",
         ) from None
     if value is None:
         return ()
@@ -372,10 +373,10 @@ def _paths_in(params: object, name: str | None) -> tuple[WorkspacePath, ...]:
     return tuple(parse_path(path) for path in cast("Sequence[str | WorkspacePath]", value))
 
 
-def _refusals(use: FileUse, places: _Places, known: Map[str, str]) -> Iterator[str]:
+def _refusals(use: FileUse, physical: _PhysicalPaths, known: Map[str, str]) -> Iterator[str]:
     moved_from = {target: source for source, target in use.moves} if use.moves else None
     for path in use.writes:
-        seen = places.content(moved_from.get(path, path) if moved_from else path)
+        seen = physical.content(moved_from.get(path, path) if moved_from else path)
         if seen is None:
             continue
         key, fingerprint = seen
@@ -384,9 +385,9 @@ def _refusals(use: FileUse, places: _Places, known: Map[str, str]) -> Iterator[s
         elif known[key] != fingerprint:
             yield f"{path} changed since it was read; read it again"
     for path in use.deletes:
-        place = places.of(path)
-        for key in sorted(key for key in known if _is_below(key, place)):
-            seen = places.content(parse_path(key))
+        deleted = physical.of(path)
+        for key in sorted(key for key in known if _is_below(key, deleted)):
+            seen = physical.content(parse_path(key))
             if seen is not None and seen != (key, known[key]):
                 yield f"{key} changed since it was read; read it again"
 
@@ -397,33 +398,34 @@ def _listed(refusals: Sequence[str]) -> str:
     return shown if n_more <= 0 else f"{shown}. The same goes for {counted(n_more, 'more file')}"
 
 
-class _Places:
-    """Where paths lead at one moment, as texts: keys of what is known."""
+class _PhysicalPaths:
+    """Resolves links in paths, to the keys of ``KnownFiles``; made for one check."""
 
     def __init__(self, files: Filesystem) -> None:
         self._files = files
         self._stats: dict[WorkspacePath, FileStat | None] = {}
 
     def content(self, path: WorkspacePath, *, follow: bool = True) -> tuple[str, str] | None:
-        """The place of the file that *path* leads to and its fingerprint; ``None`` if to none.
+        """The physical path of the file at *path* and its fingerprint, or ``None``.
 
-        A link that leads nowhere or outside leads to none; the handler will say so.
+        ``None`` for a missing file and for a link that is broken or leads outside. The handler
+        reports those.
         """
         try:
-            place, fingerprint = self._files.identify(path, follow=follow)
+            target, fingerprint = self._files.identify(path, follow=follow)
         except FilesystemError:
             return None
-        return str(place), fingerprint
+        return str(target), fingerprint
 
     def of(self, path: WorkspacePath) -> str:
-        """The place of *path* itself, which may be a link: what a move or delete acts on."""
+        """The physical path of *path* itself, which may be a link: moves and deletes act on it."""
         try:
             return str(physical_path(self._stat, path, follow=False))
         except FilesystemError:
             return str(path)
 
     def after(self, use: FileUse) -> FilesUsed:
-        """What to remember now that a call has used files."""
+        """The event to dispatch after a call that used files."""
         seen: list[tuple[str, str]] = []
         for paths, follow in ((use.reads, True), (use.writes, use.follows_links)):
             for path in paths:
@@ -438,7 +440,7 @@ class _Places:
         )
 
     def _stat(self, path: WorkspacePath) -> FileStat | None:
-        """What is at *path* if its parent is a directory and no link; each is asked for once."""
+        """The stat of *path*, cached; ``None`` if missing or its parent is not a directory."""
         if path not in self._stats:
             self._stats[path] = self._fresh_stat(path)
         return self._stats[path]
@@ -446,8 +448,8 @@ class _Places:
     def _fresh_stat(self, path: WorkspacePath) -> FileStat | None:
         if path == ROOT:
             return FileStat(ROOT, FileKind.DIRECTORY)
-        above = self._stat(path.parent)
-        if above is None or above.kind is not FileKind.DIRECTORY:
+        parent = self._stat(path.parent)
+        if parent is None or parent.kind is not FileKind.DIRECTORY:
             return None
         try:
             return self._files.stat(path, follow=False)
@@ -456,7 +458,7 @@ class _Places:
 
 
 _prepared: WeakSet[SessionProtocol] = WeakSet()
-"""The sessions that know the slice of known files; a registration is for good."""
+"""The sessions in which the slice of known files is registered; this is permanent."""
 
 
 def _known(view: SliceView[KnownFiles]) -> Map[str, str]:
@@ -465,9 +467,9 @@ def _known(view: SliceView[KnownFiles]) -> Map[str, str]:
 
 
 def _all_known(seen: Sequence[tuple[str, str]], session: SessionProtocol) -> bool:
-    """Whether there is nothing to remember, as when a file is read again."""
+    """Whether all fingerprints in *seen* are stored already, as when a file is read again."""
     known = _known(session[KnownFiles].view())
-    for path, fingerprint in seen:  # noqa: SIM110 - a generator costs more, in each call
+    for path, fingerprint in seen:  # noqa: SIM110 - a generator is slower, and this runs in each call
         if known.get(path) != fingerprint:
             return False
     return True
@@ -496,22 +498,22 @@ def _restored(view: SliceView[KnownFiles], event: WorkspaceRestored) -> SliceOp[
 def _replaced(
     before: Map[str, str], rest: Map[str, str], news: Mapping[str, str]
 ) -> SliceOp[KnownFiles]:
-    """*rest* with *news*; costs what differs, and leaves the slice alone when nothing does."""
+    """*rest* with *news*; no change of the slice if nothing differs."""
     new = {path: seen for path, seen in news.items() if rest.get(path) != seen}
     return Append() if rest is before and not new else Replace((KnownFiles(rest.update(new)),))
 
 
-def _without(known: Map[str, str], places: Sequence[str]) -> Map[str, str]:
-    """*known* less every path that is one of *places* or below one; itself if there is none."""
-    looked_at = known if places else ()
-    gone = [path for path in looked_at if any(_is_below(path, place) for place in places)]
-    if not gone:
+def _without(known: Map[str, str], removed: Sequence[str]) -> Map[str, str]:
+    """*known* without each path that is in *removed* or below one; the same object if none is."""
+    candidates = known if removed else ()
+    dropped = [path for path in candidates if any(_is_below(path, each) for each in removed)]
+    if not dropped:
         return known
     rest = known.mutate()
-    for path in gone:
+    for path in dropped:
         del rest[path]
     return rest.finish()
 
 
-def _is_below(key: str, place: str) -> bool:
-    return key == place or place == str(ROOT) or key.startswith(f"{place}/")
+def _is_below(key: str, directory: str) -> bool:
+    return key == directory or directory == str(ROOT) or key.startswith(f"{directory}/")

@@ -1,12 +1,11 @@
-"""Prompts: a tree of sections, the values bound to it, and what it renders to.
+"""Prompts: a tree of sections, the values bound to it, and its rendering.
 
-Rule 1: everything that can be wrong with a tree is found when the template is built: two
-siblings with one key, two tools with one name, two sections that disagree on a resource, a
-policy that does not see the tools it is about.
+Rule 1: the whole tree is checked when the template is built: two siblings with one key, two tools
+with one name, two sections that bind one type differently, a policy that does not see its tools.
 Rule 2: a template never changes and may be shared; a ``Prompt`` is one use of it, with its
 params and resources.
 Rule 3: rendering is a pure function of the template, the params, the session's state and the
-store of overrides. It changes nothing and tells nobody; the adapter publishes the event.
+store of overrides. It publishes no event; the adapter does that.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ._bindings import PromptResources, checked_resources, joined_resources
 from ._generics import Specialised, type_arguments, type_name
 from ._tree import (
     SectionNode,
-    place,
+    build_nodes,
     refuse_shared_tool_names,
     refuse_unseen_dependencies,
 )
@@ -50,13 +49,13 @@ OutputT = TypeVar("OutputT", default=None)
 class PromptTemplate(Specialised, Generic[OutputT]):
     """A checked tree of sections: ``PromptTemplate[Output](ns=…, key=…, sections=[…])``.
 
-    ``Output`` is what the final answer is parsed as: a dataclass or ``list`` of one; without
-    it, or with None, the answer is text.
+    ``Output`` is the type of the final answer: a dataclass or ``list`` of one; without it, or
+    with None, the answer is text.
 
     Args:
-        ns: Groups prompts, such as by program.
-        key: Names the prompt within ``ns``; the name when omitted.
-        name: What people and records call it; the key when omitted.
+        ns: Namespace of the prompt, such as the name of a program.
+        key: Identifies the prompt within ``ns``; the name when omitted.
+        name: The name for users and in records; the key when omitted.
         sections: The top-level sections.
 
     Raises:
@@ -74,14 +73,14 @@ class PromptTemplate(Specialised, Generic[OutputT]):
         identity = key or name
         if not ns or not identity:
             raise PromptValidationError(
-                "a prompt needs a name", hint="Give `ns` and `key`, or `name`."
+                "a prompt needs a name", hint="Pass `ns` and `key`, or `name`."
             )
         self.ns: Final = ns
         self.key: Final = identity
         self.name: Final = name or identity
         self.sections: Final = tuple(sections)
         self.output_type: Final = _output_type(type(self), PromptTemplate)
-        self.nodes: Final = tuple(place(self.sections))
+        self.nodes: Final = tuple(build_nodes(self.sections))
         refuse_shared_tool_names(self.nodes)
         refuse_unseen_dependencies(self.nodes)
         self.resources: Final = joined_resources(
@@ -89,7 +88,7 @@ class PromptTemplate(Specialised, Generic[OutputT]):
         )
 
     def walk(self) -> Iterator[SectionNode]:
-        """Every place in the tree, depth first."""
+        """Every node of the tree, depth first."""
         for node in self.nodes:
             yield from node.walk()
 
@@ -117,16 +116,16 @@ class PromptTemplate(Specialised, Generic[OutputT]):
 class Prompt(Specialised, Generic[OutputT]):
     """One use of a template: ``Prompt(template).bind(params, resources={…})``.
 
-    ``Prompt(ns=…, key=…, sections=[…])`` makes the template in the same step.
+    ``Prompt(ns=…, key=…, sections=[…])`` creates the template as well.
 
     Args:
-        template: What to use; then no other part of a template may be given.
+        template: The template; if given, the other arguments of ``PromptTemplate`` may not be.
         ns: As for ``PromptTemplate``.
         key: As for ``PromptTemplate``.
         name: As for ``PromptTemplate``.
         sections: As for ``PromptTemplate``.
-        overrides_store: Asked at each rendering for texts that replace the template's.
-        overrides_tag: Which of the stored sets.
+        overrides_store: Read at each rendering for texts that replace the template's.
+        overrides_tag: The tag of the stored set to use.
 
     Raises:
         PromptValidationError: If the tree is inconsistent.
@@ -157,15 +156,15 @@ class Prompt(Specialised, Generic[OutputT]):
         *,
         overrides_store: PromptOverridesStore | None = None,
         overrides_tag: str = "latest",
-        **parts: Any,  # those of PromptTemplate; the overloads name them
+        **parts: Any,  # the arguments of PromptTemplate; the overloads name them
     ) -> None:
         output_type = _output_type(type(self), Prompt)
         if template is None:
             template = cast("Any", PromptTemplate)[output_type](**parts)
         elif parts or output_type not in (None, template.output_type):
             raise PromptValidationError(
-                "a template is given, and parts of another beside it",
-                hint="Give a template alone, or the parts of one.",
+                "both a template and parts of another template are given",
+                hint="Pass a template alone, or the arguments of PromptTemplate.",
             )
         self.template: Final = cast("PromptTemplate[OutputT]", template)
         self._overrides_store = overrides_store
@@ -196,7 +195,7 @@ class Prompt(Specialised, Generic[OutputT]):
 
     @property
     def descriptor(self) -> PromptDescriptor:
-        """What overrides of the prompt are written for."""
+        """The template's descriptor, to which overrides refer."""
         return self.template.descriptor
 
     @property
@@ -205,19 +204,19 @@ class Prompt(Specialised, Generic[OutputT]):
         return self._resources
 
     def bind(self, *params: object, resources: Mapping[type[Any], object] | None = None) -> Self:
-        """Give the prompt values; those of a type bound before are replaced.
+        """Bind values to the prompt; a value of a type that was bound before is replaced.
 
         Args:
             params: One value for each type of params that the sections use.
-            resources: Type to instance (never closed by us) or to a ``Binding``; wins over
-                what the sections declare.
+            resources: Type to instance (the caller closes it) or to a ``Binding``; replaces
+                those of the sections.
 
         Returns:
             The prompt itself.
 
         Raises:
-            PromptValidationError: If no section uses a value's type, a type comes twice, or a
-                resource does not suit its type.
+            PromptValidationError: If no section uses a value's type, a type is given twice, or a
+                resource does not match its type.
             ResourceError: If *resources* are given while the prompt's resources are open.
         """
         by_type = self._by_type(params, PromptValidationError)
@@ -227,15 +226,15 @@ class Prompt(Specialised, Generic[OutputT]):
         return self
 
     def snapshot(self) -> object:
-        """A token for what is bound now; what a failed call binds is taken back."""
+        """A token for the present params, so that a failed call can undo its bindings."""
         return self._params
 
     def restore(self, token: object) -> None:
-        """Bind again what was bound at *token*."""
+        """Restore the params of *token*."""
         self._params = cast("dict[type[Any], object]", token)
 
     def install(self, session: Session) -> None:
-        """Register what sections and policies keep in *session*; may be called again."""
+        """Register the reducers of sections and policies in *session*; may be called again."""
         VisibilityOverrides.install(session)
         for node in self.template.walk():
             node.section.install(session)
@@ -247,8 +246,8 @@ class Prompt(Specialised, Generic[OutputT]):
     ) -> tuple[Tool[Any, Any], ...]:
         """The tools of all enabled sections, closed ones included, in declaration order.
 
-        *params* and *session* are as for ``render``, but only those are needed that decide
-        whether a section is enabled.
+        *params* and *session* are as for ``render``, but only those that decide whether a section
+        is enabled are needed.
         """
         rendering = self._rendering(params, session)
         return tuple(
@@ -262,7 +261,7 @@ class Prompt(Specialised, Generic[OutputT]):
 
         Args:
             params: Used in this rendering instead of bound ones of the same type.
-            session: Says which sections are open; without one, as their authors decided.
+            session: Says which sections are open; without one, their own visibility is used.
 
         Raises:
             PromptRenderError: If an enabled section lacks its params or a required resource, no
@@ -287,7 +286,7 @@ class Prompt(Specialised, Generic[OutputT]):
         )
 
     def _overrides(self) -> PromptOverrides | None:
-        """What the store has that still fits."""
+        """The stored overrides that still apply."""
         if self._overrides_store is None:
             return None
         stored = self._overrides_store.resolve(self.descriptor, tag=self._overrides_tag)
@@ -296,8 +295,8 @@ class Prompt(Specialised, Generic[OutputT]):
     def _bind_resources(self, resources: Mapping[type[Any], object]) -> None:
         if self._resources.is_open:
             raise ResourceError(
-                "resources cannot be bound while they are open",
-                hint="Bind before `with prompt.resources:`.",
+                "resources cannot be bound while the prompt's resources are open",
+                hint="Call bind() before `with prompt.resources:`.",
             )
         self._bound |= resources
         self._resources = PromptResources({**self.template.resources, **self._bound})
@@ -317,7 +316,7 @@ class Prompt(Specialised, Generic[OutputT]):
                 )
             if type_ in by_type:
                 raise error(
-                    f"two values of {type_.__name__} for prompt {self.name!r}",
+                    f"two values of type {type_.__name__} for prompt {self.name!r}",
                     hint="Sections with one params type share one value; pass it once.",
                 )
             by_type[type_] = value
@@ -325,7 +324,7 @@ class Prompt(Specialised, Generic[OutputT]):
 
 
 def _output_type(cls: type, origin: type) -> Any:
-    """The type of output that *cls* was given, known to be one; None for text."""
+    """The checked output type of *cls*; None for text."""
     arguments = type_arguments(cls, origin)
     type_ = arguments[0] if arguments else NoneType
     if type_ is NoneType:
@@ -335,6 +334,6 @@ def _output_type(cls: type, origin: type) -> Any:
         raise PromptValidationError(
             f"{type_name(type_)} cannot be an output",
             field="output_type",
-            hint="Use a dataclass, a list of one, or nothing for plain text.",
+            hint="Use a dataclass, a list of one, or no type for plain text.",
         )
     return type_

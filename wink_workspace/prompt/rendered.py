@@ -1,12 +1,11 @@
-"""What a prompt is at one moment, and how a tree of sections becomes it.
+"""Rendered prompts, and how a tree of sections is rendered.
 
-Rule 1: a section is asked once whether it is enabled, before anything else is done with it;
-the sections below a disabled one are not asked.
-Rule 2: closed sections are rendered too. So params that are missing show at once and not
-when the model opens the section in the middle of a run.
-Rule 3: a ``RenderedPrompt`` is a value. It keeps the tree of enabled sections with all texts
-filled in, closed ones included, so that reading a closed section later gives what opening it
-at the time of rendering would have shown.
+Rule 1: the predicate of a section runs once, before anything else of the section. Predicates below
+a disabled section do not run.
+Rule 2: closed sections are rendered too. So missing params are found at once, not when the model
+opens the section in the middle of a run.
+Rule 3: a ``RenderedPrompt`` is a value. It has the tree of enabled sections with all texts filled
+in, also of closed ones. So reading a closed section later gives the text as of the rendering.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from wink_workspace import serde
 from wink_workspace.errors import PromptRenderError, UsageError
 from wink_workspace.session import SessionProtocol
 
-from ._generics import firmly_frozen
+from ._generics import strictly_frozen
 from ._tree import SectionNode
 from .disclosure import VisibilityOverrides, disclosure_tools, how_to_open
 from .overrides import PromptOverrides
@@ -36,8 +35,8 @@ __all__ = ["RenderedPrompt", "RenderedSection", "Rendering"]
 
 OutputT = TypeVar("OutputT", default=None)
 
-_DEEPEST_HEADING = 6
-_LONGEST_ANSWER_CHARS = 400
+_MAX_HEADING_LEVEL = 6
+_MAX_ANSWER_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +45,13 @@ class RenderedSection:
 
     Attributes:
         path: The keys from the root, joined by dots.
-        number: Its place among the enabled sections: ``(2, 1)`` is the first below the second.
+        number: Its position among the enabled sections: ``(2, 1)`` is the first below the second.
         title: The heading.
         body: The text below the heading; may be empty.
-        summary: What is shown instead while the section is closed; None when it is open.
+        summary: The text while the section is closed; None when it is open.
         tools: Its own tools, in the order declared.
-        policies: Those that guard its tools, the outermost section's first.
-        resources: The types that it and the sections above it declare, those that live as
-            long as the prompt's resources are open.
+        policies: The policies of its tools, the outermost section's first.
+        resources: The types of the singletons that it and the sections above it bind.
         children: The enabled sections below it.
     """
 
@@ -75,23 +73,23 @@ class RenderedSection:
     @property
     def heading(self) -> str:
         """The Markdown heading: ``## 1. Title``, ``### 1.1 Title`` and so on."""
-        level = "#" * min(len(self.number) + 1, _DEEPEST_HEADING)
+        level = "#" * min(len(self.number) + 1, _MAX_HEADING_LEVEL)
         number = ".".join(map(str, self.number)) + ("." if len(self.number) == 1 else "")
         return f"{level} {number} {self.title}"
 
     def shown(self) -> Iterator[RenderedSection]:
-        """Itself and, depth first, every section below it that is not inside a closed one."""
+        """Itself and every section below it that is not inside a closed one, depth first."""
         yield self
         if self.is_open:
             for child in self.children:
                 yield from child.shown()
 
     def text(self) -> str:
-        """The section as it stands in the prompt, with what is shown below it."""
+        """The text of the section in the prompt, with that of the sections below it."""
         return "\n\n".join(self._open_blocks() if self.is_open else self._closed_blocks())
 
     def full_text(self) -> str:
-        """The section as it would stand in the prompt if it were open."""
+        """The text that the section would have if it were open."""
         return "\n\n".join(self._open_blocks())
 
     def _closed_blocks(self) -> Iterator[str]:
@@ -107,19 +105,19 @@ class RenderedSection:
             yield child.text()
 
 
-@firmly_frozen
+@strictly_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedPrompt(Generic[OutputT]):
-    """A prompt as the provider gets it.
+    """A rendered prompt, as the provider gets it.
 
     Attributes:
         prompt_name: The prompt's name.
         text: The instructions, in Markdown.
-        tools: What the model may call, in declaration order; the tools that open and read
-            sections come last, and only when a section is closed.
+        tools: The tools that the model may call, in declaration order. If a section is closed, the
+            tools that open and read sections come last.
         tool_param_descriptions: Description, type and default of each parameter of each
             tool, by tool and parameter name, with overrides applied.
-        output_type: What the answer is parsed as: a dataclass, a list of one, or None for text.
+        output_type: The type of the answer: a dataclass, a list of one, or None for text.
         sections: The enabled top-level sections.
     """
 
@@ -136,48 +134,48 @@ class RenderedPrompt(Generic[OutputT]):
         return tuple(section.path for section in self._shown() if not section.is_open)
 
     def tool(self, name: str) -> Tool[Any, Any] | None:
-        """The tool called *name*, if the prompt offers it."""
+        """The tool with the name *name*, or ``None``."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def tool_schema(self, name: str) -> dict[str, serde.JsonValue]:
-        """The parameters of the tool called *name*, as a provider's strict mode wants them.
+        """The schema of the parameters of tool *name*, for a provider's strict mode.
 
         Raises:
-            UsageError: If the prompt offers no such tool.
+            UsageError: If the prompt has no such tool.
         """
         tool = self.tool(name)
         if tool is None:
             raise UsageError(
-                f"prompt {self.prompt_name!r} offers no tool {name!r}",
-                hint="Use the names in `tools`.",
+                f"prompt {self.prompt_name!r} has no tool {name!r}",
+                hint="Use a name from `tools`.",
             )
         return serde.provider_schema(
             tool.params_type, descriptions=self.tool_param_descriptions[name]
         )
 
     def policies_for(self, tool_name: str) -> tuple[ToolPolicy, ...]:
-        """The policies that guard the tool, the outermost section's first."""
+        """The policies of the tool, the outermost section's first."""
         section = self._section_of(tool_name)
         return () if section is None else section.policies
 
     def resources_for(self, tool_name: str) -> tuple[type[Any], ...]:
-        """The resources that the tool's sections declare; see ``RenderedSection.resources``."""
+        """The resource types of the tool's sections; see ``RenderedSection.resources``."""
         section = self._section_of(tool_name)
         return () if section is None else section.resources
 
     def closed_above(self, path: str) -> tuple[str, ...] | None:
-        """What must be opened so that the section at *path* is shown in full.
+        """The sections to open so that the section at *path* is shown in full.
 
-        The closed ones among the section and those above it, outermost first; empty when it
-        is open already, None when the prompt has no such section or it is disabled.
+        These are the closed ones among the section and those above it, outermost first. Empty if
+        it is open; None if the prompt has no such section or it is disabled.
         """
-        line = self._line_to(path)
-        return None if line is None else tuple(s.path for s in line if not s.is_open)
+        chain = self._chain_to(path)
+        return None if chain is None else tuple(s.path for s in chain if not s.is_open)
 
     def read_section(self, path: str) -> str | None:
-        """The text that opening the section at *path* would show; None when there is none."""
-        line = self._line_to(path)
-        return None if line is None else line[-1].full_text()
+        """The text that opening the section at *path* would show; None without such a section."""
+        chain = self._chain_to(path)
+        return None if chain is None else chain[-1].full_text()
 
     def _section_of(self, tool_name: str) -> RenderedSection | None:
         for section in self._shown():
@@ -189,23 +187,23 @@ class RenderedPrompt(Generic[OutputT]):
         for section in self.sections:
             yield from section.shown()
 
-    def _line_to(self, path: str) -> tuple[RenderedSection, ...] | None:
+    def _chain_to(self, path: str) -> tuple[RenderedSection, ...] | None:
         """The sections from the root down to the one at *path*."""
-        line: list[RenderedSection] = []
+        chain: list[RenderedSection] = []
         level = self.sections
         keys = path.split(".")
         for n_keys in range(1, len(keys) + 1):
-            sought = ".".join(keys[:n_keys])
-            found = next((section for section in level if section.path == sought), None)
+            prefix = ".".join(keys[:n_keys])
+            found = next((section for section in level if section.path == prefix), None)
             if found is None:
                 return None
-            line.append(found)
+            chain.append(found)
             level = found.children
-        return tuple(line)
+        return tuple(chain)
 
 
 def _examples(tools: Iterable[Tool[Any, Any]]) -> str:
-    """The tools' examples as a list of calls with their answers; empty if there are none."""
+    """The tools' examples as a list of calls and their results; empty if there are none."""
     items = [
         f"- {each.description.strip()}: `{tool.name}` with `{each.arguments}`" + _answer(each)
         for tool in tools
@@ -218,8 +216,8 @@ def _answer(example: ToolExample[Any, Any]) -> str:
     text = example.answer.strip("\n")
     if not text:
         return "."
-    if len(text) > _LONGEST_ANSWER_CHARS:
-        text = text[:_LONGEST_ANSWER_CHARS].rpartition("\n")[0] + "\n…"
+    if len(text) > _MAX_ANSWER_CHARS:
+        text = text[:_MAX_ANSWER_CHARS].rpartition("\n")[0] + "\n…"
     fence = "~~~~" if "```" in text else "```"
     return " gives\n" + textwrap.indent(f"{fence}\n{text}\n{fence}", "  ")
 
@@ -231,7 +229,7 @@ def _response_format(output_type: object, number: int) -> str:
     return "\n\n".join(
         (
             heading,
-            "Give the final answer as JSON that fits this schema, with nothing around it:",
+            "Give the final answer as JSON that matches this schema, with no other text:",
             f"```json\n{schema}\n```",
         )
     )
@@ -239,14 +237,14 @@ def _response_format(output_type: object, number: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:
-    """What one rendering goes by.
+    """Renders a tree of sections with the given values.
 
     Attributes:
-        params: The values at hand, by type.
-        session: Passed to the predicates that ask for it.
-        overrides: Those that fit the prompt.
+        params: The bound params, by type.
+        session: Passed to the predicates that take it.
+        overrides: Those that apply to the prompt.
         resource_types: The types of resource that are bound.
-        singletons: Those that live as long as the prompt's resources are open.
+        singletons: Those of them that live as long as the prompt's resources are open.
     """
 
     params: Mapping[type[Any], object]
@@ -256,7 +254,7 @@ class Rendering:
     singletons: frozenset[type[Any]]
 
     def enabled(self, nodes: Iterable[SectionNode]) -> Iterator[SectionNode]:
-        """Those of *nodes* that take part, and below each of them likewise, depth first."""
+        """The enabled nodes among *nodes* and below them, depth first."""
         for node in nodes:
             if self._is_enabled(node):
                 yield node
@@ -265,7 +263,7 @@ class Rendering:
     def prompt(
         self, name: str, nodes: Iterable[SectionNode], output_type: Any
     ) -> RenderedPrompt[Any]:
-        """The whole prompt.
+        """The rendered prompt.
 
         Raises:
             PromptRenderError: If an enabled section lacks its params or a required resource.
@@ -295,8 +293,8 @@ class Rendering:
     ) -> tuple[RenderedSection, ...]:
         enabled = [node for node in nodes if self._is_enabled(node)]
         return tuple(
-            self._section(node, (*above, place), visibility)
-            for place, node in enumerate(enabled, start=1)
+            self._section(node, (*above, position), visibility)
+            for position, node in enumerate(enabled, start=1)
         )
 
     def _section(
@@ -314,7 +312,7 @@ class Rendering:
             title=section.title,
             body=section.body(params, override=None if override is None else override.body),
             summary=section.summary_text(params) if closed else None,
-            tools=tuple(self._reworded(tool) for tool in section.tools()),
+            tools=tuple(self._with_description(tool) for tool in section.tools()),
             policies=node.policies,
             resources=tuple(t for t in node.resource_types if t in self.singletons),
             children=self._sections(node.children, number, visibility),
@@ -343,13 +341,13 @@ class Rendering:
             if type_ not in self.resource_types:
                 name = type_.__name__
                 raise PromptRenderError(
-                    f"section {' > '.join(node.keys)} needs a {name}, and none is bound",
-                    hint=f"Bind one with prompt.bind(resources={{{name}: …}}). The resources of a"
-                    " workspace that is a copy have all that the ready-made sections need:"
+                    f"section {' > '.join(node.keys)} needs a {name}, but none is bound",
+                    hint=f"Bind one with prompt.bind(resources={{{name}: …}}). A workspace in copy"
+                    " mode has all resources that the sections of this library need:"
                     " prompt.bind(resources=workspace.resources).",
                 )
 
-    def _reworded(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
+    def _with_description(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
         override = self.overrides.tools.get(tool.name)
         if override is None or override.description is None:
             return tool

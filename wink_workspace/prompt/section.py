@@ -1,12 +1,12 @@
-"""Sections: pieces of a prompt, each with the tools, policies and resources it explains.
+"""Sections: parts of a prompt, each with the tools, policies and resources that it explains.
 
-Rule 1: a section knows itself and its children, never its place. Paths, numbers and values
-of parameters come from the prompt, so one section may stand in several prompts.
-Rule 2: a section does not change after it is built, and showing it changes nothing.
-Rule 3: what is wrong with a section is said when it is built, with its key.
+Rule 1: a section knows its children, but not its position. Paths, numbers and param values come
+from the prompt, so one section may be part of several prompts.
+Rule 2: a section is immutable, and rendering it changes nothing.
+Rule 3: a section is checked when it is built; errors name its key.
 
-A subclass that brings its own tools passes them to ``super().__init__``; one that keeps
-state in the session registers its reducers in ``install``.
+A subclass with tools of its own passes them to ``super().__init__``; one that keeps state in the
+session registers its reducers in ``install``.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ P_contra = TypeVar("P_contra", contravariant=True, default=None)
 T = TypeVar("T")
 
 
-class _AsksSession(Protocol):
-    """A predicate that goes by the session, which is None outside of one."""
+class _OfSession(Protocol):
+    """A predicate of the session; None outside of a session."""
 
     def __call__(self, *, session: SessionProtocol | None) -> bool: ...
 
 
-class _AsksParamsAndSession(Protocol[P_contra]):
-    """A predicate that goes by both."""
+class _OfParamsAndSession(Protocol[P_contra]):
+    """A predicate of params and session."""
 
     def __call__(self, params: P_contra, /, *, session: SessionProtocol | None) -> bool: ...
 
 
 EnabledPredicate: TypeAlias = (
-    Callable[[], bool] | Callable[[P], bool] | _AsksSession | _AsksParamsAndSession[P]
+    Callable[[], bool] | Callable[[P], bool] | _OfSession | _OfParamsAndSession[P]
 )
-"""What may decide whether a section is enabled."""
+"""The functions that can decide whether a section is enabled."""
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -75,7 +75,7 @@ class SectionVisibility(StrEnum):
 
 
 class SectionOptions(TypedDict, Generic[P], total=False):
-    """The keyword arguments that every section takes beside ``tools``; see ``Section``."""
+    """The keyword arguments of every section, without ``tools``; see ``Section``."""
 
     key: str | None
     params: type[P] | None
@@ -91,24 +91,24 @@ class SectionOptions(TypedDict, Generic[P], total=False):
 
 
 class Section(Specialised, Generic[P]):
-    """A heading, with no text of its own; ``MarkdownSection`` adds the text.
+    """A heading without text; ``MarkdownSection`` adds the text.
 
     Args:
         title: The heading, one line.
-        key: Names the section among its siblings: 1 to 64 of ``a-z0-9_-``. Derived from the
+        key: Identifies the section among its siblings: 1 to 64 of ``a-z0-9_-``. Derived from the
             title when omitted.
         params: The dataclass whose fields the section's texts may use, when it is not given
             as ``Section[Params]``.
         default_params: Used when the prompt has no value of that type.
-        tools: What the section explains.
+        tools: The tools that the section explains.
         children: Sections below this one.
-        enabled: Whether the section, with everything below it, takes part. Called with the
+        enabled: Whether the section and the sections below it are rendered. Called with the
             params if it has a positional parameter without default, and with ``session=``
             if it has a parameter of that name (None outside a session).
-        summary: What is shown instead while the section is closed; a template like the body.
-        visibility: How the section is shown until the session says otherwise.
-        policies: Checked before any tool of this section or of one below it runs.
-        resources: Type to instance, or to a ``Binding`` that makes it.
+        summary: The text while the section is closed; a template like the body.
+        visibility: How the section is shown until it is changed in the session.
+        policies: Checked before each call of a tool of this section or of one below it.
+        resources: Type to instance, or to a ``Binding``.
         required_resources: Types that the prompt must bind, here or elsewhere, before it can be
             rendered with this section enabled.
         accepts_overrides: Whether a store may replace the section's text and its tools'
@@ -152,12 +152,12 @@ class Section(Specialised, Generic[P]):
 
     @property
     def template(self) -> str | None:
-        """The text that an override may replace; None when the body is no template."""
+        """The text that an override may replace; None if the body is not a template."""
         return None
 
     @property
     def placeholders(self) -> tuple[str, ...]:
-        """The names that the section's texts may use, the fields of its params."""
+        """The names that the section's texts may use: the fields of its params."""
         type_ = cast("Any", self.params_type)
         return () if type_ is None else tuple(field.name for field in dataclasses.fields(type_))
 
@@ -178,14 +178,14 @@ class Section(Specialised, Generic[P]):
         return ""
 
     def summary_text(self, params: P | None) -> str:
-        """What is shown while the section is closed; empty without a summary."""
+        """The text while the section is closed; empty without a summary."""
         return "" if self._summary is None else self._summary.fill(params)
 
     @property
     def fallback_params(self) -> P | None:
-        """The params when the prompt has none: the default ones, or the type's own defaults.
+        """The params if none are bound: ``default_params``, or the type's own defaults.
 
-        None if there are no defaults, or no params.
+        None without defaults or params.
         """
         if self.default_params is not None or self.params_type is None:
             return self.default_params
@@ -203,11 +203,11 @@ class Section(Specialised, Generic[P]):
         return self._enabled is not None and self._enabled.takes_params
 
     def is_enabled(self, params: P | None, *, session: SessionProtocol | None = None) -> bool:
-        """Whether the section takes part; the answer holds for everything below it too."""
+        """Whether the section and the sections below it are rendered."""
         return self._enabled is None or self._enabled(params, session)
 
     def install(self, session: Session) -> None:
-        """Register what the section keeps in *session*; may be called again. Nothing here."""
+        """Register reducers in *session*; may be called again. Does nothing here."""
 
     def _parsed(self, text: str, field: str) -> Template:
         return Template.parse(text, self.placeholders, section_path=(self.key,), field=field)
@@ -223,7 +223,7 @@ class Section(Specialised, Generic[P]):
             raise self._wrong(
                 f"params={type_name(chosen)} contradicts [{type_name(declared)}]",
                 "params",
-                hint="Give the type once.",
+                hint="Pass the type only once.",
             )
         is_dataclass = isinstance(chosen, type) and dataclasses.is_dataclass(chosen)
         if chosen is not None and not is_dataclass:
@@ -239,10 +239,10 @@ class Section(Specialised, Generic[P]):
         given = type(cast("object", default))
         if default is not None and given is not self.params_type:
             raise self._wrong(
-                f"a {given.__name__} where the section's params are "
+                f"the default is a {given.__name__}, but the section's params are "
                 + type_name(self.params_type or NoneType),
                 "default_params",
-                hint="Give a value of the section's params, and their type with `params=`.",
+                hint="Pass a value of the params' type, and that type as `params=`.",
             )
         return default
 
@@ -252,7 +252,7 @@ class Section(Specialised, Generic[P]):
                 raise self._wrong(
                     f"{item!r} is not a {type_.__name__}",
                     field,
-                    hint=f"Make a {type_.__name__} of it, or leave it out.",
+                    hint=f"Make it a {type_.__name__}, or remove it.",
                 )
         return tuple(given)
 
@@ -262,7 +262,7 @@ class Section(Specialised, Generic[P]):
         predicate = _Predicate.of(function) if callable(cast("object", function)) else None
         if predicate is None:
             raise self._wrong(
-                f"{function!r} is no function that takes nothing, the params, or a keyword"
+                f"{function!r} is not a function of nothing, of the params, or of a keyword"
                 " 'session'",
                 "enabled",
                 hint="Write it as `lambda: …`, `lambda params: …` or `lambda *, session: …`.",
@@ -271,22 +271,22 @@ class Section(Specialised, Generic[P]):
             raise self._wrong(
                 "the predicate takes params but the section has none",
                 "enabled",
-                hint="Give the section a params type, or take no argument.",
+                hint="Give the section a params type, or write a predicate without arguments.",
             )
         return predicate
 
     def _checked_visibility(self, visibility: SectionVisibility) -> SectionVisibility:
         if visibility not in SectionVisibility.__members__.values():
             raise self._wrong(
-                f"{visibility!r} is no SectionVisibility",
+                f"{visibility!r} is not a SectionVisibility",
                 "visibility",
                 hint=f"Use one of {', '.join(SectionVisibility)}.",
             )
         if visibility == SectionVisibility.SUMMARY and self.summary is None:
             raise self._wrong(
-                "the section is to be summarised but has no summary",
+                "the visibility is SUMMARY, but the section has no summary",
                 "visibility",
-                hint="Give it a summary.",
+                hint="Give the section a summary.",
             )
         return SectionVisibility(visibility)
 
@@ -296,13 +296,13 @@ class MarkdownSection(Section[P]):
 
     Args:
         title: The heading.
-        template: The body, dedented. ``${field}`` shows a field of the params, ``$${`` a
-            literal ``${``; any other dollar is itself.
-        tools: What the section explains.
+        template: The body; it is dedented. ``${field}`` gives a field of the params, ``$${`` a
+            literal ``${``; any other dollar stays a dollar.
+        tools: The tools that the section explains.
         options: As for ``Section``.
 
     Raises:
-        PromptValidationError: If a placeholder in *template* is malformed or no field of the
+        PromptValidationError: If a placeholder in *template* is malformed, or not a field of the
             params.
     """
 
@@ -319,17 +319,17 @@ class MarkdownSection(Section[P]):
 
     @property
     def template(self) -> str:
-        """The body before values are put in."""
+        """The body with its placeholders."""
         return self._template.text
 
     def body(self, params: P | None, *, override: str | None = None) -> str:
-        """The template with the fields of *params* put in; see ``Section.body``."""
+        """The template filled with the fields of *params*; see ``Section.body``."""
         template = self._template if override is None else self._parsed(override, "template")
         return template.fill(params)
 
 
 class TextSection(MarkdownSection[P]):
-    """A ``MarkdownSection`` spelled ``TextSection(title=…, body=…, params=Params)``."""
+    """A ``MarkdownSection`` with other argument names: ``TextSection(title=…, body=…)``."""
 
     def __init__(
         self,
@@ -343,12 +343,12 @@ class TextSection(MarkdownSection[P]):
 
 
 class ToolsSection(MarkdownSection[P]):
-    """Tools under a heading of their own, with or without words about them.
+    """Tools under a heading of their own, with or without a text.
 
     Args:
         title: The heading.
-        tools: What the section is about; the text does not list them.
-        description: The body, a template; nothing when omitted.
+        tools: The tools; the text does not list them.
+        description: The body, a template; empty when omitted.
         options: As for ``Section``.
     """
 
@@ -364,7 +364,7 @@ class ToolsSection(MarkdownSection[P]):
 
 @dataclass(frozen=True, slots=True)
 class _Predicate:
-    """A function that says whether a section is enabled, and what it wants to know."""
+    """A function that decides whether a section is enabled, and the arguments it takes."""
 
     function: Callable[..., bool]
     takes_params: bool
@@ -372,7 +372,7 @@ class _Predicate:
 
     @classmethod
     def of(cls, function: Callable[..., bool]) -> _Predicate | None:
-        """Read the signature; None if it has none, or requires what nobody would give."""
+        """Read the signature; None if there is none, or if it requires other arguments."""
         try:
             parameters = inspect.signature(function).parameters.values()
         except ValueError:
@@ -401,7 +401,7 @@ class _Predicate:
 def _checked_title(title: str) -> str:
     stripped = title.strip()
     if not stripped or len(stripped.splitlines()) > 1:
-        raise PromptValidationError(f"{title!r} is no title", hint="Give one line of text.")
+        raise PromptValidationError(f"{title!r} is not a title", hint="Use one line of text.")
     return stripped
 
 
@@ -411,9 +411,9 @@ def _checked_key(key: str | None, title: str) -> str:
         key = re.sub(r"[^a-z0-9]+", "-", plain)[:64].strip("-")
     if not _KEY.fullmatch(key):
         raise PromptValidationError(
-            f"{key!r} is no key",
+            f"{key!r} is not a valid key",
             section_path=(title,),
             field="key",
-            hint="Use 1 to 64 of a-z, 0-9, '_' and '-', beginning with a letter or digit.",
+            hint="Use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit.",
         )
     return key

@@ -1,7 +1,7 @@
-"""Tools: what a model may call, with the types and the words that describe it.
+"""Tools: named functions that a model may call, with their types and descriptions.
 
-A ``Tool`` is checked when it is built, so that a wrong name, handler or example shows at the
-program's start and not in the middle of a run. Its schema is built when first asked for.
+A ``Tool`` is checked when it is built, so that a wrong name, handler or example is found when the
+program starts, not in the middle of a run. Its schema is built when it is first needed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from wink_workspace import serde
 from wink_workspace.errors import PromptValidationError, UsageError
 
-from ._generics import Specialised, firmly_frozen, type_arguments, type_name
+from ._generics import Specialised, strictly_frozen, type_arguments, type_name
 from ._handler import HandlerTypes, check_handler, read_handler
-from ._values import is_params_type, is_result_type, misfit
+from ._values import is_params_type, is_result_type, mismatch
 from .context import ToolContext
 from .tool_result import ToolResult
 
@@ -38,8 +38,8 @@ class ToolAnnotations:
     Hints, not permissions: policies decide what a call may do.
 
     Attributes:
-        read_only: Whether it changes nothing: no file, no state, nothing outside.
-        destructive: Whether it may overwrite or delete what is there.
+        read_only: Whether it never changes files, state, or anything outside the workspace.
+        destructive: Whether it may overwrite or delete existing data.
         idempotent: Whether a second call with the same arguments changes nothing more.
         open_world: Whether it reaches beyond the workspace, such as the network.
 
@@ -60,22 +60,22 @@ class ToolAnnotations:
 
 
 class ToolHandler(Protocol[P_contra, R_co]):
-    """The function behind a tool: ``def handle(params, *, context) -> ToolResult``."""
+    """The function of a tool: ``def handle(params, *, context) -> ToolResult``."""
 
     def __call__(self, params: P_contra, /, *, context: ToolContext) -> ToolResult[R_co]:
-        """Do the work. A failed result or an exception undoes all of it."""
+        """Make the call. A failed result or an exception rolls all of it back."""
         ...
 
 
-@firmly_frozen
+@strictly_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolExample(Generic[P, R]):
-    """One call and what comes of it, to show a model the way; checked by the tool it joins.
+    """An example call with its result, for the model; the ``Tool`` checks it.
 
     Attributes:
-        description: What the call is for, 1 to 200 characters.
-        input: The parameters, ``None`` for a tool without.
-        output: The value that the tool gives for them.
+        description: The purpose of the call, 1 to 200 characters.
+        input: The parameters, ``None`` for a tool without parameters.
+        output: The value of the result.
     """
 
     description: str
@@ -92,7 +92,7 @@ class ToolExample(Generic[P, R]):
 
     @property
     def answer(self) -> str:
-        """The value as the model would read it."""
+        """The value as text for the model."""
         return ToolResult("", self.output, exclude_value_from_context=True).render()
 
 
@@ -112,10 +112,10 @@ def _default_of(member: Field[Any]) -> object:
     return member.default if member.default_factory is MISSING else member.default_factory()
 
 
-@firmly_frozen
+@strictly_frozen
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tool(Specialised, Generic[P, R]):
-    """Something that a model may call: ``Tool[Params, Result](name=…, description=…, …)``.
+    """A function that a model may call: ``Tool[Params, Result](name=…, description=…, …)``.
 
     ``P`` is a dataclass, or ``None`` for no parameters; ``R`` is a dataclass, mapping, sequence,
     ``str``, ``None``, or a union of these. Without ``[P, R]`` the types are the handler's.
@@ -123,18 +123,18 @@ class Tool(Specialised, Generic[P, R]):
 
     Attributes:
         name: Unique in its prompt; 1 to 64 of ``a-z``, ``0-9``, ``_`` and ``-``.
-        description: What the model reads; 1 to 200 ASCII characters, stored stripped.
-        handler: What runs, ``None`` for a tool that is only described. Any synchronous callable
-            ``(params: P, *, context: ToolContext) -> ToolResult[R]``.
-        examples: Calls that show a model the way; they follow the description in the tool's
-            definition and stand, with their answers, in the text of its section.
+        description: For the model; 1 to 200 ASCII characters, stored stripped.
+        handler: Any synchronous callable ``(params: P, *, context: ToolContext) ->
+            ToolResult[R]``; ``None`` for a tool without a handler.
+        examples: Example calls. They follow the description in the tool's definition; the text of
+            the tool's section has them with their results.
         accepts_overrides: Whether an override may replace the description.
         annotations: What a call may do; unknown by default.
         params_type: ``P``; ``NoneType`` for no parameters.
         result_type: ``R``.
 
     Raises:
-        PromptValidationError: If any of these does not hold; it names the tool and the field.
+        PromptValidationError: If one of these is wrong; it names the tool and the field.
     """
 
     name: str
@@ -157,14 +157,14 @@ class Tool(Specialised, Generic[P, R]):
             self._check_example(n, example)
 
     def parse(self, arguments: str | Mapping[str, object] | None) -> P:
-        """The parameters that *arguments* spell.
+        """The parameters in *arguments*.
 
         Args:
-            arguments: What the model sent: JSON text or an object, read strictly. ``None`` and
-                blank text mean no arguments.
+            arguments: JSON text or an object from the model, parsed strictly. ``None`` and blank
+                text mean no arguments.
 
         Raises:
-            ParseError: If they do not fit; it lists every problem, in sentences for the model.
+            ParseError: If they are not valid; it lists every problem, in sentences for the model.
         """
         what = f"arguments of {self.name}"
         if isinstance(arguments, str):
@@ -174,21 +174,21 @@ class Tool(Specialised, Generic[P, R]):
         return serde.parse(self.params_type, given, what=what)
 
     def check_value(self, value: object) -> str | None:
-        """What is wrong with *value* as a result, as a clause; ``None`` when it fits.
+        """Why *value* is not of the result type, as a clause; ``None`` if it is.
 
-        ``None`` fits only where the result type includes it.
+        The value ``None`` is valid only if the result type includes it.
         """
-        fits = type(value) is self.result_type  # almost always, and quick to see
-        return None if fits else misfit(value, self.result_type)
+        is_exact = type(value) is self.result_type  # the usual case, and fast
+        return None if is_exact else mismatch(value, self.result_type)
 
     @property
     def provider_description(self) -> str:
-        """The description and the examples' calls, as the tool's definition has them."""
+        """The description with the example calls, for the tool's definition."""
         lines = [f"- {each.description.strip()}: {each.arguments}" for each in self.examples]
         return "\n".join([self.description, "", "Examples:", *lines]) if lines else self.description
 
     def provider_schema(self) -> dict[str, serde.JsonValue]:
-        """The JSON Schema of the parameters, as strict modes of providers want it."""
+        """The JSON Schema of the parameters, for the strict modes of providers."""
         return serde.provider_schema(self.params_type)
 
     def param_descriptions(self) -> Mapping[str, serde.ParamDescription]:
@@ -199,7 +199,7 @@ class Tool(Specialised, Generic[P, R]):
         object.__setattr__(self, name, value)
 
     def _types(self) -> HandlerTypes:
-        """The types written, or else the handler's, known to suit a tool and its handler."""
+        """The type arguments, or else the handler's types; checked against the handler."""
         written = type_arguments(type(self), Tool)
         handler = cast("Callable[..., object] | None", self.handler)
         if written is not None:
@@ -208,7 +208,7 @@ class Tool(Specialised, Generic[P, R]):
             types = read_handler(handler, tool=self.name)
         else:
             raise PromptValidationError(
-                "the types of its params and result are unknown",
+                "the types of the tool's params and result are unknown",
                 tool=self.name,
                 hint="Write Tool[Params, Result](…), with None for no params or no value.",
             )
@@ -218,37 +218,37 @@ class Tool(Specialised, Generic[P, R]):
         return types
 
     def _check_example(self, n: int, example: object) -> None:
-        place = f"examples[{n}]"
+        where = f"examples[{n}]"
         if not isinstance(example, ToolExample):
-            raise self._wrong(place, f"is {type_name(type(example))}, not a ToolExample")
+            raise self._wrong(where, f"is {type_name(type(example))}, not a ToolExample")
         example = cast("ToolExample[Any, Any]", example)
         if not 1 <= len(example.description.strip()) <= _DESCRIPTION_CHARS:
             raise self._wrong(
-                f"{place}.description",
+                f"{where}.description",
                 f"has {len(example.description.strip())} characters, not 1 to {_DESCRIPTION_CHARS}",
             )
         for part, value, type_ in (
             ("input", example.input, self.params_type),
             ("output", example.output, self.result_type),
         ):
-            problem = misfit(value, type_, what=f"the example's {part}")
+            problem = mismatch(value, type_, what=f"the example's {part}")
             if problem is not None:
-                raise self._wrong(f"{place}.{part}", problem)
+                raise self._wrong(f"{where}.{part}", problem)
 
-    def _wrong(self, place: str, message: str) -> PromptValidationError:
+    def _wrong(self, where: str, message: str) -> PromptValidationError:
         return PromptValidationError(
             message,
             tool=self.name,
-            field=place,
-            hint="Write it as ToolExample(description=…, input=…, output=…), with values of the"
-            " tool's types.",
+            field=where,
+            hint="Write ToolExample(description=…, input=…, output=…), with values of the tool's"
+            " types.",
         )
 
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise PromptValidationError(
-            f"{name!r} is no tool name",
+            f"{name!r} is not a valid tool name",
             tool=str(name),
             field="name",
             hint="Use 1 to 64 lowercase letters, digits, '_' and '-', without white space.",
@@ -271,14 +271,14 @@ def _described(description: object, *, tool: str) -> str:
 def _check_types(types: HandlerTypes, *, tool: str) -> None:
     if not is_params_type(types.params):
         raise PromptValidationError(
-            f"{type_name(types.params)} cannot hold params",
+            f"{type_name(types.params)} cannot be the type of params",
             tool=tool,
             field="params_type",
             hint="Use a dataclass, or None for a tool without params.",
         )
     if not is_result_type(types.result):
         raise PromptValidationError(
-            f"{type_name(types.result)} cannot be a result",
+            f"{type_name(types.result)} cannot be the type of a result",
             tool=tool,
             field="result_type",
             hint="Use a dataclass, a mapping, a sequence, str or None.",

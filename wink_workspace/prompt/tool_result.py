@@ -1,4 +1,4 @@
-"""What a tool hands back, and how a model reads it."""
+"""The result of a tool, and its text for the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from wink_workspace import serde
 
-from ._generics import firmly_frozen
+from ._generics import strictly_frozen
 
 __all__ = ["ToolRenderableResult", "ToolResult"]
 
@@ -23,25 +23,25 @@ V = TypeVar("V")
 
 @runtime_checkable
 class ToolRenderableResult(Protocol):
-    """A value that knows how a model reads it best."""
+    """A value with its own text for the model."""
 
     def render(self) -> str:
         """The text that the model sees; the same text every time."""
         ...
 
 
-@firmly_frozen
+@strictly_frozen
 @dataclass(frozen=True, slots=True)
 class ToolResult(Generic[R_co]):
-    """The outcome of one call, as its handler reports it.
+    """The result of one call, returned by its handler.
 
     Attributes:
-        message: One short text for the model: what was done, or why not and what to do next.
+        message: A short text for the model: what was done, or why not and what to do next.
         value: The typed result. A success carries a value of the tool's result type; a failure
             carries ``None``, or details of the error.
-        success: ``False`` undoes everything that the call did.
-        exclude_value_from_context: Keep the value from the model, which then sees the message
-            alone; events and the ledger still record it. Meant for size, not for secrets.
+        success: ``False`` rolls the call back.
+        exclude_value_from_context: Show the model only the message, not the value; events and the
+            ledger still record the value. For large values, not for secrets.
     """
 
     message: str
@@ -64,12 +64,11 @@ class ToolResult(Generic[R_co]):
     def render(self) -> str:
         """The value as text: its own ``render()`` if it has one, else JSON.
 
-        A string is itself and ``None`` is ``""``. A ``render()`` that raises, or gives
-        something other than a string, is logged and JSON takes its place. JSON leaves out
-        fields that are ``None``.
+        A string stays as it is, and ``None`` is ``""``. If ``render()`` raises or does not return
+        a string, that is logged and JSON is used. JSON leaves out fields that are ``None``.
 
         Raises:
-            UsageError: If JSON has to do and the value holds something it cannot express.
+            UsageError: If JSON is used and the value contains something without a JSON form.
         """
         value: object = self.value
         if value is None:
@@ -88,25 +87,25 @@ class ToolResult(Generic[R_co]):
     def provider_text(self, rendered: str | None = None) -> str:
         """What the model sees: the message, a blank line, the rendered value.
 
-        Only one of them when they are equal or the other is empty, and the message alone with
+        Only one of the two if they are equal or the other is empty; only the message with
         ``exclude_value_from_context``.
 
         Args:
-            rendered: What ``render()`` gave before, to not run it again.
+            rendered: An earlier result of ``render()``, to avoid running it again.
         """
         if self.exclude_value_from_context:
             return self.message
-        shown = self.render() if rendered is None else rendered
-        if not shown or shown == self.message:
+        value = self.render() if rendered is None else rendered
+        if not value or value == self.message:
             return self.message
-        return f"{self.message}\n\n{shown}" if self.message else shown
+        return f"{self.message}\n\n{value}" if self.message else value
 
 
 def _rendered(type_: type, render: Callable[[], object]) -> str | None:
-    """The text, or ``None`` when a value's own ``render()`` is at fault."""
+    """The text of a value's own ``render()``, or ``None`` if that is faulty."""
     try:
         text = render()
-    except Exception:  # noqa: BLE001 - a faulty rendering must not undo work that succeeded
+    except Exception:  # noqa: BLE001 - a faulty render() must not fail a call that succeeded
         _log.exception("%s.render() raised; the model sees JSON", type_.__qualname__)
         return None
     if isinstance(text, str):

@@ -1,12 +1,13 @@
-"""Things that tools need, asked for by type and built when first asked for.
+"""Resources of tools: looked up by type, built on first use.
 
-A ``Binding`` says how one type is made and how long it lives; a ``ResourceRegistry`` holds
-bindings; a ``ResourceContext``, opened from it, holds what was built and closes it.
+A ``Binding`` defines how a type is built and how long the result lives. A ``ResourceRegistry`` is a
+set of bindings. A ``ResourceContext``, opened from it, owns what was built and closes it.
 
-Rule 1: each type has one binding, and it is built by nobody else.
-Rule 2: what we built we close, in reverse order, trying all; what the caller built is theirs,
-and so are prototypes, which belong to whoever asked.
-Rule 3: nothing may hold what dies before it: a singleton cannot have a tool call's resource.
+Rule 1: each type has one binding, and only that binding builds it.
+Rule 2: the context closes what it built, in reverse order, all of it even if one close fails. It
+does not close instances that the caller passed, nor prototypes: their caller owns them.
+Rule 3: a resource cannot depend on one with a shorter life: a singleton cannot use a resource of a
+tool call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How one type is made, and how long what is made lives."""
+"""Bindings: how a type is built, and how long the result lives."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ class Scope(Enum):
     """Once per tool call; closed when the call ends."""
 
     PROTOTYPE = "prototype"
-    """Made at each request; it belongs to whoever asked, who also closes it."""
+    """Built at each request; the caller owns and closes it."""
 
 
 class ResourceResolver(Protocol):
-    """What a provider asks for the resources that it builds on."""
+    """Gives a provider the resources that it depends on."""
 
     def get(self, type_: type[T], /) -> T:
         """The resource bound to *type_*; see ``ResourceContext.get``."""
         ...
 
     def get_optional(self, type_: type[T], /) -> T | None:
-        """The resource bound to *type_*, or ``None`` if nothing is."""
+        """The resource bound to *type_*, or ``None``."""
         ...
 
 
 @dataclass(frozen=True)  # not slotted: Binding[X](…) must be able to try setting __orig_class__
 class Binding(Generic[T]):
-    """One type and the provider that makes it.
+    """A type and the provider that builds it.
 
     Args:
-        type_: What callers ask for; often a base class of what the provider makes.
-        provider: Makes it, given a resolver for what it depends on. It runs with the context's
-            lock held, so it must not wait for another thread that asks for resources.
+        type_: The type that callers look up; often a base class of what the provider returns.
+        provider: Builds it, given a resolver for its dependencies. It runs with the context's
+            lock held, so it must not wait for another thread that looks up resources.
         scope: How long it lives.
-        eager: Build it when the context opens, not when first asked for; singletons only.
+        eager: Build it when the context opens, not on first use; singletons only.
         owned: Whether the context closes it.
     """
 
@@ -61,11 +61,11 @@ class Binding(Generic[T]):
     def __post_init__(self) -> None:
         if self.eager and self.scope is not Scope.SINGLETON:
             raise UsageError(
-                f"the binding of {self.type_.__qualname__} is eager, and not a singleton",
-                hint="Only a singleton can be built when the context opens.",
+                f"the binding of {self.type_.__qualname__} is eager, but not a singleton",
+                hint="Use Scope.SINGLETON, or leave out eager=True.",
             )
 
     @classmethod
     def instance(cls, type_: type[T], value: T) -> Binding[T]:
-        """Bind *type_* to a value that exists already and stays the caller's to close."""
+        """Bind *type_* to an existing value, which the caller closes."""
         return cls(type_, lambda _: value, eager=True, owned=False)

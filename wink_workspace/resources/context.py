@@ -1,8 +1,8 @@
-"""What was built from bindings, while it lives.
+"""The context that builds resources from bindings, caches them and closes them.
 
-Theory: a lock is held while anything is built, so one chain of providers runs at a time and
-can be kept as a plain stack. That stack is how a circle is found, and how every refusal names
-the whole chain, whichever resolver a provider happens to ask.
+A lock is held while a resource is built, so only one chain of providers runs at a time, and a plain
+stack can hold it. The stack is used to find cycles and to name the whole chain in errors,
+whichever resolver a provider uses.
 
 States of a context: NEW -> OPEN -> CLOSED, each once.
 """
@@ -37,14 +37,14 @@ T = TypeVar("T")
 
 
 class ResourceObserver(Protocol):
-    """Who has to know what comes and goes; the runtime, which puts resources back."""
+    """Is notified of built and closed resources; the runtime uses it to restore them."""
 
     def built(self, resource: object) -> None:
-        """A singleton was built, and nobody has it yet. What this raises fails the building."""
+        """Called when a singleton was built, before its first use; an exception fails the build."""
         ...
 
     def outlives(self, resources: Sequence[object], close: Callable[[], object]) -> bool:
-        """The block is over: whether *close* is called later by the observer, or now by us."""
+        """Called at the end of the block; ``True`` if the observer will call *close* later."""
         ...
 
 
@@ -53,9 +53,9 @@ class ResourceContext:
 
     ``observer`` may be set and changed at any time.
 
-    Safe to use from several threads: each singleton is built once. At the end all that was
-    built is closed, newest first. A close that fails is logged and the others are still tried;
-    then ``ResourceError`` names all that failed, unless the block itself raised.
+    Thread-safe: each singleton is built once. At the end of the block all that was built is closed,
+    newest first. If a close fails, that is logged and the others are still closed. Then
+    ``ResourceError`` names all failures, unless the block itself raised.
     """
 
     def __init__(self, bindings: Mapping[type[Any], Binding[Any]]) -> None:
@@ -87,13 +87,13 @@ class ResourceContext:
         closing = [built.value for built in leaving if built.closes]
         observer = self._store.observer
         if observer is None or not observer.outlives(
-            closing, lambda: _close_for_good(leaving, during=None)
+            closing, lambda: _close_all(leaving, during=None)
         ):
-            _close_for_good(leaving, during=error)
+            _close_all(leaving, during=error)
 
     @property
     def observer(self) -> ResourceObserver | None:
-        """Who is told of what comes and goes."""
+        """The observer of the context, or ``None``."""
         return self._store.observer
 
     @observer.setter
@@ -101,14 +101,14 @@ class ResourceContext:
         self._store.observer = observer
 
     def get(self, type_: type[T], /) -> T:
-        """The resource bound to *type_*, built now if need be.
+        """The resource bound to *type_*, built now if necessary.
 
         Raises:
-            UnboundResourceError: If nothing is bound; names who needs it.
-            CircularDependencyError: If building it needs itself; names the circle.
-            ProviderError: If a provider raised, or returned ``None``. Nothing half-built stays.
-            ResourceError: If it lives for one tool call only.
-            ResourcesClosedError: If the ``with`` block has not begun, or is over.
+            UnboundResourceError: If nothing is bound; names the dependent types.
+            CircularDependencyError: If it depends on itself; names the cycle.
+            ProviderError: If a provider raised, or returned ``None``. No incomplete resource stays.
+            ResourceError: If its scope is ``TOOL_CALL``.
+            ResourcesClosedError: Outside of the ``with`` block.
         """
         return self._store.resolve(type_, self, call=None)
 
@@ -126,7 +126,7 @@ class ResourceContext:
             return store.singletons.values()
 
     def mark(self) -> int:
-        """How many singletons are built now; see ``evict_since``."""
+        """The number of live singletons; see ``evict_since``."""
         store = self._store
         with store.lock:
             if store.state is not _State.OPEN:
@@ -138,18 +138,18 @@ class ResourceContext:
     ) -> tuple[Exception, ...]:
         """Close and forget the singletons built after *mark*, newest first.
 
-        Bound instances stay. All are tried; what a ``close`` raised is logged and returned.
-        *before_close* is called with each before it is closed, and must not raise.
+        Bound instances stay. If a ``close`` raises, that is logged and returned, and the others are
+        still closed. *before_close* is called with each before its ``close``; it must not raise.
         """
         with self._store.lock:
             self._store.check_open()
             leaving = self._store.singletons.take_since(max(mark, self._n_instances))
-        return tuple(error for _, error in _closed(leaving, before_close))
+        return tuple(error for _, error in _close_each(leaving, before_close))
 
     def tool_scope(self) -> AbstractContextManager[ToolResources]:
         """One tool call's view of the resources.
 
-        What the call alone had is closed at its end, by the rules of the context itself.
+        Resources with scope ``TOOL_CALL`` are closed at its end, as the context closes others.
         """
         self._store.check_open()
         return _ToolScope(self._store)
@@ -175,13 +175,13 @@ class _ToolScope(AbstractContextManager["ToolResources"]):
     ) -> None:
         leaving = self._cache.end()
         if leaving:
-            _close_for_good(leaving, during=error)
+            _close_all(leaving, during=error)
 
 
 class ToolResources:
     """One tool call's view of the resources; made by ``ResourceContext.tool_scope``.
 
-    ``TOOL_CALL`` resources are cached here, singletons in the context, prototypes nowhere.
+    ``TOOL_CALL`` resources are cached here, singletons in the context; prototypes are not cached.
     """
 
     def __init__(self, store: _Store, cache: _Cache) -> None:
@@ -189,12 +189,12 @@ class ToolResources:
         self._cache = cache
 
     def get(self, type_: type[T], /) -> T:
-        """The resource bound to *type_*, built now if need be.
+        """The resource bound to *type_*, built now if necessary.
 
         Raises:
-            ResourceError: As ``ResourceContext.get``; or if a singleton is being built, which
-                would keep what dies with the call.
-            ResourcesClosedError: If the call, or the context, has ended.
+            ResourceError: As ``ResourceContext.get``; also if a singleton depends on a
+                ``TOOL_CALL`` resource.
+            ResourcesClosedError: If the call or the context has ended.
         """
         self._check_open()
         return self._store.resolve(type_, self, call=self._cache)
@@ -203,7 +203,7 @@ class ToolResources:
         """As ``get``, but ``None`` if nothing is bound to *type_*."""
         if self._cache.ended or self._store.state is not _State.OPEN:
             self._check_open()  # raises
-        kept = self._store.singletons.built.get(type_)  # it is whole, and needs no lock
+        kept = self._store.singletons.built.get(type_)  # a cached value is complete; no lock needed
         if kept is not None:
             return kept.value
         return self.get(type_) if type_ in self._store.bindings else None
@@ -212,28 +212,28 @@ class ToolResources:
         self._store.check_open()
         if self._cache.ended:
             raise ResourcesClosedError(
-                "the tool call that these resources belong to has ended",
-                hint="Keep no resources beyond the call that they were given to.",
+                "the tool call of these resources has ended",
+                hint="Do not keep resources after the call that received them.",
             )
 
 
 class _State(Enum):
     NEW = "not open yet"
-    OPEN = "open already"
+    OPEN = "already open"
     CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """A live resource; *closes* says whether its end is ours."""
+    """A live resource; *closes* says whether the context closes it."""
 
     type_: type[Any]
-    value: Any  # of the type that it is bound to, which no annotation can say
+    value: Any  # an instance of type_, which an annotation cannot express
     closes: bool
 
 
 class _Cache:
-    """What one scope has built, in order."""
+    """The resources that one scope has built, in order."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -248,14 +248,14 @@ class _Cache:
         return any(built.value is value for built in self.built.values())
 
     def values(self) -> tuple[object, ...]:
-        """The values in the order built; one that serves several types comes once."""
-        if self._values is None:  # it is asked for in every call
+        """The values in the order built; a value bound to several types comes once."""
+        if self._values is None:  # cached, as every call needs it
             unique = {id(built.value): built.value for built in self.built.values()}
             self._values = tuple(unique.values())
         return self._values
 
     def take_since(self, mark: int) -> list[_Built]:
-        """Forget everything after the first *mark*, and return it newest first."""
+        """Remove all resources after the first *mark*, and return them newest first."""
         taken = list(self.built.values())[mark:]
         for built in taken:
             del self.built[built.type_]
@@ -263,15 +263,15 @@ class _Cache:
         return taken[::-1]
 
     def end(self) -> list[_Built]:
-        """Forget everything, for good."""
+        """End the scope; remove all resources and return them newest first."""
         self.ended = True
         return self.take_since(0) if self.built else []
 
 
 class _Store:
-    """The bindings, the singletons, and the chain of providers that run now.
+    """The bindings, the singletons, and the chain of running providers.
 
-    ``lock`` guards the singletons and the chain; the caller of ``singletons`` takes it.
+    ``lock`` guards the singletons and the chain; code that uses ``singletons`` must hold it.
     """
 
     def __init__(
@@ -289,13 +289,13 @@ class _Store:
         with self.lock:
             if self.state is not _State.NEW:
                 raise ResourceError(
-                    f"this resource context is {self.state.value}, and opens only once",
-                    hint="Make a fresh one: `with registry.open() as context:`.",
+                    f"this resource context is {self.state.value}; it can be opened only once",
+                    hint="Open a new one: `with registry.open() as context:`.",
                 )
             self.state = _State.OPEN
 
     def close(self) -> list[_Built]:
-        """Everything that has to be closed now, newest first."""
+        """Close the store; returns the singletons, newest first."""
         with self.lock:
             self.state = _State.CLOSED
             return self.singletons.end()
@@ -305,11 +305,11 @@ class _Store:
             raise ResourcesClosedError(f"the resources are {self.state.value}")
 
     def resolve(self, type_: type[T], resolver: ResourceResolver, *, call: _Cache | None) -> T:
-        """The resource bound to *type_*; *call* caches those of one tool call, if one runs."""
+        """The resource bound to *type_*; *call* is the cache of the tool call, if there is one."""
         with self.lock:
             if self.state is not _State.OPEN:
                 self.check_open()  # raises
-            if (kept := self.singletons.built.get(type_)) is not None:  # nearly always
+            if (kept := self.singletons.built.get(type_)) is not None:  # the usual case
                 return kept.value
             binding = self._binding(type_)
             match binding.scope:
@@ -318,11 +318,11 @@ class _Store:
                 case Scope.SINGLETON:
                     return self._cached(binding, self._context, self.singletons)
                 case Scope.TOOL_CALL:
-                    self._check_not_kept(binding)
+                    self._check_no_singleton_needs(binding)
                     if call is None:
                         raise ResourceError(
-                            f"{_name(binding)} lives for one tool call, and is asked for outside",
-                            hint="Ask through the resources that a tool call is given.",
+                            f"{_name(binding)} lives for one tool call, but no tool call runs",
+                            hint="Get it from the resources that a tool call receives.",
                         )
                     return self._cached(binding, resolver, call)
                 case _:
@@ -335,17 +335,17 @@ class _Store:
             bound = ", ".join(sorted(map(_name, self.bindings.values()))) or "nothing"
             raise UnboundResourceError(
                 f"nothing is bound to {type_.__qualname__}{needed}",
-                hint=f"Bind it in resources={{{type_.__qualname__}: …}}. Bound are: {bound}.",
+                hint=f"Bind it in resources={{{type_.__qualname__}: …}}. Bound types: {bound}.",
             )
         return cast("Binding[T]", binding)
 
-    def _check_not_kept(self, binding: Binding[Any]) -> None:
-        keeper = next((each for each in self._chain if each.scope is Scope.SINGLETON), None)
-        if keeper is not None:
+    def _check_no_singleton_needs(self, binding: Binding[Any]) -> None:
+        singleton = next((each for each in self._chain if each.scope is Scope.SINGLETON), None)
+        if singleton is not None:
             raise ResourceError(
-                f"{_name(keeper)} is a singleton and cannot depend on {_name(binding)}, which"
+                f"{_name(singleton)} is a singleton and cannot depend on {_name(binding)}, which"
                 f" lives for one tool call ({self._chain_text(binding.type_)})",
-                hint="Give both the scope TOOL_CALL, or make the dependency a singleton too.",
+                hint="Give both the scope TOOL_CALL, or make the dependency a singleton as well.",
             )
 
     def _cached(self, binding: Binding[T], resolver: ResourceResolver, cache: _Cache) -> T:
@@ -353,14 +353,14 @@ class _Store:
         if found is not None:
             return found.value
         made = self._build(binding, resolver)
-        # A provider may hand out what another binding made, and that one closes.
+        # A provider may return an object of another binding, which closes it.
         shared = self.singletons.holds(made) or cache.holds(made)
         built = _Built(binding.type_, made, closes=binding.owned and not shared)
         if cache is self.singletons and self.observer is not None:
             try:
                 self.observer.built(made)
             except BaseException:
-                _closed([built])
+                _close_each([built])
                 raise
         cache.add(built)
         return made
@@ -368,18 +368,18 @@ class _Store:
     def _build(self, binding: Binding[T], resolver: ResourceResolver) -> T:
         if any(each is binding for each in self._chain):
             raise CircularDependencyError(
-                f"resources need one another in a circle: {self._chain_text(binding.type_)}",
-                hint="Let one of them take the other later, or split off what both need.",
+                f"resources depend on each other in a cycle: {self._chain_text(binding.type_)}",
+                hint="Pass one of them later, or move what both need into a third resource.",
             )
         self._chain.append(binding)
         try:
             made = binding.provider(resolver)
         except ResourceError:
-            raise  # of a dependency, and it names the chain
+            raise  # from a dependency; it names the chain
         except Exception as error:
             raise ProviderError(
                 f"the provider of {self._chain_text()} raised {type(error).__name__}: {error}",
-                hint="Correct the provider, or what it depends on.",
+                hint="Fix the provider, or one of its dependencies.",
             ) from error
         else:
             self._check_made(made)
@@ -391,11 +391,11 @@ class _Store:
         if made is None:
             raise ProviderError(
                 f"the provider of {self._chain_text()} returned None",
-                hint="Return the resource; leave out the binding if there is none.",
+                hint="Return the resource, or remove the binding.",
             )
 
     def _chain_text(self, *more: type[Any]) -> str:
-        """From what was asked for first to what is needed now: ``App -> Client -> Config``."""
+        """The chain from the first request to the present one: ``App -> Client -> Config``."""
         types = [*(binding.type_ for binding in self._chain), *more]
         return " -> ".join(type_.__qualname__ for type_ in types)
 
@@ -404,15 +404,15 @@ def _name(binding: Binding[Any]) -> str:
     return binding.type_.__qualname__
 
 
-def _closed(
+def _close_each(
     leaving: Iterable[_Built], before_close: Callable[[object], object] = lambda _: None
 ) -> list[tuple[str, Exception]]:
-    """Close all that are ours, and return which failed and how.
+    """Close the owned resources in *leaving*; returns the failures by name.
 
-    An interruption waits until the last one is closed.
+    A ``KeyboardInterrupt`` or the like is raised after the last one is closed.
     """
     failures: list[tuple[str, Exception]] = []
-    interruption: BaseException | None = None
+    interrupt: BaseException | None = None
     for built in leaving:
         before_close(built.value)
         if not built.closes or not isinstance(built.value, Closeable):
@@ -420,21 +420,21 @@ def _closed(
         name = built.type_.__qualname__
         try:
             built.value.close()
-        except Exception as error:  # noqa: BLE001 - one resource must not keep the others open
+        except Exception as error:  # noqa: BLE001 - the others must be closed, too
             _log.exception("Resource %s did not close", name)
             failures.append((name, error))
-        except BaseException as error:  # noqa: BLE001 - raised below, when all are closed
-            interruption = error
-    if interruption is not None:
-        raise interruption
+        except BaseException as error:  # noqa: BLE001 - raised below, after all are closed
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
     return failures
 
 
-def _close_for_good(leaving: Iterable[_Built], *, during: BaseException | None) -> None:
-    """Close all; what fails is raised, unless the exception *during* is under way already."""
-    failures = _closed(leaving)
+def _close_all(leaving: Iterable[_Built], *, during: BaseException | None) -> None:
+    """Close all; raise ``ResourceError`` for failures unless the exception *during* is raised."""
+    failures = _close_each(leaving)
     if failures and during is None:
-        told = ", ".join(f"{name} ({type(error).__name__}: {error})" for name, error in failures)
+        listed = ", ".join(f"{name} ({type(error).__name__}: {error})" for name, error in failures)
         raise ResourceError(
-            f"could not close {told}", hint="Look for what it still holds, and free that by hand."
+            f"could not close {listed}", hint="Release by hand what it still holds."
         ) from failures[0][1]

@@ -1,4 +1,4 @@
-"""What a resource may offer to those who look after it."""
+"""Optional protocols of resources: closing, and saving and restoring state."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["Closeable", "Snapshotable"]
 
 @runtime_checkable
 class Closeable(Protocol):
-    """A resource that has something to give back when it is no longer needed."""
+    """A resource that must be closed when it is no longer needed."""
 
     def close(self) -> None:
-        """Give it back. Called once, on the thread that ends the resource's life."""
+        """Release what it holds. Called once, on the thread that ends its scope."""
         ...
 
 
 @runtime_checkable
 class Snapshotable(Protocol):
-    """A resource whose state a transaction can save and put back.
+    """A resource whose state a transaction can save and restore.
 
     ``snapshot`` must be cheap: it runs before every call. ``restore`` must leave the resource
     equal to the moment of the token, however often it is called.
@@ -29,5 +29,5 @@ class Snapshotable(Protocol):
         ...
 
     def restore(self, token: object) -> None:
-        """Put the state of *token* back."""
+        """Restore the state of *token*."""
         ...

@@ -1,4 +1,4 @@
-"""The bindings that belong together."""
+"""A set of bindings, from which a context is opened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ResourceRegistry"]
 class ResourceRegistry:
     """An immutable set of bindings, at most one for each type.
 
-    ``type_ in registry`` tells whether a type is bound; iterating gives the bindings in order.
+    ``type_ in registry`` is whether a type is bound; iterating gives the bindings in order.
     """
 
     def __init__(self, bindings: Mapping[type[Any], Binding[Any]]) -> None:
@@ -34,7 +34,8 @@ class ResourceRegistry:
         for binding in bindings:
             if by_type.setdefault(binding.type_, binding) is not binding:
                 raise DuplicateBindingError(
-                    f"{binding.type_.__qualname__} is bound twice", hint="Keep one binding of it."
+                    f"{binding.type_.__qualname__} is bound twice",
+                    hint="Keep one of the two bindings.",
                 )
         return cls(by_type)
 
@@ -45,11 +46,11 @@ class ResourceRegistry:
 
         Args:
             other: The registry to add.
-            on_conflict: For a type that each binds in its own way: ``"raise"``, ``"keep"`` the
-                binding of this one, or ``"replace"`` it by that of *other*.
+            on_conflict: If both bind a type differently: ``"raise"``, ``"keep"`` the binding of
+                this registry, or ``"replace"`` it by that of *other*.
 
         Raises:
-            DuplicateBindingError: On a conflict, if asked to raise; names every such type.
+            DuplicateBindingError: On a conflict, with ``"raise"``; names every such type.
         """
         clashes = [
             type_.__qualname__
@@ -59,7 +60,7 @@ class ResourceRegistry:
         if clashes and on_conflict == "raise":
             raise DuplicateBindingError(
                 f"both registries bind {', '.join(clashes)}",
-                hint="Say which to take: on_conflict='keep' or on_conflict='replace'.",
+                hint="Pass on_conflict='keep' or on_conflict='replace'.",
             )
         if on_conflict == "keep":
             return ResourceRegistry({**other._bindings, **self._bindings})
@@ -75,5 +76,5 @@ class ResourceRegistry:
         return len(self._bindings)
 
     def open(self) -> ResourceContext:
-        """A fresh context, to be used as ``with registry.open() as context:``."""
+        """A new context; use it as ``with registry.open() as context:``."""
         return ResourceContext(self._bindings)

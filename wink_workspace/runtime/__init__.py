@@ -1,7 +1,7 @@
-"""Running tool calls: each one a transaction over the session and the files."""
+"""Run tool calls, each one a transaction over the session and the files."""
 
 from .call import CallOutcome, ToolCall
-from .calls import CallBoundary, CallScope, Redaction, shown
+from .calls import CallBoundary, CallScope, Redaction, error_text
 from .executor import ToolExecutor
 from .journal import Journal, JournalEntry, MemoryJournal, PendingCall, Saved
 from .traces import CallSpan, RemoteClient, call_span
@@ -25,6 +25,6 @@ __all__ = [
     "Transaction",
     "call_span",
     "current_task",
-    "shown",
+    "error_text",
     "transactions_of",
 ]

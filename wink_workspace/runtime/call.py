@@ -1,4 +1,4 @@
-"""A call as it comes from a model, and what came of it."""
+"""The request for a tool call, and its outcome."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ToolCall:
     ``ToolCall.of`` takes the id, and the arguments as a provider sends them.
 
     Attributes:
-        name: The tool. A name that no tool has gets a failed result.
+        name: The tool. An unknown name gets a failed result.
         arguments: A mapping, or the provider's JSON text; validated when the call runs.
-        id: The provider's name for the call; the answer has the same one. Empty until the call
-            runs if none was given: the evaluation loop numbers it by turn (``call-2-1`` is the
-            first call of the second turn), ``ToolExecutor`` gives it a unique one.
+        id: The provider's id of the call, repeated in the answer. If none is given, it is empty
+            until the call runs: the evaluation loop numbers it by turn (``call-2-1`` is the first
+            call of the second turn), ``ToolExecutor`` makes a unique one.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ToolCall:
 
     @classmethod
     def of(cls, name: str, arguments: str | Mapping[str, object], *, id: str = "") -> Self:  # noqa: A002 - the field's name
-        """Make a call with an id, or with arguments that are a mapping or JSON text already."""
+        """Make a call with an id, or with arguments as a mapping or JSON text."""
         call = cls(name)
         object.__setattr__(call, "arguments", arguments)
         object.__setattr__(call, "id", id)
@@ -53,7 +53,7 @@ class ToolCall:
 class CallOutcome:
     """The answer to a call.
 
-    ``text`` is exactly what the model is to see, ``event`` the record that was kept.
+    ``text`` is exactly what the model sees, ``event`` the record of the call.
     """
 
     call: ToolCall
@@ -62,10 +62,10 @@ class CallOutcome:
 
     @property
     def text(self) -> str:
-        """What the model is to see."""
+        """The text for the model."""
         return self.event.text
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the call's effects were kept."""
+        """Whether the call was committed."""
         return self.event.outcome

@@ -1,19 +1,19 @@
 """The boundary of a call: what happens before its first effect and after its last.
 
-Whatever changes files and state as one entry does so inside a ``CallBoundary``: the tool calls of
-``ToolExecutor``, and a program's own code in ``Workspace.call``. In this order it
+Tool calls of ``ToolExecutor`` and a program's own code in ``Workspace.call`` both change files and
+state inside a ``CallBoundary``. In this order it
 
 1. takes the session, so that other threads wait and SIGINT is deferred, and commits the external
    edits made since the last call;
 2. takes a snapshot of every participant, and writes the pending mark;
 3. runs the body, in which SIGINT is delivered;
 4. on success runs the reducers of STATE slices and commits;
-5. otherwise restores every participant and records the outcome alone;
-6. appends the record to the LOG and notifies subscribers. This is past the point of no return:
-   nothing here can fail the call.
+5. on failure restores every participant and records the outcome only;
+6. appends the record to the LOG and notifies subscribers. The outcome is final by then: an error in
+   this step does not fail the call.
 
-A boundary inside another one on the same thread is a savepoint of it: only the outermost one
-reaches the journal.
+A boundary inside another one on the same thread is a savepoint of it. Only the outermost one
+writes to the journal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .interrupts import GuardedBlock
 from .journal import PendingCall
 from .transaction import Transaction, transactions_of
 
-__all__ = ["CallBoundary", "CallScope", "Redaction", "shown"]
+__all__ = ["CallBoundary", "CallScope", "Redaction", "error_text"]
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ _WITHHELD = "[withheld: it could not be redacted]"
 
 
 class CallScope(Protocol):
-    """What takes part in the calls of one owner, and what to clean up after a failed one."""
+    """The participants in the calls of one owner, and the cleanup after a failed call."""
 
     @property
     def prompt_name(self) -> str:
@@ -64,11 +64,11 @@ class CallScope(Protocol):
         ...
 
     def begin(self) -> None:
-        """Note what exists before the call."""
+        """Note which resources exist before the call."""
         ...
 
     def evict(self, transaction: Transaction) -> None:
-        """Close and forget what the failed call built."""
+        """Close and remove the resources that the failed call built."""
         ...
 
 
@@ -84,7 +84,7 @@ class Redaction:
         self._redact = redact
 
     def text(self, text: str) -> str:
-        """*text* redacted, or a note where *redact* raises: a failed call needs its record too."""
+        """*text* redacted, or a note if *redact* raises, so that a failed call has a record too."""
         if self._redact is None:
             return text
         try:
@@ -101,13 +101,13 @@ class Redaction:
         return serde.map_strings(result, self.text if failed else self._redact)
 
     def event(self, event: ToolInvoked, *, failed: bool) -> ToolInvoked:
-        """*event*, whose result is redacted already, without what else brought secrets back in."""
+        """*event* with its other strings redacted too; its result must be redacted already."""
         if self._redact is None:
             return event
         redact = self.text if failed else self._redact
         try:
             params = serde.map_strings(event.params, redact)
-        except Exception:  # noqa: BLE001 - raw arguments may be anything
+        except Exception:  # noqa: BLE001 - raw arguments may have any type
             params = _WITHHELD
         return dataclasses.replace(
             event,
@@ -122,16 +122,16 @@ class Redaction:
 class CallBoundary(GuardedBlock):
     """One call: ``with boundary: boundary.start(); boundary.tool_result = …``.
 
-    The block does not raise what its body raised: ``answer`` turns that into a failed result.
-    Afterwards ``event`` is the record, and ``ending`` what the owner has to raise.
+    The block does not raise the exception of its body: ``answer`` makes a failed result of it.
+    Afterwards ``event`` is the record, and the owner must raise ``ending`` if there is one.
 
     Args:
         session: State and clock; its lock is held from the first step to the last.
-        scope: Who takes part.
-        call_id: Names the call in the history.
-        tool: What is called, as the record has it.
+        scope: The participants.
+        call_id: The id of the call in the history.
+        tool: The name of the tool, for the record.
         heartbeat: Beats before and after the call.
-        redaction: Applied to what the call leaves.
+        redaction: Applied to the result and the record.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class CallBoundary(GuardedBlock):
         self.policy: str | None = None
         self.tool_result: ToolResult[Any] = _NOTHING
         self.ending: BaseException | None = None
-        self._facts: tuple[object, ...] = ()
+        self._reduced: tuple[object, ...] = ()
         self._depth = 0
         self._is_outermost = False
         self.event: ToolInvoked
@@ -169,14 +169,14 @@ class CallBoundary(GuardedBlock):
         """Take the session, commit external edits and open the transaction.
 
         Raises:
-            PoisonedError: If an earlier rollback failed and nothing was recovered.
-            SessionError: If a reducer asks for the call.
+            PoisonedError: If an earlier rollback failed and was not recovered.
+            SessionError: If a reducer makes the call.
         """
         self._turn.__enter__()
         try:
             self._session.refuse_reducers()
             self._participants = self._scope.participants()
-            if not self._transactions.depth:  # inside a call there can be none
+            if not self._transactions.depth:  # inside a call there are none
                 self._commit_external_edits()
             if self._heartbeat is not None:
                 self._heartbeat.beat()
@@ -197,11 +197,11 @@ class CallBoundary(GuardedBlock):
         if self._is_outermost:
             pending = PendingCall(self.call_id, self.tool, self._started_at)
             self._transactions.journal.begin(pending)
-        self.open_gate()
+        self.deliver_sigint()
 
     @abstractmethod
     def answer(self, error: BaseException) -> tuple[ToolResult[Any], BaseException | None]:
-        """The failed result for what the body raised, and what ends the run, if anything does."""
+        """The failed result for *error*, and the exception that ends the run, if any."""
 
     def _end(self, error: BaseException | None) -> bool:
         try:
@@ -219,7 +219,7 @@ class CallBoundary(GuardedBlock):
     def _finish(self, error: BaseException | None) -> None:
         if error is None:
             try:
-                with self._transactions.sigint.open():
+                with self._transactions.sigint.delivered():
                     result = self._redaction.result(self.tool_result)
                     event = self._record(result)
                     if result.success:
@@ -247,8 +247,8 @@ class CallBoundary(GuardedBlock):
     ) -> tuple[str, str] | None:
         """Name and reason of the first policy that refuses the call; ``None`` if all allow it.
 
-        Each decision is recorded. While a policy is asked, ``policy`` is its name: one that raises
-        has refused.
+        Each decision is recorded. ``policy`` is the name of the policy being asked: a policy that
+        raises refuses the call.
         """
         for policy in policies:
             self.policy = policy.name
@@ -270,7 +270,7 @@ class CallBoundary(GuardedBlock):
         result: ToolResult[Any],
         context: ToolContext,
     ) -> None:
-        """Let the policies learn from the success of the call."""
+        """Notify the policies that the call succeeded."""
         for policy in policies:
             self.policy = policy.name
             policy.on_result(tool, params, result, context=context)
@@ -286,21 +286,21 @@ class CallBoundary(GuardedBlock):
             self._publish_edit(ExternalChange(paths=paths, at=self._clock.now()))
 
     def _publish_edit(self, event: ExternalChange) -> None:
-        """Reduce the event of an edit and notify subscribers; a reducer fails no call."""
+        """Reduce the event of an edit and notify subscribers; errors of reducers are logged."""
         for kind in (SliceKind.STATE, SliceKind.LOG):
             try:
                 self._session.reduce(event, kind=kind)
             except ReducerError:
-                what = "A %s reducer raised on an edit made outside of any call; the calls go on"
+                what = "A %s reducer raised on an edit made outside of any call; calls continue"
                 _log.exception(what, kind.name)
                 if kind is SliceKind.LOG:
                     self._session[ExternalChange].append(event)
         self._session.notify(event)
 
-    # Keeping or undoing it, and the record
+    # Commit, rollback and record
 
     def _record(self, result: ToolResult[Any], error: BaseException | None = None) -> ToolInvoked:
-        trace = None if error is None else shown(error, traceback.format_exception)
+        trace = None if error is None else error_text(error, traceback.format_exception)
         rendered = result.render()
         event = ToolInvoked(
             call_id=self.call_id,
@@ -322,9 +322,9 @@ class CallBoundary(GuardedBlock):
         return self._redaction.event(event, failed=error is not None)
 
     def _reduce(self, event: ToolInvoked) -> None:
-        self._facts = _facts(event)
-        for fact in self._facts:
-            self._session.reduce(fact, kind=SliceKind.STATE)
+        self._reduced = _events(event)
+        for each in self._reduced:
+            self._session.reduce(each, kind=SliceKind.STATE)
 
     def _commit(self, event: ToolInvoked) -> None:
         self._transactions.check()  # the body may have caught the RollbackError of a call inside
@@ -333,7 +333,7 @@ class CallBoundary(GuardedBlock):
         self.transaction.commit()
 
     def _roll_back(self) -> BaseException | None:
-        """Undo the call and record it; what closing its resources raised, if that ends the run."""
+        """Undo the call and record it; return what interrupted closing its resources."""
         saved = self.transaction.saved
         interruption: BaseException | None = None
         try:
@@ -352,19 +352,21 @@ class CallBoundary(GuardedBlock):
         return interruption
 
     def _publish(self, event: ToolInvoked) -> None:
-        """Append to the LOG and notify subscribers; nothing here can fail the call.
+        """Append to the LOG and notify subscribers; errors here do not fail the call.
 
-        What a reducer raises to end the run is raised once the record is written and published.
+        An interruption by a reducer is raised after the record is written and published.
         """
         interruption: BaseException | None = None
-        is_reduced = bool(self._facts) and self._facts[-1] is event
-        facts = self._facts if is_reduced else _facts(event)
-        for fact in facts:
+        is_reduced = bool(self._reduced) and self._reduced[-1] is event
+        events = self._reduced if is_reduced else _events(event)
+        for each in events:
             try:
-                self._session.reduce(fact, kind=SliceKind.LOG)
-            except BaseException as error:  # noqa: BLE001 - the call is over: it needs its record
-                _log.exception("A LOG reducer raised on %s; the call stands", type(fact).__name__)
-                if fact is event:
+                self._session.reduce(each, kind=SliceKind.LOG)
+            except BaseException as error:  # noqa: BLE001 - the call is finished and needs its record
+                _log.exception(
+                    "A LOG reducer raised on %s; the call is not affected", type(each).__name__
+                )
+                if each is event:
                     self._session[ToolInvoked].append(event)
                 if not isinstance(error, Exception):
                     interruption = error
@@ -375,18 +377,18 @@ class CallBoundary(GuardedBlock):
             raise interruption
 
 
-def shown(error: BaseException, show: Callable[[BaseException], Iterable[str]]) -> str:
-    """*error* as text; an exception whose own methods raise is shown by its type alone."""
+def error_text(error: BaseException, format_error: Callable[[BaseException], Iterable[str]]) -> str:
+    """*error* as text; only its type if its own methods raise."""
     try:
-        return "".join(show(error))
+        return "".join(format_error(error))
     except Exception:  # noqa: BLE001 - the call needs its answer and its record
         return f"{type(error).__name__}, which cannot be shown"
 
 
-def _facts(event: ToolInvoked) -> tuple[object, ...]:
-    """What reducers get to see of a call: its value, if it is a dataclass, and the call itself."""
+def _events(event: ToolInvoked) -> tuple[object, ...]:
+    """The events that reducers get for a call: its value, if it is a dataclass, and the call."""
     value = event.value
     if value is None or not event.success:
         return (event,)
-    is_fact = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return (value, event) if is_fact else (event,)
+    is_event = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return (value, event) if is_event else (event,)

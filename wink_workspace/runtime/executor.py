@@ -1,13 +1,12 @@
-"""One tool call, from the model's text to the answer it gets back.
+"""Run one tool call, from the model's text to the answer.
 
 ``ToolExecutor.execute`` finds the tool, parses the arguments, asks the policies and runs the
-handler, all inside a ``CallBoundary``. What can go wrong in a call is decided in one place,
-``_verdict``: which exceptions answer the model and which end the run.
+handler, all inside a ``CallBoundary``. ``_verdict`` decides which exceptions answer the model and
+which end the run.
 
-A call is never half done: whatever leaves the handler, the transaction has been committed or
-rolled back and exactly one ``ToolInvoked`` written when ``execute`` returns or raises. The
-exceptions to that are a restore that itself fails (``RollbackError``) and a session that such
-a failure has poisoned: these raise at once.
+When ``execute`` returns or raises, the transaction is committed or rolled back and exactly one
+``ToolInvoked`` is written. There are two exceptions: a failed restore (``RollbackError``) and a
+session that one has poisoned. These raise at once.
 """
 
 from __future__ import annotations
@@ -48,22 +47,22 @@ from wink_workspace.session import (
 )
 
 from .call import CallOutcome, ToolCall
-from .calls import CallBoundary, Redaction, shown
+from .calls import CallBoundary, Redaction, error_text
 from .transaction import Transaction, takes_part, transactions_of
 
 __all__ = ["ToolExecutor"]
 
 _log = logging.getLogger(__name__)
 
-_MOST_SAID_CHARS = 10_000  # of an exception; the record has all of it
+_MAX_ERROR_CHARS = 10_000  # for the model; the record has the whole text
 
 _AnyTool = Tool[Any, Any]
 _AnyResult = ToolResult[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
-    """A tool with what guards it and what its sections declare."""
+class _AvailableTool:
+    """A tool with its policies and the resource types that its sections declare."""
 
     tool: _AnyTool
     policies: tuple[ToolPolicy, ...]
@@ -79,7 +78,7 @@ class _PromptScope:
         self._session = session
         self._transactions = transactions_of(session)
         self._n_resources = 0
-        self._resources: ResourceContext  # of the call that is under way
+        self._resources: ResourceContext  # of the call in progress
 
     def participants(self) -> tuple[Snapshotable, ...]:
         self._resources = self._prompt.resources.opened
@@ -93,7 +92,7 @@ class _PromptScope:
         self._n_resources = resources.mark()
 
     def prepare(self, types: tuple[type[Any], ...]) -> ResourceContext:
-        """Build what a tool declares, and keep what is built by now when its call fails."""
+        """Build the resources that a tool declares; a failed call keeps those built by now."""
         resources = self._resources
         for resource_type in types:
             resources.get(resource_type)
@@ -101,15 +100,15 @@ class _PromptScope:
         return resources
 
     def evict(self, transaction: Transaction) -> None:
-        """Undo, close and forget what was first built inside the call (behaviour 32)."""
+        """Restore, close and remove resources first built inside the call (behaviour 32)."""
         for error in self._prompt.resources.evict_since(
-            self._n_resources, before_close=transaction.put_back
+            self._n_resources, before_close=transaction.restore_one
         ):
             _log.warning("A resource of a failed call did not close: %s", error)
 
 
 class _ToolCall(CallBoundary):
-    """One call of a tool."""
+    """The boundary of one tool call."""
 
     call: ToolCall
     cancellation: Cancellation | None = None
@@ -124,15 +123,15 @@ class ToolExecutor:
 
     Args:
         prompt: The prompt whose resources are open while calls run.
-        rendered_prompt: The rendering that offered the tools.
-        adapter: Handed to handlers, for prompts they evaluate themselves.
-        session: State and clock; its lock is held for the length of each call.
+        rendered_prompt: The rendering with the tools.
+        adapter: Passed to handlers, for prompts that they evaluate.
+        session: State and clock; its lock is held during each call.
         deadline: No call starts after it.
         budget_tracker: No call starts once its budget is exceeded.
         heartbeat: Beats before and after each call, and when a handler asks.
         redact: Applied to every string of parameters and results before they enter the
             session, the journal, telemetry or the model's context. Files are not redacted.
-            If it raises, the call fails, and what it could not redact is withheld.
+            If it raises, the call fails, and the text that it failed on is withheld.
     """
 
     def __init__(
@@ -157,8 +156,8 @@ class ToolExecutor:
         self._redaction = Redaction(redact)
         self._scope = _PromptScope(prompt, session)
         self._transactions = transactions_of(session)
-        self._offers = {
-            tool.name: _Offer(
+        self._tools = {
+            tool.name: _AvailableTool(
                 tool,
                 rendered_prompt.policies_for(tool.name),
                 rendered_prompt.resources_for(tool.name),
@@ -167,19 +166,18 @@ class ToolExecutor:
         }
 
     def execute(self, call: ToolCall, *, cancellation: Cancellation | None = None) -> CallOutcome:
-        """Run *call* and answer it.
+        """Run *call* and return its answer.
 
-        A model's mistakes and a handler's failures come back as a failed result, after
-        everything the call did has been undone. So does a call that is cancelled before its
-        commit has begun.
+        Mistakes of the model, failures of the handler, and a cancellation before the commit return
+        a failed result, after all changes of the call are undone.
 
         Raises:
             VisibilityExpansionRequired: If the handler asked for sections to be opened.
             PromptEvaluationError: If the handler raised one, or the deadline or the budget
                 does not allow the call (``phase`` ``"tool"`` or ``"budget"``).
             RollbackError: If the failed call could not be undone; the session is poisoned.
-            PoisonedError: If that happened earlier and nothing was recovered.
-            SessionError: If a reducer asks for it; nothing was run.
+            PoisonedError: If that happened earlier and was not recovered.
+            SessionError: If a reducer makes the call; nothing was run.
             KeyboardInterrupt, SystemExit: After the rollback, if the handler raised one.
         """
         if not call.id:
@@ -188,8 +186,8 @@ class ToolExecutor:
             self._session,
             self._scope,
             call_id=call.id,
-            # A name that no tool has is the model's text, and redacted like all of it
-            tool=call.name if call.name in self._offers else self._redaction.text(call.name),
+            # An unknown name is text of the model, and redacted like all of it
+            tool=call.name if call.name in self._tools else self._redaction.text(call.name),
             heartbeat=self._heartbeat,
             redaction=self._redaction,
         )
@@ -201,20 +199,20 @@ class ToolExecutor:
             raise boundary.ending
         return CallOutcome(call, boundary.tool_result, boundary.event)
 
-    def _perform(self, attempt: _ToolCall) -> _AnyResult:
-        attempt.params = attempt.call.arguments
-        offer = self._offers.get(attempt.call.name)
-        if offer is None:
-            return ToolResult.error(self._unknown_tool(attempt.call.name))
-        tool = offer.tool
+    def _perform(self, boundary: _ToolCall) -> _AnyResult:
+        boundary.params = boundary.call.arguments
+        available = self._tools.get(boundary.call.name)
+        if available is None:
+            return ToolResult.error(self._unknown_tool(boundary.call.name))
+        tool = available.tool
         try:
-            attempt.params = params = tool.parse(attempt.call.arguments)
+            boundary.params = params = tool.parse(boundary.call.arguments)
         except ParseError as error:
             return ToolResult.error(str(error))
-        prepared = self._scope.prepare(offer.resource_types)
+        prepared = self._scope.prepare(available.resource_types)
         sigint = self._transactions.sigint
-        # Shut at both ends of the scope: a close that Ctrl-C put off would write after the rollback
-        with sigint.closed(), prepared.tool_scope() as resources, sigint.open():
+        # Deferred as the scope opens and closes: an interrupted close could write after a rollback
+        with sigint.deferred(), prepared.tool_scope() as resources, sigint.delivered():
             context = ToolContext(
                 prompt=self._prompt,
                 rendered_prompt=self._rendered,
@@ -224,27 +222,27 @@ class ToolExecutor:
                 budget_tracker=self._budget_tracker,
                 resources=resources,
                 heartbeat=self._heartbeat,
-                cancellation=attempt.cancellation,
+                cancellation=boundary.cancellation,
             )
             if self._deadline is not None or self._budget_tracker is not None:
                 self._check_limits()
-            if attempt.cancellation is not None:
-                attempt.cancellation.check()
-            refusal = attempt.refusal(offer.policies, tool, params, context)
+            if boundary.cancellation is not None:
+                boundary.cancellation.check()
+            refusal = boundary.refusal(available.policies, tool, params, context)
             if refusal is not None:
-                return ToolResult.error(_refused(*refusal))
-            result = _handle(tool, params, context)
+                return ToolResult.error(_refusal_text(*refusal))
+            result = _run_handler(tool, params, context)
             if result.success:
-                attempt.notify_policies(offer.policies, tool, params, result, context)
-                if attempt.cancellation is not None:
-                    attempt.cancellation.check()
+                boundary.notify_policies(available.policies, tool, params, result, context)
+                if boundary.cancellation is not None:
+                    boundary.cancellation.check()
             return result
 
     def _unknown_tool(self, name: str) -> str:
-        close = difflib.get_close_matches(name, self._offers, n=3, cutoff=0.5)
-        all_names = ", ".join(self._offers)
-        offered = f"Did you mean {' or '.join(close)}?" if close else f"Tools: {all_names}."
-        return f"There is no tool named {name[:64]!r}. {offered}"
+        close = difflib.get_close_matches(name, self._tools, n=3, cutoff=0.5)
+        all_names = ", ".join(self._tools)
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"Tools: {all_names}."
+        return f"There is no tool named {name[:64]!r}. {hint}"
 
     def _check_limits(self) -> None:
         if self._deadline is not None:
@@ -261,52 +259,56 @@ class ToolExecutor:
                 ) from error
 
 
-def _refused(policy: str, reason: str) -> str:
+def _refusal_text(policy: str, reason: str) -> str:
     return f"Refused by policy {policy!r}: {reason.rstrip('.')}."
 
 
-def _handle(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
+def _run_handler(tool: _AnyTool, params: object, context: ToolContext) -> _AnyResult:
     if tool.handler is None:
         raise ToolValidationError(
             f"tool {tool.name!r} has no handler, so it cannot be called",
-            hint="Go on without it, and say that it does not work.",
+            hint="Continue without it, and report that it does not work.",
         )
     result = tool.handler(params, context=context)
-    if not isinstance(result, ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance] - what a handler says is not proven
+    if not isinstance(result, ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance] - the type of a handler's result is not checked
         raise TypeError(f"the handler returned {type(result).__name__}, not ToolResult")
     if type(result.success) is not bool:
         raise TypeError(f"the handler's success is {result.success!r}, not True or False")
-    misfit = tool.check_value(result.value) if result.success else None
-    if misfit is not None:
-        raise TypeError(f"the handler succeeded with a value of the wrong type: {misfit}")
+    problem = tool.check_value(result.value) if result.success else None
+    if problem is not None:
+        raise TypeError(f"the handler succeeded with a value of the wrong type: {problem}")
     return result
 
 
-def _verdict(error: BaseException, attempt: _ToolCall) -> tuple[_AnyResult, BaseException | None]:
-    """What a call that raised answers, and what ends the run, if anything does.
+def _verdict(error: BaseException, boundary: _ToolCall) -> tuple[_AnyResult, BaseException | None]:
+    """The result of a call that raised, and the exception that ends the run, if any.
 
-    The rows are behaviour 78 in docs/reference/behaviours.md. A policy that raises refuses,
-    whatever it raised.
+    The rows are behaviour 78 in docs/reference/behaviours.md. A policy that raises any exception
+    refuses the call.
     """
-    what = shown(error, traceback.format_exception_only).strip()[:_MOST_SAID_CHARS]
-    subject = f"Tool {attempt.call.name[:64]!r}"
-    if attempt.policy is not None and isinstance(error, Exception):
+    what = error_text(error, traceback.format_exception_only).strip()[:_MAX_ERROR_CHARS]
+    subject = f"Tool {boundary.call.name[:64]!r}"
+    if boundary.policy is not None and isinstance(error, Exception):
         reason = f"it raised {what}"
-        attempt.decisions.append(PolicyVerdict(policy=attempt.policy, allowed=False, reason=reason))
-        return ToolResult.error(_refused(attempt.policy, reason)), None
-    said = shown(error, str)[:_MOST_SAID_CHARS]
+        boundary.decisions.append(
+            PolicyVerdict(policy=boundary.policy, allowed=False, reason=reason)
+        )
+        return ToolResult.error(_refusal_text(boundary.policy, reason)), None
+    message = error_text(error, str)[:_MAX_ERROR_CHARS]
     match error:
         case ToolValidationError():
-            return ToolResult.error(f"{subject} refused its arguments: {said}"), None
+            return ToolResult.error(f"{subject} refused its arguments: {message}"), None
         case DeadlineExceededError():
-            return ToolResult.error(f"{subject} ran out of time: {said}"), _ended(error)
+            return ToolResult.error(f"{subject} ran out of time: {message}"), _evaluation_error(
+                error
+            )
         case CallCancelledError():
             return ToolResult.error(f"{subject} was cancelled, and changed nothing."), None
         case VisibilityExpansionRequired():
             keys = ", ".join(error.section_keys)
             return ToolResult.error(f"{subject} asked for these sections: {keys}"), error
         case PromptEvaluationError() | RollbackError() | PoisonedError():
-            return ToolResult.error(f"{subject} ended early: {said}"), error
+            return ToolResult.error(f"{subject} ended early: {message}"), error
         case TypeError():
             return ToolResult.error(f"{subject} was given or gave a wrong type: {what}"), None
         case Exception():
@@ -315,7 +317,7 @@ def _verdict(error: BaseException, attempt: _ToolCall) -> tuple[_AnyResult, Base
             return ToolResult.error(f"{subject} was interrupted: {what}"), error
 
 
-def _ended(error: DeadlineExceededError) -> PromptEvaluationError:
+def _evaluation_error(error: DeadlineExceededError) -> PromptEvaluationError:
     ended = PromptEvaluationError(error.message, phase="tool", hint=error.hint)
     ended.__cause__ = error
     return ended

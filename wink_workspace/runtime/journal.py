@@ -1,8 +1,8 @@
-"""Where the runtime keeps what calls did to files.
+"""The journal: one entry for each outermost call, with its changes of files.
 
-The runtime says when; a journal says how. The git ledger is one, ``MemoryJournal`` is the
-one for workspaces that live and die with the process. Only outermost calls reach a journal:
-what a call inside a call did is part of the call around it.
+The runtime calls a ``Journal`` at the right times; an implementation decides how to store entries.
+The git ledger is one, ``MemoryJournal`` is for workspaces in memory. Only outermost calls reach a
+journal: the changes of a call inside a call are part of the outer call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Journal", "JournalEntry", "MemoryJournal", "PendingCall", "Saved"]
 
 
 Saved = Sequence[tuple[Snapshotable, object]]
-"""Who took part in a call, each with its snapshot from before it."""
+"""The participants of a call, each with its snapshot from before the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +44,25 @@ class Journal(Protocol):
     """
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
-        """Keep what moved since the last call, made by nobody's call; the paths that did."""
+        """Commit external edits since the last call; return the changed paths."""
         ...
 
     def begin(self, call: PendingCall) -> None:
-        """Note, before its first effect, that *call* is under way."""
+        """Note that *call* is in progress, before its first effect."""
         ...
 
     def commit(self, event: ToolInvoked, saved: Saved) -> None:
-        """Keep the call's effects and its record; returning is the point of no return."""
+        """Commit the call's effects and its record; the call is committed when this returns."""
         ...
 
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
-        """Keep the record of a call whose effects are gone."""
+        """Record a call whose effects were rolled back."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One step of a workspace's history.
+    """One entry of a workspace's history.
 
     ``kind`` is ``"call"`` or ``"external"``; ``event`` is ``None`` for the latter.
     """
@@ -88,11 +88,11 @@ class MemoryJournal:
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
-        """Everything that happened, oldest first."""
+        """Every entry, oldest first."""
         return tuple(self._entries)
 
     def changes(self, entry: JournalEntry) -> tuple[FileChange, ...]:
-        """What *entry* did to files.
+        """The changes of files by *entry*.
 
         Raises:
             SnapshotError: If the entry is not among the latest *max_diffs*.
@@ -106,54 +106,54 @@ class MemoryJournal:
                 )
         raise SnapshotError(
             "the diff of this entry is no longer kept",
-            hint="Make the journal with a larger max_diffs.",
+            hint="Create the journal with a larger max_diffs.",
         )
 
     def diff(self, entry: JournalEntry) -> str:
-        """The same as a git-style unified diff."""
+        """The changes of *entry* as a git-style unified diff."""
         return render_diff(self.changes(entry))
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
-        """Compare with the snapshots after the last call; free when they are the same."""
-        moved: list[_Span] = []
-        for filesystem in _filesystems(participants):  # what only another prompt binds stays
+        """Compare with the snapshots after the last call; no cost if they are the same objects."""
+        changed: list[_Span] = []
+        for filesystem in _filesystems(participants):  # others in ``_last`` stay
             before, now = self._last.get(filesystem), filesystem.snapshot()
             if before is not now:
                 self._last[filesystem] = now
                 if before is not None:
-                    moved.append((filesystem, before, now))
+                    changed.append((filesystem, before, now))
         paths = tuple(
             str(change.path)
-            for filesystem, before, now in moved
+            for filesystem, before, now in changed
             for change in filesystem.changes(before, now)
         )
         if paths:
-            self._append(JournalEntry("external"), moved)
+            self._append(JournalEntry("external"), changed)
         return paths
 
     def begin(self, call: PendingCall) -> None:
-        """Do nothing: what is in memory needs no recovery after a crash."""
+        """Do nothing: memory needs no recovery after a crash."""
 
     def commit(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the call with its snapshots."""
-        moved: list[_Span] = []
+        changed: list[_Span] = []
         for participant, before in saved:
             for filesystem in _filesystems((participant,)):
                 now = filesystem.snapshot()
                 if now is not before:
                     self._last[filesystem] = now
-                    moved.append((filesystem, before, now))
-        self._append(JournalEntry("call", event), moved)
+                    changed.append((filesystem, before, now))
+        self._append(JournalEntry("call", event), changed)
 
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
-        """Append the record alone."""
+        """Append the record only."""
         for filesystem in _filesystems([participant for participant, _ in saved]):
             self._last[filesystem] = filesystem.snapshot()
         self._append(JournalEntry("call", event), ())
 
-    def _append(self, entry: JournalEntry, moved: Sequence[_Span]) -> None:
+    def _append(self, entry: JournalEntry, changed: Sequence[_Span]) -> None:
         self._entries.append(entry)
-        self._spans.append((entry, tuple(moved)))
+        self._spans.append((entry, tuple(changed)))
 
 
 def _filesystems(participants: Sequence[Snapshotable]) -> list[Filesystem]:
@@ -162,5 +162,5 @@ def _filesystems(participants: Sequence[Snapshotable]) -> list[Filesystem]:
 
 @functools.lru_cache
 def _holds_files(participant_type: type) -> bool:
-    """Whether its instances are filesystems; an abstract class is slow to ask."""
+    """Whether its instances are filesystems; cached, as ``issubclass`` is slow for an ABC."""
     return issubclass(participant_type, Filesystem)

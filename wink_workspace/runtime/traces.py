@@ -1,8 +1,8 @@
-"""The span of one call, whoever asks for it: a model in a run of ours, or a client of a server.
+"""The telemetry span of one call, made by a model in a run or by a client of a server.
 
-Names and attributes are those of the semantic conventions for generative AI; what is our own
-begins with ``wink_workspace.``. A call made by a handler is inside the span of the handler's call,
-since a span's parent is whatever span is open on the thread.
+Names and attributes are those of the semantic conventions for generative AI; our own begin with
+``wink_workspace.``. The parent of a span is the span that is open on the thread. So a call made by
+a handler is inside the span of the handler's call.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RemoteClient:
-    """A client in another program that asks for a call.
+    """A client in another program that requests a call.
 
     Attributes:
-        method: What its protocol calls that.
-        attributes: What else is known of it and its request.
-        carrier: What it sent along of its own span; see ``telemetry.span``.
+        method: The protocol's method for a call.
+        attributes: Further span attributes of the client and its request.
+        carrier: The client's trace context; see ``telemetry.span``.
     """
 
     method: str
@@ -43,7 +43,7 @@ class RemoteClient:
 
 
 class CallSpan:
-    """The span of a call that is under way; see ``call_span``."""
+    """The span of a call in progress; see ``call_span``."""
 
     def __init__(
         self, span: Span, clock: Clock, *, with_content: bool, redact: Callable[[str], str]
@@ -55,7 +55,7 @@ class CallSpan:
         self._started_s = clock.monotonic_s()
 
     def note(self, outcome: CallOutcome) -> None:
-        """How the call ended, and what its transaction took; also a line of the log."""
+        """Record how the call ended and what its transaction cost, also in the log."""
         event, taken_s = outcome.event, self._clock.monotonic_s() - self._started_s
         _log.info(
             "Call %s of %s: %s in %.1f ms", event.call_id, event.tool[:64], event.outcome.value,
@@ -64,7 +64,7 @@ class CallSpan:
         self._span.note(
             {
                 "wink_workspace.transaction.outcome": event.outcome.value,
-                # what it took to snapshot, to commit or roll back, and to record
+                # the time for snapshots, commit or rollback, and the record
                 "wink_workspace.transaction.overhead_s": max(0.0, taken_s - event.duration_s),
             }
         )
@@ -80,7 +80,7 @@ class CallSpan:
         try:
             params = serde.map_strings(event.params, self._redact)
             text = self._redact(event.text)
-        except Exception as error:  # noqa: BLE001 - telemetry fails no call
+        except Exception as error:  # noqa: BLE001 - telemetry must not fail a call
             # without its traceback, which may hold the text
             _log.error("The redactor raised %s; the span has no content", type(error).__name__)
             return
@@ -89,7 +89,7 @@ class CallSpan:
         )
 
     def fail(self, error_type: str = "tool_error") -> None:
-        """Mark it as failed: where there is no outcome to note, or for another reason than its."""
+        """Mark the span as failed, if there is no outcome or for a reason that it does not have."""
         self._span.fail(error_type)
 
 
@@ -103,16 +103,16 @@ def call_span(
     redact: Callable[[str], str] = str,
     client: RemoteClient | None = None,
 ) -> Generator[CallSpan]:
-    """One call, the commit or the rollback included.
+    """Open the span of one call, commit or rollback included.
 
     Args:
         call: The call.
-        tool: The tool, ``None`` if there is none of that name. Such a name is content, as it can
-            be anything.
+        tool: The tool, ``None`` if the name is unknown. The span does not get an unknown name, as
+            it can be any text.
         clock: The time.
-        with_content: Whether the span gets arguments and result, too.
-        redact: Applied to those.
-        client: Who asked for it, if not this program.
+        with_content: Whether the span gets arguments and result.
+        redact: Applied to arguments and result.
+        client: The client that requests it, if not this program.
     """
     name = "unknown" if tool is None else call.name
     what = {
@@ -132,7 +132,7 @@ def call_span(
 
 
 def _annotations(tool: Tool[Any, Any] | None) -> dict[str, bool]:
-    """What is known of what *tool* may do."""
+    """The annotations that *tool* declares."""
     if tool is None:
         return {}
     hints = {

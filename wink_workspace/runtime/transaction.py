@@ -6,9 +6,9 @@ Rule 2: participants are restored newest first, and all of them are tried even w
 fails, so that one broken backend cannot hide another.
 Rule 3: a participant that appears later (built inside the call, or a resource of a prompt
 evaluated in it) joins every open transaction before it is used, so that the outer rollback
-reaches it; and what its owner closes meanwhile is closed when no rollback can need it.
+restores it. If its owner closes it meanwhile, closing waits until no rollback can need it.
 Rule 4: a participant serves the calls of one session at a time. Otherwise the rollback of one
-would wipe out what another has committed.
+would undo what another has committed.
 
 States: OPEN -> COMMITTED, or ROLLED_BACK, or POISONED when a restore fails. A poisoned
 session runs nothing until ``SessionTransactions.recover`` has restored what failed.
@@ -42,58 +42,58 @@ class Transaction:
     """The span of one call.
 
     Args:
-        discard: Called first on rollback: closes and forgets what was built inside the
-            call, newest first, each after a ``put_back``, so that nothing it still holds is
-            written after the restore.
+        discard: Called first on rollback. Closes and removes resources that were built inside the
+            call, newest first, each after ``restore_one``, so that closing writes nothing after
+            the restore.
     """
 
-    __slots__ = ("_discard", "_failures", "_gone", "_open", "_saved")
+    __slots__ = ("_closed", "_discard", "_failures", "_open", "_saved")
 
     def __init__(self, *, discard: Callable[[], object] = lambda: None) -> None:
         self._discard = discard
         self._saved: list[tuple[Snapshotable, object]] = []
-        self._gone: list[object] = []
+        self._closed: list[object] = []
         self._failures: list[BaseException] = []
         self._open = True
 
     @property
     def is_open(self) -> bool:
-        """Whether neither ``commit`` nor ``rollback`` was called yet."""
+        """Whether neither ``commit`` nor ``rollback`` has been called."""
         return self._open
 
     @property
     def saved(self) -> tuple[tuple[Snapshotable, object], ...]:
-        """Everyone still to be restored on rollback, in the order of joining, with the snapshot."""
+        """The participants to restore on rollback, in order of joining, with their snapshots."""
         return tuple(self._saved)
 
     def join(self, participant: Snapshotable) -> None:
-        """Save *participant* as it is now; one that joined before keeps its first snapshot."""
+        """Take a snapshot of *participant*, unless it joined before."""
         for known, _ in self._saved:
             if known is participant:
                 return
         self._saved.append((participant, participant.snapshot()))
 
     def forget(self, participants: Sequence[object]) -> None:
-        """Answer no longer for *participants*, which exist no more."""
+        """Remove *participants*, which are closed."""
         self._saved = [
             (known, token)
             for known, token in self._saved
-            if not any(known is gone for gone in participants)
+            if not any(known is participant for participant in participants)
         ]
 
     def commit(self) -> None:
-        """Keep every change; the transaction is over."""
+        """Keep every change and end the transaction."""
         self._open = False
 
     def rollback(self) -> None:
-        """Undo every change; the transaction is over.
+        """Undo every change and end the transaction.
 
-        What *discard* raises is raised again once everybody was restored. It is called once:
-        when a failed rollback is tried again, what it would discard is no longer this call's.
+        An error of *discard* is raised after every participant was restored. *discard* is called
+        once, not when a failed rollback is retried: resources built by then belong to later calls.
 
         Raises:
-            RollbackError: If a participant could not be restored; what failed stays saved,
-                and calling again retries it.
+            RollbackError: If a participant could not be restored; it stays in ``saved``, and
+                calling again retries it.
         """
         self._open = False
         failures: list[BaseException] = []
@@ -114,18 +114,18 @@ class Transaction:
         if interruption is not None:
             raise interruption
 
-    def put_back(self, participant: object) -> None:
-        """Restore *participant*, if it takes part, as it is about to go; for *discard* alone."""
+    def restore_one(self, participant: object) -> None:
+        """Restore *participant*, if it takes part, before it is closed; only for *discard*."""
         for entry in self._saved:
             if entry[0] is participant:
                 if self._restore(entry):
-                    self._gone.append(participant)
+                    self._closed.append(participant)
                 return
 
     @property
-    def gone(self) -> Sequence[object]:
-        """Who was put back and exists no more."""
-        return self._gone
+    def closed(self) -> Sequence[object]:
+        """The participants that were restored and closed."""
+        return self._closed
 
     def _restore(self, entry: tuple[Snapshotable, object]) -> bool:
         participant, token = entry
@@ -155,7 +155,7 @@ class SessionTransactions:
 
     @property
     def depth(self) -> int:
-        """How many calls are under way, one inside the other."""
+        """How many nested calls are in progress."""
         return len(self._stack)
 
     @property
@@ -167,23 +167,23 @@ class SessionTransactions:
         """The block in which one call owns the session; see ``Turn``."""
         return Turn(self)
 
-    def take(self) -> None:
-        """Begin a turn, whose lock and gate are taken."""
+    def begin_turn(self) -> None:
+        """Begin a turn; the caller holds the lock and defers SIGINT."""
         self.check()
         self._thread_id = threading.get_ident()
 
-    def let_go(self) -> None:
-        """End a turn: outside of any call nobody's participants are ours."""
+    def end_turn(self) -> None:
+        """End a turn; after the outermost one, release the claimed participants."""
         if not self._stack:
             for key in self._claimed:
                 _holders.pop(key, None)
             self._claimed.clear()
 
     def claim(self, participants: Sequence[Snapshotable]) -> Sequence[Snapshotable]:
-        """Those of *participants* that no other session's call uses now (rule 4).
+        """Claim *participants* that no other session's call uses (rule 4); return them.
 
-        They stay ours until the outermost call is over. A call of another session that runs
-        inside of ours, on our thread, is part of ours.
+        The claim ends with the outermost call. A call of another session inside ours, on our
+        thread, counts as part of ours.
         """
         return [each for each in participants if self._claim(each)]
 
@@ -195,14 +195,14 @@ class SessionTransactions:
         return True
 
     def check(self) -> None:
-        """Refuse work in a state that does not allow it.
+        """Raise unless the session can run a call now.
 
         Raises:
-            PoisonedError: If an earlier rollback failed and nothing was recovered.
+            PoisonedError: If an earlier rollback failed and was not recovered.
             SessionError: If another task on this thread is inside a call.
         """
         if self._failed is not None:
-            raise PoisonedError("an earlier rollback failed, so the state is not known")
+            raise PoisonedError("an earlier rollback failed, so the state is unknown")
         if self.task is not None and self.task is not current_task():
             raise SessionError(
                 "another task of this event loop is inside a call",
@@ -212,14 +212,14 @@ class SessionTransactions:
     def transaction(
         self, participants: Sequence[Snapshotable], *, discard: Callable[[], object]
     ) -> AbstractContextManager[Transaction]:
-        """Open a transaction inside the ones already open, as a savepoint.
+        """Open a transaction inside the open ones, as a savepoint.
 
-        Leaving the block with the transaction still open rolls it back.
+        If the transaction is still open at the end of the block, it is rolled back.
         """
         return _Span(self, participants, Transaction(discard=discard))
 
     def begin(self, transaction: Transaction, participants: Sequence[Snapshotable]) -> None:
-        """Put *transaction* inside the ones already open; ``end`` takes it out."""
+        """Open *transaction* inside the open ones, until ``end``."""
         self._stack.append(transaction)
         try:
             self.join(participants)
@@ -236,10 +236,10 @@ class SessionTransactions:
             self._stack.pop()
             if not self._stack:
                 self.task = None
-                self._close_what_waited()
+                self._run_closings()
 
     def join(self, participants: Sequence[Snapshotable]) -> None:
-        """Make every open transaction answer for *participants* too (rule 3).
+        """Add *participants* to every open transaction (rule 3).
 
         Raises:
             SessionError: If another session's call is using one of them (rule 4).
@@ -248,15 +248,15 @@ class SessionTransactions:
             if not self._claim(participant):
                 raise SessionError(
                     f"a {type(participant).__name__} is being used by a call of another session",
-                    hint="Call again when that call is over, or give each session its own.",
+                    hint="Call again after that call has ended, or give each session its own.",
                 )
             for transaction in self._stack:
                 transaction.join(participant)
 
-    # What a ``ResourceContext`` tells its observer
+    # The observer of a ``ResourceContext``
 
     def built(self, resource: object) -> None:
-        """Let a resource that was built just now join, before anybody gets it (rule 3)."""
+        """Let a new resource join before any code uses it (rule 3)."""
         if self._stack and takes_part(type(resource)):
             self.join((cast("Snapshotable", resource),))
 
@@ -270,32 +270,33 @@ class SessionTransactions:
             self._closings.append(close)
         return waits
 
-    def _close_what_waited(self) -> None:
+    def _run_closings(self) -> None:
         closings, self._closings = self._closings, []
         for close in reversed(closings):
             try:
                 close()
-            except Exception:  # noqa: BLE001 - the call is over, and so is the block that asked
+            except Exception:  # noqa: BLE001 - the call and the block that opened them have ended
                 _log.exception("Resources of a prompt evaluated inside a call did not close")
 
     def roll_back(self, transaction: Transaction) -> None:
-        """Undo *transaction*; if that fails, refuse all work from now on.
+        """Undo *transaction*; if that fails, poison the session.
 
-        An outer rollback that succeeds puts right an inner one that failed, since whatever
-        takes part in a savepoint takes part in the transactions around it.
+        An outer rollback that succeeds also repairs a failed inner one, since participants of a
+        savepoint take part in the transactions around it.
         """
         try:
             transaction.rollback()
         finally:
             self._failed = transaction if transaction.saved else None
-            for other in self._stack if transaction.gone else ():
+            for other in self._stack if transaction.closed else ():
                 if other is not transaction:
-                    other.forget(transaction.gone)
+                    other.forget(transaction.closed)
 
     def recover(self) -> None:
-        """Try again to restore what a failed rollback left behind.
+        """Retry a failed rollback, if there is one.
 
-        Does nothing when nothing failed. Raises ``RollbackError`` if it fails again.
+        Raises:
+            RollbackError: If it fails again.
         """
         with self.lock:
             if self._failed is not None:
@@ -310,24 +311,24 @@ class Turn:
         ForkedProcessError: If the session belongs to another process.
     """
 
-    __slots__ = ("_closed", "_lock", "_transactions")
+    __slots__ = ("_deferral", "_lock", "_transactions")
 
     def __init__(self, transactions: SessionTransactions) -> None:
         self._transactions = transactions
         self._lock = transactions.lock
-        self._closed: AbstractContextManager[None]
+        self._deferral: AbstractContextManager[None]
 
     def __enter__(self) -> None:
         transactions = self._transactions
         if transactions.process is not None:
-            transactions.process.check()  # first: another thread of the parent may hold the lock
-        with self._lock:  # a SIGINT after a plain ``acquire`` would leave it locked
-            self._closed = transactions.sigint.closed()
-            self._closed.__enter__()
+            transactions.process.check()  # first, as another thread of the parent may hold the lock
+        with self._lock:  # after a plain ``acquire``, SIGINT could leave it locked
+            self._deferral = transactions.sigint.deferred()
+            self._deferral.__enter__()
             try:
-                transactions.take()
+                transactions.begin_turn()
             except BaseException as error:
-                self._closed.__exit__(type(error), error, error.__traceback__)
+                self._deferral.__exit__(type(error), error, error.__traceback__)
                 raise
             self._lock.acquire()  # once more, for the turn; SIGINT is deferred now
 
@@ -335,13 +336,13 @@ class Turn:
         with self._lock:
             self._lock.release()
             try:
-                self._transactions.let_go()
+                self._transactions.end_turn()
             finally:
-                self._closed.__exit__(None, None, None)
+                self._deferral.__exit__(None, None, None)
 
 
 class _Span(AbstractContextManager[Transaction]):
-    """The block of one transaction; a generator would cost more than all that it does."""
+    """The block of one transaction; a generator would cost more than its work."""
 
     __slots__ = ("_participants", "_transaction", "_transactions")
 
@@ -364,8 +365,10 @@ class _Span(AbstractContextManager[Transaction]):
 
 
 def current_task() -> object:
-    """The task of asyncio that runs on this thread, ``None`` outside of one."""
-    asyncio = sys.modules.get("asyncio")  # without it there is none, and loading it is slow
+    """The asyncio task that runs on this thread, ``None`` if there is none."""
+    asyncio = sys.modules.get(
+        "asyncio"
+    )  # if it is not loaded there is no task, and loading it is slow
     try:
         return None if asyncio is None else asyncio.current_task()
     except RuntimeError:  # no event loop runs here
@@ -374,23 +377,23 @@ def current_task() -> object:
 
 @functools.lru_cache
 def takes_part(resource_type: type) -> bool:
-    """Whether its instances are ``Snapshotable``; a protocol is slow to ask, so once is enough."""
+    """Whether its instances are ``Snapshotable``; cached, as ``issubclass`` is slow here."""
     return issubclass(resource_type, Snapshotable)
 
 
 _holders: dict[int, SessionTransactions] = {}
-"""Whose call uses a participant, by its identity; a call keeps its participants alive."""
+"""The session whose call uses a participant, by its ``id``; a call keeps participants alive."""
 
 _by_session: WeakKeyDictionary[Session, SessionTransactions] = WeakKeyDictionary()
 _by_session_lock = threading.Lock()
 
 
 def transactions_of(session: Session) -> SessionTransactions:
-    """The one ``SessionTransactions`` of *session*, made at first use and gone with it.
+    """The ``SessionTransactions`` of *session*, made at first use and kept as long as the session.
 
-    Kept beside the session because every executor on a session, a nested one too, must
-    find the same stack, while the session itself knows nothing of calls. A session and its
-    children, which are restored together and share a lock, share one.
+    It is not an attribute of the session, which has no notion of calls. All executors on a session,
+    nested ones included, must use the same stack. A session and its children are restored together
+    and share a lock, so they share one.
     """
     while session.parent is not None:
         session = session.parent

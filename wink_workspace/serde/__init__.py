@@ -1,17 +1,17 @@
 """Dataclasses to JSON and back, and their JSON Schemas: the only door to pydantic.
 
-Rule 1: parsing is strict as JSON is. An integer may fill a float, an array a tuple or a
-set, a string an enum, a path, bytes (base64) or a moment in time. Nothing else is coerced:
-``true`` and ``3.9`` are no integers, a number is no string, and an unknown field is refused
-unless ``extra="ignore"`` says to leave it out.
-Rule 2: a refusal lists every problem at once, each with its path, in words for a model.
-Rule 3: ``dump`` writes what ``parse`` takes. So it leaves out fields with ``init=False``, and
-properties unless ``computed=True`` asks for them.
+Rule 1: parsing is strict. These are accepted: an integer for a float, an array for a tuple or a
+set, a string for an enum, a path, bytes (base64), a date or a time. Nothing else is coerced:
+``true`` and ``3.9`` are not integers, a number is not a string, and an unknown field is refused
+unless ``extra="ignore"`` is given.
+Rule 2: an error lists every problem at once, each with its path, in sentences for a model.
+Rule 3: ``parse`` accepts what ``dump`` writes. So ``dump`` leaves out fields with ``init=False``,
+and properties unless ``computed=True`` is given.
 Rule 4: pydantic is imported when a type is first parsed or described, never before.
 
-A field's ``metadata`` may hold ``description`` and pydantic's constraints (``ge``,
-``max_length``, ``pattern``, …); they are enforced, and they reach the schemas. With an
-``alias`` the field goes by that name in JSON and in schemas; ``parse`` takes its own name too.
+A field's ``metadata`` may have ``description`` and pydantic's constraints (``ge``,
+``max_length``, ``pattern``, …); they are enforced and included in the schemas. An ``alias`` is the
+field's name in JSON and in schemas; ``parse`` also accepts the field's own name.
 """
 
 from __future__ import annotations

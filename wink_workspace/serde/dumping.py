@@ -23,31 +23,31 @@ __all__ = ["dump", "dump_json"]
 
 
 def dump(value: object, *, exclude_none: bool = False, computed: bool = False) -> JsonValue:
-    """*value* as JSON-shaped Python, decided by what it is at run time.
+    """*value* as JSON-shaped Python, converted by its run-time type.
 
-    Dataclasses become objects by field name, or by the ``alias`` in the field's metadata, without
-    the fields that have ``init=False``. Enums become their values; paths, UUIDs, decimals, dates
-    and times strings; durations ISO 8601 strings; bytes base64; named tuples and all sequences
-    arrays; sets arrays in a fixed order. A float that JSON cannot hold becomes ``"NaN"``,
+    Dataclasses become objects, with the field names or the ``alias`` of the field's metadata as
+    keys, without fields with ``init=False``. Enums become their values; paths, UUIDs, decimals,
+    dates and times strings; durations ISO 8601 strings; bytes base64; named tuples and all
+    sequences arrays; sets arrays in a fixed order. A float without a JSON form becomes ``"NaN"``,
     ``"Infinity"`` or ``"-Infinity"``, which ``parse`` refuses.
 
     Args:
-        value: What to write.
+        value: The value.
         exclude_none: Leave out the fields of dataclasses that are ``None``.
         computed: Also write the public properties of dataclasses, after the fields.
-            ``parse`` takes the result with ``extra="ignore"``.
+            ``parse`` accepts the result with ``extra="ignore"``.
 
     Raises:
-        UsageError: If something inside has no JSON form, or contains itself, or if two keys
-            of a mapping become the same string.
+        UsageError: If a value inside has no JSON form or contains itself, or if two keys of a
+            mapping become the same string.
     """
     try:
-        plainly = not exclude_none and not computed
-        return _dump(value, _FIELDS_ALONE if plainly else _Options(exclude_none, computed))
+        is_default = not exclude_none and not computed
+        return _dump(value, _FIELDS_ONLY if is_default else _Options(exclude_none, computed))
     except RecursionError:
         raise UsageError(
             f"a {type(value).__name__} contains itself, or is nested too deeply for JSON",
-            hint="Write it in parts.",
+            hint="Remove the cycle, or write the value in parts.",
         ) from None
 
 
@@ -58,7 +58,7 @@ def dump_json(
     computed: bool = False,
     indent: int | None = None,
 ) -> str:
-    """*value* as a JSON text that UTF-8 can hold; *indent* spaces a level, or all on one line.
+    """*value* as JSON text that UTF-8 can encode; *indent* spaces a level, or all on one line.
 
     Raises:
         UsageError: As ``dump``.
@@ -69,7 +69,7 @@ def dump_json(
         if indent is None
         else json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
     )
-    # Lone surrogates, as file names may hold them, stay readable as escapes.
+    # Lone surrogates, as in undecodable file names, are written as escapes.
     return text if is_encodable(text) else json.dumps(plain, allow_nan=False, indent=indent)
 
 
@@ -77,15 +77,15 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 class _Options(NamedTuple):
-    """The arguments of ``dump`` that hold at every depth."""
+    """The arguments of ``dump`` that apply at every depth."""
 
     exclude_none: bool
     computed: bool
 
 
-_FIELDS_ALONE: Final = _Options(exclude_none=False, computed=False)
+_FIELDS_ONLY: Final = _Options(exclude_none=False, computed=False)
 
-# Most values are of these. They are looked up where they stand: a call of _dump costs more.
+# Most values are of these types. They are checked inline, as a call of _dump would cost more.
 _PLAIN: Final[frozenset[type]] = frozenset((str, int, bool, type(None)))
 
 
@@ -112,10 +112,10 @@ def _dump(value: Any, options: _Options) -> Any:
         return plain if type(plain) in _PLAIN else _dump(plain, options)
     if issubclass(kind, Mapping):
         return _dump_mapping(value, options)
-    return _dump_rarer(value, options)
+    return _dump_other(value, options)
 
 
-def _dump_rarer(value: Any, options: _Options) -> Any:
+def _dump_other(value: Any, options: _Options) -> Any:
     match value:
         case str():
             return str.__str__(value)
@@ -141,7 +141,7 @@ def _dump_rarer(value: Any, options: _Options) -> Any:
 
 
 def _dump_foreign(value: object) -> Any:
-    """What pydantic can write and we do not know, such as its own models."""
+    """Other values that pydantic can convert, such as its own models."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:
@@ -149,14 +149,14 @@ def _dump_foreign(value: object) -> Any:
     except PydanticSerializationError as error:
         raise UsageError(
             f"a {type(value).__qualname__} has no JSON form",
-            hint="Keep only dataclasses, collections and scalars in values to be written.",
+            hint="Use only dataclasses, collections and scalars in the value.",
         ) from error
-    return _dump(plain, _FIELDS_ALONE)  # for the floats in it
+    return _dump(plain, _FIELDS_ONLY)  # converts the floats in it
 
 
 @lru_cache(maxsize=1024)
 def _members(kind: type, computed: bool) -> tuple[tuple[str, str], ...] | None:
-    """Attribute and JSON key of what is written of a dataclass; ``None`` for other types."""
+    """Attribute and JSON key of each written member of a dataclass; ``None`` for other types."""
     if not is_dataclass(kind):
         return None
     written = [(f.name, str(f.metadata.get("alias", f.name))) for f in fields(kind) if f.init]
@@ -181,13 +181,13 @@ def _dump_mapping(mapping: Mapping[object, object], options: _Options) -> dict[s
     if len(dumped) < len(mapping):
         raise UsageError(
             "two keys of a mapping become the same JSON string",
-            hint="Use keys of one type in a mapping.",
+            hint="Use keys of only one type in a mapping.",
         )
     return dumped
 
 
 def _dump_key(key: object) -> str:
-    plain = _dump(key, _FIELDS_ALONE)
+    plain = _dump(key, _FIELDS_ONLY)
     if isinstance(plain, str):
         return plain
     if plain is None or isinstance(plain, (int, float)):
@@ -202,7 +202,7 @@ def _in_fixed_order(items: Iterable[Any]) -> list[Any]:
     listed = list(items)
     try:
         return sorted(listed)
-    except TypeError:  # of mixed kinds, or objects
+    except TypeError:  # items of mixed types, or objects
         return sorted(listed, key=lambda item: json.dumps(item, sort_keys=True))
 
 

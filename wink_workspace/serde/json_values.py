@@ -1,4 +1,4 @@
-"""What JSON can hold, and the words for what it cannot."""
+"""JSON values, and the problems of values that JSON cannot represent."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .wording import described, path_text, quoted
 __all__ = ["MAX_NESTING", "JsonValue", "Path", "encode", "excerpt", "is_encodable", "unencodable"]
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Where a value is: the keys and indices that lead to it."""
+"""The keys and indices that lead to a value."""
 
 MAX_NESTING = 199
-"""Levels of arrays and objects that the parser follows, its own array around them apart."""
+"""Levels of arrays and objects that the parser accepts, without its own array around them."""
 
 _MAX_INTEGER_BITS = 14_000
-"""About 4,200 digits; from 4,300 on Python refuses to write an integer."""
+"""About 4,200 digits; Python refuses to convert integers of more than 4,300 digits."""
 
 
 class _Anything:
-    """Tells pydantic to take the annotated value as the JSON parser gave it."""
+    """Makes pydantic accept the annotated value as parsed."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> dict[str, str]:
         return {"type": "any"}
@@ -39,11 +39,11 @@ JsonValue = TypeAliasType(
         _Anything(),
     ],
 )
-"""What JSON can hold; as the type of a field it takes any JSON."""
+"""A JSON value; a field of this type accepts any JSON."""
 
 
 def _plain(value: object) -> object:
-    """For ``json``: mappings and sequences of other kinds than its own."""
+    """For ``json``: other mappings and sequences as ``dict`` and ``list``."""
     if isinstance(value, Mapping):
         return dict(cast("Mapping[object, object]", value))
     if _is_array(value):
@@ -61,9 +61,9 @@ encode = json.JSONEncoder(allow_nan=False, default=_plain).encode
 """A value as ASCII JSON; ``TypeError``, ``ValueError`` or ``RecursionError`` if it has none."""
 
 
-def excerpt(data: object, *, most_values: int) -> tuple[object, set[Path]]:
-    """The first values of encodable *data*, depth first, and the paths that lack others."""
-    n_left = most_values
+def excerpt(data: object, *, max_values: int) -> tuple[object, set[Path]]:
+    """The first values of encodable *data*, depth first, and the paths where others were cut."""
+    n_left = max_values
     shortened: set[Path] = set()
 
     def copied(value: object, path: Path) -> object:
@@ -88,7 +88,7 @@ def excerpt(data: object, *, most_values: int) -> tuple[object, set[Path]]:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether UTF-8 can hold *text*, so that it has no lone surrogates."""
+    """Whether UTF-8 can encode *text*: it has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -97,18 +97,18 @@ def is_encodable(text: str) -> bool:
 
 
 def unencodable(data: object) -> list[Problem]:
-    """Everything in *data*, which JSON could not hold, that is to blame; never empty."""
-    problems = [Problem(path_text(path), message) for path, message in _troubles(data, (), ())]
+    """The problems of *data* that cannot be encoded as JSON; never empty."""
+    problems = [Problem(path_text(path), message) for path, message in _problems(data, (), ())]
     return problems or [Problem("", "is too large for JSON, or nested too deeply")]
 
 
-def _troubles(
+def _problems(
     value: object, path: tuple[object, ...], around: tuple[int, ...]
 ) -> Iterator[tuple[tuple[object, ...], str]]:
-    """Each trouble with its path; *around* identifies the containers that *value* lies in."""
+    """Each problem with its path; *around* has the ids of the containers around *value*."""
     if value is None or isinstance(value, (str, int, float)):
-        if trouble := _scalar_trouble(value):
-            yield path, trouble
+        if problem := _scalar_problem(value):
+            yield path, problem
         return
     if id(value) in around:
         yield path, "contains itself"
@@ -117,22 +117,22 @@ def _troubles(
     elif isinstance(value, Mapping):
         mapping = cast("Mapping[object, object]", value)
         for key in mapping:
-            if trouble := _key_trouble(key):
-                yield path, trouble
+            if problem := _key_problem(key):
+                yield path, problem
         for key, inner in mapping.items():
-            yield from _troubles(inner, (*path, key), (*around, id(mapping)))
+            yield from _problems(inner, (*path, key), (*around, id(mapping)))
     elif _is_array(value):
         array = cast("Sequence[object]", value)
         for index, inner in enumerate(array):
-            yield from _troubles(inner, (*path, index), (*around, id(array)))
+            yield from _problems(inner, (*path, index), (*around, id(array)))
     else:
         yield path, f"must be JSON data, not {described(value)}"
 
 
-def _scalar_trouble(value: str | float | None) -> str | None:
+def _scalar_problem(value: str | float | None) -> str | None:
     match value:
         case str() if not is_encodable(value):
-            return f"must be valid Unicode, without lone surrogates{_byte_meant(value)}"
+            return f"must be valid Unicode, without lone surrogates{_byte_hint(value)}"
         case float() if not math.isfinite(value):
             return f"must be a finite number, not {value}"
         case int() if value.bit_length() > _MAX_INTEGER_BITS:
@@ -141,18 +141,18 @@ def _scalar_trouble(value: str | float | None) -> str | None:
             return None
 
 
-def _byte_meant(text: str) -> str:
-    """What to send for the first byte that Python put into *text* as a surrogate, if any."""
+def _byte_hint(text: str) -> str:
+    """What to send instead of the first byte in *text* that Python decoded to a surrogate."""
     byte = next((ord(char) - 0xDC00 for char in text if "\udc80" <= char <= "\udcff"), None)
     if byte is None:
         return ""
     return f"; for the byte {byte:02X}, which is not UTF-8, send U+FFFD where that is accepted"
 
 
-def _key_trouble(key: object) -> str | None:
+def _key_problem(key: object) -> str | None:
     if isinstance(key, str):
         return (
-            None if is_encodable(key) else f"has the key {quoted(key)}, which is no valid Unicode"
+            None if is_encodable(key) else f"has the key {quoted(key)}, which is not valid Unicode"
         )
-    takes = key is None or (isinstance(key, (int, float)) and not _scalar_trouble(key))
-    return None if takes else f"has the key {quoted(key)}, which must be a string"
+    is_valid = key is None or (isinstance(key, (int, float)) and not _scalar_problem(key))
+    return None if is_valid else f"has the key {quoted(key)}, which must be a string"

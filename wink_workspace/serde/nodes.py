@@ -1,4 +1,4 @@
-"""Moving about in a JSON Schema: references, unions, children."""
+"""Navigation in a JSON Schema: references, unions, children."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
     "takes_null",
 ]
 
-# Schemas are read and rewritten key by key; a typed model of them would say no more.
+# Schemas are read and rewritten key by key; a typed model would add nothing.
 Node: TypeAlias = dict[str, Any]
 """A JSON Schema, or a part of one."""
 
@@ -36,7 +36,7 @@ def reference(node: Node) -> str | None:
 def resolved(
     node: Node, definitions: Mapping[str, Node], *, keep: frozenset[str] = frozenset()
 ) -> Node:
-    """*node*, or what it refers to; keywords beside a reference win.
+    """*node*, or the node that it refers to; keywords beside a reference take precedence.
 
     References to the names in *keep* are not followed.
     """
@@ -47,7 +47,7 @@ def resolved(
 
 
 def reachable(node: Node, definitions: Mapping[str, Node]) -> set[str]:
-    """The names of all definitions that *node* needs, through others too."""
+    """The names of all definitions that *node* refers to, directly or through others."""
     reached: set[str] = set()
     waiting = list(_references(node))
     while waiting:
@@ -72,7 +72,7 @@ def _references(node: object) -> Iterator[str]:
 
 
 def alternatives(node: Node, definitions: Mapping[str, Node]) -> Iterator[Node]:
-    """The members of a union, at any depth, or *node* alone; references followed."""
+    """The members of a union, at any depth, or *node* alone; references are followed."""
     node = resolved(node, definitions)
     members = node.get("anyOf") or node.get("oneOf")
     if members is None:
@@ -83,7 +83,7 @@ def alternatives(node: Node, definitions: Mapping[str, Node]) -> Iterator[Node]:
 
 
 def child(node: Node, step: str | int) -> Node | None:
-    """The schema of what lies one *step*, a key or an index, inside a value of *node*."""
+    """The schema of the member at *step*, a key or an index, of a value of *node*."""
     if isinstance(step, int):
         fixed = node.get("prefixItems", ())
         return fixed[step] if step < len(fixed) else node.get("items")
@@ -92,7 +92,7 @@ def child(node: Node, step: str | int) -> Node | None:
 
 
 def free_values(node: Node) -> Node | None:
-    """The schema of the values of a mapping; ``None`` if they have none."""
+    """The schema of the values of a mapping, or ``None``."""
     values = node.get("additionalProperties")
     return cast("Node", values) if isinstance(values, dict) else None
 
@@ -111,11 +111,11 @@ def _is_null(node: Node) -> bool:
     constants = choices(node)
     if constants is not None:
         return None in constants
-    return node.get("type", "null") == "null"  # without a type it is anything
+    return node.get("type", "null") == "null"  # without a type any value is allowed
 
 
 def in_words(node: Node, definitions: Mapping[str, Node], *, depth: int = 2) -> str:
-    """What *node* describes, as a phrase that looks into at most *depth* arrays."""
+    """The type of *node* as a phrase; describes the items of at most *depth* nested arrays."""
     phrases = [_one_in_words(each, definitions, depth) for each in alternatives(node, definitions)]
     return " or ".join(dict.fromkeys(phrases))
 

@@ -1,4 +1,4 @@
-"""JSON to typed values."""
+"""Parse JSON into typed values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, overlo
 from wink_workspace.errors import ParseError, Problem
 
 from .json_values import encode, excerpt, unencodable
-from .problems import MOST_PROBLEMS, misfits
+from .problems import MAX_PROBLEMS, to_problems
 from .validators import validator
 from .wording import described, path_text, quoted
 
@@ -22,7 +22,7 @@ __all__ = ["Extra", "parse", "parse_json"]
 T = TypeVar("T")
 
 Extra: TypeAlias = Literal["forbid", "ignore"]
-"""What becomes of fields that a dataclass does not have: refused, or left out."""
+"""Whether fields that a dataclass does not have are refused or left out."""
 
 
 @overload
@@ -30,26 +30,25 @@ def parse(type_: type[T], data: object, *, what: str = "value", extra: Extra = "
 @overload
 def parse(type_: object, data: object, *, what: str = "value", extra: Extra = "forbid") -> Any: ...
 def parse(type_: Any, data: object, *, what: str = "value", extra: Extra = "forbid") -> Any:
-    """The *type_* that JSON-shaped *data* describes.
+    """A *type_* from JSON-shaped *data*.
 
     Args:
         type_: A dataclass, or any type made of dataclasses, collections, unions and scalars;
-            ``None`` takes an empty object or null and gives ``None``.
-        data: What a JSON parser gave: mappings, sequences, strings, numbers, booleans, ``None``.
-        what: What the data is, for the message: ``arguments of 'read_file'``.
-        extra: What becomes of fields that a dataclass, at any depth, does not have: refused, or
-            left out. To keep them is not offered: a frozen, slotted dataclass has no place for
-            them.
+            ``None`` accepts an empty object or null and gives ``None``.
+        data: Parsed JSON: mappings, sequences, strings, numbers, booleans, ``None``.
+        what: The name of the data in messages: ``arguments of 'read_file'``.
+        extra: Whether fields that a dataclass, at any depth, does not have are refused or left
+            out. They cannot be kept: a frozen, slotted dataclass cannot store them.
 
     Raises:
-        ParseError: If the data does not fit; ``problems`` lists all of them. Also for what no
-            JSON text can hold: NaN, infinity, lone surrogates, more than 199 levels.
-        SchemaError: If the type itself cannot be parsed into.
+        ParseError: If the data does not match; ``problems`` lists all problems. Also for data
+            that is not valid JSON: NaN, infinity, lone surrogates, more than 199 levels.
+        SchemaError: If the type is not supported.
     """
     if type_ is None or type_ is NoneType:
         return _parse_nothing(data, what, extra)
     try:
-        text = encode([data])  # the array that the validator wants
+        text = encode([data])  # the validator needs an array around the value
     except (TypeError, ValueError, RecursionError):
         raise ParseError(what, unencodable(data)) from None
     return _validated(type_, text, data, what, extra)
@@ -66,13 +65,13 @@ def parse_json(
 def parse_json(
     type_: Any, text: str | bytes, *, what: str = "value", extra: Extra = "forbid"
 ) -> Any:
-    """The *type_* that a JSON text (bytes: UTF-8, -16 or -32) describes.
+    """A *type_* from JSON text (bytes: UTF-8, -16 or -32).
 
     A key given twice in one object is refused, since one of its values would be lost.
 
     Raises:
         ParseError: As ``parse``, and if the text is not JSON, with line and column.
-        SchemaError: If the type itself cannot be parsed into.
+        SchemaError: If the type is not supported.
     """
     try:
         data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
@@ -92,11 +91,11 @@ def parse_json(
 
 
 class _NotJsonError(ValueError):
-    """A text that Python's parser takes for JSON, and that is not."""
+    """A text that Python's parser accepts although it is not valid JSON."""
 
 
 def _refuse_constant(name: str) -> object:
-    raise _NotJsonError(f"{name} is no JSON value; use a finite number or null")
+    raise _NotJsonError(f"{name} is not a JSON value; use a finite number or null")
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -115,48 +114,48 @@ def _parse_nothing(data: object, what: str, extra: Extra) -> None:
         raise ParseError(what, [Problem("", f"must be an empty object, not {described(data)}")])
     names = cast("Mapping[object, object]", data)
     if names and extra == "forbid":
-        message = "is not a known field; no fields are taken"
+        message = "is not a known field; no fields are accepted"
         raise ParseError(what, [Problem(path_text((name,)), message) for name in names])
 
 
 def _validated(type_: Any, text: str, given: object, what: str, extra: Extra) -> Any:
-    fitting = validator(type_)
+    type_validator = validator(type_)
     try:
-        return fitting.validate_json(text, strict=True, extra=extra)[0]
+        return type_validator.validate_json(text, strict=True, extra=extra)[0]
     except Exception as error:  # pydantic collects ValueErrors; a __post_init__ may raise others
         failure = _validation_error(error)
         if failure is None:
             refusal = f"was refused with {type(error).__name__}: {error}"
             raise ParseError(what, [Problem("", refusal)]) from error
     n_problems = failure.error_count()
-    if n_problems > MOST_PROBLEMS:
+    if n_problems > MAX_PROBLEMS:
         raise ParseError(what, _problems_of_excerpt(type_, given, n_problems))
     details = failure.errors(include_url=False)
     if details[0]["type"] == "json_invalid":
         raise ParseError(what, unencodable(given))
-    raise ParseError(what, misfits(type_, json.loads(text)[0], details))
+    raise ParseError(what, to_problems(type_, json.loads(text)[0], details))
 
 
 def _problems_of_excerpt(type_: Any, given: object, n_problems: int) -> list[Problem]:
-    """The problems of the first values; pydantic makes an object for each or for none."""
-    small, shortened = excerpt(given, most_values=MOST_PROBLEMS)
+    """The problems of the first values: pydantic would build an object for each of all problems."""
+    small, shortened = excerpt(given, max_values=MAX_PROBLEMS)
     text = encode([small])
     try:
         validator(type_).validate_json(text, strict=True, extra="forbid")
     except Exception as error:  # noqa: BLE001 - as in _validated
         failure = _validation_error(error)
         details = [] if failure is None else failure.errors(include_url=False)
-        found = misfits(type_, json.loads(text)[0], details, shortened=shortened)
+        found = to_problems(type_, json.loads(text)[0], details, shortened=shortened)
     else:
         found = []
     if not found:
-        none = f"has {n_problems:,} problems, none of them in its first {MOST_PROBLEMS:,} values"
-        return [Problem("", none)]
+        message = f"has {n_problems:,} problems, none of them in its first {MAX_PROBLEMS:,} values"
+        return [Problem("", message)]
     return [*found, Problem("", f"has {n_problems - len(found):,} more problems")]
 
 
 def _validation_error(error: Exception) -> ValidationError | None:
-    """*error*, if it is what pydantic raises for data that does not fit."""
-    from pydantic_core import ValidationError  # here, as importing it again costs microseconds
+    """*error*, if it is pydantic's error for invalid data."""
+    from pydantic_core import ValidationError  # imported here, so that importing serde stays fast
 
     return error if isinstance(error, ValidationError) else None

@@ -1,4 +1,4 @@
-"""Pydantic's errors, as sentences for a model."""
+"""Translate pydantic's errors to sentences for a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 from .nodes import alternatives, child
 
-__all__ = ["MOST_PROBLEMS", "misfits"]
+__all__ = ["MAX_PROBLEMS", "to_problems"]
 
 _MOMENT = "a date and time such as '2025-01-31T09:30:00Z'"
 _DATE = "a date such as '2025-01-31'"
@@ -81,10 +81,10 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """One of pydantic's errors, its location told apart into data and union members.
+    """One of pydantic's errors, its location split into data path and union members.
 
-    ``members`` names each union member that pydantic had entered, outermost first, together
-    with the length of the path at which that union stands.
+    ``members`` has each union member that pydantic had entered, outermost first, with the length
+    of the path to that union.
     """
 
     detail: ErrorDetails
@@ -94,41 +94,41 @@ class _Finding:
 
     @property
     def expected(self) -> str | None:
-        """The kind of value that belongs here; ``None`` if the value is of the right kind."""
+        """The kind of value that is expected; ``None`` if the value is of that kind."""
         kind = self.detail["type"]
         if kind in _CHOICES:
             return self.detail.get("ctx", {})["expected"]
         return _KINDS.get(kind)
 
-    def misses(self, depth: int) -> bool:
-        """Whether the value at the first *depth* steps is itself of another kind."""
+    def is_wrong_kind_at(self, depth: int) -> bool:
+        """Whether the value at exactly *depth* steps is of the wrong kind."""
         return len(self.path) == depth and self.expected is not None
 
 
-MOST_PROBLEMS = 1_000
-"""Most problems that are reported one by one. Each takes time and memory, and hostile data may
-have millions; of data with more, only an excerpt is examined."""
+MAX_PROBLEMS = 1_000
+"""The most problems that are reported one by one. Each takes time and memory, and hostile data may
+have millions. If data has more, only an excerpt is checked."""
 
 
-def misfits(
+def to_problems(
     type_: Any,
     data: object,
     details: Sequence[ErrorDetails],
     *,
     shortened: Collection[Path] = (),
 ) -> list[Problem]:
-    """What keeps *data* from being a *type_*, given what pydantic has against it.
+    """The problems of *data* as a *type_*, from pydantic's errors.
 
     Args:
         type_: The type.
-        data: The data; an ``excerpt`` if *shortened* names any path.
-        details: What pydantic reports; the first 1,000 count.
-        shortened: Where items were left out. That an item is missing there, or that there are
-            too few of them, is not reported.
+        data: The data; an ``excerpt`` if *shortened* is not empty.
+        details: Pydantic's errors; only the first 1,000 are used.
+        shortened: Paths where items were cut. Missing items, and too few items, are not reported
+            there.
     """
     found = (_located(detail, data) for detail in details)
     kept = (each for each in found if not _follows_from_excerpt(each, shortened))
-    return list(_problems(type_, islice(kept, MOST_PROBLEMS), level=0))
+    return list(_problems(type_, islice(kept, MAX_PROBLEMS), level=0))
 
 
 def _follows_from_excerpt(found: _Finding, shortened: Collection[Path]) -> bool:
@@ -137,15 +137,15 @@ def _follows_from_excerpt(found: _Finding, shortened: Collection[Path]) -> bool:
 
 
 def _located(detail: ErrorDetails, data: Any) -> _Finding:
-    """Walk *data* along the error's location; a step that leads nowhere names a union member."""
+    """Follow the error's location in *data*; a step that *data* lacks is a union member's name."""
     path: list[str | int] = []
     members: list[tuple[int, str]] = []
-    _, *steps = detail["loc"]  # the first step leads into the array around every value
+    _, *steps = detail["loc"]  # the first step is the index in the array around the value
     of_key = steps[-1:] == ["[key]"]
     if of_key:
         steps.pop()
     for n_left, step in zip(reversed(range(len(steps))), steps, strict=True):
-        if _leads_on(step, data):
+        if _has_step(step, data):
             data = data[step]
         elif n_left or detail["type"] not in _MISSING:
             members.append((len(path), str(step)))
@@ -154,16 +154,16 @@ def _located(detail: ErrorDetails, data: Any) -> _Finding:
     return _Finding(detail, tuple(path), tuple(members), of_key)
 
 
-def _leads_on(step: str | int, data: Any) -> bool:
+def _has_step(step: str | int, data: Any) -> bool:
     if isinstance(data, list):
         return isinstance(step, int) and step < len(cast("list[Any]", data))
     return isinstance(data, dict) and step in data
 
 
 def _problems(type_: Any, found: Iterable[_Finding], *, level: int) -> Iterator[Problem]:
-    """One problem for each finding outside a union, and what matters of those inside one.
+    """One problem for each finding outside a union; for a union, those of the intended member.
 
-    *level* counts the unions around *found* that are decided already.
+    *level* is the number of unions around *found* whose member was chosen already.
     """
     unions: dict[tuple[str | int, ...], dict[str, list[_Finding]]] = {}
     for finding in found:
@@ -173,19 +173,21 @@ def _problems(type_: Any, found: Iterable[_Finding], *, level: int) -> Iterator[
             depth, name = finding.members[level]
             unions.setdefault(finding.path[:depth], {}).setdefault(name, []).append(finding)
     for path, members in unions.items():
-        if meant := _meant_member(len(path), members.values()):
-            yield from _problems(type_, meant, level=level + 1)
+        if intended := _intended_member(len(path), members.values()):
+            yield from _problems(type_, intended, level=level + 1)
         else:
             tried = [finding for member in members.values() for finding in member]
             yield Problem(path_text(path), _mismatch(tried))
 
 
-def _meant_member(depth: int, members: Iterable[Sequence[_Finding]]) -> Sequence[_Finding]:
-    """The findings of the union member that was meant; none if no member is of that kind.
+def _intended_member(depth: int, members: Iterable[Sequence[_Finding]]) -> Sequence[_Finding]:
+    """The findings of the union member that was intended; empty if no member is of that kind.
 
-    A wrong tag (``kind: Literal["add"]``) tells against a member more than any other mistake.
+    A member with a wrong tag (``kind: Literal["add"]``) is chosen last.
     """
-    right_kind = [member for member in members if not any(each.misses(depth) for each in member)]
+    right_kind = [
+        member for member in members if not any(each.is_wrong_kind_at(depth) for each in member)
+    ]
     return min(right_kind, key=lambda member: (_n_wrong_choices(member), len(member)), default=())
 
 

@@ -1,4 +1,4 @@
-"""Complete JSON Schemas, and what they say of each field."""
+"""Complete JSON Schemas, and the descriptions of fields."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ __all__ = ["ParamDescription", "complete_schema", "field_descriptions", "schema"
 
 
 def schema(type_: object) -> dict[str, JsonValue]:
-    """The complete JSON Schema of what ``parse`` takes for *type_*.
+    """The complete JSON Schema of what ``parse`` accepts for *type_*.
 
-    Descriptions, constraints and defaults are in it (the default of a factory only if that is
-    a built-in collection), every object made from a dataclass is closed, and types used in
-    several places or inside themselves stand under ``$defs``. ``None`` gives an empty closed
-    object.
+    It has descriptions, constraints and defaults (the default of a factory only if that is a
+    built-in collection). Objects of dataclasses are closed. Types that are used in several places
+    or recursively are under ``$defs``. ``None`` gives an empty closed object.
 
     Raises:
-        SchemaError: If the type cannot be parsed into, or has no JSON Schema.
+        SchemaError: If the type is not supported, or has no JSON Schema.
     """
     return copy.deepcopy(complete_schema(type_))
 
 
 @per_type
 def complete_schema(type_: Any) -> Node:
-    """What ``schema`` gives, shared: not to be changed."""
+    """The result of ``schema`` without a copy; do not change it."""
     from pydantic import PydanticUserError
 
     if type_ is None or type_ is NoneType:
@@ -59,13 +58,13 @@ def complete_schema(type_: Any) -> Node:
 
 @lru_cache(maxsize=1)
 def _generator() -> type[GenerateJsonSchema]:
-    """Pydantic's generator with our defaults and bytes, and only what a caller may set."""
+    """Pydantic's generator with the defaults and bytes of ``dump``, and only init fields."""
     from pydantic.json_schema import GenerateJsonSchema
     from pydantic_core import PydanticSerializationError
 
     class Generator(GenerateJsonSchema):
         def emit_warning(self, kind: Any, detail: str) -> None:
-            """Nothing: that a default without a JSON form is left out is documented."""
+            """Do not warn: leaving out a default without a JSON form is documented."""
 
         def field_title_should_be_set(self, schema: Any) -> bool:
             del schema
@@ -99,19 +98,19 @@ def _generator() -> type[GenerateJsonSchema]:
 
 
 def _documentation(kind: type[Any]) -> Node:
-    """A dataclass's docstring, unless it is the signature that Python puts there."""
+    """A dataclass's docstring, unless it is the signature that Python generates."""
     text = inspect.cleandoc(kind.__doc__ or "")
     return {"description": text} if text and not text.startswith(f"{kind.__name__}(") else {}
 
 
 @dataclass(frozen=True, slots=True)
 class ParamDescription:
-    """What there is to know of one field.
+    """Description, type and default of one field.
 
     Args:
         description: From the field's metadata, or ``""``.
         type: In words: ``integer``, ``array of string``, ``"a" or "b"``.
-        default: As JSON; ``None`` if the field is required, ``""`` if a factory makes it.
+        default: As JSON; ``None`` if the field is required, ``""`` if a factory gives the default.
     """
 
     description: str
@@ -125,7 +124,7 @@ class ParamDescription:
 
 
 def field_descriptions(type_: object) -> dict[str, ParamDescription]:
-    """What there is to know of each field of *type_*, in order; empty if it has no fields.
+    """The descriptions of the fields of *type_*, in order; empty if it has no fields.
 
     Raises:
         SchemaError: As ``schema``.
@@ -134,10 +133,10 @@ def field_descriptions(type_: object) -> dict[str, ParamDescription]:
     required = root.get("required", ())
     described: dict[str, ParamDescription] = {}
     for name, node in cast("dict[str, Node]", root.get("properties", {})).items():
-        made = json_text(node["default"]) if "default" in node else ""
+        default = json_text(node["default"]) if "default" in node else ""
         described[name] = ParamDescription(
             description=node.get("description", ""),
             type=in_words(node, root.get("$defs", {})),
-            default=None if name in required else made,
+            default=None if name in required else default,
         )
     return described

@@ -1,8 +1,8 @@
-"""Schemas for the strict modes of providers, and the way back from what a model sends.
+"""Schemas for the strict modes of providers, and the inverse conversion of arguments.
 
-Strict modes guarantee that a model's arguments have the right shape, but know only a part of
-JSON Schema: no defaults, no optional fields, no objects with free keys. What gets lost in
-shape is said in words.
+Strict modes guarantee that a model's arguments have the right shape, but support only a part of
+JSON Schema: no defaults, no optional fields, no objects with arbitrary keys. What a strict schema
+cannot express is added to the descriptions.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ __all__ = ["provider_schema", "without_defaulted_nulls"]
 def provider_schema(
     type_: object, *, descriptions: Mapping[str, ParamDescription] | None = None
 ) -> dict[str, JsonValue]:
-    """The schema of *type_* as the strict modes of OpenAI and Anthropic take it.
+    """The schema of *type_* for the strict modes of OpenAI and Anthropic.
 
     It has only ``type``, ``properties``, ``required``, ``additionalProperties: false``,
-    ``items``, ``enum``, ``anyOf``, ``description``, common formats, and ``$ref`` for types
-    that contain themselves (which Anthropic refuses). Constraints and defaults are said in the
-    descriptions. Every field is required; one with a default may be null.
+    ``items``, ``enum``, ``anyOf``, ``description``, common formats, and ``$ref`` for recursive
+    types (which Anthropic refuses). Constraints and defaults are in the descriptions. Every field
+    is required; one with a default may be null.
 
     A mapping becomes an array of ``key``/``value`` entries, and a value of any type may be a
-    scalar or an array of scalars. What a model sends for the schema goes through
+    scalar or an array of scalars. Pass the arguments of a model through
     ``without_defaulted_nulls`` before ``parse``.
 
     Args:
         type_: The type.
-        descriptions: By name of a field, what the schema says of it instead of what
-            ``field_descriptions`` says; real types and defaults stay.
+        descriptions: By field name, descriptions that replace those of ``field_descriptions``;
+            real types and defaults stay.
 
     Raises:
         SchemaError: As ``schema``.
@@ -75,11 +75,11 @@ def provider_schema(
 
 
 _DEFAULT_IN_WORDS = "defaultInWords"
-"""A keyword of ours, for a default that an override describes; no converted schema has it."""
+"""An internal keyword for a default from an override; it is not in converted schemas."""
 
 
 def _redescribed(root: Node, changed: Mapping[str, ParamDescription]) -> Node:
-    """*root* with other descriptions and defaults in words; *root* itself if there are none."""
+    """*root* with the changed descriptions and defaults; *root* itself if there are none."""
     if not changed:
         return root
     fields = {
@@ -120,12 +120,12 @@ _CONSTRAINTS: Mapping[str, Callable[[Any], str]] = {
 
 
 def _constraints(node: Node) -> list[str]:
-    return [say(node[keyword]) for keyword, say in _CONSTRAINTS.items() if keyword in node]
+    return [write(node[keyword]) for keyword, write in _CONSTRAINTS.items() if keyword in node]
 
 
 @dataclass(frozen=True, slots=True)
 class _Strict:
-    """Rewrites nodes of a complete schema; references to *recursive* names stay."""
+    """Converts nodes of a complete schema; references to *recursive* names stay."""
 
     definitions: Mapping[str, Node]
     recursive: frozenset[str]
@@ -164,19 +164,19 @@ class _Strict:
         )
 
     def _optional(self, field: Node) -> Node:
-        """A field with a default: null stands for it, unless null is a value of its own."""
+        """A field with a default: null selects it, unless null is itself a valid value."""
         strict = self.node(field)
-        if choices(field) == [field.get("default")]:  # the tag of a union's member
+        if choices(field) == [field.get("default")]:  # the tag of a union member
             return strict
         default = field.get(_DEFAULT_IN_WORDS)
         if default is None and "default" in field:
             default = json_text(field["default"])
-        said = "" if default is None else f"Default: {default}"
+        note = "" if default is None else f"Default: {default}"
         if takes_null(field, self.definitions):
-            return _with_notes(strict, said)
+            return _with_notes(strict, note)
         notes = strict.pop("description", "")
         nullable = _union([strict, {"type": "null"}])
-        return _with_notes(nullable, notes, f"{said} (null selects it)" if said else _UNSAID)
+        return _with_notes(nullable, notes, f"{note} (null selects it)" if note else _NULL_NOTE)
 
     def _entries(self, node: Node) -> Node:
         """A mapping, as an array of its entries."""
@@ -197,7 +197,7 @@ class _Strict:
         return _with_notes(array, f"Exactly these, in this order: {order}.")
 
 
-_UNSAID = "Null selects the default"
+_NULL_NOTE = "Null selects the default"
 
 
 def _closed_object(properties: dict[str, Node]) -> Node:
@@ -210,18 +210,18 @@ def _closed_object(properties: dict[str, Node]) -> Node:
 
 
 def _with_notes(node: Node, *notes: str) -> Node:
-    """*node* with more sentences in its description."""
+    """*node* with *notes* added to its description."""
     texts = [text.strip() for text in (node.get("description", ""), *notes)]
     sentences = [text if text[-1] in ".!?:;" else f"{text}." for text in texts if text]
     if not sentences:
         return node
-    if "$ref" in node:  # which must stand alone
+    if "$ref" in node:  # $ref allows no other keywords beside it
         node = {"anyOf": [node]}
     return node | {"description": " ".join(sentences)}
 
 
 def _union(members: Iterable[Node]) -> Node:
-    """One node for several, without unions inside and without repetition."""
+    """The union of *members* as one node, flattened and without duplicates."""
     flat: list[Node] = []
     for member in members:
         inner = cast("list[Node]", member["anyOf"]) if member.keys() == {"anyOf"} else [member]
@@ -233,7 +233,7 @@ _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", 
 
 
 def _enumeration(constants: Iterable[Any]) -> Node:
-    """Constants, as one member for each JSON type among them."""
+    """*constants* as a union of enums, one for each JSON type."""
     by_type: dict[str, list[Any]] = {}
     for constant in constants:
         by_type.setdefault(_JSON_TYPES[type(constant)], []).append(constant)
@@ -244,11 +244,11 @@ def _enumeration(constants: Iterable[Any]) -> Node:
 
 
 def without_defaulted_nulls(type_: object, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model sent for ``provider_schema(type_)``, as ``parse`` takes it, at any depth.
+    """Arguments for ``provider_schema(type_)``, converted for ``parse`` at any depth.
 
-    A null for a field that has a default and whose type excludes ``None`` is left out, and an
-    array of distinct ``key``/``value`` entries that stands for a mapping becomes one. All
-    else is untouched, mistakes included: ``parse`` tells of them.
+    A null is left out if the field has a default and its type excludes ``None``. An array of
+    distinct ``key``/``value`` entries becomes a mapping if the schema has one there. All else is
+    unchanged, also mistakes: ``parse`` reports them.
 
     Raises:
         SchemaError: As ``schema``.
@@ -256,20 +256,22 @@ def without_defaulted_nulls(type_: object, data: Mapping[str, Any]) -> dict[str,
     root = complete_schema(type_)
     try:
         return dict(_restored(root, data, root.get("$defs", {})))
-    except RecursionError:  # too deep for parse as well, which says so
+    except RecursionError:  # too deep for parse as well, which reports it
         return dict(data)
 
 
 def _restored(node: Node, data: Any, definitions: Mapping[str, Node]) -> Any:
-    meant = _meant(node, data, definitions)
-    if meant is None:
+    matching = _matching_node(node, data, definitions)
+    if matching is None:
         return data
     if isinstance(data, Mapping):
-        return _restored_object(meant, cast("Mapping[str, Any]", data), definitions)
+        return _restored_object(matching, cast("Mapping[str, Any]", data), definitions)
     items = cast("list[Any]", data)
-    if meant["type"] == "array":
-        return [_restored(child(meant, n) or {}, item, definitions) for n, item in enumerate(items)]
-    values = free_values(meant) or {}
+    if matching["type"] == "array":
+        return [
+            _restored(child(matching, n) or {}, item, definitions) for n, item in enumerate(items)
+        ]
+    values = free_values(matching) or {}
     return {entry["key"]: _restored(values, entry["value"], definitions) for entry in items}
 
 
@@ -285,16 +287,16 @@ def _restored_object(
     return restored
 
 
-def _meant(node: Node, data: Any, definitions: Mapping[str, Node]) -> Node | None:
-    """The schema that *data* was written for, or ``None`` if none is of its kind.
+def _matching_node(node: Node, data: Any, definitions: Mapping[str, Node]) -> Node | None:
+    """The member of *node* that matches *data*, or ``None``.
 
-    Entries stand for a mapping if there is one, and never for a dataclass.
+    An array of entries matches a mapping if there is one, but never a dataclass.
     """
     nodes = list(alternatives(node, definitions))
     objects = [each for each in nodes if each.get("type") == "object"]
     if isinstance(data, Mapping):
-        fitting = [each for each in objects if _names_fit(each, cast("Mapping[str, Any]", data))]
-        return next(iter([*fitting, *objects]), None)
+        matches = [each for each in objects if _fields_match(each, cast("Mapping[str, Any]", data))]
+        return next(iter([*matches, *objects]), None)
     if not isinstance(data, list):
         return None
     mappings = [each for each in objects if "properties" not in each]
@@ -310,8 +312,8 @@ def _are_entries(items: list[Any]) -> bool:
     return all(isinstance(key, str) for key in keys) and len({*keys}) == len(keys)
 
 
-def _names_fit(node: Node, data: Mapping[str, Any]) -> bool:
-    """Whether an object has no field that *node* lacks, and the tags that *node* fixes."""
+def _fields_match(node: Node, data: Mapping[str, Any]) -> bool:
+    """Whether *data* has only fields of *node*, and the tags that *node* requires."""
     fields = cast("dict[str, Node] | None", node.get("properties"))
     return fields is None or all(
         name in fields and _is_choice(fields[name], item) for name, item in data.items()

@@ -1,4 +1,4 @@
-"""The same value with other strings in it."""
+"""Replace the strings inside a value."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _Change = Callable[[str], str]
 
 
 def map_strings(value: T, change: Callable[[str], str]) -> T:
-    """A copy of *value* with every string in it changed, and paths by their text.
+    """A copy of *value* with *change* applied to every string and path in it.
 
-    Goes into dataclasses, mappings (their keys too), sequences and sets; keeps enums, bytes
-    and all else. What holds nothing that changes is returned as it is. Dataclasses are copied
-    without their ``__init__``, so that none refuses a changed string.
+    Covers dataclasses, mappings (also their keys), sequences and sets; enums, bytes and other
+    values stay. An object without changes is returned itself. Dataclasses are copied without
+    calling ``__init__``, so that validation does not refuse a changed string.
     """
     return cast("T", _mapped(value, change))
 
@@ -61,7 +61,9 @@ def _mapped_items(value: Mapping[Any, Any], change: _Change) -> Mapping[Any, Any
     after = {_mapped(key, change): _mapped(item, change) for key, item in value.items()}
     if all(key in after and after[key] is item for key, item in value.items()):
         return value
-    if isinstance(value, MutableMapping):  # a copy keeps what a constructor would not take
+    if isinstance(
+        value, MutableMapping
+    ):  # a copy keeps other attributes, such as a default factory
         copied = copy.copy(value)
         copied.clear()
         copied.update(after)

@@ -1,4 +1,4 @@
-"""Pydantic's validators, configured once and made once per type."""
+"""Pydantic's validators with one configuration, cached for each type."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ UNSUPPORTED_HINT = "Use dataclasses, collections, unions, enums and scalars in i
 
 
 def per_type(make: Callable[[Any], T]) -> Callable[[Any], T]:
-    """*make*, remembering what it made for the last 1,024 types."""
+    """*make* with a cache of 1,024 types."""
     cached = lru_cache(maxsize=1024)(make)
 
-    def remembered(type_: Any) -> T:
+    def lookup(type_: Any) -> T:
         try:
             hash(type_)
         except TypeError:  # Annotated[…] with unhashable metadata
             return make(type_)
         return cached(type_)
 
-    return remembered
+    return lookup
 
 
 @per_type
 def validator(type_: Any) -> SchemaValidator:
-    """A validator for an array that holds one *type_*; raises as ``adapter``."""
+    """A validator of an array with one *type_*; raises as ``adapter``."""
     from pydantic_core import SchemaValidator
 
     return SchemaValidator(_exact(adapter(type_).core_schema), _CONFIG)
 
 
-# What ``adapter`` configures for the dataclasses inside, for all that stands outside of one.
+# The configuration of ``adapter``, for values outside of dataclasses.
 _CONFIG: CoreConfig = {
     "strict": True,
     "extra_fields_behavior": "forbid",
@@ -59,14 +59,14 @@ _CONFIG: CoreConfig = {
 
 @per_type
 def adapter(type_: Any) -> TypeAdapter[list[Any]]:
-    """Pydantic's view of an array that holds one *type_*.
+    """Pydantic's adapter of an array with one *type_*.
 
-    Pydantic takes no configuration for a dataclass from outside, but lets one inherit it from
-    whatever contains it; hence the array. The alternative, writing a ``__pydantic_config__``
-    into classes that are not ours, would show.
+    Pydantic does not accept a configuration for a dataclass itself, but a dataclass inherits that
+    of the type around it; hence the array. The alternative, setting ``__pydantic_config__`` on
+    classes of users, would be visible to them.
 
     Raises:
-        SchemaError: If pydantic can make nothing of the type.
+        SchemaError: If pydantic does not support the type.
     """
     from pydantic import ConfigDict, PydanticUserError, TypeAdapter
     from pydantic_core import SchemaError as CoreSchemaError
@@ -80,15 +80,17 @@ def adapter(type_: Any) -> TypeAdapter[list[Any]]:
         validate_by_alias=True,
     )
     try:
-        listed: Any = GenericAlias(list, type_)  # a type made now is none to a type checker
+        listed: Any = GenericAlias(
+            list, type_
+        )  # type checkers do not accept a type built at run time
         made: TypeAdapter[list[Any]] = TypeAdapter(listed, config=config)
         if not made.pydantic_complete:
             made.rebuild(raise_errors=True)
     except NameError as error:
         raise SchemaError(
-            f"{type_name(type_)} cannot be parsed into: its annotation {error.name!r} names"
-            " nothing that its module defines",
-            hint="Define or import at module level what the annotations of a class name.",
+            f"{type_name(type_)} cannot be parsed into: its module does not define"
+            f" {error.name!r}, a name in its annotations",
+            hint="Define or import the names in a class's annotations at module level.",
         ) from error
     except (PydanticUserError, CoreSchemaError, TypeError, ValueError) as error:
         raise SchemaError(
@@ -99,13 +101,13 @@ def adapter(type_: Any) -> TypeAdapter[list[Any]]:
 
 
 _OPAQUE = frozenset(("cls", "config", "default", "expected", "members", "metadata"))
-"""The keys of a core schema under which there are no schemas."""
+"""The keys of a core schema whose values do not contain schemas."""
 
 
 def _exact(node: Any) -> Any:
-    """A core schema whose literals and enums also compare the type of a constant.
+    """A core schema whose literals and enums also compare the types of constants.
 
-    Pydantic's own take ``true`` and ``1.0`` for ``Literal[1]``, and 1 for ``Literal["1"]``.
+    Pydantic's own accept ``true`` and ``1.0`` for ``Literal[1]``, and 1 for ``Literal["1"]``.
     """
     if isinstance(node, (list, tuple)):
         parts = cast("Sequence[Any]", node)
@@ -119,13 +121,13 @@ def _exact(node: Any) -> Any:
     match schema.get("type"):
         case "literal":
             return _exact_choice(schema, schema["expected"])
-        case "enum" if not _decides_itself(schema["cls"]):
+        case "enum" if not _has_missing_hook(schema["cls"]):
             return _exact_choice(schema, [member.value for member in schema["members"]])
         case _:
             return schema
 
 
-def _decides_itself(enum: type[Enum]) -> bool:
+def _has_missing_hook(enum: type[Enum]) -> bool:
     return any("_missing_" in vars(base) for base in enum.__mro__ if base is not Enum)
 
 
@@ -144,7 +146,7 @@ def _exact_choice(schema: dict[str, Any], constants: Sequence[Any]) -> dict[str,
 
 _SCALARS = (bool, int, float, str)
 _CONFUSIONS = {*permutations(_SCALARS, 2)} - {(int, float)}
-"""What is given, and the constant that pydantic takes it for."""
+"""The type of a given value, and the type of a constant that pydantic accepts it for."""
 
 
 def _kind(value: object) -> type | None:

@@ -1,4 +1,4 @@
-"""How messages name values, types and places in data."""
+"""Names of values, types and paths in messages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _QUOTED_LENGTH = 60
 """Characters of a string that a message quotes."""
 
 _WRITTEN_BITS = 200
-"""Bits of an integer that a message writes out."""
+"""Up to this many bits a message shows an integer in digits."""
 
 
 def quoted(value: object) -> str:
-    """``repr``, cut where it would be long."""
+    """``repr`` of *value*, shortened if it is long."""
     if isinstance(value, int) and value.bit_length() > _WRITTEN_BITS:
         return f"of {value.bit_length()} bits"
     if isinstance(value, str) and len(value) > _QUOTED_LENGTH:
@@ -23,7 +23,7 @@ def quoted(value: object) -> str:
 
 
 def described(value: object) -> str:
-    """JSON data by its JSON name, anything else by its type: ``the string 'x'``, ``an array``."""
+    """JSON data by its JSON type, other values by their Python type: ``the string 'x'``."""
     match value:
         case None:
             return "null"
@@ -44,7 +44,7 @@ def described(value: object) -> str:
 
 
 def path_text(path: Iterable[object]) -> str:
-    """``steps[2].title``; a key that is no plain word is quoted: ``env['a b']``."""
+    """``steps[2].title``; a key that is not an identifier is quoted: ``env['a b']``."""
     text = ""
     for step in path:
         if isinstance(step, str) and _is_plain(step):
@@ -59,15 +59,15 @@ def _is_plain(key: str) -> bool:
 
 
 def type_name(type_: object) -> str:
-    """A class by its qualified name, any other type as it is written."""
+    """The qualified name of a class, or the source form of another type."""
     return type_.__qualname__ if isinstance(type_, type) else str(type_)
 
 
 def clause(error: Exception) -> str:
-    """An exception's message, to stand inside a sentence."""
+    """An exception's message as a clause of a sentence."""
     return str(error).strip().removesuffix(".") or f"was refused with {type(error).__name__}"
 
 
 def first_sentence(error: Exception) -> str:
-    """The first sentence of an exception's message, to stand inside another."""
+    """The first sentence of an exception's message as a clause."""
     return clause(error).partition("\n")[0].partition(". ")[0]

@@ -1,14 +1,13 @@
-"""The dispatcher: hands each event to the reducers, then to the subscribers.
+"""The dispatcher: passes each event to the reducers, then to the subscribers.
 
-Rule 1: reducers come first; if one raises, the error propagates and no subscriber hears of
-the event.
-Rule 2: a subscriber cannot fail the dispatch. One that raises is logged, the others go on; what
-ends a program, such as Ctrl-C, is raised when all have heard of the event.
-Rule 3: every subscriber hears the events in one order. An event dispatched by a subscriber is
-reduced at once and delivered after the present one has reached everybody; so two subscribers
-that answer one another without end never return.
-Rule 4: subscribers run on the thread that dispatches, under the lock. One that waits for another
-thread which uses the same session waits forever.
+Rule 1: reducers run first. If one raises, the error propagates and no subscriber is notified.
+Rule 2: a subscriber cannot fail the dispatch. If one raises, the error is logged and the others
+are still notified; an exception that ends the program, such as Ctrl-C, is raised after that.
+Rule 3: all subscribers receive the events in the same order. An event dispatched by a subscriber
+is reduced at once, and delivered after all have received the present one. So two subscribers that
+answer each other without end never return.
+Rule 4: subscribers run on the thread that dispatches, under the lock. A subscriber that waits for
+another thread that uses the same session waits forever.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Dispatcher:
     """Synchronous delivery of events, in order.
 
     Args:
-        reduce: What takes the event before any subscriber; a session passes its own.
+        reduce: Called with each event before any subscriber; a session passes its own.
         lock: Held while an event is reduced and delivered; a session passes its own.
     """
 
@@ -51,8 +50,8 @@ class Dispatcher:
     ) -> Callable[[], None]:
         """Call *subscriber* with each later event of *event_type* or a subclass.
 
-        ``object`` hears everything. Returns a function that ends the subscription, at once even
-        in the middle of a delivery; calling it again does nothing.
+        ``object`` receives every event. Returns a function that ends the subscription at once,
+        even during a delivery; calling it again does nothing.
         """
         key = object()
         with self._lock:
@@ -65,10 +64,11 @@ class Dispatcher:
         return unsubscribe
 
     def dispatch(self, event: object) -> None:
-        """Reduce *event*, then tell the subscribers.
+        """Reduce *event*, then notify the subscribers.
 
         Raises:
-            ReducerError: If a reducer of the session raised; nothing changed, nobody was told.
+            ReducerError: If a reducer of the session raised; nothing changed, and no subscriber
+                was notified.
         """
         with self._lock:
             if self._reduce is not None:
@@ -76,7 +76,7 @@ class Dispatcher:
             self.notify(event)
 
     def notify(self, event: object) -> None:
-        """Tell the subscribers alone."""
+        """Notify the subscribers without running reducers."""
         with self._lock:
             self._pending.append(event)
             if self._delivering:
@@ -84,9 +84,9 @@ class Dispatcher:
             try:
                 self._delivering = True
                 while self._pending:
-                    heard = self._pending.popleft()
+                    present = self._pending.popleft()
                     if self._subscriptions:
-                        self._deliver(heard)
+                        self._deliver(present)
             finally:
                 self._delivering = False
                 self._pending.clear()
@@ -99,12 +99,14 @@ class Dispatcher:
             try:
                 subscriber(event)
             except Exception:  # noqa: BLE001 - a subscriber must not fail what it only observes
-                _log.exception("A subscriber raised on %s; the others go on", type(event).__name__)
-            except BaseException as error:  # noqa: BLE001 - raised again once all have been told
+                _log.exception(
+                    "A subscriber raised on %s; the others are still notified", type(event).__name__
+                )
+            except BaseException as error:  # noqa: BLE001 - raised again after all were notified
                 interruption = interruption or error
         if interruption is not None:
             raise interruption
 
 
 EventBus = Dispatcher
-"""The same class, by the name that ``ToolContext.event_bus`` has."""
+"""The same class, named as in ``ToolContext.event_bus``."""

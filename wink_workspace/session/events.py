@@ -1,4 +1,4 @@
-"""What happened: the telemetry events, and the one event behind every direct write.
+"""The telemetry events, and the event of a direct write to a slice.
 
 An event is a frozen dataclass in the past tense. The telemetry events (``TELEMETRY_EVENTS``)
 are LOG slices of every session from the start, so a rollback never erases them.
@@ -28,17 +28,17 @@ __all__ = [
 
 
 class Outcome(StrEnum):
-    """What became of a call's effects."""
+    """The outcome of a call."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
     UNKNOWN = "unknown"
-    """A crash interrupted the call after an outside effect may have begun."""
+    """A crash interrupted the call when an outside effect may have begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyVerdict:
-    """One policy's decision about one call; ``reason`` is empty when it had nothing to say."""
+    """One policy's decision about one call; ``reason`` is empty if it gave none."""
 
     policy: str
     allowed: bool
@@ -47,13 +47,12 @@ class PolicyVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInvoked:
-    """One tool call, whatever became of it; exactly one per call.
+    """The record of one tool call, failed or not; exactly one per call.
 
-    ``params`` is the parsed object, or the raw arguments where parsing failed.
-    ``rendered_text`` is the rendered value alone (``""`` for ``None``), ``text`` what the
-    provider saw. ``error`` is the traceback of a handler's exception. ``depth`` is 0 for a
-    call of the model and counts up for calls made inside calls. ``notes`` say what a rollback
-    could not keep of what it threw away.
+    ``params`` is the parsed object, or the raw arguments if parsing failed. ``rendered_text`` is
+    the rendered value only (``""`` for ``None``), ``text`` what the provider saw. ``error`` is the
+    traceback of an exception in the call. ``depth`` is 0 for a call of the model, and 1 more for
+    each call around it. ``notes`` list discarded files that a rollback could not keep.
     """
 
     call_id: str
@@ -76,7 +75,7 @@ class ToolInvoked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptRendered:
-    """A prompt became text; ``tools`` are the names offered, in order."""
+    """A prompt was rendered; ``tools`` are the names of its tools, in order."""
 
     prompt: str
     text: str
@@ -97,7 +96,7 @@ class PromptExecuted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalChange:
-    """Somebody else changed ``paths`` between two calls."""
+    """``paths`` were edited outside of any call, between two calls."""
 
     paths: tuple[str, ...]
     at: datetime
@@ -105,7 +104,7 @@ class ExternalChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceRestored:
-    """An undo, redo or restore moved ``paths``; ``reason`` says which and why."""
+    """An undo, redo or restore changed ``paths``; ``reason`` says which and why."""
 
     reason: str
     paths: tuple[str, ...]
@@ -114,7 +113,7 @@ class WorkspaceRestored:
 
 @dataclass(frozen=True, slots=True)
 class SliceWritten:
-    """A slice was written directly: what ``seed``, ``append`` and ``clear`` dispatch."""
+    """A slice was written directly, by ``seed``, ``append`` or ``clear``."""
 
     slice_type: type[object]
     op: SliceOp[object]

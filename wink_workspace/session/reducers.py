@@ -1,11 +1,11 @@
 """Reducers: pure functions from a slice and an event to an operation on that slice.
 
-A reducer gets the slice as it is and one event, and returns a ``SliceOp``. It must not change
-anything itself; the session applies what it returns, or nothing if any reducer raises.
+A reducer gets a view of the slice and one event, and returns a ``SliceOp``. It must not change
+anything itself: the session applies the operation, or none if any reducer raises.
 
-Equal reducers count once (sections install theirs again and again), so the factories here
-return objects that are equal when made from the same key function. A lambda is a new function
-each time it is evaluated: give a key function a name where it may be registered twice.
+Equal reducers are registered once, because sections install theirs repeatedly. So the factories
+return equal objects for the same key function. A lambda is a new function each time it is
+evaluated: use a named key function where it may be registered twice.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ def replace_latest(view: SliceView[S], event: S) -> SliceOp[S]:
 
 
 def upsert_by(key: Callable[[S], object]) -> Reducer[S, S]:
-    """Keep one event for each key, each at the place where its key first appeared.
+    """Keep the newest event of each key, at the position where the key first appeared.
 
-    Costs one ``key`` call for each value that is newer than the one replaced.
+    Calls ``key`` once for each value newer than the replaced one.
     """
     return _UpsertBy(key)
 
 
 def replace_latest_by(key: Callable[[S], object]) -> Reducer[S, S]:
-    """Keep the newest event of each key, in the order in which they came; ``latest`` is the last.
+    """Keep the newest event of each key, in order of arrival; ``latest`` is the last event.
 
-    Costs the length of the slice; prefer ``upsert_by`` where the order is of no interest.
+    Costs the length of the slice; prefer ``upsert_by`` if the order does not matter.
     """
     return _ReplaceLatestBy(key)
 
@@ -90,8 +90,8 @@ class _ReplaceLatestBy(Generic[S]):
 def reducer(*, on: type[E]) -> Callable[[Callable[[S, E], R]], Callable[[S, E], R]]:
     """Mark a method of a slice's dataclass as its reducer for events of exactly type *on*.
 
-    The method takes the latest value as ``self`` and the event, and returns a new value, which
-    becomes the only one, or a ``SliceOp``. It may be marked for several events.
+    The method gets the latest value as ``self`` and the event. It returns a ``SliceOp``, or a new
+    value that replaces all others. It may be marked for several events.
     ``session.install(cls)`` registers the marked methods.
     """
 
@@ -104,7 +104,7 @@ def reducer(*, on: type[E]) -> Callable[[Callable[[S, E], R]], Callable[[S, E], 
 
 @dataclass(frozen=True)
 class _MethodReducer(Generic[S, E]):
-    """A marked method as a reducer; the slice checks what the method returns."""
+    """A marked method as a reducer; the slice checks the type of its result."""
 
     method: Callable[[S, E], object]
 
@@ -127,7 +127,7 @@ class _MethodReducer(Generic[S, E]):
 def method_reducers(cls: type[S]) -> list[tuple[type[object], Reducer[S, object]]]:
     """The marked methods of *cls* with their event types, in the order of definition, bases first.
 
-    An override counts in place of what it overrides, marked or not.
+    An override replaces the method of the base, whether it is marked or not.
 
     Raises:
         UsageError: If there are none.

@@ -1,13 +1,13 @@
 """The session: typed immutable state that only events change.
 
-Rule 1: whatever changes more than one thing, or must not be interleaved, holds ``lock``. A
-parent and its children share one, because a snapshot of the parent includes the children: a
-thread that works on a child waits for a call that runs on the parent.
-Rule 2: a snapshot is a reference to an immutable map; taking and restoring one costs the same
-whatever the slices hold.
-Rule 3: registrations and subscriptions belong to no snapshot.
+Rule 1: code that makes more than one change, or must not be interleaved, holds ``lock``. A parent
+and its children share the lock, because a snapshot of the parent includes the children. So a thread
+that uses a child waits for a call on the parent.
+Rule 2: a snapshot is a reference to an immutable map. Taking or restoring it costs the same for any
+content of the slices.
+Rule 3: snapshots do not include registrations and subscriptions.
 
-How an event becomes new slices, all or nothing, is ``store.py``'s part.
+``store.py`` turns an event into new slices, all or nothing.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ E = TypeVar("E")
 
 
 class SessionProtocol(Protocol):
-    """What a tool's handler may expect of the session in its context."""
+    """The session as a tool's handler may use it."""
 
     @property
     def id(self) -> str:
-        """A name of its own."""
+        """A unique name."""
         ...
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """Where to subscribe."""
+        """The dispatcher, for subscriptions."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class SessionProtocol(Protocol):
         ...
 
     def dispatch(self, event: object) -> None:
-        """Reduce the event, then tell the subscribers."""
+        """Reduce the event, then notify the subscribers."""
         ...
 
     def __getitem__(self, slice_type: type[S], /) -> SliceAccessor[S]: ...
@@ -63,10 +63,10 @@ class SessionProtocol(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SessionSnapshot:
-    """A session's STATE slices at one moment, its children's included; for ``restore`` only.
+    """A session's STATE slices at one moment, with its children's; only for ``restore``.
 
-    ``state`` is the session's own map, not a copy: two snapshots with nothing changed between
-    them have the same one.
+    ``state`` is the session's own map, not a copy: two snapshots without a change between them
+    have the same object.
     """
 
     session: Session
@@ -78,15 +78,15 @@ class Session:
     """Typed immutable state changed only by events.
 
     Args:
-        session_id: A name of its own; a random one by default.
-        clock: The time, for those who make events for this session.
+        session_id: A unique name; random by default.
+        clock: The time, for code that makes events for this session.
         parent: The session that this one is saved and restored with; see ``child``.
 
     Attributes:
-        id: As given or made.
-        clock: As given.
+        id: The unique name.
+        clock: The clock.
         lock: Re-entrant; the executor holds it during a call.
-        dispatcher: Where to subscribe.
+        dispatcher: The dispatcher, for subscriptions.
         parent: The session whose snapshots include this one, if any. Read only.
         children: The sessions attached to this one, oldest first. Read only.
     """
@@ -117,7 +117,7 @@ class Session:
 
     def __getitem__(self, slice_type: type[S], /) -> SliceAccessor[S]:
         """The slice of *slice_type*, a frozen dataclass; another type is a ``UsageError``."""
-        is_type = isinstance(slice_type, type)  # pyright: ignore[reportUnnecessaryIsInstance] - a value is easily given
+        is_type = isinstance(slice_type, type)  # pyright: ignore[reportUnnecessaryIsInstance] - callers pass a value by mistake
         accessor: Any = self._accessors.get(slice_type) if is_type else None
         if accessor is None:
             check_slice_type(slice_type)
@@ -125,18 +125,19 @@ class Session:
         return accessor
 
     def dispatch(self, event: object) -> None:
-        """Reduce *event* over slices of both kinds, then tell the subscribers.
+        """Reduce *event* over slices of both kinds, then notify the subscribers.
 
         Raises:
-            ReducerError: If a reducer failed; nothing changed and nobody was told.
+            ReducerError: If a reducer failed; nothing changed, and no subscriber was notified.
         """
         self.dispatcher.dispatch(event)
 
     def reduce(self, event: object, *, kind: SliceKind | None = None) -> None:
-        """Run the reducers for exactly the event's type, all or nothing, and tell nobody.
+        """Run the reducers for exactly the event's type, all or nothing, without subscribers.
 
-        Reducers run in the order of registration; two of one slice build on one another. An
-        event that has none changes nothing. With *kind*, slices of that kind alone take part.
+        Reducers run in order of registration; the second one of a slice gets the first one's
+        result. An event without reducers changes nothing. With *kind*, only slices of that kind
+        are reduced.
 
         Raises:
             ReducerError: If a reducer raised or did not return a ``SliceOp``; nothing changed.
@@ -146,18 +147,18 @@ class Session:
             self.store.reduce(event, kind)
 
     def refuse_reducers(self) -> None:
-        """Raise ``SessionError`` if a reducer is running, as nothing may change now."""
+        """Raise ``SessionError`` if a reducer is running."""
         self.store.refuse_reducers()
 
     def notify(self, event: object) -> None:
-        """Tell the subscribers alone; one that raises is logged and skipped."""
+        """Notify the subscribers without running reducers; errors of subscribers are logged."""
         self.dispatcher.notify(event)
 
     def install(self, cls: type[S], *, initial: S | None = None) -> None:
         """Register the methods of *cls* that ``@reducer`` marks, for the slice of *cls*.
 
-        While the slice is empty, *initial* is its latest value: what a method gets as ``self``
-        and what ``latest`` answers. Installing changes no value and may be repeated.
+        While the slice is empty, *initial* is its latest value: methods get it as ``self``, and
+        ``latest`` returns it. Installing changes no value and may be repeated.
 
         Raises:
             UsageError: If *cls* has no such method, or *initial* is not exactly a *cls*.
@@ -172,22 +173,22 @@ class Session:
                 slice_.register(event_type, reducer)
 
     def snapshot(self) -> SessionSnapshot:
-        """A token of the STATE slices and of the children; costs the number of sessions."""
+        """A token of the STATE slices, children included; costs the number of sessions."""
         with self.lock:
             children = tuple([child.snapshot() for child in self.children]) if self.children else ()
             return SessionSnapshot(self, self.store.state, children)
 
     def restore(self, token: object) -> None:
-        """Put the STATE slices back as they were at *token*, however often.
+        """Restore the STATE slices of *token*; may be repeated.
 
         A slice first used since is empty again. LOG slices, registrations and subscriptions stay.
-        Children come back too; one made since is detached.
+        Children are restored too; one made since is detached.
 
         Raises:
-            SnapshotError: If *token* is no snapshot of this very session; nothing changed.
+            SnapshotError: If *token* is not a snapshot of this session; nothing changed.
         """
         if not isinstance(token, SessionSnapshot) or token.session is not self:
-            raise SnapshotError(f"{self!r} did not make the snapshot it was asked to restore")
+            raise SnapshotError(f"the snapshot to restore is not one of {self!r}")
         with self.lock:
             self.store.set_state(token.state)
             _attach(self, tuple(child.session for child in token.children))
@@ -198,19 +199,19 @@ class Session:
         """The session's own STATE slices as JSON with a schema version; children are left out.
 
         Raises:
-            SessionError: If two slices' classes have one name.
+            SessionError: If two slices' classes have the same name.
         """
         return dump_slices(self.store.state.values())
 
     def load_state(self, text: str) -> None:
-        """Replace every STATE slice by what ``dump_state`` wrote, all or nothing.
+        """Replace every STATE slice by the output of ``dump_state``, all or nothing.
 
         The classes must be known: registered, installed, declared or written to before.
 
         Raises:
             SnapshotVersionError: If *text* has another schema version.
-            SnapshotError: If it cannot be read or names a class that is not known.
-            SessionError: If two slices' classes have one name.
+            SnapshotError: If it cannot be read or names an unknown class.
+            SessionError: If two slices' classes have the same name.
         """
         with self.lock:
             views = parse_slices(text, self.store.known(SliceKind.STATE))
@@ -219,12 +220,12 @@ class Session:
     def child(self, *, session_id: str | None = None) -> Session:
         """A new, empty session that is saved and restored with this one.
 
-        It shares the lock and the clock; slices, reducers and subscribers are its own.
+        It shares the lock and the clock, and has its own slices, reducers and subscribers.
         """
         return Session(session_id=session_id, clock=self.clock, parent=self)
 
     def detach(self) -> None:
-        """Leave the parent, so that its later snapshots no longer include this session."""
+        """Remove this session from its parent and from the parent's later snapshots."""
         with self.lock:
             if self.parent is not None:
                 others = (child for child in self.parent.children if child is not self)
@@ -233,16 +234,16 @@ class Session:
     def clone(self, *, session_id: str | None = None) -> Session:
         """An independent session with the same values of both kinds and the same reducers.
 
-        It costs the number of slices. Subscribers, parent and children are not taken over.
+        It costs the number of slices. Subscribers, parent and children are not copied.
         """
-        twin = Session(session_id=session_id, clock=self.clock)
+        clone = Session(session_id=session_id, clock=self.clock)
         with self.lock:
-            twin.store = self.store.copy()
-        return twin
+            clone.store = self.store.copy()
+        return clone
 
 
 def _attach(parent: Session, children: tuple[Session, ...]) -> None:
-    """Give *parent* exactly these children; those it had besides are detached."""
+    """Set the children of *parent*; its other children are detached."""
     for child in parent.children:
         child.parent = None
     for child in children:
@@ -253,7 +254,7 @@ def _attach(parent: Session, children: tuple[Session, ...]) -> None:
 class SliceAccessor(Generic[S]):
     """One slice of a session: read its values, write them by events, register its reducers.
 
-    Reading needs no lock: what is read is one moment's immutable view.
+    Reading needs no lock, since a view is immutable.
     """
 
     __slots__ = ("_session", "_slice_type")
@@ -263,11 +264,11 @@ class SliceAccessor(Generic[S]):
         self._slice_type = slice_type
 
     def view(self) -> SliceView[S]:
-        """The values at this moment, which later events do not change."""
+        """The present values; later events do not change the view."""
         return self._session.store.view(self._slice_type)
 
     def latest(self) -> S | None:
-        """The newest value; without any, the one given to ``install``, or ``None``."""
+        """The newest value; for an empty slice the initial value of ``install``, or ``None``."""
         return self.view().latest()
 
     def all(self) -> tuple[S, ...]:
@@ -282,7 +283,7 @@ class SliceAccessor(Generic[S]):
         return len(self.view())
 
     def seed(self, values: S | Iterable[S]) -> None:
-        """Dispatch that one value, or these, replace whatever the slice holds.
+        """Replace all values by one value or several, as an event.
 
         Raises:
             UsageError: If a value is not exactly of the slice's type.
@@ -291,18 +292,18 @@ class SliceAccessor(Generic[S]):
         self._write(Replace((cast("S", values),) if single else cast("Iterable[S]", values)))
 
     def append(self, value: S) -> None:
-        """Dispatch that *value* is added; raises ``UsageError`` as ``seed`` does."""
+        """Append *value*, as an event; raises ``UsageError`` as ``seed`` does."""
         self._write(Append(value))
 
     def clear(self) -> None:
-        """Dispatch that the slice becomes empty."""
+        """Remove all values, as an event."""
         self._write(Clear())
 
     def declare(self, *, kind: SliceKind | None = None) -> None:
-        """Make the slice known without a reducer: to fix its kind, or so that it can be loaded.
+        """Make the slice known without a reducer: to set its kind, or so that it can be loaded.
 
         Args:
-            kind: STATE or LOG; left out, it stays what it is, which for a new slice is STATE.
+            kind: STATE or LOG; left out, it does not change. A new slice is STATE.
 
         Raises:
             SessionError: If the slice is already of the other kind.
@@ -313,10 +314,10 @@ class SliceAccessor(Generic[S]):
     def register(
         self, event_type: type[E], reducer: Reducer[S, E], *, kind: SliceKind | None = None
     ) -> None:
-        """Have *reducer* run on the slice for each event of exactly *event_type*.
+        """Run *reducer* on the slice for each event of exactly *event_type*.
 
-        Registering an equal reducer for the same event again does nothing. A registration is
-        not undone by ``restore``.
+        Registering an equal reducer for the same event again does nothing. ``restore`` does not
+        undo a registration.
 
         Args:
             event_type: Any class; its subclasses do not count.
@@ -331,5 +332,5 @@ class SliceAccessor(Generic[S]):
             self._session.store.register(self._slice_type, event_type, reducer)
 
     def _write(self, op: SliceOp[S]) -> None:
-        op.apply(SliceView(self._slice_type))  # a wrong value is the caller's error, no reducer's
+        op.apply(SliceView(self._slice_type))  # raises the caller's error before a reducer runs
         self._session.dispatch(SliceWritten(self._slice_type, cast("SliceOp[object]", op)))

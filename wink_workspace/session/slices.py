@@ -1,12 +1,12 @@
 """Slices: the values of one frozen dataclass type, as a persistent vector.
 
-A ``SliceView`` never changes; an operation makes another one that shares all that did not
-differ. It is an ``immutables.Map`` from position to value, so appending, replacing one value
-and asking for the newest cost the same at 10 values and at 100,000 (O(log32 n)), and keeping
-an old view keeps only what differs.
+A ``SliceView`` is immutable; an operation makes a new view that shares unchanged values. It is an
+``immutables.Map`` from position to value. So appending, replacing one value and reading the newest
+cost about the same for 10 values and for 100,000 (O(log32 n)), and an old view takes memory only
+for its differences.
 
-A slice holds values of exactly its own type: a subclass has a slice of its own. That makes
-the stored form (``stored.py``) exact and every value's place unambiguous.
+A slice has values of exactly its own type: a subclass has its own slice. So the stored form
+(``stored.py``) is exact, and each value belongs to one slice.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class SliceKind(StrEnum):
     """What a rollback does to a slice."""
 
     STATE = "state"
-    """Working state: comes back with the snapshot."""
+    """Working state: a rollback restores it."""
     LOG = "log"
-    """History: a rollback leaves it alone."""
+    """History: a rollback does not change it."""
 
 
 class SliceView(Generic[S]):
-    """A slice's values at one moment, oldest first; it never changes.
+    """A slice's values at one moment, oldest first; immutable.
 
     Args:
-        slice_type: The frozen dataclass whose instances it holds. Read only.
-        values: What it holds.
-        initial: What ``latest`` answers while there are no values.
+        slice_type: The frozen dataclass of the values. Read only.
+        values: The values.
+        initial: The result of ``latest`` for an empty slice.
 
     Raises:
-        UsageError: If one of them is not exactly a *slice_type*.
+        UsageError: If a value is not exactly a *slice_type*.
     """
 
     __slots__ = ("_initial", "_items", "slice_type")
@@ -62,21 +62,21 @@ class SliceView(Generic[S]):
         self, slice_type: type[S], values: Iterable[S] = (), *, initial: S | None = None
     ) -> None:
         self.slice_type = slice_type
-        self._initial = None if initial is None else self._checked((initial,))[0]
-        self._items: Map[int, S] = Map(enumerate(self._checked(values))) if values else Map()
+        self._initial = None if initial is None else self._check_types((initial,))[0]
+        self._items: Map[int, S] = Map(enumerate(self._check_types(values))) if values else Map()
 
     @property
     def initial(self) -> S | None:
-        """What ``latest`` answers while there are no values."""
+        """The result of ``latest`` for an empty slice."""
         return self._initial
 
     def latest(self) -> S | None:
-        """The newest value; without any, the initial one, or ``None``. Does not read the rest."""
+        """The newest value; for an empty slice the initial one, or ``None``. Reads one value."""
         n = len(self._items)
         return self._items[n - 1] if n else self._initial
 
     def all(self) -> tuple[S, ...]:
-        """Every value, oldest first; costs their number. ``reversed`` looks back lazily."""
+        """Every value, oldest first; costs their number. ``reversed`` is lazy."""
         return tuple(map(self._items.__getitem__, range(len(self._items))))
 
     def where(self, predicate: Callable[[S], bool]) -> tuple[S, ...]:
@@ -96,27 +96,27 @@ class SliceView(Generic[S]):
         return f"SliceView({self.slice_type.__name__}, {len(self)} values)"
 
     def appended(self, *values: S) -> SliceView[S]:
-        """With *values* added at the end; costs their number, not the slice's."""
+        """A view with *values* appended; costs their number, not the slice's."""
         if not values:
             return self
-        added = enumerate(self._checked(values), start=len(self._items))
+        added = enumerate(self._check_types(values), start=len(self._items))
         return self._with(self._items.update(added))
 
     def replaced_at(self, position: int, value: S) -> SliceView[S]:
-        """With another value at *position*, counted from 0; costs the same at any length."""
+        """A view with another value at *position*, counted from 0; costs the same at any length."""
         if not 0 <= position < len(self):
             raise UsageError(
                 f"slice {self.slice_type.__name__} has {len(self)} values, none at {position}",
                 hint="Use a position between 0 and the number of values less one.",
             )
-        return self._with(self._items.set(position, *self._checked((value,))))
+        return self._with(self._items.set(position, *self._check_types((value,))))
 
     def replaced(self, values: Iterable[S]) -> SliceView[S]:
-        """With *values* and nothing else."""
-        return self._with(Map(enumerate(self._checked(values))))
+        """A view with only *values*."""
+        return self._with(Map(enumerate(self._check_types(values))))
 
     def cleared(self) -> SliceView[S]:
-        """Without values."""
+        """A view without values."""
         return self._with(Map()) if len(self) else self
 
     def _with(self, items: Map[int, S]) -> SliceView[S]:
@@ -124,30 +124,30 @@ class SliceView(Generic[S]):
         view.slice_type, view._initial, view._items = self.slice_type, self._initial, items
         return view
 
-    def _checked(self, values: Iterable[S]) -> tuple[S, ...]:
+    def _check_types(self, values: Iterable[S]) -> tuple[S, ...]:
         taken = tuple(values)
         for value in taken:
             if type(value) is not self.slice_type:
                 raise UsageError(
                     f"slice {self.slice_type.__name__} holds {self.slice_type.__name__} values, "
                     f"not {type(value).__name__}",
-                    hint="Another type, even a subclass, has a slice of its own.",
+                    hint="Another type, even a subclass, has its own slice.",
                 )
         return taken
 
 
 class SliceOp(ABC, Generic[S]):
-    """What a reducer wants done to its slice; ``Append()`` of nothing leaves it as it is."""
+    """A change of a slice, returned by its reducer; ``Append()`` without values changes nothing."""
 
-    # The operations are frozen but not slotted: `Append[Plan](plan)` makes typing set an
-    # attribute, and a frozen dataclass with slots=True answers that with a TypeError on 3.11.
+    # The operations are frozen but have no slots: `Append[Plan](plan)` makes typing set an
+    # attribute, which raises TypeError on 3.11 for a frozen dataclass with slots.
 
     @abstractmethod
     def apply(self, view: SliceView[S]) -> SliceView[S]:
-        """The slice afterwards; the very same view when nothing differs.
+        """The changed view; *view* itself if nothing differs.
 
         Raises:
-            UsageError: If a value has not the slice's type, or a position is out of range.
+            UsageError: If a value does not have the slice's type, or a position is out of range.
         """
 
 
@@ -167,7 +167,7 @@ class Append(SliceOp[S]):
 
 @dataclass(frozen=True, init=False)
 class Replace(SliceOp[S]):
-    """Put these values in the place of all there are."""
+    """Replace all values."""
 
     values: tuple[S, ...]
 
@@ -175,13 +175,13 @@ class Replace(SliceOp[S]):
         object.__setattr__(self, "values", tuple(values))
 
     def apply(self, view: SliceView[S]) -> SliceView[S]:
-        """*view* with these values and nothing else."""
+        """*view* with only these values."""
         return view.replaced(self.values)
 
 
 @dataclass(frozen=True)
 class ReplaceAt(SliceOp[S]):
-    """Put one value in the place of another; ``position`` counts from 0, the oldest."""
+    """Replace one value; ``position`` counts from 0, the oldest."""
 
     position: int
     value: S
@@ -193,7 +193,7 @@ class ReplaceAt(SliceOp[S]):
 
 @dataclass(frozen=True)
 class Clear(SliceOp[S]):
-    """Forget every value."""
+    """Remove every value."""
 
     def apply(self, view: SliceView[S]) -> SliceView[S]:
         """*view* without values."""
@@ -203,8 +203,8 @@ class Clear(SliceOp[S]):
 def check_slice_type(candidate: object) -> None:
     """Raise ``UsageError`` unless *candidate* is a frozen dataclass type.
 
-    A mutable one would let a snapshot, which is a reference, change after it was taken. Only the
-    surface is checked: a mapping or list in a field must be left alone by whoever made it.
+    A snapshot is a reference, so a mutable value could change after it was taken. Only the class is
+    checked: the program must not change a mapping or list in a field.
     """
     params = getattr(candidate, "__dataclass_params__", None)
     if not isinstance(candidate, type) or params is None:

@@ -1,11 +1,11 @@
-"""The slices of one session: what is fixed about each, its reducers, and all the values.
+"""The slices of one session: their definitions, reducers and values.
 
-Rule 1: an event is all or nothing. Every new slice is computed first; then one assignment
-replaces all of them, so neither a reducer that raises nor an interrupt leaves half an event.
-Rule 2: slices and reducers go by exact type. An event of a subclass is another event.
-Rule 3: values are kept in one immutable map for each kind. The STATE map *is* the snapshot.
+Rule 1: an event is applied all or nothing. Every new slice is computed first; then one assignment
+replaces all of them. So a reducer that raises, or an interrupt, cannot leave half an event.
+Rule 2: slices and reducers are found by exact type. An event of a subclass is another event.
+Rule 3: values are in one immutable map for each kind. The STATE map *is* the snapshot.
 
-It knows neither locks nor subscribers nor other sessions; the session adds them.
+The session adds locks, subscribers and children; this module has none of them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ __all__ = ["Slices", "Store"]
 S = TypeVar("S")
 E = TypeVar("E")
 
-# The values of different slices have nothing in common but `object`. Giving a slice its type
-# back with a cast is sound because a view checks every value that it takes in.
+# Values of different slices have only `object` in common. Casting a slice to its type is safe
+# because a view checks the type of every value.
 Slices: TypeAlias = Map[type[object], SliceView[object]]
 Contents: TypeAlias = Map[SliceKind, Slices]
 
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """What is fixed about a slice: its kind, and the view that stands for "no values"."""
+    """The constant part of a slice: its kind, and its view without values."""
 
     kind: SliceKind
     empty: SliceView[object]
@@ -47,8 +47,8 @@ class _Registration:
     slice_type: type[object]
     reducer: Reducer[object, object]
 
-    def reduced(self, view: SliceView[object], event: object) -> SliceView[object]:
-        """The slice after *event*; whatever goes wrong is a ``ReducerError``."""
+    def apply(self, view: SliceView[object], event: object) -> SliceView[object]:
+        """The slice after *event*; raises any exception as a ``ReducerError``."""
         try:
             operation = self.reducer(view, event)
             if type(operation) not in _OPERATIONS:
@@ -78,14 +78,14 @@ class Store:
 
     def copy(self) -> Store:
         """An independent store that shares the values; costs the number of slices."""
-        twin = Store()
-        twin._definitions = dict(self._definitions)
-        twin._registrations = dict(self._registrations)
-        twin._contents = self._contents
-        return twin
+        copy = Store()
+        copy._definitions = dict(self._definitions)
+        copy._registrations = dict(self._registrations)
+        copy._contents = self._contents
+        return copy
 
     def declare(self, slice_type: type[object], kind: SliceKind | None = None) -> None:
-        """Fix the slice's kind, STATE for a new one without *kind*.
+        """Set the slice's kind, STATE for a new one without *kind*.
 
         Raises:
             SessionError: If it is already of the other kind.
@@ -100,11 +100,11 @@ class Store:
             )
 
     def set_initial(self, slice_type: type[S], initial: S) -> None:
-        """Fix what the slice's latest value is while it is empty.
+        """Set the slice's latest value for when it is empty.
 
         Raises:
             UsageError: If *initial* is not exactly a *slice_type*.
-            SessionError: If another initial value was fixed before.
+            SessionError: If another initial value was set before.
         """
         definition = self._definition(slice_type)
         before = definition.empty.initial
@@ -118,7 +118,7 @@ class Store:
         self._definitions[slice_type] = _Definition(definition.kind, empty)
 
     def register(self, slice_type: type[S], event_type: type[E], reducer: Reducer[S, E]) -> None:
-        """Add a reducer, after those already there; an equal one for the event changes nothing."""
+        """Append a reducer, unless an equal one is registered for the event."""
         self.declare(slice_type)
         registration = _Registration(slice_type, cast("Reducer[object, object]", reducer))
         registered = self._registrations.get(event_type, ())
@@ -126,11 +126,11 @@ class Store:
             self._registrations[event_type] = (*registered, registration)
 
     def known(self, kind: SliceKind) -> list[type[object]]:
-        """The types of all slices of *kind*, with values or without."""
+        """The types of all slices of *kind*, empty ones included."""
         return [cls for cls, definition in self._definitions.items() if definition.kind is kind]
 
     def view(self, slice_type: type[S]) -> SliceView[S]:
-        """The slice's values now; asking does not make it known."""
+        """The slice's present values; reading does not make it known."""
         definition = self._definitions.get(slice_type)
         if definition is None:
             return SliceView(slice_type)
@@ -143,20 +143,20 @@ class Store:
         return self._contents[SliceKind.STATE]
 
     def set_state(self, state: Slices) -> None:
-        """Put *state* in the place of all STATE slices.
+        """Replace all STATE slices.
 
         Raises:
-            SessionError: If a reducer asks for it.
+            SessionError: If a reducer calls this.
         """
         self.refuse_reducers()
         self._contents = self._contents.set(SliceKind.STATE, state)
 
     def reduce(self, event: object, kind: SliceKind | None = None) -> None:
-        """Run the reducers for *event*, over slices of *kind* alone if given, all or nothing.
+        """Run the reducers for *event*, only over slices of *kind* if given, all or nothing.
 
         Raises:
-            ReducerError: If a reducer raised or returned no ``SliceOp``; nothing changed.
-            SessionError: If a reducer asks for it.
+            ReducerError: If a reducer raised or did not return a ``SliceOp``; nothing changed.
+            SessionError: If a reducer calls this.
         """
         if self._reducing:
             self.refuse_reducers()
@@ -177,7 +177,7 @@ class Store:
                 # An empty slice always has the present initial value
                 before = slices.get(slice_type, definition.empty)
                 before = before if len(before) else definition.empty
-                after = registration.reduced(before, event)
+                after = registration.apply(before, event)
                 if after is not before:
                     contents = contents.set(definition.kind, slices.set(slice_type, after))
             self._contents = contents
@@ -187,7 +187,7 @@ class Store:
     def refuse_reducers(self) -> None:
         """Raise ``SessionError`` inside a reducer.
 
-        A change made by a reducer itself would be lost when the event's own is put in place.
+        The changes of the event would overwrite a change that a reducer makes itself.
         """
         if self._reducing:
             raise SessionError(
@@ -198,7 +198,7 @@ class Store:
     def _definition(
         self, slice_type: type[object], kind: SliceKind = SliceKind.STATE
     ) -> _Definition:
-        """What is fixed about the slice; a new one is of *kind*."""
+        """The slice's definition; a new slice is of *kind*."""
         if slice_type not in self._definitions:
             self._definitions[slice_type] = _Definition(kind, SliceView(slice_type))
         return self._definitions[slice_type]
@@ -216,6 +216,6 @@ def _check_operation(answer: object) -> None:
 
 
 def _write(view: SliceView[object], event: object) -> SliceOp[object]:
-    """The reducer that every slice has for what is written to it directly."""
+    """The reducer of every slice for direct writes."""
     del view
     return cast("SliceWritten", event).op

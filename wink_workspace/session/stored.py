@@ -4,8 +4,8 @@
 
     {"schema": 1, "slices": {"module:Class": [value, ...], ...}}
 
-A class is found again by name among those that the session knows; no import is ever made on
-the word of a file. Reading makes all views or raises; the session swaps them in afterwards.
+A class is found by name among those that the session knows; a file never causes an import. Reading
+makes all views or raises; the session replaces its slices afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ S = TypeVar("S")
 
 
 def dump_slices(views: Iterable[SliceView[object]]) -> str:
-    """The views that have values, as JSON in ASCII, the same text for the same values."""
+    """The non-empty views as ASCII JSON; the same values give the same text."""
     by_type = {view.slice_type: view for view in views if len(view)}
     slices = {
         name: [serde.dump(value) for value in by_type[slice_type]]
@@ -42,7 +42,7 @@ def parse_slices(text: str, known: Iterable[type[object]]) -> list[SliceView[obj
 
     Raises:
         SnapshotVersionError: If *text* has another schema version.
-        SnapshotError: If it is no stored state, names an unknown class, or holds a value that
+        SnapshotError: If it is not a stored state, names an unknown class, or has a value that
             does not fit its class.
     """
     types = _by_name(known)
@@ -53,7 +53,7 @@ def parse_slices(text: str, known: Iterable[type[object]]) -> list[SliceView[obj
                 f"the stored state has a slice {name!r} that this session does not know",
                 hint="Install the sections that own it, or declare the slice, and load again.",
             )
-        views.append(_parsed(types[name], name, values))
+        views.append(_parse_slice(types[name], name, values))
     return views
 
 
@@ -75,7 +75,7 @@ def _stored_slices(text: str) -> dict[str, object]:
         document: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _malformed(f"not JSON: {error}") from error
-    content = _object(document, "the whole")
+    content = _object(document, "the document")
     version = content.get("schema")
     if version != SCHEMA_VERSION:
         raise SnapshotVersionError(
@@ -90,7 +90,7 @@ def _object(value: object, what: str) -> dict[str, object]:
     return cast("dict[str, object]", value)
 
 
-def _parsed(slice_type: type[S], name: str, values: object) -> SliceView[S]:
+def _parse_slice(slice_type: type[S], name: str, values: object) -> SliceView[S]:
     try:
         parsed = serde.parse(GenericAlias(tuple, (slice_type, ...)), values, what=f"slice {name!r}")
     except ParseError as error:

@@ -1,7 +1,7 @@
-"""For authors of backends and of tests: contract suites and fault injection.
+"""Contract test suites and fault injection, for authors of backends and of tests.
 
-``wink_workspace.testing.filesystem_contract`` holds the suite for filesystems; it needs
-pytest, so it is not imported here.
+``wink_workspace.testing.filesystem_contract`` has the suites for filesystems. It needs pytest, so
+it is not imported here.
 """
 
 from .faults import CrashAt, CrashError, FailingFilesystem

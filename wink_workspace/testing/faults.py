@@ -1,8 +1,8 @@
-# ruff: noqa: SLF001 - a filesystem around another one passes the primitives on
-"""Failing on purpose, at a chosen step.
+# ruff: noqa: SLF001 - the wrapper calls the primitives of the inner filesystem
+"""Inject a failure at a chosen step.
 
-A *crash sweep* fails the first step, the second, the third and so on, until the work gets
-through, and looks each time at what is left::
+A *crash sweep* fails at the first step, then at the second, and so on until the work succeeds. It
+checks the state after each failure::
 
     for n in itertools.count(1):
         files = FailingFilesystem(MemoryFilesystem({"a": "before"}), fail_at=n)
@@ -33,7 +33,7 @@ __all__ = ["CrashAt", "CrashError", "FailingFilesystem"]
 
 
 class CrashError(RuntimeError):
-    """The failure that was asked for; like any bug's, it is no error of this package."""
+    """The injected failure; like a bug, it is not an error of this package."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class CrashAt:
 
     Args:
         n: The step that raises, from 1; 0 for none.
-        error: What it raises, a ``CrashError`` by default.
+        error: The exception; by default a ``CrashError``.
     """
 
     n: int
@@ -53,20 +53,20 @@ class CrashAt:
         """Count one more step."""
         self.n_steps += 1
         if self.n_steps == self.n:
-            raise self.error or CrashError(f"step {self.n} was told to fail")
+            raise self.error or CrashError(f"injected failure at step {self.n}")
 
 
 class FailingFilesystem(Filesystem):
-    """Another filesystem, of whose changes one fails.
+    """A wrapper around a filesystem in which one change fails.
 
-    Only primitives that change something are counted: writing, deleting, making, moving,
-    linking and setting a bit. ``crash.n_steps`` tells how many there were.
+    Only primitives that change something are counted: write, delete, mkdir, move, symlink and
+    set_executable. ``crash.n_steps`` is their number so far.
 
     Args:
-        inner: What holds the files.
+        inner: The filesystem with the files.
         fail_at: Which change raises, counted from 1.
-        error: What it raises, a ``CrashError`` by default.
-        afterwards: Whether the change is done when it raises, as when a signal interrupts.
+        error: The exception; by default a ``CrashError``.
+        afterwards: Raise after the change is done, as if a signal interrupted it.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-# ruff: noqa: S101, SLF001, D102 - tests assert, plant links below the public methods, and are
-# named after what they show
-"""What every filesystem has to do, as tests for the author of a backend.
+# ruff: noqa: S101, SLF001, D102 - tests assert, create links with primitives, and have names that
+# say what they test
+"""The behaviour required of every filesystem, as test suites for authors of backends.
 
-Subclass the suites in a test module and say how to make a filesystem::
+Subclass the suites in a test module and define how to make a filesystem::
 
     class TestMyFilesystem(FilesystemContract, HistoryContract):
         @pytest.fixture
@@ -11,7 +11,7 @@ Subclass the suites in a test module and say how to make a filesystem::
                 return MyFilesystem(...)
             return new
 
-``HistoryContract`` is for backends that keep snapshots themselves.
+``HistoryContract`` is for backends that support snapshots.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ ESCAPES = (
     "a\0/../b",
     "a/\ud800",
 )
-"""Texts that are no workspace path; each has to be refused by every method."""
+"""Texts that are not workspace paths; every method must refuse them."""
 
 NAMES = (
     ".hidden",
@@ -121,7 +121,7 @@ NAMES = (
     "\\",
     "a" * 255,
 )
-"""Names that are odd and valid; each is a name of its own."""
+"""Unusual but valid names, all different."""
 
 READERS: dict[str, Callable[[Filesystem, str], object]] = {
     "stat": lambda files, path: files.stat(path),
@@ -138,7 +138,7 @@ READERS: dict[str, Callable[[Filesystem, str], object]] = {
     "fingerprint": lambda files, path: files.fingerprint(path),
     "identify": lambda files, path: files.identify(path),
 }
-"""Every method that looks, called with one path."""
+"""Every method that only reads, called with one path."""
 
 MUTATORS: dict[str, Callable[[Filesystem, str], object]] = {
     "write_bytes": lambda files, path: files.write_bytes(path, b"x"),
@@ -159,7 +159,7 @@ MUTATORS: dict[str, Callable[[Filesystem, str], object]] = {
 
 
 class FilesystemFactory(Protocol):
-    """Makes a filesystem that holds *files*, with nothing else in it."""
+    """Makes a filesystem that contains *files* and nothing else."""
 
     def __call__(
         self,
@@ -171,7 +171,7 @@ class FilesystemFactory(Protocol):
 
 
 def contents(filesystem: Filesystem) -> dict[str, FileState]:
-    """All that a filesystem holds, by path: what two equal ones have in common."""
+    """The states of all paths of a filesystem; equal filesystems have equal contents."""
     return {str(entry.path): _state(filesystem, entry) for entry in filesystem.walk()}
 
 
@@ -186,7 +186,7 @@ def _deletion(path: str) -> str:
 
 
 def _make_link(filesystem: Filesystem, path: str, target: str) -> None:
-    """Make a link that ``symlink`` would refuse, as untrusted code can."""
+    """Create a link that ``symlink`` would refuse, as untrusted code can."""
     filesystem._symlink(parse_path(path), target)
 
 
@@ -197,19 +197,19 @@ def _found(filesystem: Filesystem, pattern: str, path: str = ".") -> list[str]:
 class _Suite:
     @pytest.fixture
     def new_filesystem(self) -> FilesystemFactory:
-        """How to make a filesystem of the kind under test."""
+        """A factory for the filesystem under test."""
         raise NotImplementedError
 
     @pytest.fixture
     def filesystem(self, new_filesystem: FilesystemFactory) -> Filesystem:
-        """One with a file, a full directory, and an empty one."""
+        """A filesystem with a file, a directory with a file, and an empty directory."""
         files = new_filesystem({"file.txt": b"text\n", "full/inner.txt": b"inner\n"})
         files.mkdir("empty")
         return files
 
 
 class FilesystemContract(_Suite):
-    """Everything but history."""
+    """The behaviour of all methods except those of history."""
 
     # Paths
 
@@ -240,7 +240,9 @@ class FilesystemContract(_Suite):
         assert str(filesystem.stat(spelling).path) == "full/inner.txt"
 
     @pytest.mark.behaviour(41)
-    def test_odd_names_are_names_of_their_own(self, new_filesystem: FilesystemFactory) -> None:
+    def test_unusual_names_are_kept_exactly_and_stay_different(
+        self, new_filesystem: FilesystemFactory
+    ) -> None:
         files = new_filesystem()
         for name in NAMES:
             files.write_text(f"odd/{name}", name, mode="create")
@@ -268,7 +270,7 @@ class FilesystemContract(_Suite):
 
     # Reading
 
-    def test_stat_tells_kind_size_and_executable_bit(self, filesystem: Filesystem) -> None:
+    def test_stat_returns_kind_size_and_executable_bit(self, filesystem: Filesystem) -> None:
         filesystem.set_executable("file.txt", True)
         assert filesystem.stat("file.txt") == FileStat(
             parse_path("file.txt"), FileKind.FILE, 5, executable=True
@@ -300,14 +302,18 @@ class FilesystemContract(_Suite):
         ]
 
     @pytest.mark.parametrize("reader", ["stat", "list", "walk", "open", "read_bytes", "read_text"])
-    def test_missing_path_is_said_to_be_missing(self, filesystem: Filesystem, reader: str) -> None:
+    def test_missing_path_raises_file_missing_error_with_its_name(
+        self, filesystem: Filesystem, reader: str
+    ) -> None:
         with pytest.raises(FileMissingError, match=r"full/no/such") as caught:
             READERS[reader](filesystem, "full/no/such")
         assert isinstance(caught.value, FileNotFoundError)
         assert caught.value.hint
         assert not filesystem.exists("full/no/such")
 
-    def test_file_in_place_of_a_directory_is_said_to_be_one(self, filesystem: Filesystem) -> None:
+    def test_file_in_place_of_a_directory_raises_directory_expected_error(
+        self, filesystem: Filesystem
+    ) -> None:
         for call in (filesystem.list, filesystem.walk, filesystem.glob):
             with pytest.raises(NotADirectoryError):
                 call("file.txt") if call != filesystem.glob else filesystem.glob("*", "file.txt")
@@ -315,7 +321,9 @@ class FilesystemContract(_Suite):
             filesystem.read_bytes("file.txt/inner")
         assert not filesystem.exists("file.txt/inner")
 
-    def test_directory_in_place_of_a_file_is_said_to_be_one(self, filesystem: Filesystem) -> None:
+    def test_directory_in_place_of_a_file_raises_file_expected_error(
+        self, filesystem: Filesystem
+    ) -> None:
         for name in ("open", "read_bytes", "read_text", "write_bytes", "edit", "set_executable"):
             with pytest.raises(FileExpectedError) as caught:
                 (READERS | MUTATORS)[name](filesystem, "full")
@@ -330,7 +338,7 @@ class FilesystemContract(_Suite):
             stream.seek(2)
             assert stream.read(2) == b"xt"
 
-    def test_lines_come_without_their_ends_and_say_whether_more_follow(
+    def test_read_text_returns_lines_without_line_ends_and_whether_more_follow(
         self, new_filesystem: FilesystemFactory
     ) -> None:
         files = new_filesystem({"a": b"\xef\xbb\xbfone\r\ntwo\nthree\n\nlast"})
@@ -369,7 +377,7 @@ class FilesystemContract(_Suite):
 
     @pytest.mark.behaviour(47)
     @pytest.mark.parametrize("data", [b"text\0text", b"caf\xe9 text", b"\x89PNG\r\n\x1a\n text"])
-    def test_text_operations_on_binary_files_answer_with_a_hint(
+    def test_text_operations_on_binary_files_raise_an_error_with_a_hint(
         self, new_filesystem: FilesystemFactory, data: bytes
     ) -> None:
         files = new_filesystem({"image": data})
@@ -430,7 +438,7 @@ class FilesystemContract(_Suite):
             files.apply_patch("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-aaaa\n+bbbbb\n")
         assert files.read_bytes("a") == b"aaaa"
 
-    def test_file_in_the_way_of_a_directory_leaves_nothing_behind(
+    def test_path_below_a_file_is_refused_and_leaves_nothing_behind(
         self, filesystem: Filesystem
     ) -> None:
         before = contents(filesystem)
@@ -517,7 +525,7 @@ class FilesystemContract(_Suite):
     def test_patch_whose_n_th_change_crashes_changes_nothing(
         self, new_filesystem: FilesystemFactory, afterwards: bool
     ) -> None:
-        """Fail at change 1, 2, 3, ... until the patch goes through."""
+        """Fail at change 1, 2, 3, ... until the patch is applied."""
         patch = (
             "*** Begin Patch\n*** Delete File: f/g/gone\n*** Update File: old\n"
             "*** Move to: d/e/new\n@@\n-old\n+new\n*** Add File: d/made\n+made\n"
@@ -539,7 +547,7 @@ class FilesystemContract(_Suite):
                 assert not files.exists("f")
                 break
 
-    def test_patch_deletes_the_directories_that_it_empties_and_no_others(
+    def test_patch_deletes_only_the_directories_that_it_empties(
         self, new_filesystem: FilesystemFactory
     ) -> None:
         files = new_filesystem({"a/b/c/one": b"1\n", "a/b/two": b"2\n", "d/moved": b"3\n"})
@@ -551,14 +559,14 @@ class FilesystemContract(_Suite):
         assert sorted(contents(files)) == ["a", "a/empty", "e", "e/moved"]
 
     @pytest.mark.parametrize("name", ["write_bytes", "mkdir", "symlink", "move to"])
-    def test_crash_in_any_step_leaves_no_parent_directories(
+    def test_crash_at_any_step_leaves_no_parent_directories(
         self, new_filesystem: FilesystemFactory, name: str
     ) -> None:
         for n in itertools.count(1):
             inner = new_filesystem({"file.txt": b"x"})
             before = contents(inner)
             try:
-                MUTATORS[name](FailingFilesystem(inner, fail_at=n), "new/deep/place")
+                MUTATORS[name](FailingFilesystem(inner, fail_at=n), "new/deep/path")
             except CrashError:
                 assert contents(inner) == before
             else:
@@ -567,7 +575,9 @@ class FilesystemContract(_Suite):
 
     # Deleting, making, moving
 
-    def test_delete_takes_full_directories_only_when_asked_to(self, filesystem: Filesystem) -> None:
+    def test_delete_of_a_directory_with_entries_needs_recursive(
+        self, filesystem: Filesystem
+    ) -> None:
         filesystem.delete("empty")
         with pytest.raises(DirectoryNotEmptyError) as caught:
             filesystem.delete("full")
@@ -579,7 +589,7 @@ class FilesystemContract(_Suite):
         with pytest.raises(UsageError):
             filesystem.delete(".", recursive=True)
 
-    def test_mkdir_makes_parents_and_accepts_what_exists_unless_told_not_to(
+    def test_mkdir_creates_parents_and_accepts_an_existing_directory_by_default(
         self, filesystem: Filesystem
     ) -> None:
         filesystem.mkdir("a/b/c")
@@ -592,7 +602,9 @@ class FilesystemContract(_Suite):
         with pytest.raises(FileMissingError):
             filesystem.mkdir("x/y", parents=False)
 
-    def test_move_carries_a_whole_directory(self, filesystem: Filesystem) -> None:
+    def test_move_of_a_directory_moves_its_entries_and_creates_parents(
+        self, filesystem: Filesystem
+    ) -> None:
         filesystem.mkdir("full/void")
         filesystem.move("full", "new/place")
         assert [str(entry.path) for entry in filesystem.walk("new")] == [
@@ -602,7 +614,7 @@ class FilesystemContract(_Suite):
         ]
         assert not filesystem.exists("full")
 
-    def test_move_replaces_a_file_only_when_asked_to_and_never_a_directory(
+    def test_move_replaces_a_file_only_with_overwrite_and_never_a_directory(
         self, filesystem: Filesystem
     ) -> None:
         with pytest.raises(PathExistsError):
@@ -623,7 +635,7 @@ class FilesystemContract(_Suite):
             filesystem.move(".", "full/x")
         assert contents(filesystem) == before
 
-    def test_moves_make_no_path_longer_than_paths_may_be(
+    def test_move_that_would_make_a_path_too_long_is_refused(
         self, new_filesystem: FilesystemFactory
     ) -> None:
         files = new_filesystem()
@@ -646,8 +658,8 @@ class FilesystemContract(_Suite):
         assert filesystem.stat("full/inner.txt").executable
         assert filesystem.read_bytes("full/inner.txt") == b"outer\n"
         assert filesystem.fingerprint("chain") == filesystem.fingerprint("full/inner.txt")
-        place, fingerprint = filesystem.identify("chain")
-        assert (str(place), fingerprint) == (
+        path, fingerprint = filesystem.identify("chain")
+        assert (str(path), fingerprint) == (
             "full/inner.txt",
             filesystem.fingerprint("full/inner.txt"),
         )
@@ -670,7 +682,7 @@ class FilesystemContract(_Suite):
             parse_path("link"), FileKind.SYMLINK, 8, target="file.txt"
         )
 
-    def test_write_through_a_dangling_link_makes_its_target(self, filesystem: Filesystem) -> None:
+    def test_write_through_a_dangling_link_creates_its_target(self, filesystem: Filesystem) -> None:
         filesystem.symlink("link", "full/new/file")
         assert not filesystem.exists("link")
         filesystem.write_bytes("link", b"x")
@@ -682,7 +694,7 @@ class FilesystemContract(_Suite):
         "target",
         ["/etc", "/", "..", "../..", "./../../etc", "full/../..", "full/../../../etc", "//etc"],
     )
-    def test_nothing_goes_through_a_link_that_leaves_the_root(
+    def test_no_method_follows_a_link_that_leaves_the_root(
         self, filesystem: Filesystem, target: str
     ) -> None:
         with pytest.raises(LinkError, match="outside"):
@@ -701,9 +713,7 @@ class FilesystemContract(_Suite):
         assert filesystem.glob("link/*").paths == ()
 
     @pytest.mark.behaviour(42)
-    def test_nothing_goes_through_a_chain_of_links_that_leaves_the_root(
-        self, filesystem: Filesystem
-    ) -> None:
+    def test_chain_of_links_that_leaves_the_root_is_refused(self, filesystem: Filesystem) -> None:
         filesystem.symlink("full/a", "../empty")
         _make_link(filesystem, "climb", "full/a/../../x")
         with pytest.raises(LinkError):
@@ -712,7 +722,7 @@ class FilesystemContract(_Suite):
         assert filesystem.read_bytes("back") == b"text\n"
 
     @pytest.mark.behaviour(43)
-    def test_dangling_and_looping_links_break_neither_list_nor_walk_nor_glob_nor_grep(
+    def test_list_walk_glob_and_grep_work_with_dangling_and_looping_links(
         self, filesystem: Filesystem
     ) -> None:
         filesystem.symlink("dangling", "nowhere")
@@ -749,7 +759,7 @@ class FilesystemContract(_Suite):
         assert filesystem.stat("file.txt", follow=False).target == "nowhere"
         assert not filesystem.exists("a")
 
-    def test_link_that_leads_through_what_is_missing_or_a_file_says_so(
+    def test_link_whose_target_passes_a_missing_path_or_a_file_is_refused(
         self, filesystem: Filesystem
     ) -> None:
         filesystem.symlink("missing", "no/../file.txt")
@@ -762,7 +772,9 @@ class FilesystemContract(_Suite):
         assert not filesystem.exists("file")
 
     @pytest.mark.parametrize("target", ["", "a\0b", "\ud800"])
-    def test_link_to_what_is_no_path_is_refused(self, filesystem: Filesystem, target: str) -> None:
+    def test_link_with_an_invalid_target_is_refused(
+        self, filesystem: Filesystem, target: str
+    ) -> None:
         with pytest.raises(InvalidPathError):
             filesystem.symlink("link", target)
         with pytest.raises(LimitExceededError, match=r"4100.*4095"):
@@ -774,7 +786,7 @@ class FilesystemContract(_Suite):
         filesystem.symlink("long", "a/" * 70)
         filesystem.symlink("odd", "n" * 256)
         for path in ("long/file", "long", "odd"):
-            with pytest.raises(LinkError, match=r"no valid path"):
+            with pytest.raises(LinkError, match=r"not lead to a valid path"):
                 filesystem.write_bytes(path, b"")
             assert not filesystem.exists(path)
         assert filesystem.grep("x").n_unreadable == 2
@@ -821,7 +833,7 @@ class FilesystemContract(_Suite):
             filesystem.glob("*", "nowhere")
 
     @pytest.mark.behaviour(46)
-    def test_glob_and_grep_are_cut_at_their_limits_and_say_so(
+    def test_glob_and_grep_stop_at_their_limits_and_set_truncated(
         self, new_filesystem: FilesystemFactory
     ) -> None:
         limits = FilesystemLimits(glob_results=2, grep_matches=2, read_line_chars=3)
@@ -838,7 +850,7 @@ class FilesystemContract(_Suite):
         assert not files.grep("x", "a").truncated
 
     @pytest.mark.parametrize("pattern", ["", "/", ".", "a" * 1_001, "{a,b}" * 9])
-    def test_glob_that_means_nothing_or_too_much_is_refused(
+    def test_glob_that_is_empty_too_long_or_has_too_many_alternatives_is_refused(
         self, filesystem: Filesystem, pattern: str
     ) -> None:
         with pytest.raises((LimitExceededError, PathEscapeError, PatternError)) as caught:
@@ -883,7 +895,7 @@ class FilesystemContract(_Suite):
     @pytest.mark.parametrize(
         ("pattern", "position"), [("a(b", 3), ("*a", 0), ("a{2,1}", 2), ("[z-a]", 4), ("a**", 2)]
     )
-    def test_invalid_expression_is_answered_with_the_position(
+    def test_error_of_an_invalid_expression_names_the_position(
         self, filesystem: Filesystem, pattern: str, position: int
     ) -> None:
         with pytest.raises(PatternError, match=rf"{re.escape(pattern)}.*position {position}"):
@@ -902,10 +914,10 @@ class FilesystemContract(_Suite):
             assert isinstance(caught.value, TimeoutError)
             assert caught.value.hint
 
-    # Limits on who may change what
+    # Read-only filesystems and paths
 
     @pytest.mark.behaviour(53)
-    def test_every_mutator_of_a_read_only_filesystem_is_refused(
+    def test_every_change_of_a_read_only_filesystem_is_refused(
         self, new_filesystem: FilesystemFactory
     ) -> None:
         files = new_filesystem({"file.txt": b"text\n"}, read_only=True)
@@ -918,10 +930,12 @@ class FilesystemContract(_Suite):
         assert files.read_bytes("file.txt") == b"text\n"
 
     @pytest.mark.behaviour(53)
-    def test_read_only_path_stays_with_all_that_holds_it(self, filesystem: Filesystem) -> None:
+    def test_read_only_path_and_its_parents_cannot_be_changed_moved_or_deleted(
+        self, filesystem: Filesystem
+    ) -> None:
         filesystem.write_bytes("full/fixed/file.txt", b"text\n")
         filesystem.symlink("link", "full/fixed")
-        # Backends choose these in their own ways; what they share is that they are obeyed
+        # How they are configured depends on the backend; every backend must obey them
         filesystem._read_only_paths = (parse_path("full/fixed"),)
         before = contents(filesystem)
         refused = [(call, "full/fixed/file.txt") for call in MUTATORS.values()]
@@ -937,9 +951,7 @@ class FilesystemContract(_Suite):
 
     # Fingerprints
 
-    def test_fingerprint_is_that_of_the_content_and_nothing_else(
-        self, filesystem: Filesystem
-    ) -> None:
+    def test_fingerprint_depends_on_the_content_only(self, filesystem: Filesystem) -> None:
         filesystem.symlink("link", "file.txt")
         same = MemoryFilesystem({"file.txt": b"text\n", "full/inner.txt": b"inner\n"})
         same.mkdir("empty")
@@ -947,7 +959,7 @@ class FilesystemContract(_Suite):
         same.symlink("link", "file.txt")
         assert filesystem.fingerprint() == same.fingerprint()
 
-    def test_fingerprint_differs_when_anything_does(self, filesystem: Filesystem) -> None:
+    def test_fingerprint_differs_after_every_change(self, filesystem: Filesystem) -> None:
         seen = {filesystem.fingerprint()}
         steps: list[Callable[[], object]] = [
             lambda: filesystem.write_bytes("file.txt", b"texT\n"),
@@ -965,11 +977,13 @@ class FilesystemContract(_Suite):
 
 
 class HistoryContract(_Suite):
-    """Snapshots, and the difference between two."""
+    """The behaviour of snapshots and of their differences."""
 
     @pytest.mark.behaviour(22)
     @pytest.mark.behaviour(29)
-    def test_restore_puts_everything_back(self, filesystem: Filesystem) -> None:
+    def test_restore_restores_all_files_modes_links_and_directories(
+        self, filesystem: Filesystem
+    ) -> None:
         filesystem.symlink("link", "file.txt")
         filesystem.set_executable("file.txt", True)
         filesystem.write_bytes(".gitignore", b"*\n")
@@ -1009,7 +1023,7 @@ class HistoryContract(_Suite):
         assert filesystem.snapshot() is token
 
     @pytest.mark.behaviour(33)
-    def test_foreign_snapshot_is_refused_and_changes_nothing(
+    def test_snapshot_of_another_filesystem_is_refused_and_changes_nothing(
         self, filesystem: Filesystem, new_filesystem: FilesystemFactory
     ) -> None:
         before, own = contents(filesystem), filesystem.snapshot()
@@ -1044,7 +1058,9 @@ class HistoryContract(_Suite):
         assert filesystem.changes(before, after) == changes
         assert filesystem.changes(before) == ()
 
-    def test_file_written_back_as_it_was_is_no_change(self, filesystem: Filesystem) -> None:
+    def test_file_deleted_and_written_again_with_equal_content_is_not_a_change(
+        self, filesystem: Filesystem
+    ) -> None:
         before = filesystem.snapshot()
         filesystem.delete("full", recursive=True)
         filesystem.write_bytes("full/inner.txt", b"inner\n")

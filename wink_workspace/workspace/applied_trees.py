@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wink_workspace.errors import LedgerDamagedError
-from wink_workspace.ledger import ObjectStore, looking_at
+from wink_workspace.ledger import ObjectStore, try_read_lock
 from wink_workspace.ledger.disk import ledger_failures, write_whole
 
 __all__ = ["AppliedTrees", "Brought"]
@@ -132,7 +132,7 @@ class AppliedTrees:
         """Whether an apply was begun, did not come to its end, and no process is at it."""
         if not self._is_unfinished:
             return False
-        with looking_at(self.lock) as applies_locked:
+        with try_read_lock(self.lock) as applies_locked:
             return applies_locked and self._is_unfinished
 
     @property

@@ -20,7 +20,7 @@ from wink_workspace.ledger import (
     SideNames,
     TreeChange,
     TreeEntry,
-    brought_changes,
+    applied_changes,
     build,
     diff,
     entry_at,
@@ -174,7 +174,7 @@ class BranchChanges:
         missing: set[WorkspacePath] | None = None  # which paths an older apply is asked for
         for brought in self._brought:
             asked, missing = missing, set[WorkspacePath]()
-            for found in brought_changes(
+            for found in applied_changes(
                 self._store, base=self._base, ours=target, theirs=brought.tree
             ):
                 path, after = found.change.path, found.change.after

@@ -30,7 +30,7 @@ from wink_workspace.runtime import (
     ToolExecutor,
     Transaction,
     current_task,
-    shown,
+    error_text,
 )
 from wink_workspace.serde import dump
 from wink_workspace.session import PolicyVerdict, Session
@@ -244,7 +244,7 @@ class WorkspaceCall(CallBoundary):
 
     def answer(self, error: BaseException) -> tuple[ToolResult[Any], BaseException | None]:
         """The failure, and the exception itself for the program."""
-        what = shown(error, traceback.format_exception_only).strip()
+        what = error_text(error, traceback.format_exception_only).strip()
         if self.policy is not None and isinstance(error, Exception):
             if not isinstance(error, CallRefusedError):  # it raised, which is a refusal
                 refusal = CallRefusedError(self.policy, f"it raised {what}")

@@ -104,7 +104,7 @@ def _source_tree(source: Path) -> DiskTree:
 class _Import:
     """What is known of a copy: its objects, its tree and what its entries look like.
 
-    ``keep`` and ``keep_large`` are those of ``Keeping``.
+    ``keep`` and ``keep_large`` are those of ``ContentStore``.
     """
 
     def __init__(self, store: ObjectStore, progress: Progress) -> None:

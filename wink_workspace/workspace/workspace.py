@@ -1064,7 +1064,7 @@ class Workspace(ReadableHistory):
         """Keep the ledger small and quick, which fails no call; what stands in the way is said."""
         try:
             if self._is_kept_tidy:
-                self._ledger.tidy(self.config.retention, at_end=at_end)
+                self._ledger.maintain_if_due(self.config.retention, at_end=at_end)
         except LedgerError as error:
             self._is_kept_tidy = False  # else it would fail again before every call
             _log.warning("Old history cannot be deleted: %s", error)

@@ -1,8 +1,8 @@
-"""Which paths may have moved, without walking the tree.
+"""Which paths may have changed, without walking the tree.
 
-``scan`` says what a tracker is, looks at every entry, and chooses the best tracker; ``inotify`` is
-notified by the kernel, and ``index`` is what both compare with. Their answer is a ``Dirty``. All of
-them use ``disk``; ``disk`` knows none of them.
+``scan`` defines the protocol of a tracker, has a tracker that reads the status of every entry, and
+chooses the best tracker. ``inotify`` has one that the kernel notifies. Both compare with an
+``index`` and return a ``Dirty``. They use ``disk``, which does not use them.
 """
 
 from .dirty import NOTHING, Dirty

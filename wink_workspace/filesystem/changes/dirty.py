@@ -1,4 +1,4 @@
-"""What a change tracker answers: which paths may have changed."""
+"""The answer of a change tracker: which paths may have changed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
-__all__ = ["NOTHING", "Dirty", "Noted"]
+__all__ = ["NOTHING", "Dirty", "NotedChanges"]
 
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
-    """What may have changed.
+    """The paths that may have changed.
 
-    ``paths`` stand for themselves alone (a directory among them came, went or changed its
-    mode; its entries are listed apart), ``prefixes`` for themselves and everything that is or
-    was below. ``reason`` is set when it took more than the notes and the events to know:
-    then all entries were looked at, or, if ``everything``, nothing is known at all.
+    Each of ``paths`` stands for itself alone: a directory among them was added, deleted or
+    changed its mode, and its entries are listed separately. Each of ``prefixes`` stands for
+    itself and everything that is or was below it. ``reason`` is set if notes and events were
+    not enough: the status of all entries was read, or, if ``everything``, nothing is known.
     """
 
     paths: frozenset[WorkspacePath] = frozenset()
@@ -25,7 +25,7 @@ class Dirty:
 
     @classmethod
     def all(cls, reason: str) -> Dirty:
-        """Everything, as nothing is known, and why."""
+        """Everything may have changed, for this reason."""
         return cls(prefixes=frozenset((ROOT,)), reason=reason)
 
     @property
@@ -56,19 +56,19 @@ class Dirty:
 NOTHING = Dirty()
 
 
-class Noted:
-    """The changes that were noted since the last ``take``."""
+class NotedChanges:
+    """The paths noted since the last ``take``."""
 
     def __init__(self) -> None:
         self._paths: set[WorkspacePath] = set()
         self._prefixes: set[WorkspacePath] = set()
 
     def add(self, path: WorkspacePath, *, below: bool) -> None:
-        """Note *path*, with *below* also everything under it."""
+        """Note *path*, with *below* also everything below it."""
         (self._prefixes if below else self._paths).add(path)
 
     def take(self) -> Dirty:
-        """All that was noted, which is forgotten here."""
+        """All noted paths, which are then forgotten."""
         if not self._paths and not self._prefixes:
             return NOTHING
         taken = Dirty(frozenset(self._paths), frozenset(self._prefixes))

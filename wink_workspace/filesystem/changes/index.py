@@ -1,11 +1,11 @@
-"""What every entry looked like when it was last looked at.
+"""An index: the status of every entry when it was last read.
 
-Rule 1: an entry whose status is the same has the same content, as every change of a file
-gives it another change time. That does not hold for one that had just changed when it was
-looked at, since the next change may fall into the same tick of the filesystem's clock: such
-an entry is *racily_clean* and counts as changed the next time.
-Rule 2: a stored index is a hint. One that is missing, damaged or of another version is as if
-there were none, and then everything counts as changed.
+Rule 1: an entry with the same status has the same content, since every change of a file
+alters its change time. This does not hold if the file had just changed when its status was
+read: the next change may fall into the same tick of the filesystem's clock. Such an entry is
+*racily clean* and counts as changed the next time.
+Rule 2: a stored index is a hint. If it is missing, damaged or of another version, everything
+counts as changed.
 """
 
 from __future__ import annotations
@@ -29,21 +29,29 @@ from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .dirty import Dirty
 
-__all__ = ["FileIndex", "IndexedTree", "Place", "Status", "Watch", "came_or_went", "status_of"]
+__all__ = [
+    "EntryKey",
+    "FileIndex",
+    "IndexedTree",
+    "Status",
+    "Watch",
+    "is_directory_change",
+    "status_of",
+]
 
 _log = logging.getLogger(__name__)
 
 _FORMAT = 1
 _MAX_SCANS = 5
 
-Place = tuple[Parts, str]
-"""A directory and a name in it."""
+EntryKey = tuple[Parts, str]
+"""The directory of an entry, and its name."""
 
 Watch = Callable[[Parts, int], None]
 
 
 class Status(NamedTuple):
-    """What tells whether an entry changed; of directories, only that they are there."""
+    """The part of a status that shows changes; for a directory, only its mode."""
 
     mode: int
     inode: int = 0
@@ -54,12 +62,12 @@ class Status(NamedTuple):
 
     @property
     def is_directory(self) -> bool:
-        """Whether it is that of a directory."""
+        """Whether the entry is a directory."""
         return stat.S_ISDIR(self.mode)
 
 
 def status_of(found: os.stat_result) -> Status:
-    """What of a status tells whether the entry changed."""
+    """The part of a status that shows changes."""
     if stat.S_ISDIR(found.st_mode):
         return Status(found.st_mode)
     return Status(
@@ -79,23 +87,23 @@ def status_of(found: os.stat_result) -> Status:
 class FileIndex:
     """The status of every entry, by directory and name.
 
-    ``linked`` are the files with several names, ``racily_clean`` those that had just changed,
-    ``unreadable`` the directories of which nothing is known but that they are there.
+    ``linked`` are the files with several names (hard links), ``racily_clean`` those that had just
+    changed, and ``unreadable`` the directories whose entries are not known.
     """
 
     directories: dict[Parts, dict[str, Status]] = field(
         default_factory=dict[Parts, dict[str, Status]]
     )
-    linked: set[Place] = field(default_factory=set[Place])
-    racily_clean: set[Place] = field(default_factory=set[Place])
+    linked: set[EntryKey] = field(default_factory=set[EntryKey])
+    racily_clean: set[EntryKey] = field(default_factory=set[EntryKey])
     unreadable: set[Parts] = field(default_factory=set[Parts])
 
     def get(self, directory: Parts, name: str) -> Status | None:
-        """The status of an entry; ``None`` if it was not there."""
+        """The status of an entry; ``None`` if it did not exist."""
         return self.directories.get(directory, {}).get(name)
 
     def put(self, directory: Parts, entries: dict[str, Status], racy_ns: int) -> None:
-        """Add entries to a directory; they are settled if they changed before *racy_ns*."""
+        """Add entries to a directory; those that changed at *racy_ns* or later are racily clean."""
         self.directories.setdefault(directory, {}).update(entries)
         for name, at in entries.items():
             if at.n_links > 1:
@@ -104,10 +112,10 @@ class FileIndex:
                 self.racily_clean.add((directory, name))
 
     def trust_older(self, racy_ns: int) -> None:
-        """Count entries that changed before *racy_ns* as settled.
+        """No longer count entries that changed before *racy_ns* as racily clean.
 
-        To be used by who knows of every change that came after the entries were looked at and
-        before that moment, with the tick of the clock in which it was.
+        The caller must know of every change between the reading of the status and that time,
+        also of those in the same tick of the clock.
         """
         self.racily_clean = {
             (directory, name)
@@ -120,10 +128,10 @@ class FileIndex:
         self.directories.get(directory, {}).pop(name, None)
         todo = [(directory, name)]
         while todo:
-            place = todo.pop()
-            self.linked.discard(place)
-            self.racily_clean.discard(place)
-            below = (*place[0], place[1])
+            key = todo.pop()
+            self.linked.discard(key)
+            self.racily_clean.discard(key)
+            below = (*key[0], key[1])
             self.unreadable.discard(below)
             if inside := self.directories.pop(below, None):
                 todo += [(below, each) for each in inside]
@@ -133,13 +141,13 @@ class FileIndex:
         paths = {WorkspacePath((*directory, name)) for directory, name in self.racily_clean}
         prefixes = {WorkspacePath(parts) for parts in self.unreadable | newer.unreadable}
         for directory, new in newer.directories.items():
-            # What is in one of them only lies below a directory that came or went.
+            # A directory that is only in one index lies below one that was added or deleted.
             old = self.directories.get(directory, new)
             if old != new:
                 for name in old.keys() | new.keys():
                     before, after = old.get(name), new.get(name)
                     if before != after:
-                        whole = came_or_went(before, after)
+                        whole = is_directory_change(before, after)
                         (prefixes if whole else paths).add(WorkspacePath((*directory, name)))
         return Dirty(frozenset(paths), frozenset(prefixes))
 
@@ -154,7 +162,7 @@ class FileIndex:
 
     @classmethod
     def load(cls, path: Path) -> FileIndex | None:
-        """The index stored in a file; ``None`` if there is none that can be relied on."""
+        """The index stored in a file; ``None`` if it is missing, damaged or of another version."""
         try:
             header, _, content = path.read_bytes().partition(b"\n")
             if json.loads(header) != _header(content):
@@ -162,15 +170,15 @@ class FileIndex:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            _log.warning("the index in %s is not used: %s", path, error)
+            _log.warning("ignoring the file index %s: %s", path, error)
             return None
         return cls._of_records(json.loads(content))
 
     def _records(self) -> Iterator[tuple[int, str, dict[str, Status], list[str], bool]]:
-        """Each directory: its parent's number, its name, its entries, what is not known of them.
+        """For each directory: its parent's number, its name, its entries, and the uncertain ones.
 
-        The names of those above are not repeated: 3,000 long ones on each other, for each of
-        3,000 directories, would fill the memory.
+        Full paths would fill the memory: 3,000 nested directories with long names have 3,000
+        paths of up to 3,000 names.
         """
         todo: list[tuple[int, Parts]] = [(0, ())]
         number = 0
@@ -204,8 +212,8 @@ class FileIndex:
         return index
 
 
-def came_or_went(before: Status | None, after: Status | None) -> bool:
-    """Whether there was a directory and is none, or the other way round."""
+def is_directory_change(before: Status | None, after: Status | None) -> bool:
+    """Whether exactly one of the two is a directory."""
     was = before is not None and stat.S_ISDIR(before.mode)
     return was != (after is not None and stat.S_ISDIR(after.mode))
 
@@ -214,13 +222,13 @@ def _header(content: bytes) -> dict[str, object]:
     return {"format": _FORMAT, "sha256": hashlib.sha256(content).hexdigest()}
 
 
-# Looking
+# Reading the tree
 
 
 class IndexedTree:
-    """A tree, and the index of what was last seen of it.
+    """A tree, and the index of its last known state.
 
-    ``n_visited`` counts the entries that were looked at so far.
+    ``n_visited`` counts the entries whose status was read so far.
     """
 
     def __init__(self, tree: DiskTree, index: FileIndex | None, clock: Clock) -> None:
@@ -230,29 +238,29 @@ class IndexedTree:
         self._clock = clock
 
     def look_at_all(self, watch: Watch | None = None) -> Dirty:
-        """What changed since each entry was last looked at; everything if there is no index.
+        """Read the status of all entries; the changes since the index, or everything without one.
 
         *watch* is called with each directory, and a descriptor of it, before it is listed.
         """
-        before, self.index = self.index, None  # until it is known what is there
+        before, self.index = self.index, None  # until all is read
         problem = ""
         for _ in range(_MAX_SCANS):
             index = FileIndex()
             try:
                 self._add_below(index, ROOT, watch)
             except FilesystemError as error:
-                problem = error.message  # such as directories that somebody moves about
+                problem = error.message  # such as directories that another process moves
             else:
                 self.index = index
-                nothing_known = Dirty.all("nothing is known of an earlier state")
+                nothing_known = Dirty.all("there is no earlier state to compare with")
                 return before.differences(index) if before else nothing_known
-        return Dirty.all(f"not everything could be looked at: {problem}")
+        return Dirty.all(f"not every entry could be read: {problem}")
 
     def look_below(self, index: FileIndex, path: WorkspacePath, watch: Watch) -> None:
-        """Bring what *index* knows of *path* and everything below it up to date.
+        """Update *index* for *path* and everything below it.
 
         Raises:
-            FilesystemError: If somebody is changing it; then the index knows too little.
+            FilesystemError: If another process is changing it; the index is then incomplete.
         """
         index.forget(path.parent.parts, path.name)
         _, now = self.look_at(index, path.parent, [path.name])[path.name]
@@ -262,9 +270,9 @@ class IndexedTree:
     def look_at(
         self, index: FileIndex, directory: WorkspacePath, names: Iterable[str]
     ) -> dict[str, tuple[Status | None, Status | None]]:
-        """What entries were and are; *index* is brought up to date.
+        """The old and new status of entries; updates *index*.
 
-        What is below a directory that was not there before remains to be looked at.
+        Entries below a new directory are not read.
         """
         seen: dict[str, tuple[Status | None, Status | None]] = {}
         racy_ns = racy_from_ns(self._clock)
@@ -276,7 +284,7 @@ class IndexedTree:
             before = known.get(name)
             now = status_of(found[name]) if name in found else None
             seen[name] = before, now
-            # What is not in the index has nothing below it there, either
+            # An entry that is not in the index has nothing below it there
             if before is not None and (
                 now is None or not (stat.S_ISDIR(before.mode) and stat.S_ISDIR(now.mode))
             ):

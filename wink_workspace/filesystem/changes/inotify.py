@@ -1,29 +1,27 @@
-"""Changes told by Linux (inotify), so that a drain costs what changed, not what there is.
+"""A change tracker with inotify: a drain costs what changed, not the size of the tree.
 
-Every directory is watched. An event names a directory and an entry of it, and the queue of
-events keeps their order [inotify(7)]. ``drain`` makes an event of its own, on a *canary*
-that nobody else can reach, and reads until it comes. An operation queues its events before
-it returns, so those of everything that was over before the drain began are in front of the
-canary: when it has been read, so have they.
+Every directory is watched. An event names a directory and an entry of it, and the queue keeps the
+order of events [inotify(7)]. ``drain`` triggers an event on a *canary*, a file that no other
+process can reach, and reads events until that of the canary. An operation queues its events before
+it returns. So the events of all operations that ended before the drain come before the canary's.
 
-What events do not tell, and how each gap is closed:
+What events do not report, and how each gap is closed:
 
-* What happens in a directory before it is watched. One that somebody else made or moved in
-  leads to a scan. One that we made is watched at once; only a process that runs at that very
-  instant could use what is left of the gap, and confined code does not run while we write.
-* Which directory is meant after one was moved: its watch goes on under the old path. All
-  below both paths counts as changed, and is watched again under its new name.
-* That a file changed through another of its names (hard links). Files that have several are
-  looked at in each drain, and a new name of an old file leads to a scan. So does a name that
-  came and went in between, as it may have been one, and a write under a name whose file did
-  not change: a scan finds what was written. Names that we give our unfinished files are
-  known, and do not count.
-* Events that were lost: the queue overflowed, or the canary did not come.
-* What another machine does to a network filesystem. There, every drain scans; as it does
-  when a directory cannot be watched or read.
+* Changes in a directory before it is watched. A directory that another process created or moved
+  in leads to a scan. A directory that this process creates is watched at once. Only a process
+  that runs at that instant could change it unseen, and confined code does not run during writes.
+* The new path of a moved directory: its watch continues under the old path. Everything below
+  both paths counts as changed, and is watched again under the new path.
+* A change of a file through another of its names (hard links). Files with several names are
+  checked in each drain, and a new name of an existing file leads to a scan. So does a name that
+  was added and deleted since the last drain, as it may have been such a name, and a write to a
+  name whose file did not change. Names of our own unfinished files are known and excluded.
+* Lost events: the queue overflowed, or the canary's event did not come.
+* Changes that another machine makes to a network filesystem. There, every drain scans; so it does
+  if a directory cannot be watched or read.
 
-A *scan* looks at the status of every entry and compares it with the index that is kept of
-the last drain; it needs no events, so nothing is missed.
+A *scan* reads the status of every entry and compares it with the index of the last drain. It needs
+no events, so it misses nothing.
 """
 
 from __future__ import annotations
@@ -53,8 +51,8 @@ from wink_workspace.filesystem.disk.tree import DiskTree, HiddenPaths, racy_from
 from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.processes import OwnProcess
 
-from .dirty import NOTHING, Dirty, Noted
-from .index import FileIndex, IndexedTree, Place, Status, came_or_went
+from .dirty import NOTHING, Dirty, NotedChanges
+from .index import EntryKey, FileIndex, IndexedTree, Status, is_directory_change
 
 __all__ = ["InotifyTracker", "remote_filesystem"]
 
@@ -67,33 +65,33 @@ _MASK = (
     | flags.MOVED_TO
     | flags.MODIFY
     | flags.ATTRIB
-    | flags.CLOSE_WRITE  # of a shared memory mapping nothing else tells
+    | flags.CLOSE_WRITE  # the only event for writes through a shared memory mapping
     | flags.ONLYDIR
 )
 _EVENT = struct.Struct("iIII")
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _CANARY_WAIT_MS = 1_000
 _READ_BYTES = 65_536
-# Plain numbers, as the operators of ``flags`` take longer than all else for an event
+# Plain integers, since the operators of ``flags`` would dominate the time for an event
 _CREATE, _DELETE = int(flags.CREATE), int(flags.DELETE)
 _MOVED_FROM, _MOVED_TO = int(flags.MOVED_FROM), int(flags.MOVED_TO)
 _MODIFY, _ATTRIB = int(flags.MODIFY), int(flags.ATTRIB)
 _ISDIR, _IGNORED = int(flags.ISDIR), int(flags.IGNORED)
 _LOST = int(flags.Q_OVERFLOW | flags.UNMOUNT)
-# Where another machine, or a server in user space, changes files without telling this one.
+# Filesystems on which another machine, or a server in user space, changes files without events.
 _REMOTE = ("nfs", "cifs", "smb", "9p", "virtiofs", "ceph", "afs", "fuse")
 
-_NEW_DIRECTORY = "a directory came that was not watched from the start"
-_NEW_LINK = "a file got another name"
-_CAME_AND_WENT = "a name came and went that may have been another one of some file"
-_LOST_NAME = "a file was written whose name is gone, and which may have others"
-_UNREADABLE = "there is a directory that cannot be read"
-_INTERRUPTED = "the last drain did not come to its end"
+_NEW_DIRECTORY = "a directory was added that was not watched from the start"
+_NEW_LINK = "a file has a new hard link"
+_ADDED_AND_DELETED = "a name was added and deleted that may have been a hard link of another file"
+_LOST_NAME = "a file was written under a name that it no longer has, and may have other names"
+_UNREADABLE = "a directory cannot be read"
+_INTERRUPTED = "the last drain was interrupted"
 _ASKED_FOR = "everything was noted as changed"
 
 
 class _LostEventsError(Exception):
-    """Events were lost; a new queue may do better."""
+    """Events were lost, and a new queue is needed."""
 
 
 class _Inotify(Protocol):
@@ -110,15 +108,15 @@ _Event = tuple[int, Parts, str, int, int]
 
 
 class _Queue:
-    """Watched directories, and the events in them.
+    """Watched directories, and their events.
 
     Raises:
-        OSError: If the system has no queue for us, or watches no more directories.
+        OSError: If the system provides no further queue, or no further watches.
     """
 
     def __init__(self, max_watches: int | None) -> None:
         self._max_watches = max_watches
-        self._places: dict[int, Parts] = {}
+        self._directories: dict[int, Parts] = {}
         self._renewed: set[int] = set()
         self._inotify = cast("_Inotify", INotify(nonblocking=True))
         self._canary = os.memfd_create("canary")
@@ -127,7 +125,7 @@ class _Queue:
         except OSError:
             self.close()
             raise
-        # What is read when nothing happened, by far the most often [inotify(7)]
+        # The bytes that are read if nothing happened, the usual case [inotify(7)]
         self._canary_alone = struct.pack("iIII", self._canary_watch, _ATTRIB, 0, 0)
 
     def close(self) -> None:
@@ -135,55 +133,55 @@ class _Queue:
         os.close(self._canary)
 
     def watch(self, directory: Parts, descriptor: int) -> None:
-        """Watch an open directory; one that is watched already is known under its new path."""
+        """Watch an open directory; one that is already watched is recorded under its new path."""
         watch = self._inotify.add_watch(_proc(descriptor), _MASK)
-        self._places[watch] = directory
+        self._directories[watch] = directory
         self._renewed.add(watch)
-        if self._max_watches is not None and len(self._places) > self._max_watches:
-            raise OSError(errno.ENOSPC, f"at most {self._max_watches} are to be watched")
+        if self._max_watches is not None and len(self._directories) > self._max_watches:
+            raise OSError(errno.ENOSPC, f"at most {self._max_watches} directories allowed")
 
     def unwatch_below(self, tops: set[Parts]) -> None:
         """Stop watching *tops* and every directory below them."""
-        for watch, place in list(self._places.items()):
-            if _is_below(place, tops):
-                del self._places[watch]
-                with suppress(OSError):  # it went with its directory
+        for watch, directory in list(self._directories.items()):
+            if _is_below(directory, tops):
+                del self._directories[watch]
+                with suppress(OSError):  # it was removed with its directory
                     self._inotify.rm_watch(watch)
 
     def begin_renewal(self) -> None:
         self._renewed.clear()
 
     def end_renewal(self) -> None:
-        """Stop watching what was not watched again since it began."""
-        for watch in self._places.keys() - self._renewed:
-            del self._places[watch]
-            with suppress(OSError):  # it went with its directory
+        """Stop watching directories that were not watched again since ``begin_renewal``."""
+        for watch in self._directories.keys() - self._renewed:
+            del self._directories[watch]
+            with suppress(OSError):  # it was removed with its directory
                 self._inotify.rm_watch(watch)
 
     def read(self) -> list[_Event]:
-        """All events of what has happened before.
+        """All events of operations that ended before this call.
 
         Raises:
-            _LostEventsError: If not all of them could be had.
+            _LostEventsError: If events were lost.
         """
         os.utime(self._canary)
         events: list[_Event] = []
-        while (told := self._told()) != self._canary_alone:
-            canary_came = False
-            for watch, mask, cookie, name in _parsed(told):
+        while (data := self._read_available()) != self._canary_alone:
+            canary_seen = False
+            for watch, mask, cookie, name in _parsed(data):
                 if mask & _LOST:
                     raise _LostEventsError("more changed at once than the system can queue")
-                canary_came |= watch == self._canary_watch
+                canary_seen |= watch == self._canary_watch
                 if mask & _IGNORED:
-                    self._places.pop(watch, None)
-                elif watch in self._places and name:  # without one it is told above, too
-                    events.append((watch, self._places[watch], name, mask, cookie))
-            if canary_came:
+                    self._directories.pop(watch, None)
+                elif watch in self._directories and name:  # without one: the parent reports it, too
+                    events.append((watch, self._directories[watch], name, mask, cookie))
+            if canary_seen:
                 break
         return events
 
-    def _told(self) -> bytes:
-        """Some whole events; the system never ends in the middle of one."""
+    def _read_available(self) -> bytes:
+        """Some complete events; the system never splits one."""
         queue = self._inotify.fileno()
         try:
             return os.read(queue, _READ_BYTES)
@@ -191,20 +189,20 @@ class _Queue:
             poller = select.poll()
             poller.register(queue, select.POLLIN)
             if not poller.poll(_CANARY_WAIT_MS):
-                raise _LostEventsError("the queue of changes gives no answer") from None
+                raise _LostEventsError("no event arrived in time") from None
             return os.read(queue, _READ_BYTES)
 
 
-class _Story:
-    """What a sequence of events says.
+class _EventSummary:
+    """The changes that a sequence of events reports.
 
-    ``told`` is what changed, ``written`` the files among it that were not new; ``reason`` is
-    set if that may not be all.
+    ``dirty`` returns the changed paths, ``written`` the files among them that were not new.
+    ``reason`` is set if there may be further changes, so that a scan is needed.
 
     Args:
-        made: Directories that we made and watched at once.
-        left: Directories that we moved out, and watch no longer.
-        expected: Names that only files made by us begin with.
+        made: Directories that this process created and watched at once.
+        left: Directories that this process moved out, and no longer watches.
+        expected: Names of new files of this process.
     """
 
     def __init__(self, made: set[Parts], left: set[Parts], expected: set[str]) -> None:
@@ -214,52 +212,52 @@ class _Story:
         self._expected = expected
         self.paths: set[Parts] = set()
         self.prefixes: set[Parts] = set()
-        self._written: set[Place] = set()
-        self._begun: set[Place] = set()
-        # Names that others have given since the last drain. Two watches may have one path
-        # here, after a move, so they are known by their watch.
-        self._born: set[tuple[int, str]] = set()
-        self._moving: dict[int, bool] = {}  # files on their way by cookie, and if they were born
+        self._written: set[EntryKey] = set()
+        self._begun: set[EntryKey] = set()
+        # Names that other processes added since the last drain, by watch: after a move, two
+        # watches may have the same path.
+        self._added: set[tuple[int, str]] = set()
+        self._moving: dict[int, bool] = {}  # by cookie, whether a moved file is in _added
         self._moving_directories: set[int] = set()
 
-    def tell(self, events: Iterable[_Event]) -> None:
+    def add(self, events: Iterable[_Event]) -> None:
         for event in events:
             watch, directory, name, mask, cookie = event
             path = (*directory, name)
             if mask & _ISDIR:
-                self._tell_of_directory(path, mask, cookie)
+                self._add_directory(path, mask, cookie)
                 continue
             self.paths.add(path)
-            born, place = (watch, name), (directory, name)
+            watched_name, key = (watch, name), (directory, name)
             if mask & (_CREATE | _MOVED_TO):
-                self._begun.add(place)
+                self._begun.add(key)
             if mask & (_MODIFY | _ATTRIB):
-                self._written.add(place)
+                self._written.add(key)
             elif mask & _MOVED_FROM:
-                self._moving[cookie] = born in self._born
-                self._born.discard(born)
+                self._moving[cookie] = watched_name in self._added
+                self._added.discard(watched_name)
             elif mask & (_MOVED_TO | _DELETE):
-                if born in self._born:
-                    self._born.discard(born)
-                    self.reason = _CAME_AND_WENT
+                if watched_name in self._added:
+                    self._added.discard(watched_name)
+                    self.reason = _ADDED_AND_DELETED
                 if mask & _MOVED_TO and self._moving.pop(cookie, True):
-                    self._born.add(born)
+                    self._added.add(watched_name)
             elif mask & _CREATE and name in self._expected:
                 self._expected.discard(name)
             elif mask & _CREATE:
-                self._born.add(born)
+                self._added.add(watched_name)
         if any(self._moving.values()) or self._moving_directories:
-            self.reason = _CAME_AND_WENT  # out of the root, with all that was born in them
+            self.reason = _ADDED_AND_DELETED  # moved out of the root
 
-    def told(self) -> Dirty:
+    def dirty(self) -> Dirty:
         return Dirty(
             frozenset(map(WorkspacePath, self.paths)), frozenset(map(WorkspacePath, self.prefixes))
         )
 
-    def written(self) -> set[Place]:
+    def written(self) -> set[EntryKey]:
         return self._written - self._begun
 
-    def _tell_of_directory(self, path: Parts, mask: int, cookie: int) -> None:
+    def _add_directory(self, path: Parts, mask: int, cookie: int) -> None:
         moved_or_new = not mask & _ATTRIB
         (self.prefixes if moved_or_new else self.paths).add(path)
         if not moved_or_new:
@@ -277,18 +275,18 @@ class _Story:
 
 
 class InotifyTracker:
-    """Is told of changes by the system.
+    """Tracks changes with inotify; see the module.
 
     Args:
         root: The directory to track.
-        index: What it looked like at some moment; changes count from there. Without one
-            the first ``drain`` tells that everything may have changed.
-        make_accessible: Change the mode of directories that keep their owner out; otherwise each
-            drain is a scan while there are any.
-        max_watches: Directories to watch, at most (by default what the system allows); with
+        index: An earlier state; changes are reported since then. Without one, the first
+            ``drain`` reports that everything may have changed.
+        make_accessible: Change the mode of directories that deny access to their owner;
+            otherwise each drain is a scan while there is one.
+        max_watches: Most directories to watch (by default, the limit of the system); with
             more, each drain is a scan.
         hidden: As for ``ScanTracker``; hidden directories are not watched.
-        clock: Tells how old files are.
+        clock: Measures the age of files.
     """
 
     def __init__(
@@ -305,50 +303,50 @@ class InotifyTracker:
         self._seen = IndexedTree(self._tree, index, clock)
         self._clock = clock
         self._max_watches = max_watches
-        self._noted = Noted()
+        self._noted = NotedChanges()
         self._made: set[Parts] = set()
         self._left: set[Parts] = set()
         self._expected: set[str] = set()
-        self._said: set[str] = set()
-        self._told_before_ns: int | None = None
+        self._warned: set[str] = set()
+        self._complete_before_ns: int | None = None
         self._lock = threading.RLock()
         self._queue: _Queue | None = None
         self._process = OwnProcess(f"the watch on {self._tree.root}")
-        self._deaf: str | None = _reason_not_to_listen(self._tree.root)
-        if self._deaf is not None:
-            self._warn(self._deaf)
-        self._owed = self._scanned("it was not watched until now")
+        self._scan_reason: str | None = _why_inotify_is_incomplete(self._tree.root)
+        if self._scan_reason is not None:
+            self._warn(self._scan_reason)
+        self._pending = self._scan("it was not watched until now")
 
     @property
     def n_visited(self) -> int:
-        """How many entries were looked at so far."""
+        """The number of entries whose status was read so far."""
         return self._seen.n_visited
 
     @property
     def index(self) -> FileIndex | None:
-        """What everything looked like in the last drain, if all could be looked at."""
-        if self._seen.index is not None and self._told_before_ns is not None:
-            self._seen.index.trust_older(self._told_before_ns)
+        """The index as of the last drain; ``None`` if not every entry could be read."""
+        if self._seen.index is not None and self._complete_before_ns is not None:
+            self._seen.index.trust_older(self._complete_before_ns)
         return self._seen.index
 
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
-        """Count *path*, with *below* also everything under it, as changed."""
+        """Record that *path*, with *below* also everything below it, may have changed."""
         with self._lock:
             self._noted.add(path, below=below)
 
     def expect(self, name: str) -> None:
-        """Know the next file that appears as *name* for one of ours."""
+        """The next new file with this *name* belongs to this process."""
         with self._lock:
             self._expected.add(name)
 
-    def made(self, path: WorkspacePath) -> None:
-        """Watch a directory of ours, of which nobody has been told yet."""
+    def directory_made(self, path: WorkspacePath) -> None:
+        """Watch a directory that this process just created."""
         with self._lock, suppress(FilesystemError), self._tree.opened(path) as descriptor:
             self._watch(path.parts, descriptor)
             self._made.add(path.parts)
 
-    def left(self, directories: Sequence[WorkspacePath]) -> None:
-        """Stop watching what we have just moved out."""
+    def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
+        """Stop watching directories that this process just moved out."""
         with self._lock:
             self._left.update(path.parts for path in directories)
             if self._queue is not None:
@@ -356,30 +354,30 @@ class InotifyTracker:
 
     def drain(self) -> Dirty:
         """What may have changed since the last drain; ``ForkedProcessError`` in a forked child."""
-        self._process.check()  # a child would take the events away
+        self._process.check()  # a child would consume the events of the parent
         with self._lock:
             try:
-                return self._drained()
+                return self._drain()
             except BaseException:
-                self._seen.index = None  # it may be half of before, half of now
+                self._seen.index = None  # it may be partly updated
                 raise
 
     def close(self) -> None:
         """Stop watching."""
-        if self._process.is_present:  # in a child another thread of the parent may hold the lock
+        if self._process.is_present:  # in a forked child, the lock may be held forever
             with self._lock:
                 self._close_queue()
                 self._tree.close()
 
     # Following events
 
-    def _drained(self) -> Dirty:
-        owed, self._owed = self._owed, NOTHING
-        self._told_before_ns = None
+    def _drain(self) -> Dirty:
+        pending, self._pending = self._pending, NOTHING
+        self._complete_before_ns = None
         racy_ns = racy_from_ns(self._clock)
-        noted, story = self._noted.take(), self._story()
+        noted, summary = self._noted.take(), self._read_events()
         index = self._seen.index
-        reason = self._deaf or story.reason
+        reason = self._scan_reason or summary.reason
         if index is None:
             reason = _INTERRUPTED
         elif noted.prefixes and noted.everything:
@@ -388,90 +386,90 @@ class InotifyTracker:
             reason = _UNREADABLE
         elif reason is None:
             if noted is not NOTHING:
-                story.paths.update([path.parts for path in noted.paths])
-                story.prefixes.update([path.parts for path in noted.prefixes])
-                # It is told even if it looks the same: it may have been handed back
-                owed = noted if owed is NOTHING else owed | noted
-            followed = self._followed(index, story, racy_ns)
-            return followed if owed is NOTHING else owed | followed
-        return owed | noted | story.told() | self._scanned(reason)
+                summary.paths.update([path.parts for path in noted.paths])
+                summary.prefixes.update([path.parts for path in noted.prefixes])
+                # Report it even if its status is equal: a caller may have returned it
+                pending = noted if pending is NOTHING else pending | noted
+            followed = self._follow(index, summary, racy_ns)
+            return followed if pending is NOTHING else pending | followed
+        return pending | noted | summary.dirty() | self._scan(reason)
 
-    def _story(self) -> _Story:
-        story = _Story(self._made, self._left, self._expected)
+    def _read_events(self) -> _EventSummary:
+        summary = _EventSummary(self._made, self._left, self._expected)
         if self._queue is not None:
             try:
                 events = self._queue.read()
                 if events:
-                    story.tell(events)
+                    summary.add(events)
             except (_LostEventsError, OSError) as error:
-                story.reason = f"changes were not told: {error}"
-                self._warn(story.reason)
-                self._close_queue()  # and begin with an empty one
+                summary.reason = f"events were lost: {error}"
+                self._warn(summary.reason)
+                self._close_queue()  # the scan opens a new one
         self._made.clear()
         self._left.clear()
         self._expected.clear()
-        return story
+        return summary
 
-    def _followed(self, index: FileIndex, story: _Story, racy_ns: int) -> Dirty:
-        """What of the things told did change; *index* is brought up to date."""
-        tops = story.prefixes
-        if not story.paths and not tops and not index.linked:
-            self._told_before_ns = racy_ns
+    def _follow(self, index: FileIndex, summary: _EventSummary, racy_ns: int) -> Dirty:
+        """The paths in *summary* that did change; updates *index*."""
+        tops = summary.prefixes
+        if not summary.paths and not tops and not index.linked:
+            self._complete_before_ns = racy_ns
             return NOTHING
-        places: set[Place] = set()
-        for path in story.paths:
+        keys: set[EntryKey] = set()
+        for path in summary.paths:
             if not tops or not _is_below(path, tops):
-                places.add((path[:-1], "".join(path[-1:])))
-        changed = Noted()
+                keys.add((path[:-1], "".join(path[-1:])))
+        changed = NotedChanges()
         try:
-            reason = self._look_below(index, tops) if tops else self._deaf
-            reason = reason or self._look_at(index, places, story.written(), changed)
+            reason = self._look_below(index, tops) if tops else self._scan_reason
+            reason = reason or self._look_at(index, keys, summary.written(), changed)
         except FilesystemError as error:
-            reason = f"files change while they are looked at: {error.message}"
+            reason = f"files changed while they were read: {error.message}"
         found = changed.take()
         if tops:
             found |= Dirty(prefixes=frozenset(map(WorkspacePath, tops)))
         if reason is not None:
-            return found | story.told() | self._scanned(reason)
-        self._told_before_ns = racy_ns
+            return found | summary.dirty() | self._scan(reason)
+        self._complete_before_ns = racy_ns
         return found
 
     def _look_below(self, index: FileIndex, tops: set[Parts]) -> str | None:
-        """Look at all that is below *tops*; the reason, if that may not be all."""
+        """Update *index* for everything below *tops*; the reason if a scan is needed."""
         for top in tops:
             if not _is_below(top[:-1], tops):
                 self._seen.look_below(index, WorkspacePath(top), self._watch)
         if any(_is_below(directory, tops) for directory, _ in index.linked):
             return _NEW_LINK
-        return self._deaf
+        return self._scan_reason
 
     def _look_at(
-        self, index: FileIndex, places: set[Place], written: set[Place], changed: Noted
+        self, index: FileIndex, keys: set[EntryKey], written: set[EntryKey], changed: NotedChanges
     ) -> str | None:
-        """Note what did change; the reason, if that may not be all."""
+        """Add the entries that did change to *changed*; the reason if a scan is needed."""
         reason: str | None = None
-        for directory, names in _by_directory(places | index.linked).items():
+        for directory, names in _by_directory(keys | index.linked).items():
             racily_clean = {name for name in names if (directory, name) in index.racily_clean}
             seen = self._seen.look_at(index, WorkspacePath(directory), names)
             for name, (before, now) in seen.items():
-                place = (directory, name)
-                whole = before is not now and came_or_went(before, now)
-                told = place in places and (before or now) is not None
-                if told or before != now or name in racily_clean:
-                    changed.add(WorkspacePath((*directory, name)), below=whole)
-                if whole:
+                key = (directory, name)
+                below = before is not now and is_directory_change(before, now)
+                reported = key in keys and (before or now) is not None
+                if reported or before != now or name in racily_clean:
+                    changed.add(WorkspacePath((*directory, name)), below=below)
+                if below:
                     reason = _NEW_DIRECTORY
                 elif now is not None and now.n_links > 1 and _is_new_link(before, now):
                     reason = _NEW_LINK
-                elif before == now and place in written:
+                elif before == now and key in written:
                     reason = _LOST_NAME
         return reason
 
     # Scanning
 
-    def _scanned(self, reason: str) -> Dirty:
-        """What changed since the last drain, found without events; everything is watched anew."""
-        if self._queue is None and self._deaf is None:
+    def _scan(self, reason: str) -> Dirty:
+        """The changes since the last drain, found by a scan; watches all directories again."""
+        if self._queue is None and self._scan_reason is None:
             self._open_queue()
         if self._queue is not None:
             self._queue.begin_renewal()
@@ -480,24 +478,24 @@ class InotifyTracker:
             self._queue.end_renewal()
         if self._seen.index is not None and self._seen.index.unreadable:
             self._warn(_UNREADABLE)
-        return Dirty(reason=self._deaf or reason) | found
+        return Dirty(reason=self._scan_reason or reason) | found
 
     def _watch(self, directory: Parts, descriptor: int) -> None:
         if self._queue is not None:
             try:
                 self._queue.watch(directory, descriptor)
             except OSError as error:
-                self._stop_listening(f"not every directory can be watched: {error.strerror}")
+                self._stop_watching(f"not every directory can be watched: {error.strerror}")
 
     def _open_queue(self) -> None:
         try:
             self._queue = _Queue(self._max_watches)
         except OSError as error:
-            self._stop_listening(f"the system does not tell of changes: {error.strerror}")
+            self._stop_watching(f"inotify is not available: {error.strerror}")
 
-    def _stop_listening(self, reason: str) -> None:
-        self._deaf = f"{reason}; every entry is looked at instead"
-        self._warn(self._deaf)
+    def _stop_watching(self, reason: str) -> None:
+        self._scan_reason = f"{reason}; every entry is checked instead"
+        self._warn(self._scan_reason)
         self._close_queue()
 
     def _close_queue(self) -> None:
@@ -506,24 +504,24 @@ class InotifyTracker:
             self._queue = None
 
     def _warn(self, reason: str) -> None:
-        if reason not in self._said:
-            self._said.add(reason)
+        if reason not in self._warned:
+            self._warned.add(reason)
             _log.warning("%s: %s", self._tree.root, reason)
 
 
 def _is_new_link(before: Status | None, now: Status) -> bool:
-    """Whether the name of a file with several names was not a name of it before."""
+    """Whether a name of a file with several names was not its name before."""
     return before is None or before.inode != now.inode
 
 
-def _parsed(told: bytes) -> list[tuple[int, int, int, str]]:
-    """Watch, mask, cookie and name of each event; by hand, as it runs after each call."""
+def _parsed(data: bytes) -> list[tuple[int, int, int, str]]:
+    """Watch, mask, cookie and name of each event; parsed here for speed: it runs in each call."""
     events: list[tuple[int, int, int, str]] = []
-    start, end = 0, len(told)
+    start, end = 0, len(data)
     while start < end:
-        watch, mask, cookie, n_name_bytes = _EVENT.unpack_from(told, start)
+        watch, mask, cookie, n_name_bytes = _EVENT.unpack_from(data, start)
         start += _EVENT.size + n_name_bytes
-        name = told[start - n_name_bytes : start].rstrip(b"\0")  # padded [inotify(7)]
+        name = data[start - n_name_bytes : start].rstrip(b"\0")  # padded [inotify(7)]
         events.append((watch, mask, cookie, name.decode(_ENCODING, _ENCODING_ERRORS)))
     return events
 
@@ -536,23 +534,23 @@ def _is_below(directory: Parts, tops: set[Parts]) -> bool:
     return any(directory[:n] in tops for n in range(len(directory) + 1))
 
 
-def _by_directory(places: Iterable[Place]) -> dict[Parts, set[str]]:
+def _by_directory(keys: Iterable[EntryKey]) -> dict[Parts, set[str]]:
     names: defaultdict[Parts, set[str]] = defaultdict(set)
-    for directory, name in places:
+    for directory, name in keys:
         names[directory].add(name)
     return names
 
 
-def _reason_not_to_listen(root: Path) -> str | None:
+def _why_inotify_is_incomplete(root: Path) -> str | None:
     try:
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
     except OSError:
-        return "it is not known on which filesystem this is"
+        return "the type of the filesystem is not known"
     return remote_filesystem(root.stat().st_dev, mounts)
 
 
 def remote_filesystem(device: int, mounts: str) -> str | None:
-    """Why not all changes on a device are told; ``None`` for those of this machine.
+    """Why events for a device are incomplete; ``None`` for filesystems of this machine.
 
     Args:
         device: A number as in ``st_dev``.
@@ -562,5 +560,5 @@ def remote_filesystem(device: int, mounts: str) -> str | None:
     for mount in mounts.splitlines():
         fields, _, kind = mount.partition(" - ")
         if fields.split()[2] == number and kind.startswith(_REMOTE):
-            return f"others may change files on {kind.split()[0]} without telling this machine"
+            return f"other machines may change files on {kind.split()[0]} without events"
     return None

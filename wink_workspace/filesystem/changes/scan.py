@@ -1,20 +1,19 @@
-"""Which paths may have moved, without walking the tree.
+"""Change trackers: the protocol, and a tracker that scans.
 
-A *tracker* collects what may have changed below a root and hands it over, in ``drain``, as a
-``Dirty``. Rule 1: a path that changed before ``drain`` was called is in its answer; paths
-that did not change may be. Rule 2: code that changes something through this
-package calls ``note``, also when the change failed half-way.
+A *tracker* collects the paths below a root that may have changed, and returns them from ``drain``
+as a ``Dirty``. Rule 1: the answer contains every path that changed before ``drain`` was called;
+it may contain paths that did not change. Rule 2: code that changes files through this package
+calls ``note``, also if the change failed.
 
 What no tracker sees, and why that is acceptable:
 
-* Writes through a shared memory mapping of a process that still runs. They show once the
-  mapping is gone; a drain that decides something comes after the death of all processes of
-  a call.
-* Writes to a file of the workspace through a hard link outside of it, made before tracking
-  began. Confined code sees nothing outside and cannot make one.
+* Writes through a shared memory mapping of a process that still runs. They become visible when
+  the mapping is closed. All processes of a call are dead before the drain of that call.
+* Writes to a file of the workspace through a hard link outside of it, created before tracking
+  began. Confined code sees nothing outside and cannot create one.
 
-``ScanTracker`` looks at every entry: slower than ``inotify``, and right everywhere.
-``open_tracker`` takes the tracker that the system notifies of changes where there is one.
+``ScanTracker`` reads the status of every entry: slower than inotify, but correct everywhere.
+``open_tracker`` uses inotify where the system has it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from wink_workspace.clock import SYSTEM_CLOCK, Clock
 from wink_workspace.filesystem.disk.tree import ChangeObserver, DiskTree, HiddenPaths
 from wink_workspace.filesystem.paths import WorkspacePath
 
-from .dirty import Dirty, Noted
+from .dirty import Dirty, NotedChanges
 from .index import FileIndex, IndexedTree
 
 __all__ = ["ChangeTracker", "ScanTracker", "open_tracker"]
@@ -39,22 +38,22 @@ _log = logging.getLogger(__name__)
 
 
 class ChangeTracker(ChangeObserver, Protocol):
-    """Knows what may have changed below one root; what a tree changes is reported to it."""
+    """Knows which paths below a root may have changed; a ``DiskTree`` reports its changes to it."""
 
     @property
     def n_visited(self) -> int:
-        """How many entries were looked at so far."""
+        """The number of entries whose status was read so far."""
         ...
 
     @property
     def index(self) -> FileIndex | None:
-        """What everything looked like in the last drain, to be stored; ``None`` if unknown."""
+        """The index as of the last drain, for storing; ``None`` if unknown."""
         ...
 
     def drain(self) -> Dirty:
-        """What may have changed since the last drain; the next one begins here.
+        """What may have changed since the last drain.
 
-        A caller that cannot use the answer gives it back with ``note``.
+        A caller that cannot use the answer returns it with ``note``.
         """
         ...
 
@@ -68,13 +67,13 @@ class ScanTracker:
 
     Args:
         root: The directory to track.
-        index: What it looked like at some moment; changes count from there. Without one
-            the first ``drain`` tells that everything may have changed.
-        reason: Why it is not tracked by events; in each ``Dirty``.
-        make_accessible: Change the mode of directories that keep their owner out; otherwise they
-            count as changed each time.
-        hidden: Paths whose changes are nobody's business here.
-        clock: Tells how old files are.
+        index: An earlier state; changes are reported since then. Without one, the first
+            ``drain`` reports that everything may have changed.
+        reason: Why it does not use inotify; the reason of each ``Dirty``.
+        make_accessible: Change the mode of directories that deny access to their owner;
+            otherwise they count as changed in each drain.
+        hidden: Paths that are not tracked.
+        clock: Measures the age of files.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class ScanTracker:
         root: str | os.PathLike[str],
         *,
         index: FileIndex | None = None,
-        reason: str = "every entry is looked at each time",
+        reason: str = "every entry is checked each time",
         make_accessible: bool = False,
         hidden: HiddenPaths | None = None,
         clock: Clock = SYSTEM_CLOCK,
@@ -90,17 +89,17 @@ class ScanTracker:
         self._reason = reason
         self._tree = DiskTree(root, make_accessible=make_accessible, hidden=hidden)
         self._seen = IndexedTree(self._tree, index, clock)
-        self._noted = Noted()
+        self._noted = NotedChanges()
         self._lock = threading.Lock()
 
     @property
     def n_visited(self) -> int:
-        """How many entries were looked at so far."""
+        """The number of entries whose status was read so far."""
         return self._seen.n_visited
 
     @property
     def index(self) -> FileIndex | None:
-        """What everything looked like in the last drain, if all could be looked at."""
+        """The index as of the last drain; ``None`` if not every entry could be read."""
         return self._seen.index
 
     def drain(self) -> Dirty:
@@ -110,21 +109,21 @@ class ScanTracker:
             return Dirty(reason=self._reason) | self._noted.take() | found
 
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
-        """Count *path* as changed."""
+        """Record that *path* may have changed."""
         with self._lock:
             self._noted.add(path, below=below)
 
     def expect(self, name: str) -> None:
-        """Nothing: a file of ours is found like any other."""
+        """Do nothing: a scan finds all files."""
 
-    def made(self, path: WorkspacePath) -> None:
-        """Nothing: a directory of ours is found like any other."""
+    def directory_made(self, path: WorkspacePath) -> None:
+        """Do nothing: a scan finds all directories."""
 
-    def left(self, directories: Sequence[WorkspacePath]) -> None:
-        """Nothing: a directory that is gone is found like any other."""
+    def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
+        """Do nothing: a scan finds deleted directories."""
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         self._tree.close()
 
 
@@ -139,14 +138,14 @@ def open_tracker(
 ) -> ChangeTracker:
     """The best tracker for a directory; the arguments are those of ``ScanTracker``.
 
-    With *force_scan* it is always the one that looks at everything.
+    With *force_scan*, it is always a ``ScanTracker``.
     """
-    reason = "every entry is looked at each time"
+    reason = "every entry is checked each time"
     if not force_scan:
         try:
             from .inotify import InotifyTracker
         except ImportError:
-            reason = "this system tells of no changes, so every entry is looked at"
+            reason = "this system has no inotify, so every entry is checked"
             _log.warning("%s: %s", Path(root), reason)
         else:
             return InotifyTracker(

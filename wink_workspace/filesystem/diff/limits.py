@@ -14,23 +14,24 @@ _MIB: Final = 1_048_576
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffLimits:
-    """Bounds on the work and the memory for one diff; the time follows from them.
+    """Limits on the work and the memory for one diff, which also bound the time.
 
-    A path above a limit is named in one line, and the others are shown. All limits count what
-    is done and not how long it takes, so that the same diff is always shown in the same way.
+    A path above a limit is named in one line; the others are shown. All limits count work, not
+    time, so that the same diff is always shown in the same way.
 
     Attributes:
-        path_bytes: Largest content, before or after, that is read as a whole.
+        path_bytes: Largest content, before or after, that is read into memory.
         path_binary_bytes: Largest binary content that is shown.
         path_lines: Most lines, before or after, between the first and the last difference.
         total_bytes: Most bytes read for all paths.
         total_lines: Most lines compared for all paths, both sides together.
         piece_lines: Most lines that are compared at once, both sides together. A longer part is
-            split at lines that occur once in both; a piece that stays longer counts as replaced.
+            split at lines that occur once in both. A piece that is still longer counts as
+            replaced.
         total_steps: Most steps of the comparison in Python (a few million a second) for all
             paths; beyond them, differing parts count as replaced.
-        rename_bytes: Most bytes read, for all paths, to find files that were moved and changed.
-        rename_lines: Most lines in these.
+        rename_bytes: Most bytes read, for all paths, to find files that were renamed and changed.
+        rename_lines: Most lines read for that.
     """
 
     path_bytes: int = 64 * _MIB

@@ -1,11 +1,11 @@
-"""Which lines differ between two texts, found in bounded time.
+"""Find the lines that differ between two texts, in bounded time.
 
-The shortest answer is looked for first (Myers, "An O(ND) Difference Algorithm and Its
-Variations", 1986). Where it has more than ``_MAX_EDITS`` edits, the text is split at lines
-that occur once in both (as in "patience diff") and each part tried again. A part that still
-differs by too much counts as replaced: always a true answer, only not a short one.
+The shortest difference is searched first (Myers, "An O(ND) Difference Algorithm and Its
+Variations", 1986). If it has more than ``_MAX_EDITS`` edits, the text is split at lines that
+occur once in both (as in "patience diff"), and each part is searched again. A part that still
+has too many edits counts as replaced, which is correct but not short.
 
-Not ``difflib``: texts of a few hundred lines can keep it busy for many seconds.
+``difflib`` is not used: it can take many seconds for a few hundred lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_EDITS = 256
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Lines that were replaced: indexes of the first and behind the last, old and new."""
+    """Replaced lines: the index of the first and that after the last, old and new."""
 
     old_start: int
     old_end: int
@@ -36,16 +36,16 @@ class Comparer(Protocol):
     """Finds the lines in which two texts differ."""
 
     def spans(self, old: bytes, new: bytes) -> list[Span]:
-        """What differs, from the start to the end; equal lines lie between any two spans."""
+        """The differing lines in order; there are equal lines between any two spans."""
         ...
 
 
 class LineComparer:
-    """Compares texts, with one bound on the work for all of them together.
+    """Compares texts, with one limit on the work for all of them together.
 
     Args:
-        max_steps: After so many steps (a few million a second) differing parts count as
-            replaced without a closer look.
+        max_steps: After this many steps (a few million a second), differing parts count as
+            replaced without a search.
     """
 
     def __init__(self, max_steps: int = 10_000_000) -> None:
@@ -56,7 +56,7 @@ class LineComparer:
         return self.changed_spans(BytesIO(old).readlines(), BytesIO(new).readlines())
 
     def changed_spans(self, old: Sequence[bytes], new: Sequence[bytes]) -> list[Span]:
-        """What differs, from the start to the end; equal lines lie between any two spans."""
+        """The differing lines in order; there are equal lines between any two spans."""
         part = _trimmed(old, new, Span(0, len(old), 0, len(new)))
         if max(part.old_end - part.old_start, part.new_end - part.new_start) <= 1:
             return _whole(part)
@@ -74,7 +74,7 @@ class LineComparer:
         return joined(edits)
 
     def _shortest(self, a: Sequence[int], b: Sequence[int], part: Span) -> list[Span] | None:
-        """The edits that lead from *a* to *b* within *part*; ``None`` if there are too many."""
+        """The shortest edits from *a* to *b* within *part*; ``None`` if there are too many."""
         if part.old_start == part.old_end or part.new_start == part.new_end:
             return _whole(part)
         a, b = a[part.old_start : part.old_end], b[part.new_start : part.new_end]
@@ -82,9 +82,9 @@ class LineComparer:
         return None if reached is None else _backtrack(reached, part)
 
     def _reached(self, a: Sequence[int], b: Sequence[int]) -> list[dict[int, int]] | None:
-        """For each number of edits how far in *a* each diagonal gets, until the end is reached.
+        """For each number of edits, the furthest index in *a* on each diagonal, up to the end.
 
-        The diagonal ``k`` holds the points where the index in *a* is the one in *b* plus *k*.
+        On the diagonal ``k``, the index in *a* is the index in *b* plus *k*.
         """
         furthest = {1: 0}
         reached: list[dict[int, int]] = []
@@ -107,7 +107,7 @@ class LineComparer:
 
 
 def _entered(furthest: dict[int, int], k: int, n_edits: int) -> tuple[int, bool]:
-    """Where in *a* the diagonal *k* is entered, and whether an insertion leads there."""
+    """The index in *a* at which the diagonal *k* is entered, and whether by an insertion."""
     by_insertion = furthest.get(k + 1, -1)
     by_deletion = furthest.get(k - 1, -2) + 1
     if k == -n_edits or (k != n_edits and by_deletion <= by_insertion):
@@ -116,7 +116,7 @@ def _entered(furthest: dict[int, int], k: int, n_edits: int) -> tuple[int, bool]
 
 
 def _backtrack(reached: list[dict[int, int]], part: Span) -> list[Span]:
-    """The edits on the path to the end, one line each, from the start to the end."""
+    """The edits on the path to the end, in order, one line each."""
     k = (part.old_end - part.old_start) - (part.new_end - part.new_start)
     edits: list[Span] = []
     for n_edits in range(len(reached) - 1, 0, -1):
@@ -141,7 +141,7 @@ def _trimmed(a: Sequence[object], b: Sequence[object], part: Span) -> Span:
 
 
 def _split(a: Sequence[int], b: Sequence[int], part: Span) -> Iterator[Span]:
-    """The parts between lines that occur once in both, in the same order in both."""
+    """The parts between the lines that occur once in both, in the same order."""
     x, y = part.old_start, part.new_start
     for anchor_x, anchor_y in _anchors(a, b, part):
         yield Span(x, anchor_x, y, anchor_y)
@@ -150,15 +150,15 @@ def _split(a: Sequence[int], b: Sequence[int], part: Span) -> Iterator[Span]:
 
 
 def _anchors(a: Sequence[int], b: Sequence[int], part: Span) -> list[tuple[int, int]]:
-    """Pairs of indexes of such lines: the longest increasing sequence of them."""
+    """The longest increasing sequence of pairs of indexes of such lines."""
     counts_a = Counter(a[part.old_start : part.old_end])
     counts_b = Counter(b[part.new_start : part.new_end])
-    place_in_b = {b[y]: y for y in range(part.new_start, part.new_end) if counts_b[b[y]] == 1}
-    tails: list[int] = []  # the last place in b of the best sequence of each length
-    best: list[tuple[int, int, int]] = []  # a pair, and the index in `best` of the one before
+    index_in_b = {b[y]: y for y in range(part.new_start, part.new_end) if counts_b[b[y]] == 1}
+    tails: list[int] = []  # the last index in b of the best sequence of each length
+    best: list[tuple[int, int, int]] = []  # a pair, and the index in `best` of its predecessor
     ends: list[int] = []
     for x in range(part.old_start, part.old_end):
-        if counts_a[a[x]] == 1 and (y := place_in_b.get(a[x])) is not None:
+        if counts_a[a[x]] == 1 and (y := index_in_b.get(a[x])) is not None:
             length = bisect_left(tails, y)
             best.append((x, y, ends[length - 1] if length else -1))
             tails[length : length + 1] = [y]
@@ -177,7 +177,7 @@ def _whole(part: Span) -> list[Span]:
 
 
 def joined(edits: Iterable[Span]) -> list[Span]:
-    """*edits*, from the start to the end, with those that touch made one."""
+    """*edits* in order, with adjacent ones joined."""
     spans: list[Span] = []
     for edit in edits:
         last = spans[-1] if spans else None

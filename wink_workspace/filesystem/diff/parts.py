@@ -1,7 +1,7 @@
-"""Long texts made shorter before their lines are compared.
+"""Reduce long texts before their lines are compared.
 
-Equal ends are found by comparing bytes. Between them, a text is split at lines that occur once
-on either side (as in "patience diff"), of which a few are looked for at even distances.
+Equal starts and ends are found by comparing bytes. Between them, the texts are split at lines
+that occur once in both (as in "patience diff"). Only a few such lines, evenly spaced, are used.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _BLOCK_LINES: Final = (1, 16)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A section of two texts; all before and all after it is equal.
+    """A section of two texts that are equal before and after it.
 
     Attributes:
-        old: The lines of the old text, with the context at both ends.
-        new: The same of the new text.
-        n_lines_before: How many lines come before them in either text.
-        inner: What is between the contexts, as one replacement.
+        old: The lines of the old text, with context at both ends.
+        new: The lines of the new text, with the same context.
+        n_lines_before: The number of lines before the section, equal in both texts.
+        inner: The lines between the contexts, as one replacement.
     """
 
     old: bytes
@@ -72,7 +72,7 @@ def _n_equal_at_start(old: bytes, new: bytes) -> int:
 
 
 def _ends(old: bytes, new: bytes, start: int) -> tuple[int, int]:
-    """Where the lines begin that are equal at the end of both, neither of them before *start*."""
+    """The offsets, not before *start*, after which both texts consist of equal lines."""
     old_end, new_end, step = len(old), len(new), _FIRST_STEP_BYTES
     while step:
         if (
@@ -92,9 +92,9 @@ def _ends(old: bytes, new: bytes, start: int) -> tuple[int, int]:
 def spans_in_pieces(
     old: bytes, new: bytes, compare: Callable[[bytes, bytes], list[Span]], *, piece_lines: int
 ) -> list[Span]:
-    """What differs, with at most *piece_lines* of both sides together given to *compare*.
+    """The differing lines; *compare* gets at most *piece_lines* of both sides together.
 
-    A piece that cannot be made short enough counts as replaced, but for its equal ends.
+    A piece that cannot be made short enough counts as replaced, except for its equal ends.
     """
     n_lines = count_lines(old) + count_lines(new)
     if n_lines <= piece_lines:
@@ -120,7 +120,7 @@ def _moved(span: Span, n_old: int, n_new: int) -> Span:
 
 
 def _split(old: bytes, new: bytes, n_pieces: int) -> Iterator[tuple[bytes, bytes]]:
-    """Both texts in about *n_pieces* pieces that belong together; fewer if lines repeat."""
+    """Both texts in about *n_pieces* corresponding pieces; fewer if lines repeat."""
     old_at = new_at = 0
     for old_anchor, new_anchor in _increasing(list(_anchors(old, new, n_pieces))):
         yield old[old_at:old_anchor], new[new_at:new_anchor]
@@ -129,33 +129,33 @@ def _split(old: bytes, new: bytes, n_pieces: int) -> Iterator[tuple[bytes, bytes
 
 
 def _anchors(old: bytes, new: bytes, n_pieces: int) -> Iterator[tuple[int, int]]:
-    """Where lines begin that occur once in both, by their places in *old*."""
+    """Offsets in both texts of lines that occur once in both, in the order of *old*."""
     for n in range(1, n_pieces):
         at = old.find(b"\n", n * len(old) // n_pieces)
         for _ in range(_TRIED_LINES):
-            place = next(filter(None, (_place(old, new, at, n) for n in _BLOCK_LINES)), None)
-            if place is not None:
-                yield at + 1, place + 1
+            match = next(filter(None, (_unique_match(old, new, at, n) for n in _BLOCK_LINES)), None)
+            if match is not None:
+                yield at + 1, match + 1
                 break
             at = old.find(b"\n", at + 1)
 
 
-def _place(old: bytes, new: bytes, at: int, n_lines: int) -> int | None:
-    """Where *new* has the lines behind the newline *at* of *old*, if both have them once."""
+def _unique_match(old: bytes, new: bytes, at: int, n_lines: int) -> int | None:
+    """The offset in *new* of the lines after the newline *at* of *old*, if both have them once."""
     end = at
     for _ in range(n_lines):
         end = old.find(b"\n", end + 1)
         if end < 0:
             return None
     block = old[at : end + 1]
-    place = new.find(block)
-    if place < 0 or new.find(block, place + 1) >= 0:
+    found = new.find(block)
+    if found < 0 or new.find(block, found + 1) >= 0:
         return None
-    return place if old.find(block) == at and old.find(block, at + 1) < 0 else None
+    return found if old.find(block) == at and old.find(block, at + 1) < 0 else None
 
 
 def _increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest subsequence of *pairs*, increasing by their first, that increases by both."""
+    """The longest subsequence of *pairs* that increases in both; the first always increases."""
     chains: list[list[tuple[int, int]]] = [[]]
     for pair in pairs:
         before = [c for c in chains if not c or (c[-1][0] < pair[0] and c[-1][1] < pair[1])]
@@ -164,7 +164,7 @@ def _increasing(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def count_lines(text: bytes, start: int = 0, end: int | None = None) -> int:
-    """The lines of a part of *text*; the last one may lack its end."""
+    """The number of lines in a part of *text*; the last one may lack its line end."""
     end = len(text) if end is None else end
     is_cut = end > start and not text.startswith(b"\n", end - 1)
     return text.count(b"\n", start, end) + is_cut

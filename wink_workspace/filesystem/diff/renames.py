@@ -1,9 +1,9 @@
-"""Which of the files that went away came back under another name.
+"""Find deleted files that were created again under another name.
 
-Only regular files with content take part: one that is gone and one that is new make a pair.
-Files of equal content are found always, by their ids. Similar text files are found as long as
-the work stays small: contents are read up to a limit, and compared up to another.
-A file of the same name in another directory is preferred, then the first by path.
+A deleted and a created regular file with content can be a pair. Files of equal content are always
+found, by their ids. Similar text files are found within two limits: on the bytes and lines that
+are read, and on the steps of comparison. A file of the same name in another directory is
+preferred, then the first by path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_STEPS = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """A deletion and a creation that together are a file's move, and how similar they are."""
+    """A deletion and a creation that together are a rename, and the similarity in percent."""
 
     deletion: DiffChange
     creation: DiffChange
@@ -34,12 +34,12 @@ class Rename:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether a comparison of it by lines would make no sense."""
+    """Whether it has a NUL byte, so that it is not compared by lines."""
     return b"\0" in data
 
 
 def find_renames(changes: Sequence[DiffChange], limits: DiffLimits) -> list[Rename]:
-    """The moves among *changes*, which are taken as sorted by path."""
+    """The renames among *changes*, which must be sorted by path."""
     deleted: list[_File] = []
     created: list[_File] = []
     for change in changes:
@@ -72,7 +72,7 @@ def _may_move(side: Side) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file that is gone or new, and its content."""
+    """A deleted or created file, and its content."""
 
     change: DiffChange
     content: Content
@@ -83,14 +83,14 @@ class _File:
 
 
 class _Reader:
-    """Counts the lines of files, until a limit on all of them is reached."""
+    """Counts the lines of files, up to a limit on all of them."""
 
     def __init__(self, limits: DiffLimits) -> None:
         self._bytes_left = limits.rename_bytes
         self._lines_left = limits.rename_lines
 
     def lines(self, file: _File) -> Counter[bytes] | None:
-        """How often each line occurs; ``None`` if it is binary or beyond the limit."""
+        """The count of each line; ``None`` if the file is binary or beyond the limit."""
         if file.content.size_bytes > self._bytes_left:
             return None
         self._bytes_left -= file.content.size_bytes
@@ -116,7 +116,7 @@ def _of_equal(
 def _of_similar_text(
     deleted: Sequence[_File], created: Sequence[_File], reader: _Reader
 ) -> Iterator[Rename]:
-    """The best pairs first; no file twice."""
+    """Pairs of similar files, the best first; each file at most once."""
     pairs = sorted(
         _similar_pairs(deleted, created, reader),
         key=lambda pair: (-pair.percent, pair.deletion.path.name != pair.creation.path.name),
@@ -148,7 +148,7 @@ def _similar_pairs(
                 return
             percent = 100 * _n_common_bytes(source_lines, target_lines) // larger
             if percent >= _MIN_PERCENT:
-                # Equal lines in another order are similar, but "100" would mean no change.
+                # All lines may be equal, in another order, but 100 would mean equal content.
                 yield Rename(source.change, target.change, min(percent, 99))
 
 

@@ -1,13 +1,13 @@
-"""Changes as a patch that ``git apply`` accepts.
+"""Render changes as a patch that ``git apply`` accepts.
 
-Rule 1: applied to the state before, the patch gives the state after, byte for byte; being
-short comes second. A path above a limit is named in a line of its own, and returned.
-Rule 2: ``patch -p1`` accepts it too, where it can: it knows no binary changes, and no path
-that is a file before and a directory after or the other way round.
-Rule 3: directories are not in it, for git's form has no word for them: an empty one is lost.
-Rule 4: the contents of one path are in memory at a time, none of more than
-``DiffLimits.path_bytes``; what is written is never held.
-Rule 5: every change of content has both ids in full, so that ``git apply --3way`` works.
+Rule 1: the patch turns the old state into the new one, byte for byte; it need not be short. A
+path above a limit is named in one line instead, and returned.
+Rule 2: ``patch -p1`` accepts it, too, except for binary changes and for a path that changes from
+a file to a directory or back.
+Rule 3: git's format cannot express directories, so empty ones are lost.
+Rule 4: memory holds the contents of one path at a time, each of at most
+``DiffLimits.path_bytes``, and none of the output.
+Rule 5: every change of content has both full ids, so that ``git apply --3way`` works.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _BATCH_LINES: Final = 1_024
 def render_diff(changes: Iterable[FileChange], *, context_lines: int = 3) -> str:
     """The changes as a git-style unified diff, sorted by path; empty if no file changed.
 
-    As ``Diff.text``, of contents that are in memory, and within the default limits.
+    Same as ``Diff.text`` with contents in memory and the default limits.
 
     Args:
-        changes: Each path once at most.
+        changes: Each path at most once.
         context_lines: As for ``Diff``.
 
     Raises:
@@ -57,7 +57,7 @@ def render_diff(changes: Iterable[FileChange], *, context_lines: int = 3) -> str
 
 @dataclass(frozen=True, slots=True)
 class LineCounts:
-    """Lines that came and went; both are 0 where *is_binary*, or where only the mode differs."""
+    """The numbers of added and removed lines; 0 if binary, or if only the mode differs."""
 
     n_added: int = 0
     n_removed: int = 0
@@ -65,19 +65,19 @@ class LineCounts:
 
 
 class Diff:
-    """What differs between two states of files, in git's form.
+    """The difference between two states of files, in git's format.
 
-    A file that went away and one that came with the same or similar content are shown as a
-    rename. Content with a NUL byte is shown as ``GIT binary patch``. Bytes that are not UTF-8
-    are as they are, or surrogate escapes in a text, so write that with
-    ``errors="surrogateescape"``, and without any translation of line ends.
+    A deleted and a created file with the same or similar content are shown as a rename. Content
+    with a NUL byte is shown as ``GIT binary patch``. Bytes that are not UTF-8 are written
+    unchanged; in ``text`` they are surrogate escapes. Write such text with
+    ``errors="surrogateescape"`` and without translation of line ends.
 
     Args:
-        changes: Each path once at most.
-        comparer: Makes what compares lines, for one rendering; in Python when omitted.
+        changes: Each path at most once.
+        comparer: Makes the comparer of lines for one rendering; by default one in Python.
         limits: What is too large to be shown.
-        context_lines: Unchanged lines around each change; with 0, ``git apply`` needs
-            ``--unidiff-zero``, and ``parse_patch`` cannot find the place of added lines.
+        context_lines: Unchanged lines around each change. With 0, ``git apply`` needs
+            ``--unidiff-zero``, and ``apply_patch`` cannot locate added lines.
 
     Raises:
         UsageError: If *context_lines* is negative.
@@ -100,16 +100,16 @@ class Diff:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Every path that differs, also those that are directories, in path order."""
+        """Every path that differs, also directories, in path order."""
         return tuple(str(change.path) for change in self._changes)
 
     def write_to(self, write: Callable[[bytes], object], *, full: bool = False) -> tuple[str, ...]:
-        """Give the diff to *write* in pieces; the paths that were above a limit.
+        """Write the diff in pieces; returns the paths that were above a limit.
 
         Args:
-            write: Takes a piece, which may end within a line.
-            full: Leave no path out. A change of text that is too large to be compared is
-                written as all lines removed and all lines added.
+            write: Called with each piece, which may end within a line.
+            full: Include every path. A text that is too large to be compared is written as
+                all old lines removed and all new lines added.
         """
         rendering = _Rendering(self._comparer(), self._limits, self._context_lines, full=full)
         for section in self._sections():
@@ -125,7 +125,7 @@ class Diff:
     def line_counts(self) -> Iterator[LineCounts | None]:
         """The numbers of lines for each of ``paths``; ``None`` for one above a limit.
 
-        There are no renames here: all lines of the one path go, and all of the other come.
+        A rename counts as all lines of one path removed, and all of the other added.
         """
         rendering = _Rendering(self._comparer(), self._limits, 0, full=False)
         for change in self._changes:
@@ -133,7 +133,7 @@ class Diff:
             yield rendering.counts(section)
 
     def _sections(self) -> Iterator[_Section]:
-        """The parts of the diff, by path; a file that turns into a link is two of them."""
+        """The sections of the diff, by path; a file that becomes a link has two."""
         plain = list(filter(_differs, self._changes))
         renames = find_renames(plain, self._limits)
         by_target = {rename.creation.path: rename for rename in renames} if renames else {}
@@ -164,7 +164,7 @@ def _differs(change: DiffChange) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """One file's part; ``percent`` is set for a rename."""
+    """The section of one file; ``percent`` is set for a rename."""
 
     source: WorkspacePath
     target: WorkspacePath
@@ -181,7 +181,7 @@ class _Section:
         return self.after.content if self.after else NO_CONTENT
 
     def header(self, *, has_hunks: bool) -> bytes:
-        """What comes before the content and, with *has_hunks*, the names before the hunks."""
+        """The lines before the content; with *has_hunks*, also ``---`` and ``+++``."""
         before, after = self.before, self.after
         source = quote_name(f"a/{self.source}")
         target = quote_name(f"b/{self.target}")
@@ -217,7 +217,7 @@ class _Section:
         return f"{name}: {size}{lines}{gone}, not shown\n".encode("utf-8", "surrogateescape")
 
 
-class _TooLarge(Exception):  # noqa: N818 - it never leaves this module
+class _TooLarge(Exception):  # noqa: N818 - never raised to callers
     """A path is above a limit; *n_lines* is set if it has too many lines."""
 
     def __init__(self, n_lines: int = 0) -> None:
@@ -227,7 +227,7 @@ class _TooLarge(Exception):  # noqa: N818 - it never leaves this module
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Two texts and where they differ."""
+    """Two texts, and the differing lines."""
 
     part: Part
     spans: Sequence[Span]
@@ -235,18 +235,18 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Binary:
-    """Two contents of which one is binary."""
+    """Two contents, at least one of them binary."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """Contents that are too large to be in memory."""
+    """Two contents, too large for memory."""
 
 
 class _Rendering:
-    """Renders the sections of one diff, with one bound on the work for all of them.
+    """Renders the sections of one diff, with one limit on the work for all of them.
 
-    With *full* each path is bounded, and all of them together are not.
+    With *full*, there are limits for each path, but none for all of them together.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class _Rendering:
         self.left_out: list[str] = []
 
     def write_to(self, write: Callable[[bytes], object], section: _Section) -> None:
-        """Write the section as a patch has it, or a line that says why it is not there."""
+        """Write the section, or one line with the reason why it is omitted."""
         if section.old.id == section.new.id:
             write(section.header(has_hunks=False))
             return
@@ -284,7 +284,7 @@ class _Rendering:
                     write(piece)
 
     def counts(self, section: _Section) -> LineCounts | None:
-        """The numbers of lines that the section adds and removes; ``None`` above a limit."""
+        """The numbers of added and removed lines; ``None`` above a limit."""
         if section.old.id == section.new.id:
             return LineCounts()
         try:
@@ -303,7 +303,7 @@ class _Rendering:
                 return None
 
     def _compared(self, section: _Section) -> _Text | _Binary | _Unread:
-        """How the contents differ, in the form in which that can be shown."""
+        """The difference of the contents, in the form in which it is shown."""
         old_content, new_content = section.old, section.new
         sizes_bytes = (old_content.size_bytes, new_content.size_bytes)
         if max(sizes_bytes) > self._limits.path_bytes:
@@ -313,12 +313,12 @@ class _Rendering:
             raise _TooLarge
         self._bytes_left -= sum(sizes_bytes)
         old, new = old_content.read(), new_content.read()
-        if b"\0" in old or b"\0" in new:  # as ``is_binary`` says
+        if b"\0" in old or b"\0" in new:  # the test of ``is_binary``
             if max(sizes_bytes) > self._limits.path_binary_bytes:
                 self._refuse_unless_full()
             return _Binary()
         part = differing_part(old, new, self._context_lines)
-        del old, new  # the part has what is needed, and may be much smaller
+        del old, new  # free memory: the part may be much smaller
         return _Text(part, self._spans(part))
 
     def _spans(self, part: Part) -> list[Span]:
@@ -345,7 +345,7 @@ class _Rendering:
 
 
 def _binary(section: _Section) -> Iterator[bytes]:
-    """Both contents as a whole: the new one, and the old one for the way back."""
+    """Both whole contents: the new one, and the old one for the inverse patch."""
     yield b"GIT binary patch\n"
     for content in (section.new, section.old):
         yield b"literal %d\n" % content.size_bytes
@@ -391,19 +391,19 @@ def _marked_chunks(sign: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _Lines:
-    """The lines of a text, taken from the start to the end."""
+    """Reads the lines of a text in order."""
 
     def __init__(self, text: bytes) -> None:
         self._lines = BytesIO(text)
         self._at = 0
 
     def skip_to(self, line: int) -> None:
-        """Drop the lines before *line*, an index."""
+        """Skip the lines before the index *line*."""
         deque(islice(self._lines, line - self._at), maxlen=0)
         self._at = line
 
     def take_to(self, line: int, sign: bytes, write: Callable[[bytes], object]) -> None:
-        """Write the lines before *line*, each with *sign* in front, some at a time."""
+        """Write the lines before the index *line* in batches, each with *sign* in front."""
         while self._at < line:
             batch = list(islice(self._lines, min(_BATCH_LINES, line - self._at)))
             self._at += len(batch)
@@ -436,7 +436,7 @@ def _write_hunks(
 
 
 def _groups(spans: Sequence[Span], context_lines: int) -> Iterator[list[Span]]:
-    """The spans that share a hunk, because their context touches."""
+    """The spans of each hunk: those whose context touches."""
     group = [spans[0]]
     for span in spans[1:]:
         if span.old_start - group[-1].old_end > 2 * context_lines:
@@ -447,6 +447,6 @@ def _groups(spans: Sequence[Span], context_lines: int) -> Iterator[list[Span]]:
 
 
 def _range(start: int, end: int) -> str:
-    """Lines as a hunk header has them: an empty range stands behind the line it names."""
+    """A range in a hunk header; an empty one names the line before it."""
     n_lines = end - start
     return f"{start + (n_lines > 0)}" + ("" if n_lines == 1 else f",{n_lines}")

@@ -1,4 +1,4 @@
-"""What is compared: a path before and after, its content read only where it is needed."""
+"""The input of a diff: a path before and after; content is read only when needed."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ __all__ = ["NO_CONTENT", "Content", "DiffChange", "Side", "in_memory"]
 
 
 class Content(Protocol):
-    """A file's content or a link's target, wherever it is kept."""
+    """The content of a file or the target of a link, wherever it is stored."""
 
     @property
     def id(self) -> str:
-        """Git's name for it, 40 hexadecimal digits."""
+        """Its git object id, 40 hexadecimal digits."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """Its length."""
+        """The length of the content."""
         ...
 
     def read(self) -> bytes:
-        """All of it."""
+        """The whole content."""
         ...
 
     def chunks(self) -> Iterator[bytes]:
-        """The same in pieces, in bounded memory where that is possible."""
+        """The content in pieces, in bounded memory if possible."""
         ...
 
 
 class _MemoryContent:
-    """A content in memory; its id is computed when it is asked for."""
+    """Content in memory; its id is computed on first use."""
 
     def __init__(self, data: bytes) -> None:
         self.size_bytes = len(data)
@@ -57,12 +57,12 @@ class _MemoryContent:
 
 
 NO_CONTENT: Content = _MemoryContent(b"")
-"""What a path that does not exist is compared as."""
+"""The content of a path that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A file or link as it is before or after; a directory is none."""
+    """A file or link before or after the change; directories have no side."""
 
     kind: FileKind
     content: Content
@@ -70,7 +70,7 @@ class Side:
 
     @property
     def mode(self) -> str:
-        """As git writes it."""
+        """The mode as git writes it."""
         if self.kind is FileKind.SYMLINK:
             return "120000"
         return "100755" if self.executable else "100644"
@@ -78,7 +78,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class DiffChange:
-    """One path before and after; ``None`` where it does not exist or is a directory."""
+    """One path before and after; ``None`` if it does not exist or is a directory."""
 
     path: WorkspacePath
     before: Side | None

@@ -1,7 +1,7 @@
-"""Files in a host directory that others may be changing at the same time.
+"""Files in a host directory that other processes may be changing.
 
-``descriptors`` holds the system calls, which never follow a link; ``tree`` a directory as a
-whole; ``filesystem`` is the ``Filesystem`` over it.
+``descriptors`` has the system calls, which never follow a link; ``tree`` is a directory tree
+built on them; ``filesystem`` is the ``Filesystem`` over a tree.
 """
 
 from .filesystem import DiskFilesystem, DiskHistory

@@ -1,12 +1,12 @@
-"""A whole directory copied into an empty one, each file read once.
+"""Copy a whole directory tree into an empty directory, reading each file once.
 
-What is read is written and handed to ``Keeping`` at the same time, in threads: the system's
-calls, hashing and compressing run beside one another.
+Threads write the content that was read and pass it to a ``ContentStore``, so that system calls,
+hashing and compression run in parallel.
 
-Rule 1: the original is read as ``descriptors`` says; what cannot be read, or is no file,
-directory or link, is skipped and told.
-Rule 2: the copy is nobody else's yet (``filling``). Whatever goes wrong there ends the
-copying, with what was done left to be deleted.
+Rule 1: the original is read by the rules of ``descriptors``. Files that cannot be read, and
+pipes, sockets and devices, are skipped and reported.
+Rule 2: no other process uses the copy yet (``filling``). An error there ends the copying; the
+caller deletes the incomplete copy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .descriptors import (
 from .filling import NewTree
 from .tree import DiskTree
 
-__all__ = ["CopiedEntry", "CopiedPart", "Keeping", "TreeCopy"]
+__all__ = ["ContentStore", "CopiedEntry", "CopiedPart", "TreeCopy"]
 
 _KeptT = TypeVar("_KeptT")
 _KeptT_co = TypeVar("_KeptT_co", covariant=True)
@@ -43,23 +43,23 @@ _FILES_A_BATCH = 64
 _BYTES_A_BATCH = 4 * _CHUNK_BYTES
 _LARGE_BYTES = 8 * _CHUNK_BYTES
 _WORKERS = 2
-_BATCHES_UNDER_WAY = 4 * _WORKERS
+_MAX_RUNNING_BATCHES = 4 * _WORKERS
 
 
-class Keeping(Protocol[_KeptT_co]):
-    """What becomes of contents beside their copy."""
+class ContentStore(Protocol[_KeptT_co]):
+    """Receives the content of every copied file, such as to store it in a ledger."""
 
     def keep(self, content: bytes) -> _KeptT_co:
-        """Take the content of a file; called in any thread."""
+        """Store the content of a file; called in any thread."""
         ...
 
     def keep_large(self, file: int) -> _KeptT_co:
-        """Take what the copy *file* holds from its position on; called where ``run`` is."""
+        """Store the content of the open copy *file*; called in the thread of ``run``."""
         ...
 
 
 class CopiedEntry(NamedTuple, Generic[_KeptT]):
-    """An entry of the copy; ``kept`` is set for files, ``target`` for links."""
+    """An entry of the copy; ``kept`` is the result of the store, ``target`` that of a link."""
 
     name: str
     status: os.stat_result
@@ -80,33 +80,33 @@ class TreeCopy(Generic[_KeptT]):
     """Copies *original* into the empty directory *copy*.
 
     Args:
-        original: Is only read.
-        copy: Is filled as a ``NewTree``.
-        keeping: Is given every content.
-        left_out: Names at the top that are passed over.
+        original: The directory to read.
+        copy: The directory to fill, as a ``NewTree``.
+        store: Receives every content.
+        left_out: Names in the top directory to skip.
     """
 
     def __init__(
         self,
         original: DiskTree,
         copy: DiskTree,
-        keeping: Keeping[_KeptT],
+        store: ContentStore[_KeptT],
         *,
         left_out: Iterable[str] = (),
     ) -> None:
         self._original = original
         self._copy = NewTree(copy)
-        self._keeping = keeping
+        self._store = store
         self._left_out = frozenset(left_out)
 
     def run(self) -> Iterator[CopiedPart[_KeptT]]:
-        """Copy while what was copied is asked for; a directory comes before its entries.
+        """Copy while the result is iterated; a directory comes before its entries.
 
         Raises:
-            FilesystemError: If the copy cannot be written, or directories of the original are
-                moved about meanwhile.
+            FilesystemError: If the copy cannot be written, or another process moves
+                directories of the original.
         """
-        under_way: deque[Future[CopiedPart[_KeptT]]] = deque()
+        running: deque[Future[CopiedPart[_KeptT]]] = deque()
         unreadable: list[Parts] = []
         with ThreadPoolExecutor(_WORKERS, "wink-copy") as workers:
             for listing in self._original.listings(unreadable=unreadable.append):
@@ -114,46 +114,46 @@ class TreeCopy(Generic[_KeptT]):
                     listing.entries[:] = [
                         entry for entry in listing.entries if entry[0] not in self._left_out
                     ]
-                large, batches = _sorted_out(listing)
-                yield self._made(listing)
+                large, batches = _batches_of(listing)
+                yield self._create_directories_and_links(listing)
                 for names in batches:
                     source = Descriptor(os.dup(listing.fd))
                     target = self._copy.entered(listing.parts)
-                    under_way.append(
-                        workers.submit(self._copied, listing.parts, source, target, names)
+                    running.append(
+                        workers.submit(self._copy_batch, listing.parts, source, target, names)
                     )
-                    if len(under_way) > _BATCHES_UNDER_WAY:
-                        yield under_way.popleft().result()
+                    if len(running) > _MAX_RUNNING_BATCHES:
+                        yield running.popleft().result()
                 for name in large:
-                    yield self._copied_large(listing, name)
-            while under_way:
-                yield under_way.popleft().result()
+                    yield self._copy_large(listing, name)
+            while running:
+                yield running.popleft().result()
         for parts in unreadable:
             if not parts:
                 raise ReadOnlyError(f"{self._original.root} cannot be read")
             yield CopiedPart(parts, skipped=[str(WorkspacePath(parts))])
 
-    def _made(self, listing: Listing) -> CopiedPart[_KeptT]:
-        """Make the directories and links of a directory, and tell what is nothing of a copy."""
-        made: CopiedPart[_KeptT] = CopiedPart(listing.parts)
+    def _create_directories_and_links(self, listing: Listing) -> CopiedPart[_KeptT]:
+        """Create the directories and links of a directory, and list what cannot be copied."""
+        part: CopiedPart[_KeptT] = CopiedPart(listing.parts)
         with self._copy.entered(listing.parts) as target:
             for name, status in listing.entries:
                 link = _link_target(name, listing.fd) if stat.S_ISLNK(status.st_mode) else None
                 path = WorkspacePath((*listing.parts, name))
                 with translate_os_error(path):
                     if stat.S_ISDIR(status.st_mode):
-                        now = self._copy.make_directory(name, target)
-                        made.entries.append(CopiedEntry(name, now))
+                        created = self._copy.make_directory(name, target)
+                        part.entries.append(CopiedEntry(name, created))
                     elif link is not None:
-                        now = self._copy.make_symlink(name, link, target)
-                        made.entries.append(CopiedEntry(name, now, target=link))
+                        created = self._copy.make_symlink(name, link, target)
+                        part.entries.append(CopiedEntry(name, created, target=link))
                     elif not stat.S_ISREG(status.st_mode):
-                        made.skipped.append(str(path))
-        return made
+                        part.skipped.append(str(path))
+        return part
 
-    # Files; the system's errors in reading skip one, those in writing end it all
+    # An OSError in reading skips a file; one in writing ends the copying
 
-    def _copied(
+    def _copy_batch(
         self, directory: Parts, original: Descriptor, copy: Descriptor, names: list[str]
     ) -> CopiedPart[_KeptT]:
         """Copy small files; runs in a thread and closes both directories."""
@@ -167,11 +167,11 @@ class TreeCopy(Generic[_KeptT]):
                     continue
                 with translate_os_error(WorkspacePath((*directory, name))):
                     status = self._copy.write_file(name, (content,), target, executable=executable)
-                part.entries.append(CopiedEntry(name, status, self._keeping.keep(content)))
+                part.entries.append(CopiedEntry(name, status, self._store.keep(content)))
         return part
 
-    def _copied_large(self, listing: Listing, name: str) -> CopiedPart[_KeptT]:
-        """Copy a file that is not to be in memory as a whole."""
+    def _copy_large(self, listing: Listing, name: str) -> CopiedPart[_KeptT]:
+        """Copy a file that is too large to be in memory as a whole."""
         part: CopiedPart[_KeptT] = CopiedPart(listing.parts)
         path = WorkspacePath((*listing.parts, name))
         try:
@@ -186,34 +186,34 @@ class TreeCopy(Generic[_KeptT]):
             self._copy.entered(listing.parts) as target,
             self._copy.new_file(name, target, executable=executable) as file,
         ):
-            _pour(original, file)
+            _copy_content(original, file)
             status = self._copy.finish(file, executable=executable)
             os.lseek(file, 0, os.SEEK_SET)
-            part.entries.append(CopiedEntry(name, status, self._keeping.keep_large(file)))
+            part.entries.append(CopiedEntry(name, status, self._store.keep_large(file)))
         return part
 
 
-def _sorted_out(listing: Listing) -> tuple[list[str], list[list[str]]]:
+def _batches_of(listing: Listing) -> tuple[list[str], list[list[str]]]:
     """The large files of a directory, and the others in batches."""
     large: list[str] = []
     batches: list[list[str]] = []
-    room = 0
+    room_bytes = 0
     for name, status in listing.entries:
         if not stat.S_ISREG(status.st_mode):
             continue
         if status.st_size >= _LARGE_BYTES:
             large.append(name)
             continue
-        if room < status.st_size or not batches or len(batches[-1]) == _FILES_A_BATCH:
+        if room_bytes < status.st_size or not batches or len(batches[-1]) == _FILES_A_BATCH:
             batches.append([])
-            room = _BYTES_A_BATCH
+            room_bytes = _BYTES_A_BATCH
         batches[-1].append(name)
-        room -= status.st_size
+        room_bytes -= status.st_size
     return large, batches
 
 
 def _link_target(name: str, directory: int) -> str | None:
-    """Where a link leads; ``None`` if it is none any more."""
+    """The target of a link; ``None`` if it is no longer a link."""
     try:
         return os.readlink(name, dir_fd=directory)
     except OSError:
@@ -225,7 +225,7 @@ def _read(name: str, source: int) -> tuple[bytes, bool]:
     file, status = open_seen(name, source)
     with Descriptor(file):
         content = os.read(file, status.st_size + 1)
-        if len(content) != status.st_size:  # it may be growing
+        if len(content) != status.st_size:  # its size is changing
             pieces = [content]
             while pieces[-1]:
                 pieces.append(os.read(file, _CHUNK_BYTES))
@@ -233,11 +233,11 @@ def _read(name: str, source: int) -> tuple[bytes, bool]:
         return content, bool(status.st_mode & stat.S_IXUSR)
 
 
-def _pour(source: int, target: int) -> None:
-    """Copy all of a file, within the system where it can: some filesystems share the blocks."""
+def _copy_content(source: int, target: int) -> None:
+    """Copy a file, in the kernel if possible, which lets some filesystems share the blocks."""
     try:
         while os.copy_file_range(source, target, _LARGE_BYTES):
             pass
-    except OSError:  # not between these two; what was copied so far counts
+    except OSError:  # not supported between these two; continue where it stopped
         while piece := os.read(source, _CHUNK_BYTES):
             write_all(target, piece)

@@ -1,15 +1,15 @@
-"""Directory descriptors: the one way in which a host directory is touched.
+"""System calls on directory descriptors; every access to a host directory uses them.
 
-Rule 1: every function takes an open directory and one name in it, never a path, and none
-follows a link. What is reached by entering directories one by one from a root lies below
-that root, whatever anybody renames or links in between.
-Rule 2: only regular files are opened, and opening never waits: a pipe or a device that
-takes a file's place is refused.
-Rule 3: any depth is walked with few descriptors and no recursion. The way back up is
-``..``, which is entered only if it is the directory that was left on the way down.
+Rule 1: every function takes an open directory and one name in it, never a path, and follows no
+links. Directories are entered one by one from a root, so everything reached lies below that
+root, whatever other processes rename or link.
+Rule 2: only regular files are opened, and opening never blocks: a pipe or a device in place of
+a file is refused.
+Rule 3: any depth is walked with few descriptors and no recursion. The walk goes up by ``..``, and
+only if that is still the directory from which it came.
 
-Functions raise ``OSError`` as the system does; ``translate_os_error`` turns it into this package's
-errors where the path is known.
+Functions raise ``OSError`` as the system does; ``translate_os_error`` turns it into an error of
+this package where the path is known.
 """
 
 from __future__ import annotations
@@ -43,14 +43,13 @@ from wink_workspace.filesystem.paths import WorkspacePath
 
 __all__ = [
     "ENTER",
-    "LOOK",
-    "NOT_THERE",
+    "MISSING",
+    "PATH_ONLY",
     "READ",
     "TEMPORARY_PREFIX",
     "Descriptor",
     "Listing",
     "Parts",
-    "adopt",
     "attributes_of",
     "change_mode",
     "enter",
@@ -59,20 +58,20 @@ __all__ = [
     "give_name",
     "is_open_for_writing",
     "listings",
-    "look",
-    "look_into",
     "make_entry_accessible",
-    "open_at_once",
+    "match_owner",
+    "open_beneath",
     "open_directory",
     "open_listing",
     "open_regular",
     "open_root",
     "open_seen",
-    "regular",
     "remove",
     "rename_to_free",
     "require_regular",
     "reset_mode",
+    "status_and_target",
+    "status_of_regular",
     "temporary_name",
     "translate_os_error",
     "translated",
@@ -82,20 +81,20 @@ __all__ = [
 ]
 
 Parts = tuple[str, ...]
-"""The names that lead to a directory from where a walk began."""
+"""The names of a path, relative to the directory at which a walk began."""
 
 TEMPORARY_PREFIX = ".wink-tmp-"
-"""How the names of unfinished files begin; one is left behind only by a killed process."""
+"""Prefix of the names of unfinished files. Only a killed process leaves one behind."""
 
-_PATIENCE = 100
-# Only Linux has it; elsewhere this can be imported and nothing more.
+_MAX_ATTEMPTS = 100
+# Only Linux has it. Elsewhere, this module can be imported but not used.
 _O_PATH: int = getattr(os, "O_PATH", 0)
 ENTER = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-LOOK = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-NOT_THERE = -errno.ENOENT
-"""Of ``open_at_once``: there is nothing."""
+PATH_ONLY = _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+MISSING = -errno.ENOENT
+"""Result of ``open_beneath`` if the path does not exist."""
 
 _ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
     errno.ENOENT: (FileMissingError, "does not exist"),
@@ -104,17 +103,17 @@ _ERRORS: dict[int, tuple[type[FilesystemError], str]] = {
     errno.ENOTDIR: (DirectoryExpectedError, "is not a directory, or not in one"),
     errno.ENOTEMPTY: (DirectoryNotEmptyError, "is not empty"),
     errno.ELOOP: (LinkError, "is a link"),
-    errno.EACCES: (ReadOnlyError, "is out of reach: permission denied"),
-    errno.EPERM: (ReadOnlyError, "is out of reach: operation not permitted"),
+    errno.EACCES: (ReadOnlyError, "is not accessible: permission denied"),
+    errno.EPERM: (ReadOnlyError, "is not accessible: operation not permitted"),
     errno.EROFS: (ReadOnlyError, "is on a read-only filesystem"),
-    errno.ENXIO: (FilesystemError, "is a pipe, a socket or a device, which is not opened"),
-    errno.EBADF: (FilesystemError, "is out of reach: its workspace was closed"),
-    errno.EBUSY: (FilesystemError, "is being changed by somebody else all the time"),
+    errno.ENXIO: (FilesystemError, "is a pipe, a socket or a device, which cannot be opened"),
+    errno.EBADF: (FilesystemError, "is not accessible: its workspace was closed"),
+    errno.EBUSY: (FilesystemError, "is being changed by another process all the time"),
 }
 
 
 def translated(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
-    """What this package raises for an error of the system at *path*."""
+    """The error of this package for an error of the system at *path*."""
     if isinstance(error, FilesystemError):
         return error
     kind, what = _ERRORS.get(error.errno or 0, (FilesystemError, ""))
@@ -125,12 +124,12 @@ def translated(path: WorkspacePath | Path, error: OSError) -> FilesystemError:
     )
 
 
-# The blocks here are classes: entering a generator's takes several times as long, and one
-# that Ctrl-C leaves suspended ends when somebody lets go of a traceback, which may be late.
+# The context managers here are classes: generators take several times as long to enter. One that
+# Ctrl-C leaves suspended would end only when the traceback is dropped.
 
 
 class translate_os_error(AbstractContextManager[None]):  # noqa: N801 - used as a function
-    """Raise the error of this package for an ``OSError`` of the block."""
+    """Raise ``translated`` for an ``OSError`` that the block raises."""
 
     __slots__ = ("_path",)
 
@@ -166,40 +165,36 @@ class Descriptor(AbstractContextManager[int]):
 
 
 def temporary_name() -> str:
-    """A name that nobody can guess and nothing has."""
+    """A random name, which cannot be guessed and is not in use."""
     return TEMPORARY_PREFIX + os.urandom(16).hex()
 
 
-# Looking and opening
+# Metadata and opening
 
 
-def look(name: str, dir_fd: int) -> tuple[os.stat_result, str | None]:
-    """The status of an entry and, for a link, its target; both of the same moment."""
+def status_and_target(name: str, dir_fd: int) -> tuple[os.stat_result, str | None]:
+    """The status of an entry and, for a link, its target; both are of the same entry."""
     status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     if not stat.S_ISLNK(status.st_mode):
         return status, None
-    link = os.open(name, LOOK, dir_fd=dir_fd)
+    link = os.open(name, PATH_ONLY, dir_fd=dir_fd)
     try:
-        return look_into(link)
+        status = os.fstat(link)
+        is_link = stat.S_ISLNK(status.st_mode)
+        return status, os.readlink("", dir_fd=link) if is_link else None
     finally:
         os.close(link)
 
 
-def look_into(entry: int) -> tuple[os.stat_result, str | None]:
-    """The same of what was opened with ``LOOK``."""
-    status = os.fstat(entry)
-    return status, os.readlink("", dir_fd=entry) if stat.S_ISLNK(status.st_mode) else None
-
-
 def open_root(path: Path) -> int:
-    """A descriptor for entering the directory at a trusted path, whose links are followed."""
+    """A descriptor for entering the directory *path*, a trusted path whose links are followed."""
     return os.open(path, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def open_directory(name: str, dir_fd: int, *, make_accessible: bool = False) -> int:
-    """A descriptor for entering a directory, which needs no permission on it.
+    """A descriptor for entering a directory; opening it needs no permission on the directory.
 
-    With *lift*, a mode that keeps the owner out is changed.
+    With *make_accessible*, a mode that denies access to the owner is changed.
     """
     directory = os.open(name, ENTER, dir_fd=dir_fd)
     if make_accessible:
@@ -208,10 +203,10 @@ def open_directory(name: str, dir_fd: int, *, make_accessible: bool = False) -> 
 
 
 def open_listing(directory: int) -> int:
-    """A descriptor of the same directory, for listing it.
+    """Another descriptor of *directory*, for listing it.
 
     Raises:
-        PermissionError: If it may not be read or not be entered.
+        PermissionError: If it may not be read or entered.
     """
     return os.open(".", _LIST, dir_fd=directory)
 
@@ -219,32 +214,32 @@ def open_listing(directory: int) -> int:
 def open_regular(name: str, dir_fd: int, *, make_accessible: bool = False) -> int:
     """A descriptor for reading a regular file.
 
-    With *lift*, a mode that keeps the owner from reading is changed.
+    With *make_accessible*, a mode that does not let the owner read is changed.
 
     Raises:
         OSError: With ``EISDIR``, ``ELOOP`` or ``ENXIO`` for anything else.
     """
-    # Looked at before, as opening a device can do something, and afterwards, to be sure.
+    # Checked before, since opening a device can have effects, and again after opening.
     status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     require_regular(status)
     if make_accessible and not status.st_mode & stat.S_IRUSR:
         with suppress(PermissionError):
-            change_mode(name, dir_fd, _lifted)
+            change_mode(name, dir_fd, _accessible_mode)
     return open_seen(name, dir_fd)[0]
 
 
 def open_seen(name: str, dir_fd: int) -> tuple[int, os.stat_result]:
-    """What was just seen to be a regular file, open for reading, and its status.
+    """Open a file that was regular a moment ago, for reading; the descriptor and its status.
 
     Raises:
-        OSError: As ``open_regular``, if something else took its place.
+        OSError: As ``open_regular``, if another process replaced it.
     """
     file = os.open(name, READ, dir_fd=dir_fd)
-    return file, regular(file)
+    return file, status_of_regular(file)
 
 
-def regular(file: int) -> os.stat_result:
-    """The status of what was opened to be read; it is closed again if it is no regular file.
+def status_of_regular(file: int) -> os.stat_result:
+    """The status of an open file; the descriptor is closed if the file is not regular.
 
     Raises:
         OSError: As ``open_regular``.
@@ -259,7 +254,7 @@ def regular(file: int) -> os.stat_result:
 
 
 def require_regular(status: os.stat_result) -> None:
-    """Raise what opening anything but a regular file deserves."""
+    """Raise the ``OSError`` for opening anything but a regular file."""
     if not stat.S_ISREG(status.st_mode):
         codes = {stat.S_IFDIR: errno.EISDIR, stat.S_IFLNK: errno.ELOOP}
         code = codes.get(stat.S_IFMT(status.st_mode), errno.ENXIO)
@@ -267,15 +262,15 @@ def require_regular(status: os.stat_result) -> None:
 
 
 def is_open_for_writing(name: str, dir_fd: int) -> bool:
-    """Whether some process has a regular file open for writing.
+    """Whether a process has a regular file open for writing.
 
-    The system says so by refusing a lease. It grants none to others than the owner and root, and
-    some filesystems have none; then the answer is ``False``.
+    If so, the system refuses a read lease. Only the owner and root can get a lease, and some
+    filesystems support none; then the answer is ``False``.
     """
     file = os.open(name, READ, dir_fd=dir_fd)
     try:
-        # Who opens it in the moment of the lease makes the system send a signal. The usual one
-        # ends the process; this one is ignored by default.
+        # If another process opens the file during the lease, the system sends a signal. The
+        # default signal ends this process; SIGURG is ignored by default.
         fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -297,41 +292,41 @@ def write_all(file: int, data: bytes) -> None:
 
 _ENCODING, _ENCODING_ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
-_OPENAT2 = 437  # where it has another number, the system refuses this one
+_OPENAT2 = 437  # on architectures with another number, the call fails
 
 
 def enter(top: int, parts: Parts, *, make_accessible: bool = False) -> int:
-    """A descriptor for entering the directory to which *parts* lead from *top*.
+    """A descriptor for entering the directory *parts* below *top*.
 
-    With *lift*, the modes of directories that keep the owner out are changed.
+    With *make_accessible*, modes that deny access to the owner are changed.
 
     Raises:
-        OSError: With ``ENOTDIR`` if one of them is a link, or no directory.
+        OSError: With ``ENOTDIR`` if a component is a link, or not a directory.
     """
-    directory = open_at_once(top, parts, ENTER) if parts else os.dup(top)
+    directory = open_beneath(top, parts, ENTER) if parts else os.dup(top)
     if directory < 0:
-        return _entered_one_by_one(top, parts, make_accessible=make_accessible)
+        return _enter_one_by_one(top, parts, make_accessible=make_accessible)
     if make_accessible:
         make_entry_accessible(directory)
     return directory
 
 
-def open_at_once(top: int, parts: Parts, how: int) -> int:
-    """What openat2(2) opens below *top* without following any link, or ``NOT_THERE``.
+def open_beneath(top: int, parts: Parts, flags: int) -> int:
+    """Open a path below *top* with openat2(2), following no links; ``MISSING`` if there is none.
 
-    Any other negative number says that only a walk can tell: modes are in the way that may be
-    lifted, something on the way is a link or a file, a path is too long for the system, or it
-    has no such call.
+    Any other negative number means that the caller has to walk: a mode may have to be made
+    accessible, a component is a link or a file, the path is too long, or the system has no
+    openat2.
 
     Args:
         top: A directory.
         parts: At least one name.
-        how: ``ENTER``, ``LOOK`` or ``READ``.
+        flags: ``ENTER``, ``PATH_ONLY`` or ``READ``.
     """
-    return _openat2()(top, "/".join(parts).encode(_ENCODING, _ENCODING_ERRORS), how)
+    return _openat2()(top, "/".join(parts).encode(_ENCODING, _ENCODING_ERRORS), flags)
 
 
-def _entered_one_by_one(top: int, parts: Parts, *, make_accessible: bool) -> int:
+def _enter_one_by_one(top: int, parts: Parts, *, make_accessible: bool) -> int:
     directory = os.dup(top)
     try:
         if make_accessible:
@@ -348,7 +343,7 @@ def _entered_one_by_one(top: int, parts: Parts, *, make_accessible: bool) -> int
 
 @cache
 def _openat2() -> Callable[[int, bytes, int], int]:
-    """The function of the system that opens without following links, negative for a failure."""
+    """The system call openat2(2), without following links; returns -errno for a failure."""
     import ctypes
 
     system = ctypes.CDLL(None, use_errno=True)
@@ -356,13 +351,13 @@ def _openat2() -> Callable[[int, bytes, int], int]:
         *(ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t),
     )
     system.syscall.restype = ctypes.c_long
-    hows = {
+    encoded_flags = {
         flags: struct.pack("QQQ", flags, 0, _RESOLVE_NO_SYMLINKS | _RESOLVE_BENEATH)
-        for flags in (ENTER, LOOK, READ)
+        for flags in (ENTER, PATH_ONLY, READ)
     }
 
     def openat2(directory: int, path: bytes, flags: int) -> int:
-        how = hows[flags]
+        how = encoded_flags[flags]
         opened: int = system.syscall(_OPENAT2, directory, path, how, len(how))
         return opened if opened >= 0 else -ctypes.get_errno()
 
@@ -373,22 +368,22 @@ def _openat2() -> Callable[[int, bytes, int], int]:
 
 
 def usual_mode(*, executable: bool) -> int:
-    """The permissions of a file or, as *executable*, of a program or directory that we make."""
+    """The permissions of a new file; with *executable*, those of a program or directory."""
     return 0o755 if executable else 0o644
 
 
 def with_executable_bits(mode: int, *, executable: bool) -> int:
-    """*mode* with the right to execute for its owner and whoever may read, or for no one."""
+    """*mode* with the execute bits set for the owner and all who may read, or with none."""
     return mode | 0o100 | (mode & 0o444) >> 2 if executable else mode & ~0o111
 
 
 def change_mode(name: str, dir_fd: int, new_mode: Callable[[os.stat_result], int]) -> None:
-    """Set the permissions of a file or directory to *new_mode* of its present status.
+    """Set the permissions of a file or directory to *new_mode* of its current status.
 
     Raises:
-        OSError: With ``ELOOP`` for a link, whose permissions mean nothing.
+        OSError: With ``ELOOP`` for a link.
     """
-    entry = os.open(name, LOOK, dir_fd=dir_fd)
+    entry = os.open(name, PATH_ONLY, dir_fd=dir_fd)
     try:
         status = os.fstat(entry)
         if stat.S_ISLNK(status.st_mode):
@@ -399,7 +394,7 @@ def change_mode(name: str, dir_fd: int, new_mode: Callable[[os.stat_result], int
 
 
 def reset_mode(entry: int, mode: int) -> None:
-    """Set the permissions of *entry* to *mode*, and remove what else decides on access to it."""
+    """Set the permissions of *entry* to *mode*, and remove its ``attributes_of``."""
     if attributes_of(entry):
         make_entry_accessible(entry)
         remove_attributes(entry)
@@ -419,32 +414,32 @@ def attributes_of(entry: int) -> list[str]:
 
 
 def remove_attributes(entry: int) -> None:
-    """Remove ``attributes_of`` *entry*, whose owner may write to it."""
+    """Remove ``attributes_of`` *entry*, which its owner must be able to write."""
     for name in attributes_of(entry):
         os.removexattr(f"/proc/self/fd/{entry}", name)
 
 
 def make_entry_accessible(entry: int) -> None:
-    """Let the owner into the directory *entry*; one of somebody else stays as it is."""
+    """Give the owner access to *entry*; an entry of another user is not changed."""
     status = os.fstat(entry)
     if status.st_mode & 0o700 != 0o700:
         with suppress(PermissionError):
-            _set_mode(entry, status, _lifted(status))
+            _set_mode(entry, status, _accessible_mode(status))
 
 
-def _lifted(status: os.stat_result) -> int:
+def _accessible_mode(status: os.stat_result) -> int:
     needed = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
     return stat.S_IMODE(status.st_mode) | needed
 
 
 def _set_mode(entry: int, status: os.stat_result, mode: int) -> None:
     if mode != stat.S_IMODE(status.st_mode):
-        # A descriptor that needs no permission on the entry cannot be given to fchmod.
+        # fchmod does not accept an O_PATH descriptor.
         Path(f"/proc/self/fd/{entry}").chmod(mode)
 
 
-def adopt(entry: int, owner: os.stat_result) -> None:
-    """Give what root has made to the owner of what is around it, as if it had been made there."""
+def match_owner(entry: int, owner: os.stat_result) -> None:
+    """If this process is root, give the new *entry* to the owner in *owner*."""
     if os.geteuid() == 0:
         made = os.fstat(entry)
         if (made.st_uid, made.st_gid) != (owner.st_uid, owner.st_gid):
@@ -455,34 +450,34 @@ def adopt(entry: int, owner: os.stat_result) -> None:
 
 
 def give_name(temporary: str, name: str, dir_fd: int, *, replace: bool) -> None:
-    """Give a finished file its name in the same directory.
+    """Rename a finished file to its name in the same directory.
 
-    With *replace* it takes the place of any entry but a directory, else the name must be
-    free. Whoever looks finds the one or the other, and never nothing.
+    With *replace*, it replaces any entry but a directory; otherwise the name must be free.
+    Other processes see the old entry or the new one at any time.
     """
     if not replace:
         rename_to_free(temporary, dir_fd, name, dir_fd)
-    elif not _exchanged(temporary, name, dir_fd):
+    elif not _exchange_and_remove(temporary, name, dir_fd):
         os.rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
 
 def rename_to_free(old: str, old_dir_fd: int, new: str, new_dir_fd: int) -> None:
     """Rename an entry to a name that must be free."""
     if not _rename_with(_NO_REPLACE, old, new, old_dir_fd, new_dir_fd):
-        _require_nothing(new, new_dir_fd)  # and hope that it stays so for a moment
+        _require_free(new, new_dir_fd)  # not atomic: another process may take the name now
         os.rename(old, new, src_dir_fd=old_dir_fd, dst_dir_fd=new_dir_fd)
 
 
 def exchange_names(one: str, other: str, dir_fd: int) -> bool:
-    """Let two entries of a directory change places at once; ``False`` if that cannot be done."""
+    """Exchange two entries of a directory atomically; ``False`` if that is not supported."""
     return _rename_with(_EXCHANGE, one, other, dir_fd, dir_fd)
 
 
-def _exchanged(temporary: str, name: str, dir_fd: int) -> bool:
-    """Exchange the two and remove what had the name; ``False`` if that cannot be done.
+def _exchange_and_remove(temporary: str, name: str, dir_fd: int) -> bool:
+    """Exchange the two and remove the old entry; ``False`` if that is not possible.
 
-    A plain rename over a file makes ext4 write the new one to the disk at once, as a
-    precaution for programs that do not sync. That takes milliseconds, this some 0.05.
+    A plain rename over a file makes ext4 write the new one to the disk at once, for programs
+    that do not sync. That takes milliseconds; an exchange takes about 0.05 ms.
     """
     try:
         if not _rename_with(_EXCHANGE, temporary, name, dir_fd, dir_fd):
@@ -491,7 +486,7 @@ def _exchanged(temporary: str, name: str, dir_fd: int) -> bool:
         return False  # the name is free
     try:
         os.unlink(temporary, dir_fd=dir_fd)
-    except OSError:  # it is a directory, or somebody else's
+    except OSError:  # it is a directory, or belongs to another user
         exchange_names(temporary, name, dir_fd)
         raise
     return True
@@ -502,7 +497,7 @@ _NOT_SUPPORTED = frozenset((errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP))
 
 
 def _rename_with(flag: int, old: str, new: str, old_dir_fd: int, new_dir_fd: int) -> bool:
-    """renameat2(2), which Python does not have; ``False`` if the system has not, either."""
+    """renameat2(2), which Python lacks; ``False`` if the system does not support it."""
     code = _renameat2()(old_dir_fd, old, new_dir_fd, new, flag)
     if code in _NOT_SUPPORTED:
         return False
@@ -513,7 +508,7 @@ def _rename_with(flag: int, old: str, new: str, old_dir_fd: int, new_dir_fd: int
 
 @cache
 def _renameat2() -> Callable[[int, str, int, str, int], int]:
-    """The function of the system, with the error as its result."""
+    """The system call renameat2(2); returns 0 or the errno."""
     import ctypes
 
     system = ctypes.CDLL(None, use_errno=True)
@@ -531,7 +526,7 @@ def _renameat2() -> Callable[[int, str, int, str, int], int]:
     return rename
 
 
-def _require_nothing(name: str, dir_fd: int) -> None:
+def _require_free(name: str, dir_fd: int) -> None:
     with suppress(FileNotFoundError):
         os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -541,17 +536,17 @@ def _require_nothing(name: str, dir_fd: int) -> None:
 
 
 class _Descent:
-    """A position in a directory tree, held by one descriptor, which it owns."""
+    """A position in a directory tree; it owns the one descriptor of it."""
 
     def __init__(self, top: int, *, make_accessible: bool) -> None:
         self.fd = top
         self.names: list[str] = []
         self._above: list[tuple[int, int]] = []
-        self._lift = make_accessible
+        self._make_accessible = make_accessible
 
     def enter(self, name: str) -> None:
-        """Go down, to a directory that can be listed."""
-        directory = open_directory(name, self.fd, make_accessible=self._lift)
+        """Enter a directory below, which must be readable."""
+        directory = open_directory(name, self.fd, make_accessible=self._make_accessible)
         try:
             below = open_listing(directory)
         finally:
@@ -561,11 +556,11 @@ class _Descent:
         self._replace(below)
 
     def leave(self) -> str:
-        """Go up; the name of what was left, which can be entered and not listed."""
+        """Go up, for entering but not for listing; the name of the directory that was left."""
         above = open_directory("..", self.fd)
         if _identity(above) != self._above.pop():
             os.close(above)
-            raise _busy()  # somebody has moved this directory elsewhere
+            raise _busy()  # another process moved this directory
         self._replace(above)
         return self.names.pop()
 
@@ -588,7 +583,7 @@ def _identity(directory: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One directory of a walk: where it is, its descriptor until the next step, its entries."""
+    """One directory of a walk: its path, a descriptor until the next step, and its entries."""
 
     parts: Parts
     fd: int
@@ -602,39 +597,39 @@ def listings(
     before: Callable[[Parts, int], None] | None = None,
     unreadable: Callable[[Parts], None] | None = None,
 ) -> Iterator[Listing]:
-    """Every directory from *top* down, parents first and names in order; links are entries.
+    """Every directory from *top* down, parents first, sorted by name; links are not followed.
 
     Args:
         top: An open directory.
-        make_accessible: Change the mode of directories that keep their owner out.
+        make_accessible: Change the mode of directories that deny access to their owner.
         before: Called with each directory before it is listed.
         unreadable: Called for each directory that cannot be read, instead of raising.
 
     Raises:
-        OSError: With ``EBUSY`` if a directory was moved elsewhere while it was walked.
+        OSError: With ``EBUSY`` if another process moved a directory during the walk.
     """
     try:
-        here = _Descent(open_listing(top), make_accessible=make_accessible)
+        position = _Descent(open_listing(top), make_accessible=make_accessible)
     except PermissionError:
         if unreadable is None:
             raise
         unreadable(())
         return
     try:
-        todo: list[list[str]] = []
+        pending: list[list[str]] = []
         while True:
-            parts = tuple(here.names)
+            parts = tuple(position.names)
             if before is not None:
-                before(parts, here.fd)
-            listing = Listing(parts, here.fd, entries_of(here.fd))
+                before(parts, position.fd)
+            listing = Listing(parts, position.fd, entries_of(position.fd))
             yield listing
-            todo.append(
+            pending.append(
                 [name for name, st in reversed(listing.entries) if stat.S_ISDIR(st.st_mode)]
             )
-            if not _advance(here, todo, unreadable):
+            if not _advance(position, pending, unreadable):
                 return
     finally:
-        here.close()
+        position.close()
 
 
 def entries_of(directory: int) -> list[tuple[str, os.stat_result]]:
@@ -651,24 +646,24 @@ def entries_of(directory: int) -> list[tuple[str, os.stat_result]]:
 
 
 def _advance(
-    here: _Descent, todo: list[list[str]], unreadable: Callable[[Parts], None] | None
+    position: _Descent, pending: list[list[str]], unreadable: Callable[[Parts], None] | None
 ) -> bool:
-    """Go to the next directory; ``False`` if there is none."""
+    """Go to the next directory; ``False`` at the end of the walk."""
     while True:
-        while not todo[-1]:
-            todo.pop()
-            if not todo:
+        while not pending[-1]:
+            pending.pop()
+            if not pending:
                 return False
-            here.leave()
-        name = todo[-1].pop()
+            position.leave()
+        name = pending[-1].pop()
         try:
-            here.enter(name)
+            position.enter(name)
         except (FileNotFoundError, NotADirectoryError):
-            continue  # it was there when its parent was listed
+            continue  # it was deleted after its parent was listed
         except PermissionError:
             if unreadable is None:
                 raise
-            unreadable((*here.names, name))
+            unreadable((*position.names, name))
             continue
         return True
 
@@ -677,15 +672,15 @@ def _advance(
 
 
 def remove(name: str, dir_fd: int) -> None:
-    """Remove an entry, whatever it is; a directory with all that is below it.
+    """Remove an entry of any kind; a directory with everything below it.
 
-    Modes that keep the owner out of directories are changed, and what others put in
-    meanwhile is removed too.
+    Modes of directories that deny access to the owner are changed. Entries that other processes
+    add meanwhile are removed, too.
 
     Raises:
-        OSError: If something cannot be removed; what came before it is gone then.
+        OSError: If an entry cannot be removed; others may be removed already.
     """
-    for _ in range(_PATIENCE):
+    for _ in range(_MAX_ATTEMPTS):
         with suppress(IsADirectoryError):
             os.unlink(name, dir_fd=dir_fd)
             return
@@ -703,29 +698,29 @@ _CHANGED_MEANWHILE = frozenset((errno.EBUSY, errno.ENOTEMPTY, errno.ENOTDIR))
 
 
 def _remove_directory(name: str, dir_fd: int) -> None:
-    here = _Descent(os.dup(dir_fd), make_accessible=True)
+    position = _Descent(os.dup(dir_fd), make_accessible=True)
     try:
-        todo = [_emptied(here, name)]
-        while todo:
-            if not todo[-1]:
-                todo.pop()
-                left = here.leave()
+        pending = [_enter_and_empty(position, name)]
+        while pending:
+            if not pending[-1]:
+                pending.pop()
+                emptied = position.leave()
                 with suppress(FileNotFoundError):
-                    os.rmdir(left, dir_fd=here.fd)
+                    os.rmdir(emptied, dir_fd=position.fd)
             else:
                 with suppress(FileNotFoundError, NotADirectoryError):
-                    todo.append(_emptied(here, todo[-1].pop()))
+                    pending.append(_enter_and_empty(position, pending[-1].pop()))
     finally:
-        here.close()
+        position.close()
 
 
-def _emptied(here: _Descent, name: str) -> list[str]:
-    """Enter a directory and remove what is no directory; the names of those that are."""
-    here.enter(name)
+def _enter_and_empty(position: _Descent, name: str) -> list[str]:
+    """Enter a directory and remove all entries but directories; the names of these."""
+    position.enter(name)
     directories: list[str] = []
-    for below in os.listdir(here.fd):  # noqa: PTH208 - pathlib takes no descriptor
+    for below in os.listdir(position.fd):  # noqa: PTH208 - pathlib takes no descriptor
         try:
-            os.unlink(below, dir_fd=here.fd)
+            os.unlink(below, dir_fd=position.fd)
         except IsADirectoryError:
             directories.append(below)
         except FileNotFoundError:

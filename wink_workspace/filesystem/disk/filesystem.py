@@ -1,16 +1,15 @@
 """A filesystem on a host directory that untrusted code may be changing at the same time.
 
-Nothing outside of the directory is read or written, whatever links are swapped in meanwhile;
-``tree`` says how. What other processes do between two operations is simply found by the
-second one.
+Nothing outside of the directory is read or written, whatever links other processes create
+(``tree`` describes how). Each operation sees the changes that other processes made before it.
 
-It keeps no history: ``snapshot``, ``restore`` and ``changes`` are those of the ``history``
-that it is given. Where it differs from a filesystem in memory:
+It keeps no history itself: ``snapshot``, ``restore`` and ``changes`` are passed on to its
+``history``. Differences to a filesystem in memory:
 
-* Pipes, sockets and devices are listed as files, which cannot be read but be deleted.
-* Writing to one of several hard links gives that name a file of its own.
-* The fingerprint of a file above 64 MiB stands for its identity, not for its content.
-* A recursive delete that the system stops half-way has deleted a part.
+* Pipes, sockets and devices are listed as files. They can be deleted, but not read.
+* Writing to one of several hard links separates it from the others.
+* The fingerprint of a file above 64 MiB is computed from its identity, not from its content.
+* A recursive delete that fails may have deleted a part.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ __all__ = ["DiskFilesystem", "DiskHistory"]
 
 
 class DiskHistory(Protocol):
-    """Keeps the former states of a directory; the methods are those of ``Filesystem``."""
+    """Stores the states of a directory; the methods are those of ``Filesystem``."""
 
     def snapshot(self) -> object:
-        """A token for the present state; the same object while nothing changes."""
+        """A token for the current state; the same object while nothing changes."""
         ...
 
     def restore(self, token: object) -> None:
-        """Put back the state of one of its tokens, or raise ``SnapshotError``."""
+        """Restore the state of one of its tokens, or raise ``SnapshotError``."""
         ...
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
@@ -60,7 +59,7 @@ class DiskHistory(Protocol):
         ...
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """The same as a git-style diff, in which a path that is too large has one line."""
+        """``changes`` as a git-style diff; a path above a limit has one line in it."""
         ...
 
 
@@ -68,11 +67,11 @@ class DiskFilesystem(Filesystem):
     """The files of a host directory.
 
     Args:
-        root: The directory, or a tree open on it, which stays the caller's to close.
-        history: Serves snapshots; without one they are refused with ``UsageError``.
-        limits: Bounds on single operations.
+        root: The directory, or a tree open on it, which the caller closes.
+        history: Serves snapshots; without one, they raise ``UsageError``.
+        limits: Limits of single operations.
         read_only: Refuse every change.
-        clock: Measures the time that searches take, and tells how old files are.
+        clock: Measures the time of searches and the age of files.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class DiskFilesystem(Filesystem):
         self.close()
 
     def close(self) -> None:
-        """Let go of the directory, unless the tree is the caller's."""
+        """Close the directory, unless the caller passed a tree."""
         if self._owns_tree:
             self.tree.close()
 
@@ -105,22 +104,22 @@ class DiskFilesystem(Filesystem):
 
     def snapshot(self) -> object:
         """A snapshot of the history."""
-        self.fingerprints.written = None  # from here on, what is on the disk alone counts
-        return (self._history or self._kept()).snapshot()
+        self.fingerprints.written = None  # from here on, only the content on the disk counts
+        return (self._history or self._require_history()).snapshot()
 
     def restore(self, token: object) -> None:
-        """Put back a snapshot of the history."""
-        self._kept().restore(token)
+        """Restore a snapshot of the history."""
+        self._require_history().restore(token)
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
         """The paths that differ between two snapshots of the history."""
-        return self._kept().changes(before, after)
+        return self._require_history().changes(before, after)
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """The same as a git-style diff, in which a path that is too large has one line."""
-        return self._kept().diff(before, after)
+        """``changes`` as a git-style diff; a path above a limit has one line in it."""
+        return self._require_history().diff(before, after)
 
-    def _kept(self) -> DiskHistory:
+    def _require_history(self) -> DiskHistory:
         if self._history is None:
             raise UsageError(
                 f"{self.tree.root} keeps no history",
@@ -128,7 +127,7 @@ class DiskFilesystem(Filesystem):
             )
         return self._history
 
-    # Looking: in most paths nothing is a link, and one walk is enough
+    # Reading: most paths contain no link, and need no second walk
 
     def open(self, path: str | WorkspacePath) -> BinaryIO:
         """A file as a stream, for reading and seeking; the caller closes it."""
@@ -141,20 +140,20 @@ class DiskFilesystem(Filesystem):
     def identify(
         self, path: str | WorkspacePath, *, follow: bool = True
     ) -> tuple[WorkspacePath, str]:
-        """Where a file is, without links, and its fingerprint; see ``Filesystem.identify``."""
+        """The path of a file without links, and its fingerprint; see ``Filesystem.identify``."""
         given = parse_path(path)
-        there = self.tree.looked_at(given)
-        if there is not None and stat.S_ISREG(there[0].st_mode):
-            return given, self.fingerprints.of_file(given, there[0])
+        found = self.tree.status_and_target(given)
+        if found is not None and stat.S_ISREG(found[0].st_mode):
+            return given, self.fingerprints.of_file(given, found[0])
         return super().identify(given, follow=follow)
 
     # Primitives
 
     def _stat(self, path: WorkspacePath) -> FileStat | None:
-        there = self.tree.looked_at(path)
-        if there is None:
+        found = self.tree.status_and_target(path)
+        if found is None:
             return None
-        status, target = there
+        status, target = found
         kind = kind_of(status)
         if kind is FileKind.DIRECTORY:
             return FileStat(path, kind)

@@ -1,8 +1,7 @@
-"""A directory that nobody else knows of yet, and is filled with everything at once.
+"""Fill a new directory that no other process uses yet.
 
-Files get their names at once, without the unfinished ones that others are kept from seeing,
-and what the system says of an entry when it is made is how it will look to who looks next.
-Whatever goes wrong, the whole is deleted by who wanted it.
+Files are created under their final names, without a rename, and the status of an entry after its
+creation is final. If anything fails, the caller deletes the whole directory.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NewTree:
-    """Makes entries in *tree*, which is empty at first; raises ``OSError`` as the system does.
+    """Creates entries in *tree*, which is empty at first; raises ``OSError`` as the system does.
 
-    Files get the mode 0644 or 0755, directories 0755, whatever the umask is. What root makes
-    belongs to the owner of the tree's root, but for links.
+    Files get the mode 0644 or 0755, directories 0755, whatever the umask is. If this process is
+    root, new files and directories, but not links, get the owner of the tree's root.
     """
 
     def __init__(self, tree: DiskTree) -> None:
@@ -38,7 +37,7 @@ class NewTree:
         return self._tree.entered(WorkspacePath(parts))
 
     def make_directory(self, name: str, dir_fd: int) -> os.stat_result:
-        """Make a directory; its status."""
+        """Create a directory; its status."""
         os.mkdir(name, 0o755, dir_fd=dir_fd)
         if self._owner is not None:
             os.chown(name, *self._owner, dir_fd=dir_fd, follow_symlinks=False)
@@ -49,25 +48,25 @@ class NewTree:
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
 
     def make_symlink(self, name: str, target: str, dir_fd: int) -> os.stat_result:
-        """Make a link to any *target*; its status."""
+        """Create a link to any *target*; its status."""
         os.symlink(target, name, dir_fd=dir_fd)
         return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
 
     def write_file(
         self, name: str, content: Iterable[bytes], dir_fd: int, *, executable: bool
     ) -> os.stat_result:
-        """Make a file from pieces of any size; its status."""
+        """Create a file from pieces of any size; its status."""
         with self.new_file(name, dir_fd, executable=executable) as file:
             for piece in content:
                 write_all(file, piece)
             return self.finish(file, executable=executable)
 
     def new_file(self, name: str, dir_fd: int, *, executable: bool) -> Descriptor:
-        """An empty file, to be written, finished and closed."""
+        """Create an empty file, which the caller writes, finishes and closes."""
         return Descriptor(os.open(name, _NEW, usual_mode(executable=executable), dir_fd=dir_fd))
 
     def finish(self, file: int, *, executable: bool) -> os.stat_result:
-        """The status of a written file, which the umask may have kept from its mode."""
+        """Set the owner and, as the umask may have reduced it, the mode of a file; its status."""
         if self._owner is not None:
             os.fchown(file, *self._owner)
         status, mode = os.fstat(file), usual_mode(executable=executable)
@@ -78,7 +77,7 @@ class NewTree:
 
 
 def _other_owner(directory: int) -> tuple[int, int] | None:
-    """To whom root has to give what it makes in a directory; ``None`` if to nobody."""
+    """The owner and group for new entries; ``None`` if they need not be set."""
     status = os.fstat(directory)
     ours = (os.geteuid(), os.getegid())
     theirs = (status.st_uid, status.st_gid)

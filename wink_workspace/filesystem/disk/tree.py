@@ -1,15 +1,13 @@
-"""A host directory, entry by entry, while untrusted code may be changing it.
+"""The entries of a host directory that untrusted code may be changing.
 
-Rule 1: nothing outside the root is read or written. Every path is walked from the root's
-descriptor, one directory inside the other, and a link on the way ends the walk.
-Rule 2: a file appears whole under its name or not at all: it is written under a name that
-nobody can guess and then renamed. Other names of the same file (hard links) keep what they
-had.
+Rule 1: nothing outside of the root is read or written. Every path is walked from the root's
+descriptor, one directory after the other, and a link on the way is an error.
+Rule 2: a file appears complete under its name or not at all: it is written under a random name
+and then renamed. Other names of the replaced file (hard links) keep its content.
 Rule 3: the ``ChangeObserver`` is notified of every change, also of one that failed.
 
-``put_file``, ``put_symlink``, ``put_directory``, ``put_mode`` and ``remove`` make a path be
-what is wanted whatever is there, as a restore needs it; the other methods refuse what a
-filesystem refuses.
+For restores, ``put_file``, ``put_symlink``, ``put_directory``, ``put_mode`` and ``remove``
+replace whatever is at a path. The other methods refuse what a filesystem refuses.
 """
 
 from __future__ import annotations
@@ -39,29 +37,29 @@ from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 from wink_workspace.processes import OwnProcess
 
 from .descriptors import (
-    LOOK,
-    NOT_THERE,
+    MISSING,
+    PATH_ONLY,
     READ,
     Descriptor,
     Listing,
     Parts,
-    adopt,
     attributes_of,
     change_mode,
     enter,
     entries_of,
     give_name,
     listings,
-    look,
-    open_at_once,
+    match_owner,
+    open_beneath,
     open_directory,
     open_listing,
     open_regular,
     open_root,
-    regular,
     remove,
     require_regular,
     reset_mode,
+    status_and_target,
+    status_of_regular,
     temporary_name,
     translate_os_error,
     translated,
@@ -92,17 +90,17 @@ _KINDS = {
 }
 
 
-_NOTHING_THERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG))
+_MISSING_ERRNOS = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG))
 
 
 @dataclass(frozen=True, slots=True)
 class DiskEntry:
-    """What is known of a path without reading it.
+    """The metadata of a path, known without reading its content.
 
-    ``kind`` is ``None`` for what a workspace cannot keep: pipes, sockets and devices.
-    ``mode`` holds the permission bits. ``identity`` (device, inode, size, modification and
-    change time in ns) differs after every change, unless two fell into one tick of the
-    filesystem's clock.
+    ``kind`` is ``None`` for what a workspace cannot store: pipes, sockets and devices. ``mode``
+    has the permission bits. ``identity`` (device, inode, size, modification and change time in
+    ns) differs after every change, unless two changes happen in one tick of the filesystem's
+    clock.
     """
 
     path: WorkspacePath
@@ -125,34 +123,34 @@ class DiskEntry:
 
 
 class ChangeObserver(Protocol):
-    """Is notified of what a ``DiskTree`` changes; a ``ChangeTracker`` is one."""
+    """Is notified of the changes that a ``DiskTree`` makes; a ``ChangeTracker`` is one."""
 
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:
-        """Count *path*, with *below* also everything under it, as changed."""
+        """Record that *path*, with *below* also everything below it, may have changed."""
         ...
 
     def expect(self, name: str) -> None:
-        """Expect a new file under *name*, a name that no one else can guess."""
+        """Expect a new file of this process with the random *name*."""
         ...
 
-    def made(self, path: WorkspacePath) -> None:
-        """Learn that the directory *path* was made by this process and was empty then."""
+    def directory_made(self, path: WorkspacePath) -> None:
+        """Record that this process created the directory *path*, empty."""
         ...
 
-    def left(self, directories: Sequence[WorkspacePath]) -> None:
-        """Learn that *directories* were moved out of the root, each with all below it."""
+    def directories_left(self, directories: Sequence[WorkspacePath]) -> None:
+        """Record that *directories* were moved out of the root, with everything below them."""
         ...
 
 
 class HiddenPaths(Protocol):
-    """Paths that are there and are none of a tree's business."""
+    """Paths that a tree neither shows nor changes."""
 
     def hides(self, parts: Parts) -> bool:
-        """Whether a path is one of them, or lies below one."""
+        """Whether a path is hidden, or lies below a hidden one."""
         ...
 
     def may_be_in(self, directory: Parts) -> bool:
-        """Whether one of them may be an entry of *directory*; asked for each directory listed."""
+        """Whether an entry of *directory* may be hidden; called for each listed directory."""
         ...
 
 
@@ -173,10 +171,11 @@ def identity_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
 
 
 def racy_from_ns(clock: Clock) -> int:
-    """A file whose change time lies before this can no longer change without its changing.
+    """A file whose change time is this or later is racily clean.
 
-    Filesystems count time in ticks, mostly of some milliseconds and on FAT of 2 s, and a
-    second change in the tick of the first leaves no trace in the status.
+    Filesystems count time in ticks, mostly of some milliseconds, and of 2 s on FAT. A second
+    change in the same tick does not alter the status. A file that changed before this time
+    gets another change time when it changes again.
     """
     return int(clock.now().timestamp() * 1e9) - _COARSEST_TICK_NS
 
@@ -185,17 +184,17 @@ class DiskTree:
     """The entries below *root*.
 
     Args:
-        root: An existing directory; what leads to it is trusted and followed once.
+        root: An existing directory; links in this path are trusted and resolved once.
         tracker: Is notified of every change made here.
-        make_accessible: Change modes that keep the owner out of files and directories, when they
-            are met; for directories that are ours. Otherwise what is behind them is out of
-            reach (``ReadOnlyError``).
-        durable: Wait until what is written would survive a loss of power.
+        make_accessible: Change the modes of files and directories that deny access to the
+            owner. Otherwise, access to them fails with ``ReadOnlyError``.
+        durable: Wait until written data would survive a loss of power.
         hidden: Paths that are never shown and cannot be changed (``ReadOnlyError``).
-        process: The only process that may change anything; any, if left out.
+        process: The only process that may change anything; any process, if omitted.
 
     Methods raise the errors of ``Filesystem``. Files get the mode 0644 or 0755, directories
-    0755, whatever the umask is; what root makes belongs to the owner of the directory.
+    0755, whatever the umask is. New entries belong to the owner of their directory, also if
+    this process is root.
     """
 
     def __init__(
@@ -225,26 +224,26 @@ class DiskTree:
         self.close()
 
     def close(self) -> None:
-        """Let go of the root; no method works any more."""
-        self._root = -1  # the number may soon be that of another directory
+        """Close the root; no method works afterwards."""
+        self._root = -1  # the number may be reused for another directory
         self._finalizer()
 
-    # Looking
+    # Metadata and reading
 
     def entry(self, path: WorkspacePath) -> DiskEntry | None:
-        """What is at *path*; ``None`` if nothing is, or if its parent is no directory."""
-        there = self.looked_at(path)
-        return None if there is None else entry_of(path, *there)
+        """The entry at *path*; ``None`` if it does not exist or its parent is not a directory."""
+        existing = self.status_and_target(path)
+        return None if existing is None else entry_of(path, *existing)
 
-    def looked_at(self, path: WorkspacePath) -> tuple[os.stat_result, str | None] | None:
-        """The status and a link's target of what is at *path*; ``None`` as for ``entry``."""
+    def status_and_target(self, path: WorkspacePath) -> tuple[os.stat_result, str | None] | None:
+        """The status of *path* and, for a link, its target; ``None`` as for ``entry``."""
         parts = path.parts
         try:
             if not parts:
                 return os.fstat(self._root), None
             if self.hidden is not None and self.hidden.hides(parts):
                 return None
-            entry = open_at_once(self._root, parts, LOOK)
+            entry = open_beneath(self._root, parts, PATH_ONLY)
             if entry >= 0:
                 try:
                     status = os.fstat(entry)
@@ -252,24 +251,24 @@ class DiskTree:
                     return status, os.readlink("", dir_fd=entry) if is_link else None
                 finally:
                     os.close(entry)
-            if entry == NOT_THERE:
+            if entry == MISSING:
                 return None
             with self._parent(path) as directory:
-                return look(parts[-1], directory)
+                return status_and_target(parts[-1], directory)
         except OSError as error:
-            if error.errno in _NOTHING_THERE:
+            if error.errno in _MISSING_ERRNOS:
                 return None
             raise translated(path, error) from error
 
     def entries(self, path: WorkspacePath) -> list[DiskEntry]:
-        """What is in the directory *path*, by name."""
+        """The entries of the directory *path*, by name."""
         with translate_os_error(path), self.opened(path) as listed:
             listing = Listing((), listed, entries_of(listed))
             self._hide(path.parts, listing)
             return _entries(path, listing)
 
     def walk(self, path: WorkspacePath = ROOT) -> Iterator[DiskEntry]:
-        """Everything below the directory *path*, parents first; links are not descended."""
+        """Everything below the directory *path*, parents first; links are not followed."""
         for listing in self.listings(path):
             yield from _entries(WorkspacePath(path.parts + listing.parts), listing)
 
@@ -289,7 +288,7 @@ class DiskTree:
                 yield listing
 
     def _hide(self, directory: Parts, listing: Listing) -> None:
-        """Take what is hidden out of *listing*, so that it is not entered, either."""
+        """Remove hidden entries from *listing*, so that the walk does not enter them."""
         if self.hidden is not None and self.hidden.may_be_in(directory):
             hides = self.hidden.hides
             listing.entries[:] = [at for at in listing.entries if not hides((*directory, at[0]))]
@@ -300,12 +299,12 @@ class DiskTree:
             return self._entered(path)
 
     def opened(self, path: WorkspacePath) -> Descriptor:
-        """A descriptor of the directory *path*, open for listing; for a ``with`` block."""
+        """A descriptor for listing the directory *path*; for a ``with`` block."""
         with translate_os_error(path), self._entered(path) as directory:
             return Descriptor(open_listing(directory))
 
     def statuses(self, path: WorkspacePath, names: Iterable[str]) -> dict[str, os.stat_result]:
-        """The status of those of the *names* in the directory *path* that exist."""
+        """The status of each of *names* that exists in the directory *path*."""
         found: dict[str, os.stat_result] = {}
         try:
             if self.hidden is not None:
@@ -330,22 +329,22 @@ class DiskTree:
     def open(self, path: WorkspacePath) -> BinaryIO:
         """The regular file *path*, for reading and seeking; the caller closes it."""
         try:
-            there = self.looked_at(path)
+            existing = self.status_and_target(path)
             file = -1
-            if there is not None and stat.S_ISREG(there[0].st_mode):
-                file = open_at_once(self._root, path.parts, READ)
+            if existing is not None and stat.S_ISREG(existing[0].st_mode):
+                file = open_beneath(self._root, path.parts, READ)
             if file < 0:
                 with self._parent(path) as directory:
                     file = open_regular(path.name, directory, make_accessible=self._make_accessible)
             elif not stat.S_ISREG(os.fstat(file).st_mode):
-                regular(file)  # raises
+                status_of_regular(file)  # raises
             return BufferedReader(FileIO(file, "rb"))
         except OSError as error:
             if isinstance(error, FilesystemError):
                 raise
             raise translated(path, error) from error
 
-    # Changing, with the checks of a filesystem
+    # Changes with the checks of a filesystem
 
     def write_file(
         self,
@@ -359,24 +358,26 @@ class DiskTree:
         """Write a file, whose parent exists, from pieces of any size; its status if it is known.
 
         Args:
-            path: A file, nothing, or something else than a directory, which is replaced.
-            content: The pieces, written as they come.
-            mode: As in ``Filesystem.write_bytes``; an append copies what is there.
+            path: The file. An existing entry is replaced, unless it is a directory.
+            content: The pieces, each written when it is produced.
+            mode: As in ``Filesystem.write_bytes``; an append copies the old content.
             executable: Sets the mode to 0755 or 0644; by default a file keeps its mode.
-            permissions: The mode, whatever else.
+            permissions: Sets the mode, and takes precedence over *executable*.
         """
         name = "".join(path.parts[-1:])
         self._check_changeable(path)
         try:
             with self._parent(path) as directory:
-                there = _status(name, directory)
-                replaced = there if there is not None and stat.S_ISREG(there.st_mode) else None
+                existing = _status(name, directory)
+                replaced = (
+                    existing if existing is not None and stat.S_ISREG(existing.st_mode) else None
+                )
                 with Unfinished(self, path, directory) as (unfinished, file):
-                    if mode == "append" and there is not None:
+                    if mode == "append" and existing is not None:
                         self._copy(name, directory, file)
                     for piece in content:
                         write_all(file, piece)
-                    adopt(file, replaced or os.fstat(directory))
+                    match_owner(file, replaced or os.fstat(directory))
                     if permissions is None:
                         permissions = _file_mode(replaced, executable)
                     os.fchmod(file, permissions)
@@ -396,7 +397,7 @@ class DiskTree:
                 self.tracker.note(path)
 
     def make_directory(self, path: WorkspacePath) -> None:
-        """Make a directory, whose parent exists and which does not."""
+        """Create a directory; its parent exists."""
         with (
             translate_os_error(path),
             self._changing(path, below=True),
@@ -407,23 +408,22 @@ class DiskTree:
                 Descriptor(open_directory(path.name, directory)) as entered,
                 Descriptor(open_listing(entered)) as made,
             ):
-                adopt(made, os.fstat(directory))
+                match_owner(made, os.fstat(directory))
                 os.fchmod(made, 0o755)
             if self.tracker is not None:
-                self.tracker.made(path)
+                self.tracker.directory_made(path)
             self._sync_directory(directory)
 
     def make_symlink(self, path: WorkspacePath, target: str) -> None:
-        """Make a link, whose parent exists and which does not, to any *target*."""
+        """Create a link, whose parent exists, to any *target*."""
         with translate_os_error(path), self._changing(path), self._parent(path) as directory:
             os.symlink(target, path.name, dir_fd=directory)
             self._sync_directory(directory)
 
     def delete(self, path: WorkspacePath, *, recursive: bool) -> None:
-        """Delete a file, a link, or a directory that is empty unless *recursive*.
+        """Delete a file, a link or an empty directory; with *recursive*, any directory.
 
-        A recursive delete changes modes that stand in its way. If the system stops it, a
-        part is gone.
+        A recursive delete changes modes that prevent it. If it fails, a part may be deleted.
         """
         with (
             translate_os_error(path),
@@ -438,7 +438,7 @@ class DiskTree:
             self._sync_directory(directory)
 
     def move(self, source: WorkspacePath, destination: WorkspacePath) -> None:
-        """Rename; a file or link at *destination*, whose parent exists, is replaced."""
+        """Rename; replaces a file or link at *destination*, whose parent exists."""
         if source == destination:
             return
         old, new = source.name, destination.name
@@ -446,43 +446,44 @@ class DiskTree:
             self._changing(source, below=True),
             self._changing(destination, below=True),
             translate_os_error(source),
-            self._parent(source) as above_old,
+            self._parent(source) as old_parent,
         ):
-            moved = os.stat(old, dir_fd=above_old, follow_symlinks=False)
-            with translate_os_error(destination), self._parent(destination) as above_new:
-                replaced = _status(new, above_new)
+            moved = os.stat(old, dir_fd=old_parent, follow_symlinks=False)
+            with translate_os_error(destination), self._parent(destination) as new_parent:
+                replaced = _status(new, new_parent)
                 if replaced is not None and os.path.samestat(moved, replaced):
-                    # Between two names of one file, rename does nothing.
-                    os.unlink(old, dir_fd=above_old)
+                    # rename(2) does nothing between two names of one file.
+                    os.unlink(old, dir_fd=old_parent)
                 else:
                     if self._make_accessible and stat.S_ISDIR(moved.st_mode):
-                        os.close(open_directory(old, above_old, make_accessible=True))
-                    os.rename(old, new, src_dir_fd=above_old, dst_dir_fd=above_new)
-                self._sync_directory(above_new)
-                self._sync_directory(above_old)
+                        os.close(open_directory(old, old_parent, make_accessible=True))
+                    os.rename(old, new, src_dir_fd=old_parent, dst_dir_fd=new_parent)
+                self._sync_directory(new_parent)
+                self._sync_directory(old_parent)
 
     def move_out(self, path: WorkspacePath, directory: int, name: str) -> bool:
-        """Rename what is at *path*, with all below it, to *name* in another open directory.
+        """Rename *path*, with everything below it, to *name* in another open directory.
 
-        Whether it is a directory; all of these are then to be given to ``moved_out``.
+        Returns whether it is a directory. The caller then passes all moved directories to
+        ``moved_out``.
         """
         with (
             translate_os_error(path),
             self._changing(path, below=True),
-            self._parent(path) as above,
+            self._parent(path) as parent,
         ):
-            moved = os.stat(path.name, dir_fd=above, follow_symlinks=False)
+            moved = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
             is_directory = stat.S_ISDIR(moved.st_mode)
             if self._make_accessible and is_directory:
-                os.close(open_directory(path.name, above, make_accessible=True))
-            os.rename(path.name, name, src_dir_fd=above, dst_dir_fd=directory)
-            self._sync_directory(above)
+                os.close(open_directory(path.name, parent, make_accessible=True))
+            os.rename(path.name, name, src_dir_fd=parent, dst_dir_fd=directory)
+            self._sync_directory(parent)
         return is_directory
 
     def moved_out(self, directories: Sequence[WorkspacePath]) -> None:
-        """Track *directories*, which ``move_out`` moved, no longer."""
+        """Stop tracking *directories*, which ``move_out`` moved."""
         if self.tracker is not None and directories:
-            self.tracker.left(directories)
+            self.tracker.directories_left(directories)
 
     def set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
         """Set or clear the executable bits of a file; its other bits stay."""
@@ -495,13 +496,15 @@ class DiskTree:
         with translate_os_error(path), self._changing(path), self._parent(path) as directory:
             change_mode(path.name, directory, changed)
 
-    # Changing, whatever is there
+    # Changes that replace whatever exists
 
     def put_file(
         self, path: WorkspacePath, content: Iterable[bytes], *, executable: bool = False
     ) -> None:
-        """Make *path* a file with this content and the mode 0644 or 0755."""
-        self._make_way(path, lambda kind: kind is not FileKind.DIRECTORY)  # the rest is replaced
+        """Make *path* a file with this content, and the mode 0644 or 0755."""
+        self._make_way(
+            path, lambda kind: kind is not FileKind.DIRECTORY
+        )  # anything else is replaced
         self.write_file(path, content, executable=executable)
 
     def put_symlink(self, path: WorkspacePath, target: str) -> None:
@@ -510,60 +513,60 @@ class DiskTree:
         self.make_symlink(path, target)
 
     def put_directory(self, path: WorkspacePath) -> None:
-        """Make *path* a directory with the mode 0755; what is in one stays."""
+        """Make *path* a directory with the mode 0755; an existing one keeps its entries."""
         if self._make_way(path, lambda kind: kind is FileKind.DIRECTORY):
             self.put_mode(path, executable=True)
         else:
             self.make_directory(path)
 
     def put_mode(self, path: WorkspacePath, *, executable: bool) -> None:
-        """Give a file the mode 0755 or 0644, and a directory 0755; its content stays.
+        """Give a file the mode 0755 or 0644, and a directory 0755.
 
-        Its extended attributes and access control lists are removed.
+        Its extended attributes and access control lists are removed; its content stays.
         """
-        with translate_os_error(path), self._changing(path), self._looking(path) as entry:
+        with translate_os_error(path), self._changing(path), self._opened_path_only(path) as entry:
             is_directory = stat.S_ISDIR(os.fstat(entry).st_mode)
             reset_mode(entry, usual_mode(executable=executable or is_directory))
 
     def has_attributes(self, path: WorkspacePath) -> bool:
         """Whether *path* has extended attributes or an access control list; a link has none."""
-        with translate_os_error(path), self._looking(path) as entry:
+        with translate_os_error(path), self._opened_path_only(path) as entry:
             return bool(attributes_of(entry))
 
     @contextmanager
-    def _looking(self, path: WorkspacePath) -> Generator[int]:
-        """A descriptor of *path* itself that needs no permission on it."""
+    def _opened_path_only(self, path: WorkspacePath) -> Generator[int]:
+        """An ``O_PATH`` descriptor of *path*, which needs no permission on it."""
         if not path.parts:
             yield self._root
             return
         with self._parent(path) as directory:
-            entry = os.open(path.name, LOOK, dir_fd=directory)
+            entry = os.open(path.name, PATH_ONLY, dir_fd=directory)
             try:
                 yield entry
             finally:
                 os.close(entry)
 
     def remove(self, path: WorkspacePath) -> None:
-        """Make *path* nothing, with all that is below it."""
+        """Delete *path*, if it exists, with everything below it."""
         with suppress(FileMissingError, DirectoryExpectedError):
             self.delete(path, recursive=True)
 
     def _make_way(self, path: WorkspacePath, may_stay: Callable[[FileKind | None], bool]) -> bool:
-        """Make the parent a directory; whether what is at *path* may stay, which else is gone."""
+        """Make all parents directories; whether *path* exists and may stay. Otherwise remove it."""
         if not self._is_directory(path.parent):
             for ancestor in (*path.ancestors(),)[1:]:
                 if not self._is_directory(ancestor):
                     self.remove(ancestor)
                     self.make_directory(ancestor)
-        there = self.entry(path)
-        stays = there is not None and may_stay(there.kind)
-        if there is not None and not stays:
+        existing = self.entry(path)
+        stays = existing is not None and may_stay(existing.kind)
+        if existing is not None and not stays:
             self.remove(path)
         return stays
 
     def _is_directory(self, path: WorkspacePath) -> bool:
-        there = self.entry(path)
-        return there is not None and there.kind is FileKind.DIRECTORY
+        existing = self.entry(path)
+        return existing is not None and existing.kind is FileKind.DIRECTORY
 
     # Entering
 
@@ -574,9 +577,9 @@ class DiskTree:
         return Descriptor(enter(self._root, path.parts, make_accessible=self._make_accessible))
 
     def _parent(self, path: WorkspacePath) -> Descriptor:
-        """A descriptor of the directory that holds *path*."""
+        """A descriptor for entering the parent directory of *path*."""
         if not path.parts:
-            raise UsageError("the root is not an entry", hint="Name something below it.")
+            raise UsageError("the root has no parent directory", hint="Name a path below the root.")
         if self.hidden is not None:
             self._check_not_hidden(path)
         return Descriptor(enter(self._root, path.parts[:-1], make_accessible=self._make_accessible))
@@ -593,12 +596,12 @@ class DiskTree:
         if self._process is not None:
             self._process.check()
         if self.hidden is not None and self.hidden.hides(path.parts):
-            raise ReadOnlyError(f"{path} is not this workspace's to change")
+            raise ReadOnlyError(f"{path} cannot be changed: it is not part of this workspace")
 
     # Writing
 
     def begin_unfinished(self, beside: WorkspacePath) -> str:
-        """A name for an unfinished file in the directory of *beside*; who has to know is told."""
+        """A name for an unfinished file in the directory of *beside*; notifies the tracker."""
         del beside
         name = temporary_name()
         if self.tracker is not None:
@@ -606,7 +609,7 @@ class DiskTree:
         return name
 
     def drop_unfinished(self, name: str, beside: WorkspacePath, directory: int) -> None:
-        """Remove a file that is not to be finished."""
+        """Remove an unfinished file."""
         del beside
         with suppress(OSError):
             os.unlink(name, dir_fd=directory)
@@ -629,7 +632,7 @@ class DiskTree:
 
 
 class _Changing(AbstractContextManager[None]):
-    """Notes a change when the block ends, however it does."""
+    """Notifies the tracker of a change when the block ends, also with an error."""
 
     __slots__ = ("_below", "_path", "_tracker")
 
@@ -644,7 +647,7 @@ class _Changing(AbstractContextManager[None]):
 
 
 class Unfinished(AbstractContextManager[tuple[str, int]]):
-    """A new file beside a path, with its name; closed in the end, dropped if the block raises."""
+    """A new file in the directory of a path, and its name; dropped if the block raises."""
 
     __slots__ = ("_beside", "_directory", "_file", "_name", "_tree")
 
@@ -669,9 +672,9 @@ class Unfinished(AbstractContextManager[tuple[str, int]]):
             self._tree.drop_unfinished(self._name, self._beside, self._directory)
 
 
-def _file_mode(there: os.stat_result | None, executable: bool | None) -> int:
-    if executable is None and there is not None:
-        return there.st_mode & 0o777
+def _file_mode(existing: os.stat_result | None, executable: bool | None) -> int:
+    if executable is None and existing is not None:
+        return existing.st_mode & 0o777
     return usual_mode(executable=bool(executable))
 
 
@@ -683,7 +686,7 @@ def _status(name: str, directory: int) -> os.stat_result | None:
 
 
 def entry_of(path: WorkspacePath, status: os.stat_result, target: str | None) -> DiskEntry:
-    """What a status and the target of a link tell of *path*."""
+    """The entry of *path* with this status and, for a link, its target."""
     return DiskEntry(
         path=path,
         kind=kind_of(status),
@@ -701,7 +704,7 @@ def _entries(path: WorkspacePath, listing: Listing) -> list[DiskEntry]:
         status, target = listed, None
         if stat.S_ISLNK(listed.st_mode):
             try:
-                status, target = look(name, listing.fd)
+                status, target = status_and_target(name, listing.fd)
             except FileNotFoundError:
                 continue
         entries.append(entry_of(path / name, status, target))

@@ -1,7 +1,7 @@
-"""Patches: how they are read, where their hunks belong, and what they make of files.
+"""Patches: parse them, locate their hunks, and plan the resulting changes.
 
-``planning`` is the door; ``unified`` and ``envelope`` read the two forms, ``placing`` finds the
-places.
+``planning`` is the entry point; ``unified`` and ``envelope`` parse the two formats, ``placing``
+locates hunks.
 """
 
 from .parts import FilePatch

@@ -1,4 +1,4 @@
-"""Reading the ``*** Begin Patch`` form, which names places by text and not by line number.
+"""Parse the ``*** Begin Patch`` format, which locates hunks by text instead of line numbers.
 
 ::
 
@@ -8,22 +8,22 @@
     @@ class App
     @@ def run(self):
      a line of context
-    -a line to take out
-    +a line to put in
+    -a line to remove
+    +a line to add
     *** End of File
     *** Add File: notes.md
     +each line marked
     *** Delete File: old.txt
     *** End Patch
 
-Rule 1: ``@@`` texts narrow down the place, the outermost first; several in a row are nested.
-A line of numbers as in a unified diff is accepted in their stead.
-Rule 2: every file section ends at the next ``***`` line. The last line may be missing at the
-very end of the text.
-Rule 3: what models commonly write instead is read as it is meant: indented markers, a unified
-diff between the first and the last line, its header below an ``Update File`` line, and quotes
-or backticks around a file name. Where a name begins with ``a/`` or ``b/``, the files decide
-whether that is a directory (``FilePatch.prefix_in_doubt``).
+Rule 1: ``@@`` texts name the scopes of a hunk, such as a class and its method, the outermost
+first. Line numbers as in a unified diff are accepted instead.
+Rule 2: every file section ends at the next ``***`` line. ``*** End Patch`` may be missing at the
+end of the text.
+Rule 3: common deviations of models are accepted: indented markers, a unified diff between the
+first and the last line, its header below an ``Update File`` line, and quotes or backticks around
+a file name. If a name begins with ``a/`` or ``b/``, the existing files decide whether that is a
+directory (``FilePatch.prefix_in_doubt``).
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ _NUMBERS = re.compile(rb"@@ -(\d{1,9})(?:,\d{1,9})? \+(\d{1,9})(?:,\d{1,9})?(?: 
 
 
 def is_envelope_start(line: bytes) -> bool:
-    """Whether a patch of this form begins with *line*."""
+    """Whether a patch of this format begins with *line*."""
     return line.strip() == _BEGIN
 
 
 def parse_envelope(lines: PatchLines) -> tuple[FilePatch, ...]:
-    """All that the patch changes, in its order; the current line is ``*** Begin Patch``.
+    """The file changes of a patch, in its order; the current line is ``*** Begin Patch``.
 
     Raises:
         PatchError: At the first line that does not parse.
-        InvalidPathError: For a file name that is no path in the workspace.
+        InvalidPathError: For a file name that is not a path in the workspace.
     """
     lines = _with_plain_markers(lines)
     begin = lines.number
@@ -93,7 +93,7 @@ def parse_envelope(lines: PatchLines) -> tuple[FilePatch, ...]:
 
 
 def _with_plain_markers(lines: PatchLines) -> PatchLines:
-    """The same lines, where no marker is indented and the last line of the patch is there."""
+    """The same lines with markers not indented, and with an ``*** End Patch`` if it was missing."""
     every = list(lines.all)
     first = lines.at
     rest = [line for line in every[first + 1 :] if line.strip()]
@@ -118,7 +118,7 @@ def _indent(line: bytes) -> bytes:
 
 
 def _find_end(every: list[bytes], first: int) -> None:
-    """Take what shells and Markdown put after the patch off its end if that is not marked."""
+    """If ``*** End Patch`` is missing, put it before the ends of shell and Markdown quoting."""
     if any(line.rstrip() == _END for line in every[first:]):
         return
     last = len(every)
@@ -158,7 +158,7 @@ def _section(lines: PatchLines) -> FilePatch:
             return parse(lines, bare_name(line[len(start) :].strip()), number)
     raise malformed(
         number,
-        "no section header",
+        "not a section header",
         "Begin with '*** Add File: ', '*** Update File: ' or '*** Delete File: ' and the name;"
         " in an update begin each line with ' ', '-' or '+'.",
     )
@@ -195,15 +195,13 @@ def _added(lines: PatchLines, name: bytes, number: int) -> FilePatch:
 
 
 def _skip_header(lines: PatchLines, name: bytes) -> None:
-    """Go past the header of a unified diff, which may only repeat the file's name."""
+    """Skip the header of a unified diff, which may only repeat the name of the file."""
     if not is_header(lines):
         return
     number = lines.number
     header = read_header(lines)
     if not name.endswith(header.target_name or header.source_name):
-        raise malformed(
-            number, "the header names another file", "Leave out the '---' and '+++' lines."
-        )
+        raise malformed(number, "the header names another file", "Omit the '---' and '+++' lines.")
 
 
 def _updated(lines: PatchLines, name: bytes, number: int) -> FilePatch:
@@ -228,7 +226,7 @@ def _updated(lines: PatchLines, name: bytes, number: int) -> FilePatch:
 
 
 def _at_hunk(lines: PatchLines) -> bool:
-    """Skip empty lines, which mean nothing between hunks; whether one begins."""
+    """Skip empty lines between hunks; whether a hunk follows."""
     while not lines.ended and lines.peek() in EMPTY_LINES:
         lines.at += 1
     return lines.peek().startswith((b"@@", *BODY_SIGNS))

@@ -1,8 +1,8 @@
-"""The lines of a unified diff that say which file it changes, and how as a whole.
+"""The header of a file in a unified diff: its names, its mode, and the kind of change.
 
-Rule 1: a header that names two files without saying ``rename`` or ``copy`` is refused.
-Rule 2: names have a prefix (``a/`` and ``b/``, or any two that differ) if taking it off makes
-them equal; otherwise none. The lines of a rename or copy never have one.
+Rule 1: a header that names two files without ``rename`` or ``copy`` is refused.
+Rule 2: names have a prefix (``a/`` and ``b/``, or any two that differ) if they are equal without
+it; otherwise they have none. The lines of a rename or copy never have one.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _EXTENDED = (
 
 @dataclass(slots=True)
 class Header:
-    """What the lines before the first hunk say.
+    """The content of the lines before the first hunk.
 
-    ``name`` is the file's name without prefix, where one name is meant; ``old_name`` and
-    ``new_name`` are as they stand. ``line`` is the first line's number. ``expects_hunks`` is
-    set by the ``---`` and ``+++`` lines.
+    ``name`` is the name of the file without prefix, unless there are two names. ``old_name``
+    and ``new_name`` are the names as written. ``line`` is the number of the first line.
+    ``expects_hunks`` is set if there are ``---`` and ``+++`` lines.
     """
 
     line: int
@@ -65,7 +65,7 @@ class Header:
 
     @property
     def action(self) -> Literal["create", "modify", "delete", "rename", "copy"]:
-        """What the header says of the file as a whole."""
+        """The kind of change to the file."""
         if self.moved_from != self.moved_to:
             return "copy" if self.is_copy else "rename"
         if self.created:
@@ -74,37 +74,37 @@ class Header:
 
     @property
     def source_name(self) -> bytes:
-        """The file's name before."""
+        """The name of the file before the change."""
         return self.moved_from or self.name or b""
 
     @property
     def target_name(self) -> bytes:
-        """The file's name afterwards."""
+        """The name of the file after the change."""
         return self.moved_to or self.name or b""
 
 
 def is_header(lines: PatchLines) -> bool:
-    """Whether the part about a file begins at the current line."""
+    """Whether the section of a file begins at the current line."""
     return lines.peek().startswith(b"diff --git ") or is_name_pair(lines)
 
 
 def is_name_pair(lines: PatchLines, n: int = 0) -> bool:
-    """Whether the *n*-th line from here and the next one are ``---`` and ``+++`` lines."""
+    """Whether the *n*-th line from the current one and the next are ``---`` and ``+++`` lines."""
     return lines.peek(n).startswith(b"--- ") and lines.peek(n + 1).startswith(b"+++ ")
 
 
 def names_one_file(lines: PatchLines, n: int) -> bool:
-    """Whether the pair of name lines there looks like a header, not like changed lines."""
+    """Whether the ``---`` and ``+++`` lines at *n* look like a header, not like changed lines."""
     old, _ = _file_name(lines.peek(n)[4:])
     new, _ = _file_name(lines.peek(n + 1)[4:])
     return old is None or new is None or _common_name(old, new) is not None
 
 
 def read_header(lines: PatchLines) -> Header:
-    """The header at the current line; *lines* then stand behind it.
+    """The header at the current line; moves *lines* behind it.
 
     Raises:
-        PatchError: If it contradicts itself or does not say which file it means.
+        PatchError: If it contradicts itself or does not name its file.
     """
     header = Header(lines.number)
     if lines.peek().startswith(b"diff --git "):
@@ -118,7 +118,7 @@ def read_header(lines: PatchLines) -> Header:
 
 
 def _take_extended(header: Header, line: bytes, number: int) -> bool:
-    """Note what an extended header line says; whether it is one."""
+    """Add an extended header line to *header*; whether *line* is one."""
     if not line.startswith(_EXTENDED):
         return False
     key = next(key for key in _EXTENDED if line.startswith(key))
@@ -158,7 +158,7 @@ def _mode(text: bytes, number: int) -> Mode:
     if bits & 0o170000 != 0o100000:
         raise malformed(
             number,
-            f"mode {_shown(text)} is none of 100644, 100755 (executable) and 120000 (link)",
+            f"unsupported mode {_shown(text)}; use 100644, 100755 (executable) or 120000 (link)",
             "Change files and links only; directories and submodules cannot be patched.",
         )
     return Mode(FileKind.FILE, executable=bool(bits & 0o111))
@@ -176,7 +176,7 @@ def _take_name_pair(header: Header, lines: PatchLines) -> None:
 
 
 def _file_name(text: bytes) -> tuple[bytes | None, bool]:
-    """The name in a ``---`` or ``+++`` line (``None`` for /dev/null), and if no file is meant."""
+    """The name in a ``---`` or ``+++`` line (``None`` for /dev/null); whether there is no file."""
     if text.startswith(b'"') and (unquoted := unquote_name(text)):
         return unquoted[0], _is_epoch(unquoted[1])
     name, tab, time = text.partition(b"\t")
@@ -189,7 +189,7 @@ def _file_name(text: bytes) -> tuple[bytes | None, bool]:
 
 
 def bare_name(name: bytes) -> bytes:
-    """A file's name without the backticks or quotes that may be around it."""
+    """A file name without backticks or quotes around it."""
     for sign in (b"`", b'"', b"'"):
         if len(name) > 2 and name.startswith(sign) and name.endswith(sign):
             return name[1:-1]
@@ -197,7 +197,7 @@ def bare_name(name: bytes) -> bytes:
 
 
 def _is_epoch(time: bytes) -> bool:
-    """Whether this is second 0 of 1970, at which `diff -N` dates a file that does not exist."""
+    """Whether this is second 0 of 1970: the time that `diff -N` gives a missing file."""
     stamp = _TIME.fullmatch(time.strip())
     if stamp is None:
         return False
@@ -214,20 +214,20 @@ def _plain_name(text: bytes, number: int) -> bytes:
     unquoted = unquote_name(text)
     if unquoted is None:
         raise malformed(
-            number, f"{_shown(text)} is no quoted name", "Close the quotes; escape with '\\'."
+            number, f"{_shown(text)} is not a quoted name", "Close the quotes; escape with '\\'."
         )
     return unquoted[0]
 
 
 def _name_in_git_line(text: bytes) -> bytes | None:
-    """The name without prefix in ``a/NAME b/NAME``; ``None`` if that does not say it."""
+    """The name without prefix in ``a/NAME b/NAME``; ``None`` if that is ambiguous."""
     if text.startswith(b'"'):
         old, rest = unquote_name(text) or (b"", b"")
         return _common_name(old, _unquoted(rest.removeprefix(b" "))) or None
     if text.endswith(b'"'):
         old, _, rest = text.partition(b' "')
         return _common_name(old, _unquoted(b'"' + rest)) or None
-    middle = len(text) // 2  # where the split is if both prefixes have one length
+    middle = len(text) // 2  # the split, if both prefixes have the same length
     for at in (middle, *islice(_spaces(text), _MAX_SPACES)):
         if text[at : at + 1] == b" " and (name := _common_name(text[:at], text[at + 1 :])):
             return name
@@ -247,7 +247,7 @@ def _spaces(text: bytes) -> Iterator[int]:
 
 
 def _common_name(old: bytes, new: bytes) -> bytes | None:
-    """The name that both mean, if it is one."""
+    """The name of the file, if both name the same one."""
     if old == new:
         return old
     rest_old, rest_new = (name.partition(b"/")[2] for name in (old, new))
@@ -263,13 +263,13 @@ def _without_prefix(name: bytes) -> bytes:
 
 
 def _check_names(header: Header) -> None:
-    """Find the one name, if it is not a move, and see that no line contradicts it."""
+    """Set the name, unless this is a move, and check that all lines agree with it."""
     if header.moved_from is not None or header.moved_to is not None:
         _check_move(header)
         return
     if header.created and header.deleted:
         raise malformed(
-            header.line, "a file both made and deleted", "Use two sections, one for each."
+            header.line, "a file both created and deleted", "Use two sections, one for each."
         )
     old, new = header.old_name, header.new_name
     if header.name is None and old is not None and new is not None:
@@ -280,26 +280,28 @@ def _check_names(header: Header) -> None:
             raise malformed(
                 header.line, "the file's name is missing", "Write '--- a/NAME' and '+++ b/NAME'."
             )
-    if header.name is None or not all(_means(name, header.name) for name in (old, new)):
+    if header.name is None or not all(_agrees(name, header.name) for name in (old, new)):
         raise malformed(
             header.line,
             "the header names different files",
-            "Use one name, or say 'rename from OLD' and 'rename to NEW' after 'diff --git'.",
+            "Use one name, or add 'rename from OLD' and 'rename to NEW' after 'diff --git'.",
         )
 
 
 def _check_move(header: Header) -> None:
-    agree = _means(header.old_name, header.moved_from) and _means(header.new_name, header.moved_to)
-    if not agree or header.created or header.deleted:
+    is_consistent = _agrees(header.old_name, header.moved_from) and _agrees(
+        header.new_name, header.moved_to
+    )
+    if not is_consistent or header.created or header.deleted:
         raise malformed(
             header.line,
-            "the header contradicts itself about what is renamed or copied",
+            "the header contradicts itself about the rename or copy",
             "Give 'rename from OLD' and 'rename to NEW', and the same names after '---' and '+++'.",
         )
 
 
-def _means(written: bytes | None, name: bytes | None) -> bool:
-    """Whether *written*, if there is anything, is *name*, with or without a prefix."""
+def _agrees(written: bytes | None, name: bytes | None) -> bool:
+    """Whether *written*, if not ``None``, is *name*, with or without a prefix."""
     return name is not None and (
         written is None or written == name or written.partition(b"/")[2] == name
     )

@@ -1,4 +1,4 @@
-"""What a patch consists of, whichever form it was written in, and the lines it is read from."""
+"""The parts of a parsed patch, for both formats, and the lines from which it is parsed."""
 
 from __future__ import annotations
 
@@ -25,28 +25,27 @@ __all__ = [
 ]
 
 BODY_SIGNS = (b" ", b"-", b"+", b"\\")
-"""How a line of a hunk begins."""
+"""The first characters of the lines of a hunk."""
 EMPTY_LINES = (b"", b"\r")
-"""Lines that count as empty context, for which many a writer forgets the space."""
+"""Lines that count as empty context; many models and editors omit the space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    r"""One place to change.
+    r"""One hunk of a patch.
 
     Args:
-        line: Its line in the patch.
-        body: The lines, each after its ``b" "``, ``b"-"`` or ``b"+"`` and with its ``\n``, which
-            only a last line without a final newline lacks.
-        old_start: The number of the first old line as stated (0: before the first), or
-            ``None`` where the patch does not say.
-        scopes: Lines between which it stands, the outermost first, such as a class and a
-            method of it.
-        at_end: Whether its last old line is the file's last.
-        new_start: The number of the first new line as stated, or ``None`` as above.
-        body_line: The line in the patch at which the body begins.
-        is_unified: Whether it is written as tools do, with context on both sides of a change
-            unless the file ends there.
+        line: Its line number in the patch.
+        body: The lines, each with its ``b" "``, ``b"-"`` or ``b"+"`` and its ``\n``. Only the last
+            line of a file without a final newline has no ``\n``.
+        old_start: The stated number of the first old line (0: before the first), or ``None``.
+        scopes: The texts after ``@@`` of the lines that enclose it, the outermost first, such as
+            a class and a method.
+        at_end: Whether its last old line is the last line of the file.
+        new_start: The stated number of the first new line, or ``None``.
+        body_line: The line number in the patch at which the body begins.
+        is_unified: Whether it has context on both sides of its changes, as tools write it,
+            except at the start or end of the file.
     """
 
     line: int
@@ -59,13 +58,13 @@ class Hunk:
     is_unified: bool = False
 
     def n_lines(self, sign: bytes) -> int:
-        """How many of its lines begin with *sign*."""
+        """The number of lines that begin with *sign*."""
         return sum(line.startswith(sign) for line in self.body)
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a git file mode says that a workspace keeps."""
+    """The part of a git file mode that a workspace stores."""
 
     kind: FileKind
     executable: bool = False
@@ -73,7 +72,7 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class BinaryChange:
-    """New content as such, or as a delta to the old one, with git's names for both contents."""
+    """New content, or a delta against the old content, with git's ids of both contents."""
 
     data: bytes
     is_delta: bool
@@ -83,18 +82,19 @@ class BinaryChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePatch:
-    """What a patch does to one file.
+    """The change of a patch to one file.
 
     Args:
-        line: The line in the patch where it begins.
+        line: The line number in the patch at which it begins.
         action: ``source`` is ``None`` for ``"create"``, ``target`` for ``"delete"``; for
             ``"modify"`` they are equal.
         hunks: The changes to the text, in the order of the patch.
-        binary: The change to content that is not text.
-        old_mode: What the file must be, where the patch says so.
-        new_mode: What it becomes, where the patch says so.
-        any_content: Deletes whatever the content is.
-        prefix_in_doubt: Whether its names may have an ``a/`` or ``b/`` that is no directory.
+        binary: The change to binary content.
+        old_mode: The mode that the file must have, if the patch states it.
+        new_mode: The mode that it gets, if the patch states it.
+        any_content: Delete the file whatever its content.
+        prefix_in_doubt: Whether an ``a/`` or ``b/`` in its names may be a prefix instead of a
+            directory.
     """
 
     line: int
@@ -110,7 +110,7 @@ class FilePatch:
 
     @property
     def path(self) -> WorkspacePath:
-        """The file's name afterwards, or the last one it had."""
+        """The path of the file after the change; for a deletion, before it."""
         path = self.target or self.source
         assert path is not None  # noqa: S101 - one is set for each action
         return path
@@ -145,7 +145,7 @@ class PatchLines:
             return b""
 
     def take(self) -> bytes:
-        """The current line; the next one is current then."""
+        """The current line; moves on to the next one."""
         line = self.peek()
         self.at += 1
         return line
@@ -157,12 +157,12 @@ def malformed(line: int, problem: str, hint: str) -> PatchError:
 
 
 def patch_path(name: bytes, line: int) -> WorkspacePath:
-    """The file that *name* means.
+    """The path of the file *name* in a patch.
 
     Raises:
-        InvalidPathError: If it is no path, or leads outside.
+        InvalidPathError: If it is not a valid path, or leads outside.
         LimitExceededError: If it is too long.
-        PatchError: If it names the root.
+        PatchError: If it is the root.
     """
     path = parse_path(name.decode("utf-8", "surrogateescape"))
     if not path.parts:
@@ -171,12 +171,12 @@ def patch_path(name: bytes, line: int) -> WorkspacePath:
 
 
 def hunk_body(lines: Sequence[bytes], first: int) -> tuple[bytes, ...]:
-    r"""A hunk's lines as ``Hunk.body`` has them; *first* is the number of the first.
+    r"""``Hunk.body`` for the lines of a hunk; *first* is the number of the first line.
 
-    A ``\ No newline at end of file`` takes the newline off the line before it.
+    A ``\ No newline at end of file`` removes the newline of the line before it.
     """
     body: list[bytes] = []
-    ended = b""  # the signs of lines that may not follow, since the file has ended
+    ended = b""  # the signs of lines that may not follow, since the file ended
     for number, line in enumerate(lines, first):
         if line.startswith(b"\\"):
             ended += _end_without_newline(body, number)
@@ -185,23 +185,23 @@ def hunk_body(lines: Sequence[bytes], first: int) -> tuple[bytes, ...]:
         if ended and text[:1] in ended:
             raise malformed(
                 number,
-                "a line follows one that is marked as the last of the file",
+                "a line follows the line that is marked as the last of the file",
                 "Put '\\ No newline at end of file' only after the last line.",
             )
         body.append(text + b"\n")
     if not any(line.startswith((b"-", b"+")) for line in body):
         raise malformed(
-            first - 1, "the hunk changes nothing", "Mark lines with '-' or '+', or leave it out."
+            first - 1, "the hunk changes nothing", "Mark lines with '-' or '+', or omit the hunk."
         )
     return tuple(body)
 
 
 def _end_without_newline(body: list[bytes], number: int) -> bytes:
-    """Take the newline off the last line; the signs of lines that may not follow it."""
+    """Remove the newline of the last line; the signs of lines that may not follow it."""
     if not body or not body[-1].endswith(b"\n"):
         raise malformed(
             number,
-            "a '\\' line without a line that it belongs to",
+            "a '\\' line that does not follow a line of the hunk",
             "Put '\\ No newline at end of file' directly after the last line.",
         )
     body[-1] = body[-1][:-1]
@@ -210,6 +210,6 @@ def _end_without_newline(body: list[bytes], number: int) -> bytes:
 
 
 def scope_text(header: bytes) -> bytes:
-    """What stands after ``@@`` in a header without line numbers; empty for ``@@ ... @@``."""
+    """The text after ``@@`` in a header without line numbers; empty for ``@@ ... @@``."""
     text = header[2:].strip().removesuffix(b"@@").rstrip()
     return b"" if text in (b"...", b"\xe2\x80\xa6") else text

@@ -1,18 +1,17 @@
-"""Patches: what they touch, and what they make of the files they are for.
+"""Parse a patch, and plan the changes that it makes.
 
-Rule 1: all or nothing. A plan is made for the whole patch before anything is changed, and if
-it cannot be made, the error tells of everything that is in the way, not of the first thing.
-Rule 2: as with git, the order of the sections does not decide what they mean. What a section
-deletes, renames or copies is the file as it was before the patch, and its name is free for
-another section: two files may swap their names. A file that is only changed may be changed
-again by a later section, also after it was made or renamed by an earlier one. Nothing else
-may happen to one path twice.
-Rule 3: nothing is overwritten that the patch does not show: a file to be made must not exist,
-one to be deleted must have the content shown (``*** Delete File`` shows none and takes any).
-Rule 4: a patch does not reach through a symbolic link, and changes a link only if it says
-that it is one.
+Rule 1: all or nothing. The plan covers the whole patch before anything is changed. If that fails,
+the error lists all problems, not just the first.
+Rule 2: as with git, the order of the sections does not matter. A section deletes, renames or
+copies the file as it was before the patch, and the old name is free for another section: two
+files may swap their names. A file that is only modified may be modified again by a later section,
+also if an earlier section created or renamed it. Nothing else may happen to a path twice.
+Rule 3: the patch never overwrites content that it does not show. A file to be created must not
+exist. A file to be deleted must have the content shown; ``*** Delete File`` accepts any content.
+Rule 4: a patch does not follow symbolic links, and changes a link only if it states that the path
+is a link.
 
-Where a hunk goes is decided in ``placing``.
+``placing`` decides where a hunk is applied.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from .envelope import is_envelope_start, parse_envelope
 from .headers import is_header
 from .parts import BinaryChange, FilePatch, Hunk, PatchLines, malformed
 from .placing import Placed, place_hunks
-from .reading import Effort
 from .unified import MAX_BINARY_BYTES, parse_unified
+from .views import Effort
 
 __all__ = ["FilePatch", "Hunk", "PatchPlan", "parse_patch", "plan_patch", "touched_paths"]
 
-_MAX_PROBLEMS_TOLD = 50
+_MAX_PROBLEMS_SHOWN = 50
 _LITERAL_BREAK = re.compile(
     rb"""\s*(?: \*\*\*\ Begin\ Patch
            | \*\*\*\ (?:Add|Update|Delete)\ File:.*?(?=\\n(?:\*\*\*\ |@@|[ +-]))
@@ -48,10 +47,10 @@ _LITERAL_BREAK = re.compile(
 )
 _REPLACEMENT = "\ufffd".encode()
 _LOST_BYTES = (
-    "it adds U+FFFD, which stands for a byte that is not UTF-8 and does not say which; send the"
-    " change as a 'GIT binary patch' (`git diff --binary`), or make it with a command"
+    "it adds U+FFFD, which replaces an unknown byte that is not UTF-8; send the change as a"
+    " 'GIT binary patch' (`git diff --binary`), or make it with a command"
 )
-_NO_TARGET = "no link can have this target; end it with '\\ No newline at end of file'"
+_NO_TARGET = "a link cannot have this target; end it with '\\ No newline at end of file'"
 _DONE: Mapping[str, Literal["created", "modified", "deleted", "moved"]] = {
     "create": "created",
     "copy": "created",
@@ -63,12 +62,12 @@ _DONE: Mapping[str, Literal["created", "modified", "deleted", "moved"]] = {
 
 @dataclass(frozen=True, slots=True)
 class PatchPlan:
-    """What to do to apply a patch.
+    """The changes that apply a patch.
 
-    ``changes`` has one entry for each path that will differ, in an order in which they can be
-    carried out: first what is deleted, the deepest first. Where a directory turns into a
-    file, this includes the directories in it that the patch empties; whether anything else
-    is left in them shows when they are deleted. ``files`` says what each section did.
+    ``changes`` has one entry for each path that will differ, in an order that can be carried
+    out: deletions first, the deepest path first. If a directory becomes a file, they include
+    the directories in it that the patch empties. Deleting these fails if they have other
+    entries. ``files`` describes what each section does.
     """
 
     changes: tuple[FileChange, ...]
@@ -78,13 +77,13 @@ class PatchPlan:
 def parse_patch(text: str) -> tuple[FilePatch, ...]:
     r"""Read a unified diff or a ``*** Begin Patch`` text.
 
-    Text around the patch, such as a code fence, is skipped. If the header lines end with
-    CRLF, the patch is taken as written so throughout and the ``\r`` as no part of it. Bytes
-    that are not UTF-8 are surrogate escapes in *text*.
+    Text around the patch, such as a code fence, is skipped. If the header lines end with CRLF,
+    so do all lines of the patch, and the ``\r`` is removed from each. Bytes that are not UTF-8
+    are surrogate escapes in *text*.
 
     Raises:
-        PatchError: If it does not parse; the message begins with the line.
-        InvalidPathError: If a file name in it is no path inside the workspace.
+        PatchError: If it does not parse; the message begins with the line number.
+        InvalidPathError: If a file name in it is not a path inside the workspace.
         LimitExceededError: If a file name in it is too long.
     """
     lines = _lines(text)
@@ -96,7 +95,7 @@ def parse_patch(text: str) -> tuple[FilePatch, ...]:
             break
         lines.at += 1
     lines = _without_returns(lines)
-    lines.at = 0  # even without a header the text may be something that is told apart
+    lines.at = 0  # parse_unified recognizes some other formats and refuses them
     if patches := parse_unified(lines):
         return patches
     raise PatchError(
@@ -109,7 +108,7 @@ def parse_patch(text: str) -> tuple[FilePatch, ...]:
 def touched_paths(text: str) -> tuple[WorkspacePath, ...]:
     """Every path that a patch reads or writes, each once, in the order of the patch.
 
-    Where only the files can show whether an ``a/`` belongs to a name, both paths are given.
+    If only the files show whether an ``a/`` is a prefix, both paths are included.
 
     Raises:
         PatchError, InvalidPathError, LimitExceededError: As ``parse_patch``.
@@ -119,25 +118,25 @@ def touched_paths(text: str) -> tuple[WorkspacePath, ...]:
         for path in (patch.source, patch.target):
             if path is not None:
                 paths[path] = None
-                if patch.prefix_in_doubt and (bare := _without_prefix(path)) is not None:
-                    paths[bare] = None
+                if patch.prefix_in_doubt and (bare_path := _without_prefix(path)) is not None:
+                    paths[bare_path] = None
     return tuple(paths)
 
 
 def plan_patch(
     patches: Sequence[FilePatch], read: Callable[[WorkspacePath], FileState | None]
 ) -> PatchPlan:
-    """What *patches* make of the files that *read* gives.
+    """The changes that *patches* make to the files that *read* returns.
 
     Args:
         patches: A parsed patch.
-        read: Gives what stands at a path, not following a link there, directories included;
-            ``None`` if nothing does. It is asked once for each path and each one above, and
-            never below something that is no directory.
+        read: Returns the state of a path, or ``None``; it does not follow links. It is called
+            once for each path and each of its parents, and never below something that is not
+            a directory.
 
     Raises:
-        PatchError: If the patch does not apply; it tells of every problem in every file, or
-            if it is too large or takes too long.
+        PatchError: If the patch does not apply, with every problem in every file; or if it is
+            too large or takes too long.
     """
     planner = _Planner(patches, read)
     for patch in planner.patches:
@@ -153,7 +152,9 @@ def _lines(text: str) -> PatchLines:
         data = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
-        raise malformed(line, "a lone surrogate, which is no character", "Correct it.") from error
+        raise malformed(
+            line, "a lone surrogate, which is not a character", "Correct it."
+        ) from error
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -161,18 +162,18 @@ def _lines(text: str) -> PatchLines:
 
 
 def _check_line_breaks(lines: PatchLines) -> None:
-    r"""Refuse a text that has ``\n`` as two characters where a line should end."""
+    r"""Refuse a text with a backslash and an ``n`` where a line should end."""
     for number, line in enumerate(lines.all, 1):
         if b"\\n" in line and _LITERAL_BREAK.match(line):
             raise malformed(
                 number,
                 r"the text has a literal '\n' (a backslash and an 'n') where a line should end",
-                "Send real line breaks; in JSON that is the escape with one backslash.",
+                "Send real line breaks; in JSON, escape them with one backslash.",
             )
 
 
 def _without_returns(lines: PatchLines) -> PatchLines:
-    """The same lines, without ``CR`` at their ends if the current one, a header, has it."""
+    """The same lines, without ``CR`` at their ends if the current line, a header, has one."""
     if not lines.peek().endswith(b"\r"):
         return lines
     stripped = PatchLines([line.removesuffix(b"\r") for line in lines.all])
@@ -181,15 +182,15 @@ def _without_returns(lines: PatchLines) -> PatchLines:
 
 
 def _not_applicable(problems: Sequence[str]) -> PatchError:
-    told = [f"- {problem}" for problem in problems[:_MAX_PROBLEMS_TOLD]]
-    if len(problems) > _MAX_PROBLEMS_TOLD:
-        told.append(f"… {len(problems) - _MAX_PROBLEMS_TOLD} more problems")
-    listed = "\n".join(told)
+    shown = [f"- {problem}" for problem in problems[:_MAX_PROBLEMS_SHOWN]]
+    if len(problems) > _MAX_PROBLEMS_SHOWN:
+        shown.append(f"… {len(problems) - _MAX_PROBLEMS_SHOWN} more problems")
+    listed = "\n".join(shown)
     return PatchError(f"the patch does not apply:\n{listed}\nso no file was changed")
 
 
 class _Planner:
-    """What the files were before the patch, and what its sections so far made of them."""
+    """The states of the files before the patch and after the sections added so far."""
 
     def __init__(
         self, patches: Sequence[FilePatch], read: Callable[[WorkspacePath], FileState | None]
@@ -209,7 +210,7 @@ class _Planner:
         self._may_become_empty = {above for path in self._removed for above in path.ancestors()}
 
     def add(self, patch: FilePatch) -> None:
-        """Plan one section, or note what is in the way."""
+        """Plan one section, or add its problems."""
         if self._makes_missing_file(patch):
             patch = replace(patch, action="create", source=None)
         base = self._base(patch)
@@ -227,14 +228,14 @@ class _Planner:
         self.files.append(_patched_file(patch, placed))
 
     def check_nesting(self) -> None:
-        """Note each path that would be both a file and a directory."""
+        """Add a problem for each path that would be both a file and a directory."""
         for outer, inner in pairwise(sorted(self._after)):
             if inner.is_below(outer):
                 self.problems.append(f"{inner}: the patch makes {outer} a file")
 
     def changes(self) -> tuple[FileChange, ...]:
-        """What differs in the end, in an order in which it can be done."""
-        paths = dict.fromkeys([*self._removed, *self._dissolved(), *self._after])
+        """All changes, in an order that can be carried out."""
+        paths = dict.fromkeys([*self._removed, *self._emptied_directories(), *self._after])
         changes = [FileChange(path, self._before[path], self._after.get(path)) for path in paths]
         changes = [change for change in changes if change.before != change.after]
         deletions = [change for change in changes if change.after is None]
@@ -242,8 +243,8 @@ class _Planner:
         deletions.sort(key=lambda change: (-len(change.path.parts), change.path))
         return (*deletions, *sorted(others, key=lambda change: change.path))
 
-    def _dissolved(self) -> Iterator[WorkspacePath]:
-        """The directories in those that turn into files, as far as the patch knows of them."""
+    def _emptied_directories(self) -> Iterator[WorkspacePath]:
+        """The directories below those that become files, as far as the patch may empty them."""
         directory = FileState(FileKind.DIRECTORY)
         files = {path for path in self._after if self._before[path] == directory}
         for inner in self._may_become_empty if files else ():
@@ -256,51 +257,51 @@ class _Planner:
     # ------------------------------------------------------------------------------- names
 
     def _with_real_names(self, patches: Sequence[FilePatch]) -> list[FilePatch]:
-        """Take ``a/`` off where only the name without it is that of a file.
+        """Remove ``a/`` and ``b/`` from a name if only the name without it exists.
 
-        New files follow: if a file that the patch changes has such a prefix, so have they.
+        If a file that the patch changes has such a prefix, names of new files have it, too.
         """
         made = {patch.target for patch in patches if patch.action != "modify"}
         real: list[FilePatch] = []
         for patch in patches:
-            bare = _without_prefix(patch.source) if patch.source is not None else None
+            bare_path = _without_prefix(patch.source) if patch.source is not None else None
             is_prefix = (
                 patch.prefix_in_doubt
                 and patch.source not in made
-                and bare is not None
+                and bare_path is not None
                 and patch.source is not None
                 and self._original(patch.source) is None
-                and self._original(bare) is not None
+                and self._original(bare_path) is not None
             )
-            real.append(_bare(patch) if is_prefix else patch)
+            real.append(_with_bare_names(patch) if is_prefix else patch)
         if real == list(patches):
             return real
         return [
-            _bare(patch)
-            if patch.action == "create" and self._is_unlike_a_directory(patch)
+            _with_bare_names(patch)
+            if patch.action == "create" and self._has_unused_prefix(patch)
             else patch
             for patch in real
         ]
 
-    def _is_unlike_a_directory(self, patch: FilePatch) -> bool:
+    def _has_unused_prefix(self, patch: FilePatch) -> bool:
         top = WorkspacePath(patch.path.parts[:1])
         return patch.prefix_in_doubt and self._original(top) is None
 
-    # -------------------------------------------------------------------- what stands where
+    # ---------------------------------------------------------------------- the old states
 
     def _original(self, path: WorkspacePath) -> FileState | None:
-        """What stood there before the patch; nothing does behind a file or a link."""
+        """The state before the patch; ``None`` also for paths below a file or a link."""
         if path in self._before:
             return self._before[path]
-        obstacle = self._first_that_is_no_directory(path)
+        obstacle = self._first_non_directory(path)
         state = self._read(path) if obstacle is None else None
         self._before[path] = state
         if state is not None:
             self._effort.allow(state.data)
         return state
 
-    def _first_that_is_no_directory(self, path: WorkspacePath) -> WorkspacePath | None:
-        """The uppermost ancestor that is missing, a file or a link."""
+    def _first_non_directory(self, path: WorkspacePath) -> WorkspacePath | None:
+        """The topmost ancestor that is missing, or is a file or a link."""
         for above in path.ancestors():
             if above.parts and above not in self._before:
                 self._before[above] = self._read(above)
@@ -311,12 +312,12 @@ class _Planner:
 
     def _obstacle(self, path: WorkspacePath) -> WorkspacePath | None:
         """The ancestor that is a file or a link and stays one."""
-        above = self._first_that_is_no_directory(path)
+        above = self._first_non_directory(path)
         stays = above is not None and self._before[above] is not None and above not in self._removed
         return above if stays else None
 
     def _makes_missing_file(self, patch: FilePatch) -> bool:
-        """Whether a plain diff, which has no other way to say so, means a new file."""
+        """Whether a diff without ``/dev/null`` creates a missing file, as its line number is 0."""
         return (
             patch.action == "modify"
             and patch.hunks[:1] != ()
@@ -327,7 +328,7 @@ class _Planner:
         )
 
     def _base(self, patch: FilePatch) -> FileState | None:
-        """The file that a section starts from; ``None`` if there is none that fits."""
+        """The file that a section changes; ``None`` if there is a problem with it."""
         path = patch.source
         if path is None:
             return FileState(FileKind.FILE)
@@ -340,7 +341,7 @@ class _Planner:
         state = self._original(path)
         problem = _kind_problem(patch, state)
         if state is None and (obstacle := self._obstacle(path)) is not None:
-            problem = f"{obstacle} is no directory, and a patch does not reach through a link"
+            problem = f"{obstacle} is not a directory, and a patch does not follow links"
         if problem is not None:
             self._refuse(path, patch, problem)
             return None
@@ -355,7 +356,7 @@ class _Planner:
         if path in self._after:
             problem = "another section of the patch makes or changes it"
         elif obstacle is not None:
-            problem = f"{obstacle} is no directory, and a patch does not reach through a link"
+            problem = f"{obstacle} is not a directory, and a patch does not follow links"
         elif state is None or path in self._removed:
             return True
         elif state.kind is not FileKind.DIRECTORY:
@@ -390,15 +391,15 @@ class _Planner:
         if isinstance(placed, Placed):
             return placed
         self.problems += [
-            f"{patch.path}, hunk {misfit.number} (patch line {misfit.hunk.line}): {misfit.problem}"
-            for misfit in placed
+            f"{patch.path}, hunk {each.number} (patch line {each.hunk.line}): {each.problem}"
+            for each in placed
         ]
         return None
 
     def _new_binary(self, patch: FilePatch, change: BinaryChange, data: bytes) -> Placed | None:
         self._effort.spend((len(data) + len(change.data)) // 4)
-        if patch.source is not None and not _is_named(data, change.old_id):
-            problem = "its content is not the one that the full 'index' line of the patch names"
+        if patch.source is not None and not _has_id(data, change.old_id):
+            problem = "its content is not the one whose full id is in the 'index' line of the patch"
             self._refuse(patch.path, patch, problem)
             return None
         try:
@@ -419,7 +420,7 @@ def _without_prefix(path: WorkspacePath) -> WorkspacePath | None:
     return WorkspacePath(path.parts[1:]) if has_prefix else None
 
 
-def _bare(patch: FilePatch) -> FilePatch:
+def _with_bare_names(patch: FilePatch) -> FilePatch:
     source, target = (
         path if path is None else _without_prefix(path) or path
         for path in (patch.source, patch.target)
@@ -428,7 +429,7 @@ def _bare(patch: FilePatch) -> FilePatch:
 
 
 def _line_with_lost_bytes(patch: FilePatch, data: bytes) -> int | None:
-    """The line of the patch that adds U+FFFD where it can only stand for an unknown byte."""
+    """The line of the patch that adds U+FFFD to a file that has bytes that are not UTF-8."""
     if _REPLACEMENT in data:
         return None
     for hunk in patch.hunks:
@@ -446,12 +447,12 @@ def _is_utf_8(data: bytes) -> bool:
     return True
 
 
-def _is_named(data: bytes, name: str) -> bool:
+def _has_id(data: bytes, name: str) -> bool:
     return len(name) in (40, 64) and blob_id(data, n_digits=len(name)) == name
 
 
 def _kind_problem(patch: FilePatch, state: FileState | None) -> str | None:
-    """Why *state* is nothing that the section can start from."""
+    """Why the section cannot change *state*, or ``None``."""
     if state is None:
         return "it does not exist"
     if state.kind is FileKind.DIRECTORY:
@@ -459,10 +460,10 @@ def _kind_problem(patch: FilePatch, state: FileState | None) -> str | None:
     if patch.old_mode is not None and patch.old_mode.kind is not state.kind:
         return f"it is a {state.kind}, not a {patch.old_mode.kind}"
     if patch.new_mode is not None and patch.new_mode.kind is not state.kind:
-        return "a file and a link turn into one another only by deleting and making"
+        return "to turn a file into a link or back, delete the one and create the other"
     if state.kind is FileKind.SYMLINK and patch.old_mode is None and (patch.hunks or patch.binary):
         target = state.data.decode("utf-8", "replace")
-        return f"it is a link to {target!r}; patch the file that it leads to"
+        return f"it is a link to {target!r}; patch the target instead"
     return None
 
 

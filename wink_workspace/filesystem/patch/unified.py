@@ -1,10 +1,10 @@
-"""Reading unified diffs: git's, with all its extended headers, and plain ones.
+"""Parse unified diffs: git's, with all its extended headers, and plain ones.
 
-Rule 1: what the line counts of a hunk say holds. Where they do not fit, the hunk is all that
-looks like one, up to the next header or the end; where that could be read in two ways, or
-something else follows, the patch is refused.
+Rule 1: the line counts of a hunk decide where it ends. If they do not fit, it ends before the
+first line that cannot belong to a hunk. If that is ambiguous, or something else than a header
+follows, the patch is refused.
 Rule 2: text before the first header, and text that git puts around a patch in a mail, is
-skipped. After a hunk nothing is skipped that could be part of it.
+skipped. After a hunk, lines that could be part of it are not skipped.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from .parts import (
 __all__ = ["MAX_BINARY_BYTES", "parse_unified"]
 
 MAX_BINARY_BYTES = 67_108_864
-"""Most bytes (64 MiB) to which all binary changes of one patch may inflate."""
+"""Most bytes (64 MiB) of inflated binary content in one patch."""
 
 _HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))?(?: @@|\s*$)")
 _BINARY = re.compile(rb"(literal|delta) (\d{1,12})")
 _BOUNDARIES = (b"@@", b"diff ", b"--- ", b"-- ", b"*** ", b"Index: ", b"From ", b"Only in ", b"```")
 _OTHER_FORM = (b"*** Begin", b"*** End", b"*** Add", b"*** Update", b"*** Delete", b"*** Move")
 _MAY_MATTER = (b"diff ", b"-", b"+", b"@@", b"*", b"From ", b"GIT ")
-_SIGNATURES = (b"-- ", b"--")  # what git puts between a patch and its version in a mail
+_SIGNATURES = (b"-- ", b"--")  # between a patch and the version of git in a mail
 _CORRECT_COUNTS = "Begin lines of context with a space, and correct the counts in the '@@' line."
 
 
 def parse_unified(lines: PatchLines) -> tuple[FilePatch, ...]:
-    """All that a unified diff changes, in its order.
+    """The file changes of a unified diff, in its order.
 
     Raises:
         PatchError: At the first line that does not parse.
-        InvalidPathError: For a file name that is no path in the workspace.
+        InvalidPathError: For a file name that is not a path in the workspace.
     """
     reader = _Reader(lines)
     patches: list[FilePatch] = []
@@ -63,7 +63,7 @@ class _Reader:
         self.after_hunk = False
 
     def skip_to_header(self) -> bool:
-        """Go on to the next section; whether there is one."""
+        """Skip to the next section; whether there is one."""
         while not self.lines.ended:
             line = self.lines.peek()
             if line.startswith(_MAY_MATTER):
@@ -79,11 +79,11 @@ class _Reader:
         elif self.after_hunk and line.startswith((b"+", b"-", b"@@")):
             raise self._malformed("a changed line outside of a hunk", _CORRECT_COUNTS)
         elif line.startswith((b"diff --cc ", b"diff --combined ")):
-            raise self._malformed("a combined diff of a merge", "Make it against one side only.")
+            raise self._malformed("a combined diff of a merge", "Diff against one side only.")
         elif line == b"***************":
             raise self._malformed("a context diff", "Make a unified diff, as with `diff -u`.")
         elif line.startswith(_OTHER_FORM):
-            raise self._malformed("two forms of patches are mixed", "Send each as its own patch.")
+            raise self._malformed("two patch formats are mixed", "Send each as a separate patch.")
         elif line.startswith((b"@@ -", b"GIT binary patch")):
             raise self._malformed(
                 "a change without a file header", "Begin with '--- a/NAME' and '+++ b/NAME'."
@@ -115,7 +115,7 @@ class _Reader:
         self.lines.at += 1
         method, data = self._binary_block()
         if self.lines.peek().startswith((b"literal ", b"delta ")):
-            self._binary_block()  # the way back
+            self._binary_block()  # the inverse change, which is not needed
         return BinaryChange(data, method == b"delta", *header.ids)
 
     def _binary_block(self) -> tuple[bytes, bytes]:
@@ -137,7 +137,7 @@ class _Reader:
                 decode_lines(self.lines.all[self.lines.at + 1 : self.lines.at + n]), n_bytes
             )
         except ValueError as error:
-            raise self._malformed(str(error), "Use git's output as it is.") from error
+            raise self._malformed(str(error), "Use git's output unchanged.") from error
         self.lines.at += n + 1
         return start[1], data
 
@@ -148,7 +148,7 @@ class _Reader:
         header = self.lines.peek()
         stated = _HUNK.match(header)
         if stated is None and header[2:].lstrip(b" ").startswith((b"-", b"+", b"@ ")):
-            raise self._malformed("no valid hunk header", "Write '@@ -LINE,COUNT +LINE,COUNT @@'.")
+            raise self._malformed("invalid hunk header", "Write '@@ -LINE,COUNT +LINE,COUNT @@'.")
         self.lines.at += 1
         n_lines = self._n_counted(stated) if stated else None
         if n_lines is None:
@@ -170,7 +170,7 @@ class _Reader:
         return Hunk(number, body, scopes=(scope,) if scope else (), body_line=number + 1)
 
     def _n_counted(self, stated: re.Match[bytes]) -> int | None:
-        """How many lines the hunk has by its counts; ``None`` if they do not fit."""
+        """The number of lines of the hunk by its counts; ``None`` if they do not fit."""
         n_old = int(stated[2] or 1)
         n_new = int(stated[4] or 1)
         lines, at = self.lines.all, self.lines.at
@@ -188,16 +188,16 @@ class _Reader:
             at += 1
         n = at - self.lines.at
         n += self.lines.peek(n).startswith(b"\\")
-        fits = n_old == n_new == 0 and not self._goes_on(n)
+        fits = n_old == n_new == 0 and not self._continues(n)
         return n if fits else None
 
-    def _goes_on(self, n: int) -> bool:
+    def _continues(self, n: int) -> bool:
         line = self.lines.peek(n)
         is_body = line.startswith((b" ", b"-", b"+")) and line not in _SIGNATURES
         return is_body and not is_name_pair(self.lines, n)
 
     def _n_visible(self) -> int:
-        """How many lines look like the hunk's, empty ones at the end aside."""
+        """The number of lines that look like lines of a hunk, without empty ones at the end."""
         lines, at = self.lines.all, self.lines.at
         while at < len(lines) and (lines[at].startswith(BODY_SIGNS) or lines[at] in EMPTY_LINES):
             if lines[at].startswith(b"--") and self._ends_here(at - self.lines.at):
@@ -205,13 +205,13 @@ class _Reader:
             at += 1
         if at < len(lines) and not lines[at].startswith(_BOUNDARIES):
             n = at - self.lines.at
-            raise self._malformed("no line of a hunk", _CORRECT_COUNTS, n)
+            raise self._malformed("not a line of a hunk", _CORRECT_COUNTS, n)
         while at > self.lines.at and lines[at - 1] in EMPTY_LINES:
             at -= 1
         return at - self.lines.at
 
     def _ends_here(self, n: int) -> bool:
-        """Whether this line, which may be one that is taken out, is not the hunk's."""
+        """Whether the hunk ends before this line, which begins like a removed line."""
         if not is_name_pair(self.lines, n):
             return self.lines.peek(n) in _SIGNATURES
         if names_one_file(self.lines, n) and self.lines.peek(n + 2).startswith(b"@@"):
@@ -239,12 +239,12 @@ def _file_patch(header: Header, hunks: tuple[Hunk, ...], binary: BinaryChange | 
 
 
 def _check_content(header: Header, hunks: tuple[Hunk, ...], binary: BinaryChange | None) -> None:
-    """What is changed must be there, and fit what the header says."""
+    """Refuse a missing change, and one that contradicts the header."""
     action = header.action
     changes_nothing = action == "modify" and header.new_mode is None and binary is None
     if not hunks and (header.expects_hunks or changes_nothing):
         raise malformed(
-            header.line, "a file header without any change", "Add a hunk that begins with '@@'."
+            header.line, "a file header without a change", "Add a hunk that begins with '@@'."
         )
     if hunks and binary is not None:
         raise malformed(hunks[0].line, "both binary and text changes", "Use two patches.")

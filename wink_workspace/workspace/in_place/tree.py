@@ -188,7 +188,7 @@ class InPlaceTree(DiskTree):
             _Doing(self, [self._making(path, SOME_DIRECTORY)]),
         ):
             super().make_directory(path)
-            passed(KillPoint.EFFECT_UNDER_WAY)
+            passed(KillPoint.EFFECT_IN_PROGRESS)
 
     def make_symlink(self, path: WorkspacePath, target: str) -> None:
         """As ``DiskTree.make_symlink``."""
@@ -196,7 +196,7 @@ class InPlaceTree(DiskTree):
             blob = self._store.write_blob(target.encode("utf-8", "surrogateescape"))
             with _Doing(self, [self._making(path, TreeEntry(FileKind.SYMLINK, blob))]):
                 super().make_symlink(path, target)
-                passed(KillPoint.EFFECT_UNDER_WAY)
+                passed(KillPoint.EFFECT_IN_PROGRESS)
 
     def set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
         """As ``DiskTree.set_executable``; of several hard links, the others keep what they have."""
@@ -216,7 +216,7 @@ class InPlaceTree(DiskTree):
                 after = TreeEntry(FileKind.FILE, before.id, executable=executable)
                 with _Doing(self, [Effect(path, before, after, there.mode)]):
                     super().set_executable(path, executable=executable)
-                    passed(KillPoint.EFFECT_UNDER_WAY)
+                    passed(KillPoint.EFFECT_IN_PROGRESS)
 
     def delete(self, path: WorkspacePath, *, recursive: bool) -> None:
         """As ``DiskTree.delete``; of a directory, all or nothing."""
@@ -258,7 +258,7 @@ class InPlaceTree(DiskTree):
                     if aside:
                         rename_to_free(aside, new, destination.name, new)
                     raise
-                passed(KillPoint.EFFECT_UNDER_WAY)
+                passed(KillPoint.EFFECT_IN_PROGRESS)
                 if aside:
                     self._let_go(
                         comes[0],
@@ -364,14 +364,14 @@ class InPlaceTree(DiskTree):
         try:
             if effect.before is None:
                 rename_to_free(temporary, directory, name, directory)
-                passed(KillPoint.EFFECT_UNDER_WAY)
+                passed(KillPoint.EFFECT_IN_PROGRESS)
                 return
             if not exchange_names(temporary, name, directory):
                 os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
                 return
         except (FileExistsError, FileNotFoundError) as error:
             raise _changed(effect.path) from error
-        passed(KillPoint.EFFECT_UNDER_WAY)
+        passed(KillPoint.EFFECT_IN_PROGRESS)
         try:
             self._check_aside(effect, directory)
             os.unlink(temporary, dir_fd=directory)
@@ -385,7 +385,7 @@ class InPlaceTree(DiskTree):
                 self._remove_directory(effect.path, directory)
             else:
                 self._set_aside(effect, directory)
-                passed(KillPoint.EFFECT_UNDER_WAY)
+                passed(KillPoint.EFFECT_IN_PROGRESS)
                 self._let_go(effect, directory)
             self._sync_directory(directory)
 

@@ -1,4 +1,4 @@
-"""Servers and clients for the tests: in this process, over streams, and over loopback."""
+"""Servers and clients for the tests: in this process, over stdio, and over HTTP on loopback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMMAND = [
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run an asynchronous test, but not for ever."""
+    """Run an asynchronous test with a time limit."""
 
     async def watched() -> None:
         with anyio.fail_after(WATCHDOG_S):
@@ -47,8 +47,8 @@ def text_of(result: Any) -> str:
 
 
 @dataclass
-class Rig:
-    """A directory, a place for workspaces, and servers of them."""
+class Harness:
+    """A source directory, a storage for workspaces, and servers for them."""
 
     root: Path
     files: dict[str, str] = field(default_factory=lambda: {"app.py": "print('helo')\n"})
@@ -84,7 +84,7 @@ class Rig:
         sections: Sequence[Section[None]] | None = None,
         mode: str = "legacy",
         progress_interval_s: float = 5.0,
-        leave: Callable[[Workspace], None] = Workspace.close,
+        release: Callable[[Workspace], None] = Workspace.close,
         traces_content: bool = False,
         redact: Callable[[str], str] = str,
     ) -> AsyncIterator[Client]:
@@ -95,8 +95,8 @@ class Rig:
             return self.workspace
 
         catalog = Catalog(sections, operations=True)
-        home = WorkspaceProvider(open_workspace, leave, traces_content, redact)
-        hosted = HostedWorkspace(home, catalog)
+        provider = WorkspaceProvider(open_workspace, release, traces_content, redact)
+        hosted = HostedWorkspace(provider, catalog)
 
         class One:
             def of(self, context: object) -> HostedWorkspace:
@@ -125,13 +125,13 @@ class Rig:
 
     @contextmanager
     def over_http(self, *options: str, **more: str) -> Iterator[HttpServer]:
-        """The command, serving on a free port until the block ends."""
+        """The command, serving HTTP on a free port until the block ends."""
         arguments = ["mcp", "--repo", str(self.source), "--http", "127.0.0.1:0", *options]
         with started([*COMMAND, *arguments], {**self.environment, **more}) as server:
             yield server
 
     def stdio_process(self, *options: str) -> subprocess.Popen[bytes]:
-        """The command, serving over streams that the test reads and writes itself."""
+        """The command, serving over stdio; the test reads and writes the pipes itself."""
         return subprocess.Popen(
             [*COMMAND, "mcp", "--repo", str(self.source), *options],
             env=self.environment,
@@ -141,8 +141,8 @@ class Rig:
         )
 
 
-def said(process: subprocess.Popen[bytes], **message: object) -> dict[str, Any]:
-    """The line that comes next after *message*; nothing is waited for if it wants no answer."""
+def exchange(process: subprocess.Popen[bytes], **message: object) -> dict[str, Any]:
+    """Send *message*; returns the next line if it is a request, and ``{}`` for a notification."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
@@ -154,18 +154,18 @@ def said(process: subprocess.Popen[bytes], **message: object) -> dict[str, Any]:
 class HttpServer:
     process: subprocess.Popen[str]
     url: str
-    said: str = ""
+    stderr: str = ""
 
     @property
     def port(self) -> int:
         return int(self.url.rpartition(":")[2].partition("/")[0])
 
     def end(self) -> int:
-        """Ask it to end as an operator would; its exit code."""
+        """Send SIGTERM and wait; returns the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        _, said = self.process.communicate(timeout=WATCHDOG_S)
-        self.said += said
+        _, stderr = self.process.communicate(timeout=WATCHDOG_S)
+        self.stderr += stderr
         return self.process.returncode
 
 
@@ -176,14 +176,14 @@ def started(command: list[str], environment: dict[str, str]) -> Iterator[HttpSer
     )
     assert process.stderr is not None
     first = process.stderr.readline()
-    server = HttpServer(process, first.split()[-1] if first else "", said=first)
+    server = HttpServer(process, first.split()[-1] if first else "", stderr=first)
     try:
         assert server.url.startswith("http://"), first + process.stderr.read()
         yield server
     finally:
         try:
             if process.returncode is None:
-                assert server.end() == 0, server.said
+                assert server.end() == 0, server.stderr
         finally:
             process.kill()
             process.wait()

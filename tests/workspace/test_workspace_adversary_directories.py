@@ -1,4 +1,4 @@
-"""The directories of a workspace go, or become others, behind its back."""
+"""Another program removes or replaces the directories of a workspace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wink_workspace.errors import UsageError
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-def test_copy_whose_files_are_gone_is_made_again_from_its_history(
+def test_copy_whose_files_are_missing_is_restored_from_its_history(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, crashed: bool
 ) -> None:
     with made(tmp_path, {"d/a.txt": b"a\n", "run": b"#!/bin/sh\n"}) as workspace:
@@ -30,8 +30,8 @@ def test_copy_whose_files_are_gone_is_made_again_from_its_history(
     assert f"{files} is gone" in caplog.text
 
 
-def test_link_in_the_place_of_a_copys_files_is_refused(tmp_path: Path) -> None:
-    """A rollback or a restore would change what it leads to."""
+def test_link_in_place_of_the_files_of_a_copy_is_refused(tmp_path: Path) -> None:
+    """A rollback or a restore would change the target of the link."""
     with made(tmp_path, {"a.txt": b"a\n"}) as workspace:
         write(workspace, **{"b.txt": "b\n"})
     files, elsewhere = folder(tmp_path).files, tmp_path / "elsewhere"

@@ -1,15 +1,15 @@
-"""Files and directories as immutable values that share what they have in common.
+"""The files of a ``MemoryFilesystem`` as a persistent tree.
 
-Rule 1: a node never changes. A change makes new directories from the root down to its place;
-everything else is shared, so keeping an old root costs what differs and putting it back is
-one reference.
-Rule 2: nodes that are the same object are equal, so comparing two trees looks only at what
-was rebuilt between them.
-Rule 3: what a node loads from its source or computes from its content stays in the node;
-that adds nothing to its value.
+Rule 1: a node never changes. A change makes new directories from the root down to the changed
+path and shares everything else. So an old root costs only what differs, and restoring it is
+one assignment.
+Rule 2: a shared node is equal without a comparison, so comparing two trees visits only
+directories that were rebuilt.
+Rule 3: a node caches what it loads from its source or computes from its content. That does not
+change its value.
 
-Trees are at most as deep as paths may be long (``Directory.height`` is there to keep it so),
-which bounds every recursion here.
+Trees are at most ``MAX_PATH_DEPTH`` deep (``Directory.height`` serves to check it), which bounds
+every recursion here.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ class File:
 
 
 class FileSource(Protocol):
-    """Where a remote file's content is; ``identity`` differs where the content does."""
+    """The source of a remote file; ``identity`` differs if the content does."""
 
     @property
     def identity(self) -> str:
-        """What stands for the content in fingerprints."""
+        """Replaces the content in fingerprints."""
         ...
 
     @property
@@ -115,10 +115,10 @@ class FileSource(Protocol):
 
 
 class RemoteFile(File):
-    """A file whose content stays at its source until somebody reads it.
+    """A file whose content stays at its source until it is read.
 
-    It is then kept, so that it cannot change any more; one above 1 MiB is kept only when
-    somebody needs the whole of it at once.
+    It is then kept, so that it can no longer change. Content above 1 MiB is kept only if
+    ``data`` is used.
     """
 
     __slots__ = ("_loaded", "_source")
@@ -150,7 +150,7 @@ class RemoteFile(File):
 
 @dataclass(frozen=True, slots=True)
 class Symlink:
-    """A link, which may point anywhere or nowhere."""
+    """A link to any target; it may be dangling."""
 
     target: str
 
@@ -161,7 +161,7 @@ class Symlink:
 
 
 class Directory:
-    """Named nodes."""
+    """A directory: nodes by name."""
 
     __slots__ = ("_children", "_fingerprint", "_height")
 
@@ -186,7 +186,7 @@ class Directory:
 
     @property
     def height(self) -> int:
-        """How many levels of entries there are below."""
+        """The number of levels of entries below."""
         if self._height is None:
             self._height = max(
                 (
@@ -199,23 +199,23 @@ class Directory:
 
 
 class DirectorySource(Protocol):
-    """Where a remote directory's entries are; ``identity`` differs where they do."""
+    """The source of a remote directory; ``identity`` differs if the entries do."""
 
     @property
     def identity(self) -> str:
-        """What stands for the entries in fingerprints."""
+        """Replaces the entries in fingerprints."""
         ...
 
     def load(self) -> Map[str, Node]:
-        """The entries, listed now."""
+        """List the entries."""
         ...
 
 
 class RemoteDirectory(Directory):
-    """A directory that is listed when somebody first looks inside.
+    """A directory that is listed when its entries are first used.
 
-    Its fingerprint is that of its source, and its height 0, until then and after: neither
-    is worth listing a remote tree for.
+    Its fingerprint is that of its source, and its height is 0, before and after: computing
+    them would list the whole remote tree.
     """
 
     __slots__ = ("_loaded", "_source")
@@ -242,7 +242,7 @@ _EMPTY = Directory()
 
 
 def stat_of(node: Node, path: WorkspacePath) -> FileStat:
-    """What is known of a node without reading it."""
+    """The metadata of a node, without loading its content."""
     match node:
         case File():
             return FileStat(path, FileKind.FILE, node.size_bytes, node.executable)
@@ -273,7 +273,7 @@ def _target_bytes(link: Symlink) -> bytes:
 
 
 def lookup(root: Directory, path: WorkspacePath) -> Node | None:
-    """The node at *path*, ``None`` where there is none; links are not followed."""
+    """The node at *path*, or ``None``; links are not followed."""
     node: Node | None = root
     for name in path.parts:
         if not isinstance(node, Directory):
@@ -283,11 +283,11 @@ def lookup(root: Directory, path: WorkspacePath) -> Node | None:
 
 
 def replaced(root: Directory, path: WorkspacePath, node: Node | None) -> Directory:
-    """The tree with *node* at *path* (below the root), or nothing for ``None``.
+    """The tree with *node* at *path* (below the root); for ``None``, without *path*.
 
     Raises:
         FileMissingError: If the parent does not exist.
-        DirectoryExpectedError: If it is no directory.
+        DirectoryExpectedError: If the parent is not a directory.
     """
     return _replaced(root, path, 0, node)
 
@@ -316,7 +316,7 @@ def _replaced(
 def tree_changes(
     before: Node | None, after: Node | None, path: WorkspacePath = ROOT
 ) -> Iterator[FileChange]:
-    """Every path whose state differs, in path order; what both trees share is not visited."""
+    """Every path whose state differs, in path order; shared nodes are not visited."""
     if before is after:
         return
     old, new = _state_of(before), _state_of(after)
@@ -325,18 +325,18 @@ def tree_changes(
     inside_old = (before if isinstance(before, Directory) else _EMPTY).children
     inside_new = (after if isinstance(after, Directory) else _EMPTY).children
     changed = [name for name, child in inside_new.items() if inside_old.get(name) is not child]
-    gone = [name for name in inside_old if name not in inside_new]
-    for name in sorted(changed + gone):
+    deleted = [name for name in inside_old if name not in inside_new]
+    for name in sorted(changed + deleted):
         yield from tree_changes(inside_old.get(name), inside_new.get(name), path / name)
 
 
 def tree_of(nodes: Mapping[WorkspacePath, Node]) -> Directory:
-    """The tree with each node at its path below the root, and the directories they need.
+    """The tree with each node at its path below the root, and all parent directories.
 
-    A directory among *nodes* is empty, but others of them may be below it.
+    Each directory in *nodes* must be empty, but other nodes may be below its path.
 
     Raises:
-        DirectoryExpectedError: If a node is to be below a file or a link.
+        DirectoryExpectedError: If a node would be below a file or a link.
     """
     by_parent: dict[WorkspacePath, dict[str, Node]] = {ROOT: {}}
     for path, node in nodes.items():
@@ -353,10 +353,11 @@ def tree_of(nodes: Mapping[WorkspacePath, Node]) -> Directory:
 
 
 def merged(below: Directory, above: Directory, path: WorkspacePath = ROOT) -> Directory:
-    """Both trees in one; where both have something, it has to be a directory.
+    """The union of two trees; directories are merged.
 
     Raises:
-        PathExistsError: If it is something else, or *above* has a remote directory there.
+        PathExistsError: If both have a path that is not a directory in both, or if *above* has
+            a remote directory where *below* is not empty.
     """
     if not isinstance(below, RemoteDirectory) and not below.children:
         return above
@@ -364,10 +365,10 @@ def merged(below: Directory, above: Directory, path: WorkspacePath = ROOT) -> Di
         raise PathExistsError(f"{path} is not empty")
     children = below.children
     for name, child in sorted(above.children.items(), key=itemgetter(0)):
-        there = children.get(name)
-        if isinstance(there, Directory) and isinstance(child, Directory):
-            child = merged(there, child, path / name)
-        elif there is not None:
+        existing = children.get(name)
+        if isinstance(existing, Directory) and isinstance(child, Directory):
+            child = merged(existing, child, path / name)
+        elif existing is not None:
             raise PathExistsError(f"{path / name} exists already")
         children = children.set(name, child)
     return Directory(children)
@@ -378,14 +379,14 @@ def merged(below: Directory, above: Directory, path: WorkspacePath = ROOT) -> Di
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeSnapshot:
-    """The tree that a cell held at some moment."""
+    """The tree of a cell at the time of a snapshot."""
 
     cell: TreeCell
     root: Directory
 
 
 class TreeCell:
-    """The one place where a tree is exchanged for another."""
+    """A mutable reference to the current tree."""
 
     def __init__(self, root: Directory) -> None:
         self._root = root
@@ -394,34 +395,34 @@ class TreeCell:
 
     @property
     def root(self) -> Directory:
-        """The present tree."""
+        """The current tree."""
         return self._root
 
     def change(self, change: Callable[[Directory], Directory]) -> None:
-        """Exchange the tree for what *change* makes of it; if it raises, nothing happens."""
+        """Replace the tree by the result of *change*; if that raises, nothing changes."""
         with self._lock:
             self._root = change(self._root)
 
     def snapshot(self) -> TreeSnapshot:
-        """The present tree; the same object as long as nothing changes."""
+        """A snapshot of the current tree; the same object while nothing changes."""
         with self._lock:
             if self._snapshot.root is not self._root:
                 self._snapshot = TreeSnapshot(self, self._root)
             return self._snapshot
 
     def restore(self, snapshot: object) -> None:
-        """Put a tree back.
+        """Restore the tree of a snapshot.
 
         Raises:
             SnapshotError: If this cell did not make the *snapshot*.
         """
-        mine = self.checked(snapshot)
+        own = self.checked(snapshot)
         with self._lock:
-            self._root = mine.root
-            self._snapshot = mine
+            self._root = own.root
+            self._snapshot = own
 
     def checked(self, snapshot: object) -> TreeSnapshot:
         """*snapshot*, if this cell made it; else ``SnapshotError``."""
         if not isinstance(snapshot, TreeSnapshot) or snapshot.cell is not self:
-            raise SnapshotError("the snapshot is not one of this filesystem")
+            raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return snapshot

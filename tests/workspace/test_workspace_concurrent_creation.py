@@ -1,4 +1,4 @@
-"""Several processes make workspaces at once, and some of them die over it."""
+"""Several processes create workspaces at once, and some of them are killed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def fill(folder):
     (folder.files / "half").write_text("of it")
     print("under way", flush=True)
     sys.stdin.readline()
-place = Path(sys.argv[2]) if len(sys.argv) > 2 else None
-WorkspaceStorage(sys.argv[1]).add(fill, in_place=place)
+target = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+WorkspaceStorage(sys.argv[1]).add(fill, in_place=target)
 """
 
 
 @contextmanager
-def maker(directory: Path, *place: Path) -> Generator[subprocess.Popen[str]]:
-    """A process in the middle of making a workspace, killed in the end."""
+def maker(directory: Path, *target: Path) -> Generator[subprocess.Popen[str]]:
+    """A process that is creating a workspace; it is killed at the end."""
     process = subprocess.Popen(
-        [sys.executable, "-c", MAKER, directory / "state", *place],
+        [sys.executable, "-c", MAKER, directory / "state", *target],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -49,13 +49,13 @@ def folders(directory: Path) -> set[str]:
     return {path.name for path in (directory / "state/workspaces").iterdir() if path.is_dir()}
 
 
-def test_what_a_killed_making_left_goes_with_the_next_one_and_nothing_else(tmp_path: Path) -> None:
+def test_next_creation_removes_only_the_leftovers_of_a_killed_one(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     with maker(tmp_path):
         (dead,) = folders(tmp_path)
     foreign = tmp_path / "state/workspaces/foreign"
     foreign.mkdir()
-    (foreign / "kept.txt").write_text("by somebody else")
+    (foreign / "kept.txt").write_text("by another program")
     with (
         maker(tmp_path),
         Workspace.create(tmp_path / "source", storage=storage(tmp_path)) as made,
@@ -68,7 +68,7 @@ def test_what_a_killed_making_left_goes_with_the_next_one_and_nothing_else(tmp_p
     assert folders(tmp_path) == {made.info.id, "foreign"}
 
 
-def test_what_a_killed_removal_left_is_swept(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_removal_are_deleted(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     with Workspace.create(tmp_path / "source", storage=storage(tmp_path)) as made:
         which = made.info.id
@@ -85,15 +85,15 @@ def test_what_a_killed_removal_left_is_swept(tmp_path: Path) -> None:
     assert folders(tmp_path) == set()
 
 
-def test_one_beginning_in_place_keeps_off_only_those_in_its_way_and_is_named_to_them(
+def test_creation_in_place_blocks_only_overlapping_ones_and_is_named_in_their_errors(
     tmp_path: Path,
 ) -> None:
     for name in ("project/part", "other"):
         (tmp_path / name).mkdir(parents=True)
     project = tmp_path / "project"
 
-    def begun(place: Path) -> Workspace:
-        return Workspace.create(place, storage=storage(tmp_path), mode="in_place")
+    def begun(target: Path) -> Workspace:
+        return Workspace.create(target, storage=storage(tmp_path), mode="in_place")
 
     with maker(tmp_path, project) as process:
         begun(tmp_path / "other").close()

@@ -1,7 +1,6 @@
-"""The lines of a file in which the places of hunks are looked for.
+"""Views of the lines of a file, for finding the lines of a hunk.
 
-Everything here is charged to an ``Effort``, for both the file and the patch may be made to
-take long.
+All work is charged to an ``Effort``, since a hostile file or patch can make it expensive.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from itertools import accumulate
 from wink_workspace.errors import PatchError
 from wink_workspace.filesystem.lookalikes import plain_line
 
-__all__ = ["Effort", "Reading", "loose_line"]
+__all__ = ["Effort", "FileView", "loose_line"]
 
 _MAX_PLACES = 1_000
 _STEP = 400
@@ -26,20 +25,20 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Effort:
-    """A bound on the searching for one patch, so that a hostile one ends soon.
+    """A limit on the work for one patch, so that a hostile patch ends soon.
 
-    The unit is a few nanoseconds: 4 bytes searched through, or a hundredth of a line looked at.
+    The unit is a few nanoseconds: 4 searched bytes, or a hundredth of a compared line.
     """
 
     def __init__(self, budget: int = 40_000_000) -> None:
         self._left = budget
 
     def allow(self, data: bytes) -> None:
-        """Add what it costs to read a file and search through it a few times."""
+        """Add the cost of reading a file and searching it a few times."""
         self._left += 5 * (len(data) // 4 + _LINE * data.count(b"\n"))
 
     def affords(self, cost: int) -> bool:
-        """Charge for something that may be left out; whether enough was left."""
+        """Charge for an optional step; whether enough was left for it."""
         if cost <= self._left:
             self._left -= cost
             return True
@@ -53,22 +52,22 @@ class Effort:
         """
         if not self.affords(cost):
             raise PatchError(
-                "finding the places of the hunks takes too long; no file was changed",
-                hint="Give right line numbers or more context, and change each file only once.",
+                "finding where the hunks belong takes too long; no file was changed",
+                hint="Give correct line numbers or more context, and change each file only once.",
             )
 
 
 def loose_line(line: bytes) -> bytes:
-    """A line as the loose reading compares it: without byte order mark, ended by a newline."""
+    """A line for the loose view: without byte order mark and carriage return, with a newline."""
     return line.removesuffix(b"\n").removesuffix(b"\r").removeprefix(_BOM) + b"\n"
 
 
-class Reading:
-    r"""A file's lines, as they are and as they are compared.
+class FileView:
+    r"""The lines of a file, and the keys by which they are compared.
 
-    The exact reading compares them as they are. The loose one knows no byte order mark and
-    only one kind of line end, and the file always ends with one; ``compose`` restores what it
-    left out. The plain one also compares lines without what only looks different.
+    The exact view compares the lines as they are. The loose view ignores the byte order mark,
+    the kind of line end and a missing final newline; ``compose`` restores them. The plain view
+    also ignores what ``plain_line`` removes.
     """
 
     def __init__(
@@ -86,14 +85,14 @@ class Reading:
         self._mark = mark
         self._effort = effort
         self._keys = lines if key is None else [key(line) for line in lines]
-        # A newline and some lines are found in this only where a line begins, and the index
-        # of that newline is where the line would start without the newline at the front.
+        # A search for a newline and some lines finds only starts of lines. The index of that
+        # newline is the start of the line in the text without the newline at the front.
         self._text = b"\n" + b"".join(self._keys)
         self._starts = list(accumulate(map(len, self._keys), initial=0))
 
     @classmethod
-    def exact(cls, data: bytes, effort: Effort) -> Reading:
-        """The lines as they are."""
+    def exact(cls, data: bytes, effort: Effort) -> FileView:
+        """The exact view."""
         return cls(BytesIO(data).readlines(), effort)
 
     @property
@@ -103,34 +102,34 @@ class Reading:
 
     @property
     def takes_any_line(self) -> bool:
-        """Whether a line that ends with a newline can be put anywhere and fits its neighbours."""
+        r"""Whether a line that ends with ``\n`` can be inserted anywhere."""
         return self.is_loose or (self.ends_with_newline and b"\r\n" not in self._text)
 
-    def loose(self) -> Reading:
-        """The loose reading of the same file; of this, the exact one."""
+    def loose(self) -> FileView:
+        """The loose view of the same file; call it on the exact view."""
         lines = list(self.lines)
         mark = _BOM if lines and lines[0].startswith(_BOM) else b""
         if lines:
             lines[0] = lines[0].removeprefix(mark)
         if not self.ends_with_newline:
             lines[-1] += self.line_end(self.n - 1)
-        return Reading(lines, self._effort, mark=mark, key=loose_line)
+        return FileView(lines, self._effort, mark=mark, key=loose_line)
 
-    def plain(self) -> Reading:
-        """The plain reading of the same lines."""
-        return Reading(self.lines, self._effort, mark=self._mark, key=plain_line)
+    def plain(self) -> FileView:
+        """The plain view of the same lines."""
+        return FileView(self.lines, self._effort, mark=self._mark, key=plain_line)
 
     def line_end(self, at: int) -> bytes:
-        """The line end of the line before the one at *at*, or of the first."""
+        """The line end of the line before the index *at*, or of the first line."""
         line = self.lines[max(0, at - 1)] if self.n else b""
         return b"\r\n" if line.endswith(b"\r\n") else b"\n"
 
     def added(self, line: bytes, at: int) -> bytes:
-        """*line* as it is put before the one at *at*."""
+        """*line* with the line end for inserting it at the index *at*."""
         return line[:-1] + self.line_end(at) if self.is_loose else line
 
     def compose(self, lines: Sequence[bytes], *, final_newline: bool) -> bytes:
-        """The content that consists of *lines*, some of them this file's own."""
+        """The content with these *lines*, and with the byte order mark of the file."""
         data = b"".join(lines)
         if self.is_loose and not final_newline:
             data = data.removesuffix(b"\n").removesuffix(b"\r")
@@ -139,7 +138,7 @@ class Reading:
     # ----------------------------------------------------------------------------- searching
 
     def fits(self, old: Sequence[bytes], at: int) -> bool:
-        """Whether the lines from *at* on are *old*."""
+        """Whether the lines from the index *at* on are *old*."""
         if not 0 <= at <= self.n - len(old):
             return False
         wanted = b"\n" + b"".join(old)
@@ -148,7 +147,7 @@ class Reading:
         return same_length and self._text.startswith(wanted, self._starts[at])
 
     def places(self, old: Sequence[bytes]) -> list[int]:
-        """Where *old* stands; the first 1,000 places at most."""
+        """The indexes at which *old* is found; at most the first 1,000."""
         wanted = b"\n" + b"".join(old)
         found: list[int] = []
         at = self._find(wanted, 0, self.n)
@@ -158,13 +157,13 @@ class Reading:
         return found
 
     def between(self, first: int, end: int) -> Sequence[bytes]:
-        """The compared lines from *first* to before *end*, as many as there are."""
+        """The keys of the lines from *first* to before *end*, as far as they exist."""
         first, end = max(0, first), min(end, self.n)
         self._effort.spend(_LINE * max(0, end - first))
         return self._keys[first:end]
 
     def is_unique(self, line: bytes) -> bool:
-        """Whether *line* stands only once."""
+        """Whether *line* is in the file exactly once."""
         return self._counts[line] == 1
 
     @cached_property
@@ -173,14 +172,17 @@ class Reading:
         return Counter(self._keys)
 
     def n_alike_elsewhere(self, old: Sequence[bytes], at: int) -> int:
-        """How many lines of *old* stand close together outside the place at *at*, at most.
+        """The most lines of *old* that are close together elsewhere than at the index *at*.
 
-        Blank lines do not count, nor do white space and order.
+        Ignores blank lines, white space and order.
         """
         self._effort.spend(2 * _LINE * self.n)
-        missing = Counter(map(_ink, old))
+        missing = Counter(map(_without_spaces, old))
         del missing[b""]
-        keys = [b"" if at <= n < at + len(old) else _ink(key) for n, key in enumerate(self._keys)]
+        keys = [
+            b"" if at <= n < at + len(old) else _without_spaces(key)
+            for n, key in enumerate(self._keys)
+        ]
         size = len(old) + 2
         n_found = most = 0
         for n, key in enumerate(keys):
@@ -206,11 +208,11 @@ class Reading:
     # -------------------------------------------------------------------------------- scopes
 
     def is_inside(self, at: int, scopes: Sequence[bytes]) -> bool:
-        """Whether the line at *at*, or lines that it is indented below, are *scopes*.
+        """Whether *scopes* are among the line at *at* and the lines that enclose it by indentation.
 
-        Empty lines from *at* on are passed over; other lines may lie between the scopes. In
-        flat text a heading, which is a line that begins with a sign such as ``#`` or ``[``,
-        reaches to the next one that begins with the same sign.
+        Empty lines from *at* on are skipped; other lines may be between the scopes. In flat
+        text, a heading (a line that begins with a sign such as ``#`` or ``[``) encloses all
+        lines up to the next line that begins with the same sign.
         """
         at = self._first_with_text(min(at, self.n - 1))
         wanted = list(scopes)
@@ -225,7 +227,7 @@ class Reading:
         return not wanted
 
     def _heading(self, at: int, scope: bytes) -> int | None:
-        """The heading over the line at *at*, if that is *scope*."""
+        """The index of the heading above the line *at*, if that is *scope*."""
         sign = scope[:1]
         if sign.isalnum() or sign in _NO_HEADING:
             return None
@@ -242,7 +244,7 @@ class Reading:
         return at
 
     def scope_lines(self, scopes: Sequence[bytes], first: int) -> list[int]:
-        """The lines from *first* on that are the last of *scopes* and stand in the others."""
+        """The lines from *first* on that are the last of *scopes* and inside of the others."""
         self._effort.spend(2 * _LINE * self.n)
         return [
             at
@@ -252,13 +254,13 @@ class Reading:
 
     @cached_property
     def _parents(self) -> list[int]:
-        """For each line the nearest one above that is indented less, or -1."""
+        """For each line, the index of the nearest line above that is indented less, or -1."""
         self._effort.spend(2 * _LINE * self.n)
         parents: list[int] = []
-        outer: list[tuple[int, int]] = [(-1, -1)]  # indentation and index, ever deeper
+        outer: list[tuple[int, int]] = [(-1, -1)]  # indentation and index of the enclosing lines
         for at, line in enumerate(self._keys):
             indentation = _indentation(line)
-            counts = line.strip() not in (b"", b"{")  # these neither begin nor end a scope
+            counts = line.strip() not in (b"", b"{")  # such lines neither begin nor end a scope
             while counts and outer[-1][0] >= indentation:
                 outer.pop()
             parents.append(outer[-1][1])
@@ -267,7 +269,7 @@ class Reading:
         return parents
 
 
-def _ink(line: bytes) -> bytes:
+def _without_spaces(line: bytes) -> bytes:
     """The line without white space."""
     return b"".join(line.split())
 
@@ -277,7 +279,7 @@ def _indentation(line: bytes) -> int:
 
 
 def _is_scope(line: bytes, scope: bytes) -> bool:
-    """Whether *line* is *scope*, or begins with it and not in the middle of a word."""
+    """Whether *line* begins with *scope*, and the first word after it is a new one."""
     line = line.strip()
     rest = line[len(scope) : len(scope) + 1]
     return line.startswith(scope) and not rest.isalnum() and rest != b"_"
