@@ -1,9 +1,9 @@
-"""How the whole suite runs.
+"""Settings of the whole test suite.
 
-Property tests take the same examples in every CI run, so that a green commit stays green; at a
-desk and in ``make soak`` they look for new ones.
+Property tests use the same examples in every CI run, so that a green commit stays green. Local
+runs and ``make soak`` generate new ones.
 
-Temporary directories are in memory where there is room, as ``on_disk`` explains. ``make soak``, a
+Temporary directories are in memory if there is room; see ``on_disk``. ``make soak``,
 ``--basetemp`` and ``PYTEST_DEBUG_TEMPROOT`` put all of them on a disk.
 """
 
@@ -28,11 +28,11 @@ settings.load_profile("suite")
 
 MEMORY = Path("/dev/shm")
 ENOUGH_BYTES = 4 * 2**30
-"""Several times what two workers hold at once."""
+"""Several times what two workers use at once."""
 
 
 def has_room_in_memory() -> bool:
-    """Whether ``/dev/shm`` takes the files of the tests, programs among them."""
+    """Return whether ``/dev/shm`` has room for test files and allows execution."""
     try:
         room = os.statvfs(MEMORY)
         free = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
@@ -44,7 +44,7 @@ def has_room_in_memory() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the place of temporary directories; handle Ctrl-C even when started in background."""
+    """Choose the directory for temporary files; handle Ctrl-C also in a background process."""
     if "soak" not in config.getoption("markexpr") and has_room_in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long versions to ``make soak``, which asks for them by their mark."""
+    """Deselect long tests; ``make soak`` selects them by their mark."""
     if "soak" in config.getoption("markexpr"):
         return
     long = [item for item in items if item.get_closest_marker("soak")]

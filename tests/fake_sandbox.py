@@ -1,4 +1,4 @@
-"""A third backend: commands are small Python functions that run in this process."""
+"""A sandbox backend for tests: commands are small Python functions that run in this process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from wink_workspace.sections import SandboxSection, command_tools
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeConfig(SandboxConfig):
-    """``greeting`` begins all output."""
+    """``greeting`` is the start of all output."""
 
     backend: ClassVar[str] = "fake"
 
@@ -37,7 +37,7 @@ class FakeConfig(SandboxConfig):
 
 @dataclass
 class FakeSandbox(Sandbox):
-    """Knows ``put NAME TEXT``, ``fail`` and ``cat NAME``."""
+    """Runs ``put NAME TEXT`` and ``cat NAME``; any other command fails."""
 
     place: SandboxContext
     config: FakeConfig
@@ -53,15 +53,15 @@ class FakeSandbox(Sandbox):
 
     def run(self, request: ExecRequest, *, observer: OutputObserver | None = None) -> ExecResult:
         words = " ".join(request.argv).removeprefix("run ").split(" ", 2)
-        said, code = b"", 0
+        content, code = b"", 0
         match words:
             case ["put", name, text]:
                 (self.place.files / name).write_text(text)
             case ["cat", name]:
-                said = (self.place.files / name).read_bytes()
+                content = (self.place.files / name).read_bytes()
             case _:
                 code = 1
-        output = self.config.greeting.encode() + b": " + said + request.stdin
+        output = self.config.greeting.encode() + b": " + content + request.stdin
         if observer is not None:
             observer("stdout", output)
         captured = CapturedOutput(output, n_bytes=len(output))
@@ -74,11 +74,11 @@ class FakeSandbox(Sandbox):
 
 
 @dataclass
-class FakeMachine:
-    """What the backend did."""
+class FakeBackend:
+    """Creates the backend and records what it did."""
 
-    made: list[FakeSandbox] = field(default_factory=list)
-    ended: list[Path] = field(default_factory=list)
+    created: list[FakeSandbox] = field(default_factory=list)
+    cleaned: list[Path] = field(default_factory=list)
 
     def create(
         self,
@@ -88,12 +88,12 @@ class FakeMachine:
         environment: Environment | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> Sandbox:
-        self.made.append(FakeSandbox(context, config))
-        return self.made[-1]
+        self.created.append(FakeSandbox(context, config))
+        return self.created[-1]
 
     def end_leftover(self, notes: Path) -> str:
-        self.ended.append(notes)
-        return "last words"
+        self.cleaned.append(notes)
+        return "last output"
 
     @property
     def backend(self) -> SandboxBackend[FakeConfig]:
@@ -111,8 +111,8 @@ class FakeMachine:
 
 
 @contextmanager
-def registered(make: Callable[[], FakeMachine] = FakeMachine) -> Iterator[FakeMachine]:
-    """The backend, registered in the block."""
+def registered(make: Callable[[], FakeBackend] = FakeBackend) -> Iterator[FakeBackend]:
+    """Register the backend for the block."""
     machine = make()
     unregister = SANDBOXES.register(machine.backend)
     try:

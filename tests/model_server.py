@@ -1,8 +1,8 @@
 """A server on loopback that speaks the wire formats of OpenAI and Anthropic, from a list of steps.
 
-It has no opinion about what it is asked; it answers the n-th request with the n-th step, streamed
-in small pieces as the real ones do: ``/v1/messages`` as Anthropic, ``/v1/responses`` and
-``/v1/chat/completions`` as OpenAI. What it was asked is kept, decoded and in order.
+It answers the n-th request with the n-th step, whatever the request says. Answers are streamed in
+small pieces: ``/v1/messages`` as Anthropic, ``/v1/responses`` and ``/v1/chat/completions`` as
+OpenAI. The decoded requests are kept in order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Event = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call; *arguments* as a mapping, or as whatever text the model makes of it."""
+    """A tool call; *arguments* as a mapping, or as text, which may be malformed."""
 
     name: str
     arguments: dict[str, Any] | str = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Says:
+class Turn:
     """A turn of the model."""
 
     text: str = ""
@@ -43,14 +43,14 @@ class Says:
     input_tokens: int = 10
     output_tokens: int = 5
     ending: str = ""
-    """``"refusal"`` or ``"length"``; else as the turn has it."""
+    """``"refusal"`` or ``"length"``; empty for a complete turn."""
     thinking: str = ""
-    """Said first, and signed, on Anthropic's wire."""
+    """Sent first and signed, in the format of Anthropic only."""
 
 
 @dataclass(frozen=True)
-class Fails:
-    """An HTTP error; *kind* and *message* as the provider words them."""
+class HttpFailure:
+    """An HTTP error with the provider's *kind* and *message*."""
 
     status: int
     kind: str = "error"
@@ -60,26 +60,26 @@ class Fails:
 
 
 @dataclass(frozen=True)
-class Drops:
-    """A turn of which *n_events* are sent before the connection breaks."""
+class DroppedTurn:
+    """A turn whose connection closes after *n_events*."""
 
-    turn: Says
+    turn: Turn
     n_events: int = 3
 
 
 @dataclass(frozen=True)
-class Hangs:
-    """A turn of which *n_events* are sent; then nothing comes until the server ends.
+class HangingTurn:
+    """A turn that stops after *n_events*; the connection stays open until the server ends.
 
-    *then* is called when the last of them is out.
+    *then* is called after the last event.
     """
 
-    turn: Says
+    turn: Turn
     n_events: int = 3
     then: Callable[[], None] = lambda: None
 
 
-Step = Says | Fails | Drops | Hangs
+Step = Turn | HttpFailure | DroppedTurn | HangingTurn
 
 
 class ModelServer:
@@ -111,7 +111,7 @@ class ModelServer:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What points both SDKs here."""
+        """Environment variables that direct both SDKs to this server."""
         return {
             "OPENAI_API_KEY": KEY,
             "OPENAI_BASE_URL": f"{self.url}/v1",
@@ -129,7 +129,7 @@ class ModelServer:
             self.headers.append(headers)
             number = len(self.requests)
             if number > len(self.steps):
-                return number, Fails(400, "invalid_request_error", "the steps are over")
+                return number, HttpFailure(400, "invalid_request_error", "no step is left")
             return number, self.steps[number - 1]
 
 
@@ -138,29 +138,29 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the tests look at the requests."""
+            """Log nothing; the tests check the requests."""
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
             number, step = server.take(asked, {k.lower(): v for k, v in self.headers.items()})
             wire = _WIRES[self.path.partition("?")[0]]
-            if isinstance(step, Fails):
+            if isinstance(step, HttpFailure):
                 self._fail(wire, step)
                 return
-            turn = step if isinstance(step, Says) else step.turn
+            turn = step if isinstance(step, Turn) else step.turn
             events = list(wire.events(turn, number))
-            n_sent = len(events) if isinstance(step, Says) else step.n_events
+            n_sent = len(events) if isinstance(step, Turn) else step.n_events
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
             for name, data in events[:n_sent]:
                 self._chunk(wire.framed(name, data))
-            if isinstance(step, Says):
+            if isinstance(step, Turn):
                 self._chunk(wire.end)
                 self.wfile.write(b"0\r\n\r\n")
                 return
-            if isinstance(step, Hangs):
+            if isinstance(step, HangingTurn):
                 step.then()
                 server.ended.wait(60)
             self.close_connection = True
@@ -170,7 +170,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
                 self.wfile.flush()
 
-        def _fail(self, wire: type[_Wire], step: Fails) -> None:
+        def _fail(self, wire: type[_Wire], step: HttpFailure) -> None:
             body = json.dumps(wire.error(step)).encode()
             self.send_response(step.status)
             for name, value in {"content-type": "application/json", **step.headers}.items():
@@ -183,7 +183,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
 
 
 def _pieces(text: str) -> list[str]:
-    """Text in three pieces, as tokens come."""
+    """Split text into three pieces, like streamed tokens."""
     third = max(1, -(-len(text) // 3))
     return [text[at : at + third] for at in range(0, len(text), third)]
 
@@ -196,21 +196,21 @@ class _Wire:
         return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
     @staticmethod
-    def error(step: Fails) -> dict[str, Any]:
+    def error(step: HttpFailure) -> dict[str, Any]:
         return {"error": {"type": step.kind, "message": step.message, "code": step.code}}
 
     @staticmethod
-    def events(turn: Says, number: int) -> Iterator[Event]:
+    def events(turn: Turn, number: int) -> Iterator[Event]:
         raise NotImplementedError
 
 
 class _Anthropic(_Wire):
     @staticmethod
-    def error(step: Fails) -> dict[str, Any]:
+    def error(step: HttpFailure) -> dict[str, Any]:
         return {"type": "error", "error": {"type": step.kind, "message": step.message}}
 
     @staticmethod
-    def events(turn: Says, number: int) -> Iterator[Event]:
+    def events(turn: Turn, number: int) -> Iterator[Event]:
         message = {
             "id": f"msg_{number}", "type": "message", "role": "assistant", "model": "mock",
             "content": [], "stop_reason": None, "stop_sequence": None,
@@ -266,7 +266,7 @@ class _Chat(_Wire):
         return f"data: {json.dumps(data)}\n\n".encode()
 
     @staticmethod
-    def events(turn: Says, number: int) -> Iterator[Event]:
+    def events(turn: Turn, number: int) -> Iterator[Event]:
         def chunk(delta: dict[str, Any], reason: str | None = None, **more: Any) -> Event:
             choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
             return "", {
@@ -306,7 +306,7 @@ class _Responses(_Wire):
         return _Wire.framed(name, data)
 
     @staticmethod
-    def events(turn: Says, number: int) -> Iterator[Event]:
+    def events(turn: Turn, number: int) -> Iterator[Event]:
         output: list[dict[str, Any]] = []
 
         def response(status: str, **more: Any) -> dict[str, Any]:
@@ -342,7 +342,7 @@ class _Responses(_Wire):
             yield name, {**data, "sequence_number": sequence}
 
 
-def _message(turn: Says, number: int, output: list[dict[str, Any]]) -> Iterator[Event]:
+def _message(turn: Turn, number: int, output: list[dict[str, Any]]) -> Iterator[Event]:
     item_id, at = f"msg_{number}", len(output)
     item = {
         "id": item_id, "type": "message", "role": "assistant", "status": "in_progress",

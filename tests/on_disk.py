@@ -1,8 +1,8 @@
 """Directories on the machine's disk, for the packages that import this fixture.
 
-Elsewhere they are in memory where there is enough (see ``conftest``): on a disk, most of the time
-of a test that commits is spent in ``fsync``, which decides nothing while the machine stays up.
-What a filesystem decides does need one: inode numbers, timestamps, the order of a directory.
+Other packages use memory if it is large enough (see ``conftest``): on a disk, tests that commit
+spend most of their time in ``fsync``, which has no visible effect unless the machine crashes.
+Tests of inode numbers, timestamps and directory order need a real disk.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pytest
 def tmp_path_factory(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Generator[pytest.TempPathFactory]:
-    """The factory of ``tmp_path`` and of all that modules share, below ``TMPDIR``."""
-    with tempfile.TemporaryDirectory(prefix="wink-tests-", ignore_cleanup_errors=True) as place:
+    """The factory of ``tmp_path`` and of directories that modules share, below ``TMPDIR``."""
+    with tempfile.TemporaryDirectory(prefix="wink-tests-", ignore_cleanup_errors=True) as directory:
         factory = copy.copy(tmp_path_factory)
-        factory._basetemp = Path(place).resolve()
+        factory._basetemp = Path(directory).resolve()
         yield factory

@@ -1,18 +1,18 @@
-"""Runs commands, each in a fresh child that is struck at a moment, and says how they ended.
+"""Runs commands in child processes, sends each a signal at a given moment, and reports its end.
 
-``python run_server.py`` reads one JSON request a line and answers each with one::
+``python run_server.py`` reads one JSON request per line and answers each with one line::
 
-    {"arguments": ["run", ...], "variables": {...}, "told": "/tmp/x", "signal": 2, "moment": 4711,
-     "loads": false}
+    {"arguments": ["run", ...], "variables": {...}, "output": "/tmp/x", "signal": 2,
+     "moment": 4711, "loads": false}
     {"code": 130, "begun": 3000, "calls": 4711}
 
-A moment counts calls of functions in the child's main thread, so that a seed means the same moments
-everywhere, from where the command can tell of its end; before that it is Python that starts. ``null``
-is none. A code below 0 is the signal that ended the child. ``begun`` is the count when the evaluation
-began, ``calls`` the last one; a child that is killed says neither. What the child prints goes to the
-file ``told``. The answer comes when no process is left that the child started. With ``"loads": true``
-the command is run by the server itself and tells nothing: it loads what each child would else load
-anew.
+A moment is a number of function calls in the child's main thread, so a seed means the same moments
+on every machine. Counting starts in ``logged``, when the command can report its end; before, Python
+starts. ``null`` sends no signal. A negative code is the signal that ended the child. ``begun`` is
+the count at the start of the evaluation, ``calls`` at the end; a killed child reports neither.
+The child's output goes to the file ``output``. The answer is sent when all processes that the child
+started have ended. With ``"loads": true`` the server runs the command itself, so that modules are
+loaded once and not by each child.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from wink_workspace.cli.logs import logged
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Striker:
-    """Counts the calls of this thread, and sends itself *number* at the *moment*-th."""
+class SignalSender:
+    """Counts function calls of this thread; sends the process signal *number* at call *moment*."""
 
     def __init__(self, number: int, moment: int | None) -> None:
         self._number, self._moment = number, moment
@@ -52,34 +52,34 @@ class Striker:
         if frame.f_code is ProviderAdapter.evaluate.__code__:
             self.begun = self.calls
         if self.calls == self._moment:
-            sys.setprofile(None)  # what follows runs at its usual speed; the counts end here
+            sys.setprofile(None)  # the rest runs at normal speed; the counts end here
             os.kill(os.getpid(), self._number)
 
 
 def run(request: dict[str, Any]) -> int:
     os.environ.update(request["variables"])
-    with Path(request["told"]).open("wb") as told:
-        os.dup2(told.fileno(), 1)
-        os.dup2(told.fileno(), 2)
+    with Path(request["output"]).open("wb") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
     return main(request["arguments"])
 
 
-def run_and_strike(request: dict[str, Any], answer: int) -> None:
-    """In the child: never comes back."""
+def run_in_child(request: dict[str, Any], answer: int) -> None:
+    """Run the request in the forked child; never return."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    striker = Striker(request["signal"], request["moment"])
-    sys.setprofile(striker)
+    sender = SignalSender(request["signal"], request["moment"])
+    sys.setprofile(sender)
     try:
         code = run(request)
         sys.setprofile(None)
-    except BaseException:  # noqa: BLE001 - a forked child must not go on with its parent's work
+    except BaseException:  # noqa: BLE001 - a forked child must not continue its parent's work
         sys.setprofile(None)
         traceback.print_exc()
         code = 1
-    atexit._run_exitfuncs()  # as Python would at its end, which os._exit leaves out
+    atexit._run_exitfuncs()  # os._exit skips these
     sys.stdout.flush()
     sys.stderr.flush()
-    counts = {"code": code, "begun": striker.begun, "calls": striker.calls}
+    counts = {"code": code, "begun": sender.begun, "calls": sender.calls}
     os.write(answer, json.dumps(counts).encode())
     os._exit(0)
 
@@ -88,14 +88,14 @@ def serve(request: dict[str, Any]) -> dict[str, int]:
     answer, to_answer = os.pipe()
     child = os.fork()
     if child == 0:
-        run_and_strike(request, to_answer)
+        run_in_child(request, to_answer)
     os.close(to_answer)
     with os.fdopen(answer, "rb") as answered:
         counts = answered.read()
     _, status = os.waitpid(child, 0)
     with suppress(ChildProcessError):
         while True:
-            os.wait()  # for what outlived its parent and so became our child
+            os.wait()  # processes that outlived their parent and so became our children
     return json.loads(counts) if counts else {"code": -os.WTERMSIG(status)}
 
 

@@ -1,4 +1,4 @@
-"""What many tests need: a small workspace with tools of the test's own, and calls made by name."""
+"""Shared helpers: a small workspace in memory with the test's own tools, and calls by name."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from wink_workspace.session import Session, ToolInvoked
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """State for tests: one line of text."""
+    """A STATE slice for tests: one line of text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Parameters for tests: one line of text."""
+    """Tool parameters for tests: one line of text."""
 
     text: str = ""
 
 
 def tool(handler: Callable[..., ToolResult[Any]], *, name: str = "act") -> Tool[Text, None]:
-    """A tool that takes a ``Text`` and gives whatever *handler* does.
+    """Return a tool that takes a ``Text`` and returns the result of *handler*.
 
-    *handler* needs no annotations: it is wrapped in a function that has them.
+    *handler* is wrapped in an annotated function, so it needs no annotations itself.
     """
 
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
@@ -61,8 +61,8 @@ def tool(handler: Callable[..., ToolResult[Any]], *, name: str = "act") -> Tool[
 
 
 @dataclass
-class Rig:
-    """A prompt with its session and files, and one executor over them."""
+class SmallWorkspace:
+    """A prompt with its session, files and executor."""
 
     prompt: Prompt[Any]
     session: Session
@@ -74,7 +74,7 @@ class Rig:
     def call(
         self, name: str, arguments: Mapping[str, object] | str | None = None, /, **named: object
     ) -> CallOutcome:
-        """Run a call by name; arguments as a mapping, as JSON text, or as keywords."""
+        """Run a call by name; pass arguments as a mapping, as JSON text, or as keywords."""
         given = arguments if arguments is not None else named
         return self.executor.execute(ToolCall.of(name, given, id=f"call-{next(self._ids)}"))
 
@@ -91,12 +91,12 @@ class Rig:
         return journal
 
     def state(self) -> tuple[str, dict[str, object]]:
-        """Session and files as comparable values: everything a rollback must bring back."""
+        """Return session and files as comparable values: everything that a rollback restores."""
         return (self.session.dump_state(), contents(self.filesystem))
 
 
 def executor_of(prompt: Prompt[Any], session: Session, **options: Any) -> ToolExecutor:
-    """An executor without a model, over *prompt* as it renders now."""
+    """Return an executor without a model, for *prompt* as it renders now."""
     return ToolExecutor(
         prompt=prompt,
         rendered_prompt=prompt.render(session=session),
@@ -107,7 +107,7 @@ def executor_of(prompt: Prompt[Any], session: Session, **options: Any) -> ToolEx
 
 
 @contextmanager
-def rig(
+def small_workspace(
     *tools: Tool[Any, Any],
     sections: Sequence[Section[Any]] = (),
     files: Mapping[str, bytes | str] | None = None,
@@ -116,8 +116,8 @@ def rig(
     session: Session | None = None,
     filesystem: MemoryFilesystem | None = None,
     **executor_options: Any,
-) -> Iterator[Rig]:
-    """A workspace with *tools* in one section, and *sections* beside it, opened for the block."""
+) -> Iterator[SmallWorkspace]:
+    """Open a workspace with one section of *tools*, and *sections*, for the block."""
     filesystem = filesystem if filesystem is not None else MemoryFilesystem(files or {})
     session = session or Session()
     own = MarkdownSection(title="Tools", template="Use them.", tools=tools, policies=policies)
@@ -126,11 +126,11 @@ def rig(
     prompt.install(session)
     with prompt.resources:
         executor = executor_of(prompt, session, **executor_options)
-        yield Rig(prompt, session, filesystem, executor)
+        yield SmallWorkspace(prompt, session, filesystem, executor)
 
 
 def contents(filesystem: Filesystem) -> dict[str, object]:
-    """Every path with all that is kept of it."""
+    """Return kind, content and executable bit of every path."""
     found: dict[str, object] = {}
     for stat in filesystem.walk("."):
         data = filesystem.read_bytes(stat.path) if stat.kind == "file" else stat.target
@@ -140,12 +140,12 @@ def contents(filesystem: Filesystem) -> dict[str, object]:
 
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bytes]]:
-    """Standard output and error on a terminal; to be called once, at the end, for all it shows."""
+    """Put standard output and error on a terminal; the function ends it and returns all output."""
     keyboard, screen = os.openpty()
     shown = bytearray()
 
     def read() -> None:
-        with os.fdopen(keyboard, "rb", buffering=0) as source, suppress(OSError):  # EIO is its end
+        with os.fdopen(keyboard, "rb", buffering=0) as source, suppress(OSError):  # EIO at the end
             while data := source.read(65_536):
                 shown.extend(data)
 
@@ -155,10 +155,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bytes]]:
         monkeypatch.setattr(sys, "stdout", stream)
         monkeypatch.setattr(sys, "stderr", stream)
 
-        def everything() -> bytes:
+        def read_all() -> bytes:
             monkeypatch.undo()
             stream.close()
             reader.join()
             return bytes(shown)
 
-        yield everything
+        yield read_all

@@ -51,8 +51,8 @@ def note(params: Text, *, context: ToolContext) -> ToolResult[None]:
 NOTE = Tool[Text, None](name="note", description="Leave a note", handler=note)
 
 
-class Listening(ScriptedAdapter):
-    """A scripted adapter that keeps what it was asked."""
+class RecordingAdapter(ScriptedAdapter):
+    """A scripted adapter that records its requests."""
 
     def __init__(self, *turns: ModelTurn, **options: object) -> None:
         super().__init__(turns, **options)
@@ -78,9 +78,9 @@ def plain_prompt(*tools: Tool) -> Prompt:
     return Prompt(ns="tests", key="plain", name="plain", sections=[section])
 
 
-def test_a_run_ends_with_the_first_turn_that_calls_nothing() -> None:
+def test_a_run_ends_with_the_first_turn_without_calls() -> None:
     session = Session()
-    adapter = Listening(calls("a"), calls("b"), ModelTurn("All done."), ModelTurn("unused"))
+    adapter = RecordingAdapter(calls("a"), calls("b"), ModelTurn("All done."), ModelTurn("unused"))
     response = adapter.evaluate(plain_prompt(), session=session)
     assert (response.prompt_name, response.text, response.output) == ("plain", "All done.", None)
     assert session[Note].all() == (Note("a"), Note("b"))
@@ -89,7 +89,7 @@ def test_a_run_ends_with_the_first_turn_that_calls_nothing() -> None:
 
 def test_parallel_calls_of_one_turn_run_in_order_and_are_all_answered() -> None:
     session = Session()
-    adapter = Listening(calls("a", "b", "c"), ModelTurn("Done."))
+    adapter = RecordingAdapter(calls("a", "b", "c"), ModelTurn("Done."))
     adapter.evaluate(plain_prompt(), session=session)
     assert [record.params for record in session[ToolInvoked].all()] == [
         Text("a"),
@@ -102,9 +102,9 @@ def test_parallel_calls_of_one_turn_run_in_order_and_are_all_answered() -> None:
     )
 
 
-def test_a_failed_call_is_told_to_the_model_and_the_run_goes_on() -> None:
+def test_a_failed_call_is_reported_to_the_model_and_the_run_continues() -> None:
     session = Session()
-    adapter = Listening(calls("a", tool="nope"), ModelTurn("Done."))
+    adapter = RecordingAdapter(calls("a", tool="nope"), ModelTurn("Done."))
     adapter.evaluate(plain_prompt(), session=session)
     (answer,) = adapter.requests[1].messages[1:]
     assert isinstance(answer, ToolMessage)
@@ -113,7 +113,7 @@ def test_a_failed_call_is_told_to_the_model_and_the_run_goes_on() -> None:
 
 
 def test_a_request_carries_the_instructions_and_the_tools_schemas() -> None:
-    adapter = Listening(ModelTurn("Done."))
+    adapter = RecordingAdapter(ModelTurn("Done."))
     adapter.evaluate(plain_prompt(), session=Session())
     (request,) = adapter.requests
     assert "Do it." in request.instructions
@@ -122,9 +122,9 @@ def test_a_request_carries_the_instructions_and_the_tools_schemas() -> None:
     assert tool.schema["type"] == "object"
 
 
-def test_the_session_records_the_rendering_and_the_end_with_the_tokens_spent() -> None:
+def test_the_session_records_the_rendering_and_the_end_with_token_usage() -> None:
     session = Session()
-    adapter = Listening(
+    adapter = RecordingAdapter(
         calls("a", usage=TokenUsage(10, 2)), ModelTurn("Done.", usage=TokenUsage(20, 3))
     )
     adapter.evaluate(plain_prompt(), session=session)
@@ -136,14 +136,14 @@ def test_the_session_records_the_rendering_and_the_end_with_the_tokens_spent() -
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Parameters that a strict provider schema has to bend."""
+    """Parameters that a strict provider schema encodes in another form."""
 
     labels: Mapping[str, int]
     limit: int = 7
 
 
 @pytest.mark.parametrize("as_text", [False, True])
-def test_arguments_that_follow_the_strict_schema_are_turned_back(as_text: bool) -> None:
+def test_arguments_in_the_strict_schema_are_decoded_to_the_tools_types(as_text: bool) -> None:
     def label(params: Labels, *, context: ToolContext) -> ToolResult[None]:
         return ToolResult.ok(None)
 
@@ -152,27 +152,26 @@ def test_arguments_that_follow_the_strict_schema_are_turned_back(as_text: bool) 
     arguments = json.dumps(sent) if as_text else sent
     turn = ModelTurn(tool_calls=(ToolCall.of("label", arguments, id="1"),))
     session = Session()
-    Listening(turn, ModelTurn("Done.")).evaluate(plain_prompt(tool), session=session)
+    RecordingAdapter(turn, ModelTurn("Done.")).evaluate(plain_prompt(tool), session=session)
     (record,) = session[ToolInvoked].all()
     assert record.params == Labels({"a": 1}, 7)
 
 
 @pytest.mark.behaviour(15)
-@pytest.mark.behaviour(15)
 @pytest.mark.parametrize("arguments", ["[1", "[1]", [1], 5, b"{}"])
-def test_arguments_that_are_no_object_are_answered(arguments: object) -> None:
+def test_arguments_that_are_not_an_object_get_a_failed_answer(arguments: object) -> None:
     turn = ModelTurn(tool_calls=(ToolCall.of("note", cast("str", arguments), id="1"),))
-    adapter = Listening(turn, ModelTurn("Done."))
+    adapter = RecordingAdapter(turn, ModelTurn("Done."))
     adapter.evaluate(plain_prompt(), session=Session())
     answer = adapter.requests[1].messages[-1]
     assert isinstance(answer, ToolMessage)
     assert not answer.success
 
 
-def test_a_call_that_a_provider_sends_without_arguments_has_none() -> None:
+def test_a_call_without_arguments_uses_the_defaults() -> None:
     turn = ModelTurn(tool_calls=(ToolCall.of("note", cast("str", None), id="1"),))
     session = Session()
-    Listening(turn, ModelTurn("Done.")).evaluate(plain_prompt(), session=session)
+    RecordingAdapter(turn, ModelTurn("Done.")).evaluate(plain_prompt(), session=session)
     assert [record.params for record in session[ToolInvoked].all()] == [Text()]
 
 
@@ -200,12 +199,14 @@ def verdict_prompt() -> Prompt[Verdict]:
 @pytest.mark.parametrize("fence", ["{}", "```json\n{}\n```", "  {}\n"])
 def test_structured_output_is_parsed_with_or_without_a_fence(fence: str) -> None:
     text = fence.replace("{}", '{"passed": true, "reason": "fine"}')
-    response = Listening(ModelTurn(text)).evaluate(verdict_prompt(), session=Session())
+    response = RecordingAdapter(ModelTurn(text)).evaluate(verdict_prompt(), session=Session())
     assert response.output == Verdict(passed=True, reason="fine")
 
 
 def test_a_wrong_answer_is_sent_back_with_every_problem() -> None:
-    adapter = Listening(ModelTurn('{"passed": 1}'), ModelTurn('{"passed": true, "reason": "x"}'))
+    adapter = RecordingAdapter(
+        ModelTurn('{"passed": 1}'), ModelTurn('{"passed": true, "reason": "x"}')
+    )
     response = adapter.evaluate(verdict_prompt(), session=Session())
     assert response.output == Verdict(passed=True, reason="x")
     complaint = adapter.requests[1].messages[-1]
@@ -215,8 +216,8 @@ def test_a_wrong_answer_is_sent_back_with_every_problem() -> None:
     assert adapter.requests[0].output_schema is not None
 
 
-def test_answers_that_stay_wrong_end_the_run_in_phase_response() -> None:
-    adapter = Listening(*[ModelTurn("prose")] * 3)
+def test_repeated_wrong_answers_end_the_run_in_phase_response() -> None:
+    adapter = RecordingAdapter(*[ModelTurn("prose")] * 3)
     with pytest.raises(PromptEvaluationError) as caught:
         adapter.evaluate(verdict_prompt(), session=Session())
     assert caught.value.phase == "response"
@@ -224,7 +225,7 @@ def test_answers_that_stay_wrong_end_the_run_in_phase_response() -> None:
     assert adapter.n_left == 0
 
 
-# Disclosure
+# Opening sections
 
 
 def folded_prompt(key: str = "folded") -> Prompt:
@@ -254,7 +255,7 @@ def opening(*keys: str) -> ModelTurn:
 
 @pytest.mark.behaviour(6, 17)
 def test_opening_a_section_renders_the_prompt_again_with_its_text_and_tools() -> None:
-    adapter = Listening(opening("extra"), calls("x", tool="inner"), ModelTurn("Done."))
+    adapter = RecordingAdapter(opening("extra"), calls("x", tool="inner"), ModelTurn("Done."))
     session = Session()
     adapter.evaluate(folded_prompt(), session=session)
     first, second, _ = adapter.requests
@@ -264,25 +265,29 @@ def test_opening_a_section_renders_the_prompt_again_with_its_text_and_tools() ->
     assert session[Note].latest() == Note("x")
 
 
-def test_what_one_prompt_opens_stays_closed_in_another_prompt_on_the_session() -> None:
+def test_sections_opened_by_one_prompt_stay_closed_in_another() -> None:
     session = Session()
-    Listening(opening("extra"), ModelTurn("Done.")).evaluate(folded_prompt(), session=session)
-    again, other = Listening(ModelTurn("Done.")), Listening(ModelTurn("Done."))
+    RecordingAdapter(opening("extra"), ModelTurn("Done.")).evaluate(
+        folded_prompt(), session=session
+    )
+    again, other = RecordingAdapter(ModelTurn("Done.")), RecordingAdapter(ModelTurn("Done."))
     again.evaluate(folded_prompt(), session=session)
     other.evaluate(folded_prompt(key="other"), session=session)
     assert "All the details." in again.requests[0].instructions
     assert "All the details." not in other.requests[0].instructions
 
 
-def test_a_call_that_opens_sections_is_recorded_as_what_it_asked_for() -> None:
+def test_a_call_that_opens_sections_is_recorded_with_the_requested_keys() -> None:
     session = Session()
-    Listening(opening("extra"), ModelTurn("Done.")).evaluate(folded_prompt(), session=session)
+    RecordingAdapter(opening("extra"), ModelTurn("Done.")).evaluate(
+        folded_prompt(), session=session
+    )
     assert session[ToolInvoked].all()[0].text.endswith("asked for these sections: extra")
 
 
 @pytest.mark.behaviour(7)
-def test_in_a_mixed_request_the_good_keys_are_opened_and_the_bad_ones_explained() -> None:
-    adapter = Listening(opening("extra", "nowhere"), ModelTurn("Done."))
+def test_a_mixed_request_opens_the_valid_keys_and_explains_the_others() -> None:
+    adapter = RecordingAdapter(opening("extra", "nowhere"), ModelTurn("Done."))
     adapter.evaluate(folded_prompt(), session=Session())
     answer = adapter.requests[1].messages[-1]
     assert isinstance(answer, ToolMessage)
@@ -291,8 +296,10 @@ def test_in_a_mixed_request_the_good_keys_are_opened_and_the_bad_ones_explained(
 
 
 @pytest.mark.behaviour(7)
-def test_rendering_again_is_bounded() -> None:
-    adapter = Listening(opening("extra"), ModelTurn("Done."), limits=LoopLimits(max_expansions=0))
+def test_the_number_of_renderings_is_bounded() -> None:
+    adapter = RecordingAdapter(
+        opening("extra"), ModelTurn("Done."), limits=LoopLimits(max_expansions=0)
+    )
     session = Session()
     adapter.evaluate(folded_prompt(), session=session)
     assert len(session[PromptRendered].all()) == 1
@@ -305,8 +312,8 @@ def test_rendering_again_is_bounded() -> None:
 # Limits
 
 
-def test_a_run_without_end_is_ended() -> None:
-    adapter = Listening(*[calls("a")] * 9, limits=LoopLimits(max_turns=3))
+def test_an_endless_run_is_ended_at_max_turns() -> None:
+    adapter = RecordingAdapter(*[calls("a")] * 9, limits=LoopLimits(max_turns=3))
     with pytest.raises(PromptEvaluationError, match=r"3 turns\. Raise max_turns"):
         adapter.evaluate(plain_prompt(), session=Session())
     assert adapter.n_left == 6
@@ -314,7 +321,7 @@ def test_a_run_without_end_is_ended() -> None:
 
 def test_a_budget_is_checked_before_each_turn() -> None:
     tracker = BudgetTracker(Budget(max_output_tokens=4))
-    adapter = Listening(*[ModelTurn("x", usage=TokenUsage(1, 5))] * 2)
+    adapter = RecordingAdapter(*[ModelTurn("x", usage=TokenUsage(1, 5))] * 2)
     adapter.evaluate(plain_prompt(), session=Session(), budget_tracker=tracker)
     with pytest.raises(PromptEvaluationError) as caught:
         adapter.evaluate(plain_prompt(), session=Session(), budget_tracker=tracker)
@@ -328,7 +335,7 @@ def test_a_deadline_is_checked_before_each_turn() -> None:
     clock = ManualClock()
     deadline = Deadline.after(1, clock=clock)
     clock.advance(1)
-    adapter = Listening(ModelTurn("x"))
+    adapter = RecordingAdapter(ModelTurn("x"))
     with pytest.raises(PromptEvaluationError) as caught:
         adapter.evaluate(plain_prompt(), session=Session(), deadline=deadline)
     assert caught.value.phase == "request"
@@ -336,7 +343,7 @@ def test_a_deadline_is_checked_before_each_turn() -> None:
     assert adapter.n_left == 1
 
 
-def test_limits_that_cannot_work_are_refused() -> None:
+def test_invalid_limits_are_refused() -> None:
     with pytest.raises(UsageError):
         LoopLimits(max_turns=0)
 
@@ -344,7 +351,7 @@ def test_limits_that_cannot_work_are_refused() -> None:
 # Nested evaluation
 
 
-def test_a_handler_evaluates_a_prompt_of_its_own_on_the_same_session() -> None:
+def test_a_handler_evaluates_another_prompt_on_the_same_session() -> None:
     def delegate(params: Text, *, context: ToolContext) -> ToolResult[str]:
         sub_prompt = plain_prompt()
         sub_prompt.bind(resources={Filesystem: MemoryFilesystem()})
@@ -353,7 +360,7 @@ def test_a_handler_evaluates_a_prompt_of_its_own_on_the_same_session() -> None:
 
     tool = Tool[Text, str](name="delegate", description="Delegate", handler=delegate)
     session = Session()
-    adapter = Listening(
+    adapter = RecordingAdapter(
         calls("job", tool="delegate"), calls("inside"), ModelTurn("sub done"), ModelTurn("Done.")
     )
     adapter.evaluate(plain_prompt(tool), session=session)
@@ -365,18 +372,18 @@ def test_a_handler_evaluates_a_prompt_of_its_own_on_the_same_session() -> None:
     assert answer.text == "Delegated.\n\nsub done"
 
 
-def test_evaluating_a_template_is_refused_with_the_way_to_make_a_prompt_of_it() -> None:
+def test_evaluating_a_template_is_refused_with_a_hint_to_make_a_prompt() -> None:
     template = PromptTemplate(ns="test", key="test")
     with pytest.raises(UsageError, match="cannot evaluate a PromptTemplate") as caught:
-        Listening(ModelTurn("Done.")).evaluate(cast("Prompt", template), session=Session())
+        RecordingAdapter(ModelTurn("Done.")).evaluate(cast("Prompt", template), session=Session())
     assert "Prompt(template)" in caught.value.hint
 
 
-def test_a_bus_given_to_evaluate_gets_the_events_of_the_run_and_no_later_ones() -> None:
+def test_a_bus_passed_to_evaluate_receives_events_of_the_run_only() -> None:
     bus, session = EventBus(), Session()
     seen: list[str] = []
     bus.subscribe(object, lambda event: seen.append(type(event).__name__))
-    adapter = Listening(calls("a"), ModelTurn("Done."))
+    adapter = RecordingAdapter(calls("a"), ModelTurn("Done."))
     adapter.evaluate(plain_prompt(), session=session, bus=bus)
     session[Note].append(Note("later"))
     assert [name for name in seen if name != "SliceWritten"] == [
@@ -387,7 +394,7 @@ def test_a_bus_given_to_evaluate_gets_the_events_of_the_run_and_no_later_ones() 
     assert session[Note].all() == (Note("a"), Note("later"))
 
 
-def test_a_handler_may_pass_its_event_bus_without_events_coming_twice() -> None:
+def test_a_handler_may_pass_its_event_bus_without_duplicate_events() -> None:
     def delegate(params: Text, *, context: ToolContext) -> ToolResult[str]:
         sub_prompt = plain_prompt()
         sub_prompt.bind(resources={Filesystem: MemoryFilesystem()})
@@ -400,17 +407,17 @@ def test_a_handler_may_pass_its_event_bus_without_events_coming_twice() -> None:
     session = Session()
     seen: list[str] = []
     session.dispatcher.subscribe(PromptExecuted, lambda event: seen.append(event.text))
-    adapter = Listening(
+    adapter = RecordingAdapter(
         calls("job", tool="delegate"), calls("inside"), ModelTurn("sub done"), ModelTurn("Done.")
     )
     adapter.evaluate(plain_prompt(tool), session=session)
     assert seen == ["sub done", "Done."]
 
 
-def test_params_given_to_evaluate_are_bound_to_the_prompt() -> None:
+def test_params_passed_to_evaluate_are_bound_to_the_prompt() -> None:
     section = MarkdownSection[Text](title="Task", template="Do ${text}.")
     prompt = Prompt(ns="tests", key="bound", name="bound", sections=[section])
-    adapter = Listening(ModelTurn("Done."))
+    adapter = RecordingAdapter(ModelTurn("Done."))
     adapter.evaluate(prompt, Text("this"), session=Session())
     assert "Do this." in adapter.requests[0].instructions
 
@@ -432,7 +439,7 @@ def test_a_script_file_drives_a_run(tmp_path: Path) -> None:
     assert session[ToolInvoked].all()[0].call_id == "call-1-1"
 
 
-def test_a_recorded_run_replays_to_the_same_calls(tmp_path: Path) -> None:
+def test_replaying_a_recorded_run_makes_the_same_calls(tmp_path: Path) -> None:
     recording = tmp_path / "recorded.jsonl"
     original, replayed = Session(), Session()
     bad = ModelTurn(
@@ -442,14 +449,14 @@ def test_a_recorded_run_replays_to_the_same_calls(tmp_path: Path) -> None:
     ScriptRecorder(first, recording).evaluate(plain_prompt(), session=original)
     ScriptedAdapter(load_script(recording)).evaluate(plain_prompt(), session=replayed)
 
-    def story(session: Session) -> list[object]:
+    def history(session: Session) -> list[object]:
         return [(r.call_id, r.tool, r.params, r.text) for r in session[ToolInvoked].all()]
 
-    assert story(replayed) == story(original)
+    assert history(replayed) == history(original)
     assert replayed[PromptExecuted].all()[0].usage == TokenUsage(3, 4)
 
 
-def test_a_recording_holds_nothing_that_the_redactor_takes_out(tmp_path: Path) -> None:
+def test_a_recording_contains_redacted_text_only(tmp_path: Path) -> None:
     recording = tmp_path / "recorded.jsonl"
     first = ScriptedAdapter(
         [calls("s3cret"), ModelTurn("Noted s3cret.")],
@@ -460,62 +467,64 @@ def test_a_recording_holds_nothing_that_the_redactor_takes_out(tmp_path: Path) -
     assert recording.read_text().count("[key]") == 2
 
 
-def test_a_script_that_ends_too_early_says_how_to_end_it() -> None:
-    with pytest.raises(PromptEvaluationError, match="over after 1 turn,") as caught:
-        Listening(calls("a")).evaluate(plain_prompt(), session=Session())
+def test_a_script_that_ends_too_early_gets_a_hint_how_to_end_it() -> None:
+    with pytest.raises(PromptEvaluationError, match="ended after 1 turn,") as caught:
+        RecordingAdapter(calls("a")).evaluate(plain_prompt(), session=Session())
     assert caught.value.phase == "request"
     assert "calls no tool" in caught.value.hint
 
 
-def test_a_script_without_a_turn_says_how_to_end_it() -> None:
-    with pytest.raises(PromptEvaluationError, match="over after 0 turns,") as caught:
-        Listening().evaluate(plain_prompt(), session=Session())
+def test_an_empty_script_gets_a_hint_how_to_end_it() -> None:
+    with pytest.raises(PromptEvaluationError, match="ended after 0 turns,") as caught:
+        RecordingAdapter().evaluate(plain_prompt(), session=Session())
     assert "calls no tool" in caught.value.hint
 
 
-def test_a_script_whose_last_answer_does_not_fit_says_what_was_wrong_with_it() -> None:
-    with pytest.raises(PromptEvaluationError, match="over after 1 turn,") as caught:
-        Listening(ModelTurn('{"passed": true}')).evaluate(verdict_prompt(), session=Session())
+def test_a_script_with_an_invalid_last_answer_reports_its_problems() -> None:
+    with pytest.raises(PromptEvaluationError, match="ended after 1 turn,") as caught:
+        RecordingAdapter(ModelTurn('{"passed": true}')).evaluate(
+            verdict_prompt(), session=Session()
+        )
     assert "reason" in caught.value.hint
 
 
-def test_a_script_that_is_evaluated_twice_says_that_it_lacks_the_second_ones_turns() -> None:
-    adapter = Listening(ModelTurn("Done."))
+def test_evaluating_a_script_twice_reports_the_missing_turns() -> None:
+    adapter = RecordingAdapter(ModelTurn("Done."))
     adapter.evaluate(plain_prompt(), session=Session())
-    with pytest.raises(PromptEvaluationError, match="over after 1 turn,") as caught:
+    with pytest.raises(PromptEvaluationError, match="ended after 1 turn,") as caught:
         adapter.evaluate(plain_prompt(), session=Session())
     assert "an adapter of its own" in caught.value.hint
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "expected"),
     [
         (b"{}\n{\n", "line 2"),
         (b'{"txt": "x"}', "txt"),
         (b'{"tool_calls": [{"arguments": {}}]}', "tool_calls[0].name"),
-        (b"\xff", "cannot be read"),
+        (b"\xff", "cannot read the script"),
     ],
 )
-def test_a_malformed_script_is_refused_with_its_line(
-    tmp_path: Path, content: bytes, says: str
+def test_a_malformed_script_is_refused_with_the_line_number(
+    tmp_path: Path, content: bytes, expected: str
 ) -> None:
     script = tmp_path / "bad.jsonl"
     script.write_bytes(content)
     with pytest.raises(ScriptError) as caught:
         load_script(script)
-    assert says in str(caught.value)
+    assert expected in str(caught.value)
 
 
-def test_a_script_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScriptError, match="cannot be read"):
+def test_a_missing_script_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match="cannot read the script"):
         load_script(tmp_path / "none.jsonl")
 
 
-def test_a_script_of_texts_is_refused_with_what_to_write_in_their_place() -> None:
-    with pytest.raises(UsageError, match=r"'hi' is no turn .* ModelTurn\(text\)"):
+def test_a_script_of_texts_is_refused_with_the_right_form() -> None:
+    with pytest.raises(UsageError, match=r"'hi' is not a ModelTurn.* ModelTurn\(text\)"):
         ScriptedAdapter(["hi"])  # pyright: ignore[reportArgumentType] - that is the mistake
 
 
-def test_a_script_of_calls_is_refused_with_what_to_write_in_their_place() -> None:
+def test_a_script_of_calls_is_refused_with_the_right_form() -> None:
     with pytest.raises(UsageError, match=r"ModelTurn\(tool_calls=\(call,\)\)"):
         ScriptedAdapter([ToolCall("ls")])  # pyright: ignore[reportArgumentType] - that is the mistake

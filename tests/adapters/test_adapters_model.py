@@ -1,4 +1,4 @@
-"""Real SDKs against a server that speaks the providers' wire formats: what a run sends and makes of it."""
+"""Real SDKs against a fake provider: what a run sends, and how it handles the answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from model_server import KEY, Call, Drops, Fails, Hangs, ModelServer, Says, Step
+from model_server import KEY, Call, DroppedTurn, HangingTurn, HttpFailure, ModelServer, Step, Turn
 from pydantic_ai import exceptions
 from support import Note, Text
 
@@ -20,7 +20,7 @@ from wink_workspace.adapters.model import (
     RetryLimits,
     TextDelta,
 )
-from wink_workspace.adapters.model.failures import failure_of
+from wink_workspace.adapters.model.failures import classify_error
 from wink_workspace.clock import Budget, BudgetTracker, Deadline, ManualClock, TokenUsage
 from wink_workspace.environment import Environment
 from wink_workspace.errors import PromptEvaluationError, UsageError
@@ -36,9 +36,9 @@ from wink_workspace.prompt import (
 from wink_workspace.session import PromptExecuted, Session, ToolInvoked
 
 ANTHROPIC = "anthropic:claude-sonnet-5"
-WIRES = [ANTHROPIC, "openai:gpt-5", "openai-chat:gpt-5"]
+MODELS = [ANTHROPIC, "openai:gpt-5", "openai-chat:gpt-5"]
 
-each_wire = pytest.mark.parametrize("model", WIRES)
+each_api = pytest.mark.parametrize("model", MODELS)
 
 
 def note(params: Text, *, context: ToolContext) -> ToolResult[None]:
@@ -57,8 +57,8 @@ def prompt_with(*tools: Tool) -> Prompt[Any]:
 
 
 @dataclass
-class Bench:
-    """One adapter on one server, and all that came of a run."""
+class AdapterRun:
+    """An adapter with its server, and the results of a run."""
 
     server: ModelServer
     adapter: ModelAdapter[Any]
@@ -66,12 +66,12 @@ class Bench:
     clock: ManualClock
     session: Session
 
-    def run(self, prompt: Prompt[Any] | None = None, **options: Any) -> str:
+    def evaluate(self, prompt: Prompt[Any] | None = None, **options: Any) -> str:
         return self.adapter.evaluate(prompt or prompt_with(), session=self.session, **options).text
 
-    def ends(self, **options: Any) -> PromptEvaluationError:
+    def failure(self, **options: Any) -> PromptEvaluationError:
         with pytest.raises(PromptEvaluationError) as caught:
-            self.run(**options)
+            self.evaluate(**options)
         return caught.value
 
     @property
@@ -83,60 +83,60 @@ class Bench:
         return "".join(event.text for event in self.events if isinstance(event, TextDelta))
 
 
-class Benches:
-    """Makes them, and closes what it made."""
+class AdapterRuns:
+    """Creates ``AdapterRun`` objects and closes their servers and adapters."""
 
     def __init__(self) -> None:
         self.opened: list[Any] = []
 
-    def __call__(self, model: str, *steps: Step, **options: Any) -> Bench:
+    def __call__(self, model: str, *steps: Step, **options: Any) -> AdapterRun:
         server = ModelServer(*steps).__enter__()
         self.opened.append(server)
         events: list[ModelEvent] = []
         clock = ManualClock()
         settings = {
             "environment": server.environment, "on_event": events.append, "clock": clock,
-            "chance": lambda: 0.0, **options,
+            "jitter": lambda: 0.0, **options,
         }  # fmt: skip
         adapter = ModelAdapter[Any](model, **settings)
         self.opened.append(adapter)
-        return Bench(server, adapter, events, clock, Session())
+        return AdapterRun(server, adapter, events, clock, Session())
 
 
 @pytest.fixture
-def bench() -> Iterator[Benches]:
-    benches = Benches()
-    yield benches
-    for opened in reversed(benches.opened):
+def new_run() -> Iterator[AdapterRuns]:
+    runs = AdapterRuns()
+    yield runs
+    for opened in reversed(runs.opened):
         opened.__exit__(None, None, None)
 
 
-def calling(*texts: str, text: str = "", **more: Any) -> Says:
-    return Says(text, tuple(Call("note", {"text": each}) for each in texts), **more)
+def calling(*texts: str, text: str = "", **more: Any) -> Turn:
+    return Turn(text, tuple(Call("note", {"text": each}) for each in texts), **more)
 
 
-# What goes right
+# Successful runs
 
 
-@each_wire
-def test_a_run_calls_tools_and_ends_with_the_models_text(bench: Benches, model: str) -> None:
-    one = bench(model, calling("a", text="I take a note."), Says("Done."))
-    assert one.run() == "Done."
-    assert one.session[Note].all() == (Note("a"),)
-    assert "Take notes." in json.dumps(one.server.requests[0])
-    assert "noted a" in json.dumps(one.server.requests[1])
-    assert "I take a note." in json.dumps(one.server.requests[1])
+@each_api
+def test_a_run_calls_tools_and_ends_with_the_models_text(new_run: AdapterRuns, model: str) -> None:
+    run = new_run(model, calling("a", text="I take a note."), Turn("Done."))
+    assert run.evaluate() == "Done."
+    assert run.session[Note].all() == (Note("a"),)
+    assert "Take notes." in json.dumps(run.server.requests[0])
+    assert "noted a" in json.dumps(run.server.requests[1])
+    assert "I take a note." in json.dumps(run.server.requests[1])
 
 
-@each_wire
+@each_api
 def test_examples_of_a_tool_reach_its_definition_and_the_instructions(
-    bench: Benches, model: str
+    new_run: AdapterRuns, model: str
 ) -> None:
     example = ToolExample(description="Note what to buy", input=Text("milk"), output=None)
     tool = Tool[Text, None](name="note", description="Note it.", handler=note, examples=(example,))
-    one = bench(model, Says("Done."))
-    one.run(prompt_with(tool))
-    request = one.server.requests[0]
+    run = new_run(model, Turn("Done."))
+    run.evaluate(prompt_with(tool))
+    request = run.server.requests[0]
     (definition,) = request["tools"]
     described = definition.get("function", definition)["description"]
     assert described == 'Note it.\n\nExamples:\n- Note what to buy: {"text": "milk"}'
@@ -144,60 +144,62 @@ def test_examples_of_a_tool_reach_its_definition_and_the_instructions(
     assert json.dumps('- Note what to buy: `note` with `{"text": "milk"}`.')[1:-1] in instructions
 
 
-@each_wire
-def test_text_is_told_as_it_comes(bench: Benches, model: str) -> None:
-    one = bench(model, Says("All is well today."))
-    one.run()
-    assert one.text == "All is well today."
-    assert len(one.events) == 3
+@each_api
+def test_text_is_reported_while_it_is_received(new_run: AdapterRuns, model: str) -> None:
+    run = new_run(model, Turn("All is well today."))
+    run.evaluate()
+    assert run.text == "All is well today."
+    assert len(run.events) == 3
 
 
-@each_wire
-def test_parallel_calls_run_in_order_and_each_answer_goes_to_its_call(
-    bench: Benches, model: str
+@each_api
+def test_parallel_calls_run_in_order_and_each_gets_its_answer(
+    new_run: AdapterRuns, model: str
 ) -> None:
-    one = bench(model, calling("a", "fail", "c"), Says("Done."))
-    one.run()
-    assert [record.success for record in one.session[ToolInvoked].all()] == [True, False, True]
-    assert one.session[Note].all() == (Note("a"), Note("c"))
-    told = json.dumps(one.server.requests[1])
-    ids = [record.call_id for record in one.session[ToolInvoked].all()]
+    run = new_run(model, calling("a", "fail", "c"), Turn("Done."))
+    run.evaluate()
+    assert [record.success for record in run.session[ToolInvoked].all()] == [True, False, True]
+    assert run.session[Note].all() == (Note("a"), Note("c"))
+    sent = json.dumps(run.server.requests[1])
+    ids = [record.call_id for record in run.session[ToolInvoked].all()]
     assert len(set(ids)) == 3
-    assert all(told.count(f'"{each}"') == 2 for each in ids), "once called, once answered"
-    assert told.index("noted a") < told.index("no such note") < told.index("noted c")
+    assert all(sent.count(f'"{each}"') == 2 for each in ids), (
+        "each id is in one call and one answer"
+    )
+    assert sent.index("noted a") < sent.index("no such note") < sent.index("noted c")
 
 
-@each_wire
+@each_api
 @pytest.mark.behaviour(15)
-def test_malformed_arguments_and_unknown_tools_are_answered_and_the_run_goes_on(
-    bench: Benches, model: str
+def test_malformed_arguments_and_unknown_tools_are_answered_and_the_run_continues(
+    new_run: AdapterRuns, model: str
 ) -> None:
-    turn = Says(calls=(Call("note", '{"te'), Call("notes", {"text": "x"}), Call("note", "[1]")))
-    one = bench(model, turn, calling("b"), Says("Done."))
-    assert one.run() == "Done."
-    told = json.dumps(one.server.requests[1])
-    assert "is not valid JSON" in told
-    assert "There is no tool named" in told
-    assert one.session[Note].all() == (Note("b"),)
+    turn = Turn(calls=(Call("note", '{"te'), Call("notes", {"text": "x"}), Call("note", "[1]")))
+    run = new_run(model, turn, calling("b"), Turn("Done."))
+    assert run.evaluate() == "Done."
+    sent = json.dumps(run.server.requests[1])
+    assert "is not valid JSON" in sent
+    assert "There is no tool named" in sent
+    assert run.session[Note].all() == (Note("b"),)
 
 
-def test_a_failed_call_is_marked_as_one_on_the_wire(bench: Benches) -> None:
-    one = bench(ANTHROPIC, calling("a", "fail"), Says("Done."))
-    one.run()
-    answers = one.server.requests[1]["messages"][2]["content"]
+def test_a_failed_call_is_marked_as_an_error_in_the_request(new_run: AdapterRuns) -> None:
+    run = new_run(ANTHROPIC, calling("a", "fail"), Turn("Done."))
+    run.evaluate()
+    answers = run.server.requests[1]["messages"][2]["content"]
     assert [answer["is_error"] for answer in answers] == [False, True]
 
 
-@each_wire
-def test_tokens_go_into_the_budget_which_ends_the_run_when_it_is_spent(
-    bench: Benches, model: str
+@each_api
+def test_tokens_count_towards_the_budget_and_a_spent_budget_ends_the_run(
+    new_run: AdapterRuns, model: str
 ) -> None:
-    one = bench(model, calling("a", input_tokens=70, output_tokens=31), Says("unused"))
+    run = new_run(model, calling("a", input_tokens=70, output_tokens=31), Turn("unused"))
     tracker = BudgetTracker(Budget(max_total_tokens=100))
-    error = one.ends(budget_tracker=tracker)
+    error = run.failure(budget_tracker=tracker)
     assert error.phase == "budget"
     assert tracker.used == TokenUsage(70, 31)
-    assert len(one.server.requests) == 1
+    assert len(run.server.requests) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,136 +208,136 @@ class Verdict:
     why: str = "no reason"
 
 
-@each_wire
-def test_structured_output_is_asked_for_by_schema_and_parsed(bench: Benches, model: str) -> None:
-    one = bench(model, Says('{"good": "yes"}'), Says('{"good": true, "why": "it works"}'))
+@each_api
+def test_structured_output_is_requested_by_schema_and_parsed(
+    new_run: AdapterRuns, model: str
+) -> None:
+    run = new_run(model, Turn('{"good": "yes"}'), Turn('{"good": true, "why": "it works"}'))
     template = PromptTemplate[Verdict](
         ns="tests",
         key="verdict",
         name="verdict",
         sections=[MarkdownSection(title="Task", template="Judge.")],
     )
-    response = one.adapter.evaluate(Prompt(template), session=one.session)
+    response = run.adapter.evaluate(Prompt(template), session=run.session)
     assert response.output == Verdict(True, "it works")
-    assert '"good"' in json.dumps(one.server.requests[0])
-    assert "Answer with the JSON alone" in json.dumps(one.server.requests[1])
+    assert '"good"' in json.dumps(run.server.requests[0])
+    assert "Answer with the JSON alone" in json.dumps(run.server.requests[1])
 
 
-def test_what_a_model_was_sent_comes_back_to_it_as_it_was(bench: Benches) -> None:
-    one = bench("openai:gpt-5", calling("a", text="First."), Says("Done."))
-    one.run()
-    kinds = [item.get("type") or item["role"] for item in one.server.requests[1]["input"]]
+def test_the_models_own_turn_is_sent_back_unchanged(new_run: AdapterRuns) -> None:
+    run = new_run("openai:gpt-5", calling("a", text="First."), Turn("Done."))
+    run.evaluate()
+    kinds = [item.get("type") or item["role"] for item in run.server.requests[1]["input"]]
     assert kinds == ["user", "message", "function_call", "function_call_output"]
-    assert one.server.requests[1]["input"][1]["id"] == "msg_1"
+    assert run.server.requests[1]["input"][1]["id"] == "msg_1"
 
 
-def test_signed_thoughts_go_back_as_they_came_and_are_not_told(bench: Benches) -> None:
-    one = bench(ANTHROPIC, calling("a", thinking="Hm, a note."), Says("Done."))
-    assert one.run() == "Done."
-    (thought, _) = one.server.requests[1]["messages"][1]["content"]
+def test_signed_thoughts_are_sent_back_unchanged_and_are_not_reported(new_run: AdapterRuns) -> None:
+    run = new_run(ANTHROPIC, calling("a", thinking="Hm, a note."), Turn("Done."))
+    assert run.evaluate() == "Done."
+    (thought, _) = run.server.requests[1]["messages"][1]["content"]
     assert (thought["thinking"], thought["signature"]) == ("Hm, a note.", "signed-1")
-    assert "Hm" not in one.text
+    assert "Hm" not in run.text
 
 
-@each_wire
-def test_a_conversation_goes_on_where_another_adapter_left_it(bench: Benches, model: str) -> None:
+@each_api
+def test_a_conversation_continues_with_another_adapter(new_run: AdapterRuns, model: str) -> None:
     from wink_workspace.adapters import AssistantMessage
     from wink_workspace.runtime import ToolCall
 
-    one = bench(model, Says("Done."))
+    run = new_run(model, Turn("Done."))
     calls = (
         ToolCall.of("note", {"text": "a"}, id="old-1"),
         ToolCall.of("note", '{"text": "b"}', id="old-2"),
     )
-    assert one.run(conversation=[AssistantMessage("Before.", calls)]) == "Done."
-    assert one.session[Note].all() == (Note("a"), Note("b")), "nobody had answered them"
-    told = json.dumps(one.server.requests[0])
-    assert "Before." in told
-    assert told.count("old-1") == told.count("old-2") == 2
+    assert run.evaluate(conversation=[AssistantMessage("Before.", calls)]) == "Done."
+    assert run.session[Note].all() == (Note("a"), Note("b")), "they had no answer yet"
+    sent = json.dumps(run.server.requests[0])
+    assert "Before." in sent
+    assert sent.count("old-1") == sent.count("old-2") == 2
 
 
-# What goes wrong
+# Failures
 
 
 LIMITED = {
-    ANTHROPIC: Fails(429, "rate_limit_error", "slow down", {"retry-after": "7"}),
-    "openai:gpt-5": Fails(
+    ANTHROPIC: HttpFailure(429, "rate_limit_error", "slow down", {"retry-after": "7"}),
+    "openai:gpt-5": HttpFailure(
         429, "requests", "slow down", {"retry-after": "7"}, "rate_limit_exceeded"
     ),
 }
 LIMITED["openai-chat:gpt-5"] = LIMITED["openai:gpt-5"]
 
 
-@each_wire
-def test_a_rate_limit_is_waited_for_as_long_as_the_provider_asks(
-    bench: Benches, model: str
-) -> None:
-    one = bench(model, LIMITED[model], LIMITED[model], Says("Done."))
-    assert one.run() == "Done."
-    assert one.waits_s == [7.0, 7.0]
-    assert one.clock.monotonic_s() == 14.0
-    assert [e.attempt for e in one.events if isinstance(e, Retrying)] == [2, 3]
+@each_api
+def test_a_rate_limit_waits_as_long_as_the_provider_asks(new_run: AdapterRuns, model: str) -> None:
+    run = new_run(model, LIMITED[model], LIMITED[model], Turn("Done."))
+    assert run.evaluate() == "Done."
+    assert run.waits_s == [7.0, 7.0]
+    assert run.clock.monotonic_s() == 14.0
+    assert [e.attempt for e in run.events if isinstance(e, Retrying)] == [2, 3]
 
 
-@each_wire
+@each_api
 @pytest.mark.parametrize("status", [500, 503, 529])
-def test_an_overloaded_provider_is_asked_again_with_growing_waits(
-    bench: Benches, model: str, status: int
+def test_an_overloaded_provider_is_retried_with_growing_waits(
+    new_run: AdapterRuns, model: str, status: int
 ) -> None:
-    failing = [Fails(status, "overloaded_error", "busy")] * 4
-    one = bench(model, *failing, Says("Done."))
-    assert one.run() == "Done."
-    assert one.waits_s == [0.5, 1.0, 2.0, 4.0]
+    failing = [HttpFailure(status, "overloaded_error", "busy")] * 4
+    run = new_run(model, *failing, Turn("Done."))
+    assert run.evaluate() == "Done."
+    assert run.waits_s == [0.5, 1.0, 2.0, 4.0]
 
 
-def test_waits_are_spread_by_chance_and_bounded(bench: Benches) -> None:
+def test_waits_have_jitter_and_an_upper_bound(new_run: AdapterRuns) -> None:
     limits = RetryLimits(max_attempts=9, first_wait_s=1, max_wait_s=8)
-    failing = [Fails(503)] * 8
-    one = bench(ANTHROPIC, *failing, Says("Done."), retries=limits, chance=lambda: 0.5)
-    one.run()
-    assert one.waits_s == [0.75, 1.5, 3.0, 6.0, 6.0, 6.0, 6.0, 6.0]
+    failing = [HttpFailure(503)] * 8
+    run = new_run(ANTHROPIC, *failing, Turn("Done."), retries=limits, jitter=lambda: 0.5)
+    run.evaluate()
+    assert run.waits_s == [0.75, 1.5, 3.0, 6.0, 6.0, 6.0, 6.0, 6.0]
 
 
-def test_a_provider_that_never_recovers_ends_the_run_after_the_attempts_allowed(
-    bench: Benches,
+def test_a_provider_that_never_recovers_ends_the_run_after_max_attempts(
+    new_run: AdapterRuns,
 ) -> None:
-    one = bench(ANTHROPIC, *[Fails(503)] * 9)
-    error = one.ends()
+    run = new_run(ANTHROPIC, *[HttpFailure(503)] * 9)
+    error = run.failure()
     assert error.phase == "request"
     assert "6 times" in str(error)
     assert error.hint
-    assert len(one.server.requests) == 6
+    assert len(run.server.requests) == 6
 
 
-def test_a_provider_that_asks_for_too_long_a_wait_ends_the_run(bench: Benches) -> None:
-    asked = Fails(429, "rate_limit_error", "slow down", {"retry-after": "3600"})
-    one = bench(ANTHROPIC, asked)
-    assert "3600 s" in str(one.ends())
-    assert one.clock.monotonic_s() == 0
+def test_a_retry_after_above_the_limit_ends_the_run(new_run: AdapterRuns) -> None:
+    asked = HttpFailure(429, "rate_limit_error", "slow down", {"retry-after": "3600"})
+    run = new_run(ANTHROPIC, asked)
+    assert "3600 s" in str(run.failure())
+    assert run.clock.monotonic_s() == 0
 
 
-def test_a_wait_beyond_the_deadline_ends_the_run_at_once(bench: Benches) -> None:
-    one = bench(ANTHROPIC, LIMITED[ANTHROPIC])
-    error = one.ends(deadline=Deadline.after(5, clock=one.clock))
+def test_a_wait_beyond_the_deadline_ends_the_run_at_once(new_run: AdapterRuns) -> None:
+    run = new_run(ANTHROPIC, LIMITED[ANTHROPIC])
+    error = run.failure(deadline=Deadline.after(5, clock=run.clock))
     assert "deadline" in str(error)
-    assert one.clock.monotonic_s() == 0
+    assert run.clock.monotonic_s() == 0
 
 
-@each_wire
+@each_api
 @pytest.mark.parametrize("n_events", [0, 3, 5])
-def test_a_connection_dropped_mid_stream_is_asked_again_and_no_half_turn_counts(
-    bench: Benches, model: str, n_events: int
+def test_a_connection_dropped_mid_stream_is_retried_and_the_partial_turn_discarded(
+    new_run: AdapterRuns, model: str, n_events: int
 ) -> None:
     turn = calling("a", text="Wait for it.")
-    one = bench(model, Drops(turn, n_events), turn, Says("Done."))
-    assert one.run() == "Done."
-    assert one.session[Note].all() == (Note("a"),), "once, not twice"
-    assert len(one.waits_s) == 1
+    run = new_run(model, DroppedTurn(turn, n_events), turn, Turn("Done."))
+    assert run.evaluate() == "Done."
+    assert run.session[Note].all() == (Note("a"),), "the call runs once"
+    assert len(run.waits_s) == 1
 
 
 OVERFLOWS = {
-    ANTHROPIC: Fails(400, "invalid_request_error", "prompt is too long: 250000 tokens"),
-    "openai:gpt-5": Fails(
+    ANTHROPIC: HttpFailure(400, "invalid_request_error", "prompt is too long: 250000 tokens"),
+    "openai:gpt-5": HttpFailure(
         400, "invalid_request_error", "Your input exceeds the context window of this model",
         code="context_length_exceeded",
     ),
@@ -343,84 +345,84 @@ OVERFLOWS = {
 OVERFLOWS["openai-chat:gpt-5"] = OVERFLOWS["openai:gpt-5"]
 
 
-@each_wire
-def test_a_conversation_that_is_too_long_ends_the_run_and_says_so(
-    bench: Benches, model: str
+@each_api
+def test_a_conversation_that_is_too_long_ends_the_run_with_that_reason(
+    new_run: AdapterRuns, model: str
 ) -> None:
-    one = bench(model, calling("a"), OVERFLOWS[model])
-    error = one.ends()
+    run = new_run(model, calling("a"), OVERFLOWS[model])
+    error = run.failure()
     assert error.phase == "request"
     assert "too long" in str(error)
     assert "smaller task" in error.hint
-    assert one.session[Note].all() == (Note("a"),), "what was done is kept"
-    assert len(one.server.requests) == 2, "asking again would not help"
+    assert run.session[Note].all() == (Note("a"),), "the first call is kept"
+    assert len(run.server.requests) == 2, "a retry would not help"
 
 
-@each_wire
-def test_a_refusal_ends_the_run_in_the_response_phase(bench: Benches, model: str) -> None:
-    one = bench(model, Says("I will not do that.", ending="refusal"))
-    error = one.ends()
+@each_api
+def test_a_refusal_ends_the_run_in_the_response_phase(new_run: AdapterRuns, model: str) -> None:
+    run = new_run(model, Turn("I will not do that.", ending="refusal"))
+    error = run.failure()
     assert error.phase == "response"
     assert "refused" in str(error)
 
 
-@each_wire
-def test_an_answer_that_was_cut_off_is_no_answer(bench: Benches, model: str) -> None:
-    one = bench(model, Says("And so we", ending="length"))
-    error = one.ends()
+@each_api
+def test_a_truncated_answer_ends_the_run(new_run: AdapterRuns, model: str) -> None:
+    run = new_run(model, Turn("And so we", ending="length"))
+    error = run.failure()
     assert error.phase == "response"
     assert "cut off" in str(error)
 
 
-@each_wire
-def test_a_call_that_was_cut_off_is_told_to_the_model(bench: Benches, model: str) -> None:
-    cut = Says(calls=(Call("note", '{"text": "a'),), ending="length")
-    one = bench(model, cut, calling("b"), Says("Done."))
-    assert one.run() == "Done."
-    assert one.session[Note].all() == (Note("b"),)
+@each_api
+def test_a_truncated_call_is_reported_to_the_model(new_run: AdapterRuns, model: str) -> None:
+    cut = Turn(calls=(Call("note", '{"text": "a'),), ending="length")
+    run = new_run(model, cut, calling("b"), Turn("Done."))
+    assert run.evaluate() == "Done."
+    assert run.session[Note].all() == (Note("b"),)
 
 
 @pytest.mark.parametrize(
-    ("failing", "says"),
+    ("failing", "expected"),
     [
-        (Fails(401, "authentication_error", f"bad key {KEY}"), "did not accept the key"),
-        (Fails(404, "not_found_error", "model: claude-sonnet-5"), "there is no"),
-        (Fails(402, "billing_error", "pay first"), "no credit"),
-        (Fails(400, "invalid_request_error", "tools.0: bad"), "rejected the request"),
+        (HttpFailure(401, "authentication_error", f"bad key {KEY}"), "did not accept the key"),
+        (HttpFailure(404, "not_found_error", "model: claude-sonnet-5"), "was not found"),
+        (HttpFailure(402, "billing_error", "pay first"), "no credit"),
+        (HttpFailure(400, "invalid_request_error", "tools.0: bad"), "rejected the request"),
     ],
 )
-def test_what_repeating_does_not_help_ends_the_run_with_what_to_do(
-    bench: Benches, failing: Fails, says: str
+def test_a_permanent_failure_ends_the_run_without_retry_and_with_a_hint(
+    new_run: AdapterRuns, failing: HttpFailure, expected: str
 ) -> None:
-    one = bench(ANTHROPIC, failing)
-    error = one.ends()
-    assert says in str(error)
+    run = new_run(ANTHROPIC, failing)
+    error = run.failure()
+    assert expected in str(error)
     assert error.hint
     assert error.prompt_name == "model"
-    assert len(one.server.requests) == 1
+    assert len(run.server.requests) == 1
 
 
-THEIRS = [
+LIBRARY_ERRORS = [
     (exceptions.ModelTimeoutError("m", "slow"), "did not answer in time", "request", True),
     (exceptions.ModelServerError("m", "down"), "failed", "request", True),
     (exceptions.ModelAPIError("m", "odd"), "failed", "request", True),
     (exceptions.ContentFilterError("filtered"), "refused to answer", "response", False),
-    (exceptions.UnexpectedModelBehavior("odd", "{}"), "makes no sense", "response", True),
+    (exceptions.UnexpectedModelBehavior("odd", "{}"), "is malformed", "response", True),
     (exceptions.UserError("no such setting"), "UserError: no such setting", "request", False),
 ]
 
 
-@pytest.mark.parametrize(("error", "says", "phase", "passes"), THEIRS)
-def test_each_kind_of_failure_is_told_with_phase_and_hint(
-    error: Exception, says: str, phase: str, passes: bool
+@pytest.mark.parametrize(("error", "expected", "phase", "is_transient"), LIBRARY_ERRORS)
+def test_each_kind_of_failure_has_a_phase_and_a_hint(
+    error: Exception, expected: str, phase: str, is_transient: bool
 ) -> None:
-    failure = failure_of(error, "provider:model", str)
-    assert says in failure.reason
-    assert (failure.phase, failure.passes) == (phase, passes)
+    failure = classify_error(error, "provider:model", str)
+    assert expected in failure.reason
+    assert (failure.phase, failure.is_transient) == (phase, is_transient)
     assert failure.hint
 
 
-def test_a_server_that_is_not_there_ends_the_run_after_the_attempts_allowed() -> None:
+def test_an_unreachable_server_ends_the_run_after_max_attempts() -> None:
     with ModelServer() as server:
         environment = server.environment
     clock = ManualClock()
@@ -431,16 +433,16 @@ def test_a_server_that_is_not_there_ends_the_run_after_the_attempts_allowed() ->
             adapter.evaluate(prompt_with(), session=Session())
 
 
-def test_a_model_that_falls_silent_is_left_at_the_deadline(bench: Benches) -> None:
-    one = bench(ANTHROPIC, Hangs(Says("Thinking about it"), 4))
-    error = one.ends(deadline=Deadline.after(0.3))
+def test_a_silent_model_ends_the_run_at_the_deadline(new_run: AdapterRuns) -> None:
+    run = new_run(ANTHROPIC, HangingTurn(Turn("Thinking about it"), 4))
+    error = run.failure(deadline=Deadline.after(0.3))
     assert error.phase == "request"
     assert "deadline" in str(error)
-    assert one.text, "it had begun to speak"
+    assert run.text, "some text was received"
 
 
-def test_ctrl_c_while_the_model_speaks_ends_the_run_and_the_adapter_can_be_used_again(
-    bench: Benches,
+def test_ctrl_c_during_a_turn_ends_the_run_and_the_adapter_stays_usable(
+    new_run: AdapterRuns,
 ) -> None:
     def interrupt(event: ModelEvent) -> None:
         if isinstance(event, TextDelta) and not interrupted:
@@ -448,25 +450,25 @@ def test_ctrl_c_while_the_model_speaks_ends_the_run_and_the_adapter_can_be_used_
             raise KeyboardInterrupt
 
     interrupted: list[ModelEvent] = []
-    one = bench(
-        ANTHROPIC, calling("a"), Hangs(Says("Thinking"), 4), Says("Done."), on_event=interrupt
+    run = new_run(
+        ANTHROPIC, calling("a"), HangingTurn(Turn("Thinking"), 4), Turn("Done."), on_event=interrupt
     )
     with pytest.raises(KeyboardInterrupt):
-        one.run()
-    assert one.session[Note].all() == (Note("a"),)
-    assert one.run() == "Done."
+        run.evaluate()
+    assert run.session[Note].all() == (Note("a"),)
+    assert run.evaluate() == "Done."
 
 
-def test_a_fault_of_the_library_is_told_without_its_traceback(
-    bench: Benches, monkeypatch: pytest.MonkeyPatch
+def test_an_unexpected_library_error_is_reported_without_secrets(
+    new_run: AdapterRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pydantic_ai import direct
 
     def broken(*_: object, **__: object) -> None:
-        raise RuntimeError(f"what with {KEY}")
+        raise RuntimeError(f"failed with {KEY}")
 
     monkeypatch.setattr(direct, "model_request_stream", broken)
-    error = bench(ANTHROPIC).ends()
+    error = new_run(ANTHROPIC).failure()
     assert "RuntimeError" in str(error)
     assert KEY not in str(error)
 
@@ -474,27 +476,29 @@ def test_a_fault_of_the_library_is_told_without_its_traceback(
 # Keys
 
 
-def everything(error: BaseException | None) -> Iterator[BaseException]:
+def exception_chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
-@each_wire
-def test_a_key_goes_to_the_provider_and_nowhere_else(bench: Benches, model: str) -> None:
-    failing = Fails(401, "authentication_error", f"the key {KEY} is wrong")
-    one = bench(model, calling("a"), failing)
-    error = one.ends()
-    assert KEY in "".join(one.server.headers[0].values())
+@each_api
+def test_a_key_is_sent_to_the_provider_only(new_run: AdapterRuns, model: str) -> None:
+    failing = HttpFailure(401, "authentication_error", f"the key {KEY} is wrong")
+    run = new_run(model, calling("a"), failing)
+    error = run.failure()
+    assert KEY in "".join(run.server.headers[0].values())
     assert KEY not in str(error)
     assert "_API_KEY]" in str(error)
-    assert len(list(everything(error))) == 1, "no exception of a library, which holds a request"
-    assert KEY not in repr(one.adapter)
-    assert KEY not in one.session.dump_state()
+    assert len(list(exception_chain(error))) == 1, (
+        "not chained to an exception of a library, which holds a request"
+    )
+    assert KEY not in repr(run.adapter)
+    assert KEY not in run.session.dump_state()
 
 
 @pytest.mark.parametrize(
-    ("name", "variables", "says"),
+    ("name", "variables", "expected"),
     [
         ("gpt-5", {}, "provider:model"),
         ("nowhere:model", {}, "nowhere"),
@@ -503,43 +507,43 @@ def test_a_key_goes_to_the_provider_and_nowhere_else(bench: Benches, model: str)
         ("groq:llama", {}, "groq"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_wrong_usage_at_once(
-    name: str, variables: dict[str, str], says: str
+def test_an_unusable_model_is_refused_at_construction(
+    name: str, variables: dict[str, str], expected: str
 ) -> None:
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=expected):
         ModelAdapter[Any](name, environment=Environment(variables=variables))
 
 
-def test_the_record_of_the_end_is_redacted(bench: Benches) -> None:
-    one = bench(ANTHROPIC, Says("It is secret."), redact=lambda text: text.replace("secret", "…"))
-    assert one.run() == "It is secret."
-    assert [event.text for event in one.session[PromptExecuted].all()] == ["It is …."]
+def test_the_record_of_the_end_is_redacted(new_run: AdapterRuns) -> None:
+    run = new_run(ANTHROPIC, Turn("It is secret."), redact=lambda text: text.replace("secret", "…"))
+    assert run.evaluate() == "It is secret."
+    assert [event.text for event in run.session[PromptExecuted].all()] == ["It is …."]
 
 
-# Odds and ends
+# Other
 
 
-def test_closing_twice_is_closing_once_and_a_closed_adapter_opens_again(bench: Benches) -> None:
-    one = bench(ANTHROPIC, Says("One."), Says("Two."))
-    assert one.run() == "One."
-    one.adapter.close()
-    one.adapter.close()
-    assert one.run() == "Two."
+def test_close_may_be_repeated_and_a_closed_adapter_opens_again(new_run: AdapterRuns) -> None:
+    run = new_run(ANTHROPIC, Turn("One."), Turn("Two."))
+    assert run.evaluate() == "One."
+    run.adapter.close()
+    run.adapter.close()
+    assert run.evaluate() == "Two."
 
 
-def test_settings_reach_the_provider(bench: Benches) -> None:
-    one = bench(ANTHROPIC, Says("Done."), settings={"max_tokens": 77, "cache": False})
-    one.run()
-    assert one.server.requests[0]["max_tokens"] == 77
-    assert "cache_control" not in json.dumps(one.server.requests[0])
+def test_settings_reach_the_provider(new_run: AdapterRuns) -> None:
+    run = new_run(ANTHROPIC, Turn("Done."), settings={"max_tokens": 77, "cache": False})
+    run.evaluate()
+    assert run.server.requests[0]["max_tokens"] == 77
+    assert "cache_control" not in json.dumps(run.server.requests[0])
 
 
-def test_a_turn_can_be_asked_for_without_tools_or_history(bench: Benches) -> None:
-    one = bench(ANTHROPIC, Says("Yes."))
-    turn = one.adapter.complete(ModelRequest("Answer.", (UserMessage("Well?"),), ()))
+def test_a_turn_can_be_requested_without_tools_or_history(new_run: AdapterRuns) -> None:
+    run = new_run(ANTHROPIC, Turn("Yes."))
+    turn = run.adapter.complete(ModelRequest("Answer.", (UserMessage("Well?"),), ()))
     assert (turn.text, turn.tool_calls) == ("Yes.", ())
 
 
-def test_limits_that_cannot_work_are_refused() -> None:
+def test_invalid_retry_limits_are_refused() -> None:
     with pytest.raises(UsageError):
         RetryLimits(max_attempts=0)

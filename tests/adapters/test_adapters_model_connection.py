@@ -1,4 +1,4 @@
-"""The thread that requests run on: started once, ended once, and no hostage of what fails on it."""
+"""The thread for requests: started once, ended once, and robust against failing resources."""
 
 from __future__ import annotations
 
@@ -13,77 +13,77 @@ import pytest
 from wink_workspace.adapters.model.connection import Connection
 
 
-class Door:
-    """A resource that notes who came and went."""
+class Resource:
+    """A resource that records when it is entered and exited."""
 
-    def __init__(self, *, fails_in: bool = False, fails_out: bool = False) -> None:
-        self.fails_in, self.fails_out = fails_in, fails_out
-        self.seen: list[str] = []
+    def __init__(self, *, fails_on_enter: bool = False, fails_on_exit: bool = False) -> None:
+        self.fails_on_enter, self.fails_on_exit = fails_on_enter, fails_on_exit
+        self.log: list[str] = []
 
-    async def __aenter__(self) -> Door:
-        if self.fails_in:
-            raise OSError("no way in")
-        self.seen.append("in")
+    async def __aenter__(self) -> Resource:
+        if self.fails_on_enter:
+            raise OSError("cannot enter")
+        self.log.append("in")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.seen.append("out")
-        if self.fails_out:
-            raise OSError("no way out")
+        self.log.append("out")
+        if self.fails_on_exit:
+            raise OSError("cannot exit")
 
 
 async def name_of_thread() -> str:
     return threading.current_thread().name
 
 
-def test_the_resource_is_entered_once_and_left_with_the_thread() -> None:
-    door = Door()
-    connection = Connection(door)
-    assert door.seen == []
+def test_the_resource_is_entered_once_and_exited_when_the_thread_ends() -> None:
+    resource = Resource()
+    connection = Connection(resource)
+    assert resource.log == []
     names = {connection.submit(name_of_thread()).result() for _ in range(3)}
     assert names == {"wink-workspace-model"}
     connection.close()
     connection.close()
-    assert door.seen == ["in", "out"]
+    assert resource.log == ["in", "out"]
     assert "wink-workspace-model" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_closing_cancels_what_still_runs() -> None:
-    connection = Connection(Door())
+def test_close_cancels_running_requests() -> None:
+    connection = Connection(Resource())
     begun = threading.Event()
 
-    async def wait_for_ever() -> None:
+    async def wait_forever() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    waiting = connection.submit(wait_for_ever())
+    waiting = connection.submit(wait_forever())
     begun.wait(60)
     connection.close()
     with pytest.raises(CancelledError):
         waiting.result()
 
 
-def test_a_resource_that_cannot_be_entered_is_tried_again_by_the_next_request() -> None:
-    door = Door(fails_in=True)
-    connection = Connection(door)
-    with pytest.raises(OSError, match="no way in"):
+def test_a_resource_that_fails_to_enter_is_retried_by_the_next_request() -> None:
+    resource = Resource(fails_on_enter=True)
+    connection = Connection(resource)
+    with pytest.raises(OSError, match="cannot enter"):
         connection.submit(name_of_thread())
     connection.close()
-    door.fails_in = False
+    resource.fails_on_enter = False
     assert connection.submit(name_of_thread()).result()
     connection.close()
 
 
-def test_a_resource_that_cannot_be_left_is_logged_and_closing_goes_on(
+def test_a_resource_that_fails_to_exit_is_logged_and_close_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    connection = Connection(Door(fails_out=True))
+    connection = Connection(Resource(fails_on_exit=True))
     connection.submit(name_of_thread()).result()
     connection.close()
     assert "did not close" in caplog.text
 
 
-def test_work_may_be_asked_for_by_one_who_has_an_event_loop() -> None:
+def test_a_caller_inside_an_event_loop_may_submit_work() -> None:
     @asynccontextmanager
     async def nothing() -> AsyncIterator[None]:
         yield

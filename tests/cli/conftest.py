@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from run_rig import RunRig
+from cli_user import CliUser
 
 
 @pytest.fixture
 def user(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[RunRig]:
-    user = RunRig(tmp_path, capsys, monkeypatch)
+) -> Iterator[CliUser]:
+    user = CliUser(tmp_path, capsys, monkeypatch)
     yield user
     user.close()

@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from cli_user import RUNNER
 from rich.console import Console
-from run_rig import RUNNER
 from support import terminal
 
 import wink_workspace.cli

@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import KEY, Call, Drops, Fails, Hangs, ModelServer, Says, Step
-from rich.console import Console
-from run_rig import (
+from cli_user import (
     ANTHROPIC,
     CHECK,
     DONE,
     FILE,
-    MEND,
+    FIX,
     PLAN,
     READ,
     RUNNER,
     SEARCH,
-    SHORT,
+    SHORT_RUN,
     WIRES,
-    RunRig,
+    CliUser,
     edit,
 )
+from model_server import KEY, Call, DroppedTurn, HangingTurn, HttpFailure, ModelServer, Step, Turn
+from rich.console import Console
 
 from wink_workspace.adapters.model import Retrying, TextDelta
 from wink_workspace.cli.run_display import RunDisplay
@@ -41,20 +41,20 @@ from wink_workspace.workspace import RecordedRun
 
 @pytest.mark.parametrize("model", WIRES)
 def test_run_fixes_a_package_and_applies_it_despite_provider_and_model_errors(
-    user: RunRig, model: str
+    user: CliUser, model: str
 ) -> None:
     wrong = edit("{self.lineno}:", "{self.lineno + 2}:")
     again = edit("{self.lineno + 2}:", "{self.lineno + 1}:")
     other = edit("class ParseError(Exception):", "class ParseError(ValueError):")
     server = user.serve(
-        Says("A plan first.", (PLAN, SEARCH)),
-        Fails(503, "overloaded_error", "busy"),
-        Says("", (Call("edit_file", '{"file_path": "ini'), Call("fix_it", {}), READ)),
-        Drops(Says("Two edits of one file.", (wrong, other)), 5),
-        Says("Two edits of one file.", (wrong, other)),
-        Fails(429, "rate_limit_error", "slow"),
-        Says("", (CHECK,)),
-        Says("Off by one still.", (again, CHECK)),
+        Turn("A plan first.", (PLAN, SEARCH)),
+        HttpFailure(503, "overloaded_error", "busy"),
+        Turn("", (Call("edit_file", '{"file_path": "ini'), Call("fix_it", {}), READ)),
+        DroppedTurn(Turn("Two edits of one file.", (wrong, other)), 5),
+        Turn("Two edits of one file.", (wrong, other)),
+        HttpFailure(429, "rate_limit_error", "slow"),
+        Turn("", (CHECK,)),
+        Turn("Off by one still.", (again, CHECK)),
         DONE,
     )
     out = user(
@@ -62,7 +62,7 @@ def test_run_fixes_a_package_and_applies_it_despite_provider_and_model_errors(
         "--sandbox", "asteval", "--apply", "--yes",
     )  # fmt: skip
     assert len(server.requests) == 9
-    assert user.mended.read_text() == user.right.replace("(Exception)", "(ValueError)")
+    assert user.faulty_file.read_text() == user.fixed_text.replace("(Exception)", "(ValueError)")
     assert "10 calls, 3 undone; 1 path changed" in out
     assert "+class ParseError(ValueError):" in out
     assert "The line numbers count from 1 now." in out
@@ -71,13 +71,13 @@ def test_run_fixes_a_package_and_applies_it_despite_provider_and_model_errors(
     assert "tokens: 60 in, 30 out" in user.err
 
 
-def test_replayed_script_of_a_run_gives_the_same_tree(user: RunRig) -> None:
+def test_replayed_script_of_a_run_gives_the_same_tree(user: CliUser) -> None:
     fresh = user.tmp_path / "fresh"
     shutil.copytree(user.source, fresh)
     user.serve(
-        Says("", (PLAN, SEARCH, MEND)),
-        Says("", (READ, Call("edit_file", "{"), Call("nothing", {"a": 1}))),
-        Says("", (MEND, Call("write_file", {"file_path": "new.txt", "content": "é\n"}))),
+        Turn("", (PLAN, SEARCH, FIX)),
+        Turn("", (READ, Call("edit_file", "{"), Call("nothing", {"a": 1}))),
+        Turn("", (FIX, Call("write_file", {"file_path": "new.txt", "content": "é\n"}))),
         DONE,
     )
     recorded = user.tmp_path / "recorded.jsonl"
@@ -95,7 +95,7 @@ def test_replayed_script_of_a_run_gives_the_same_tree(user: RunRig) -> None:
 # Interrupted and resumed
 
 
-def uninterrupted(user: RunRig, *turns: Says) -> str:
+def uninterrupted(user: CliUser, *turns: Turn) -> str:
     """The tree after a run that is not interrupted."""
     user.serve(*turns)
     user.run()
@@ -105,11 +105,13 @@ def uninterrupted(user: RunRig, *turns: Says) -> str:
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("n_events", [0, 2, 6])
 def test_run_interrupted_during_a_turn_is_resumed_to_the_same_tree(
-    user: RunRig, number: int, n_events: int
+    user: CliUser, number: int, n_events: int
 ) -> None:
-    expected = uninterrupted(user, *SHORT)
-    steps: list[Step] = list(SHORT)
-    interrupt = Hangs(SHORT[number], n_events, lambda: os.kill(os.getpid(), signal.SIGINT))
+    expected = uninterrupted(user, *SHORT_RUN)
+    steps: list[Step] = list(SHORT_RUN)
+    interrupt = HangingTurn(
+        SHORT_RUN[number], n_events, lambda: os.kill(os.getpid(), signal.SIGINT)
+    )
     user.serve(*steps[:number], interrupt, *steps[number:])
     user.run(fails=130)
     assert "interrupted; nothing is half done" in user.err
@@ -117,15 +119,15 @@ def test_run_interrupted_during_a_turn_is_resumed_to_the_same_tree(
     out = user("run", "--repo", user.source, "--resume")
     assert "count from 1" in out
     assert user.tree(user.workspaces[0]) == expected
-    assert user.mended.read_text() == user.wrong, "not applied"
+    assert user.faulty_file.read_text() == user.faulty_text, "not applied"
     conversation = json.dumps(user.server.requests[-1])
     assert ("The run was interrupted here" in conversation) == (number > 0)
 
 
 def test_ctrl_c_during_a_call_undoes_it_and_resume_repeats_it(
-    user: RunRig, monkeypatch: pytest.MonkeyPatch
+    user: CliUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = uninterrupted(user, *SHORT)
+    expected = uninterrupted(user, *SHORT_RUN)
     whole = DiskFilesystem.write_bytes
 
     def half(self: DiskFilesystem, path: str, data: bytes, **options: object) -> object:
@@ -134,8 +136,8 @@ def test_ctrl_c_during_a_call_undoes_it_and_resume_repeats_it(
         signal.raise_signal(signal.SIGINT)
         return self.write_bytes(path, data)
 
-    write = Says("", (Call("write_file", {"file_path": "new.txt", "content": "all of it"}),))
-    user.serve(*SHORT[:2], write, DONE)
+    write = Turn("", (Call("write_file", {"file_path": "new.txt", "content": "all of it"}),))
+    user.serve(*SHORT_RUN[:2], write, DONE)
     monkeypatch.setattr(DiskFilesystem, "write_bytes", half)
     user.run(fails=130)
     assert user.tree(user.workspaces[0]) == expected, "the call left no trace"
@@ -145,10 +147,10 @@ def test_ctrl_c_during_a_call_undoes_it_and_resume_repeats_it(
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_killed_run_is_resumed_to_the_same_tree(user: RunRig, number: int) -> None:
-    expected = uninterrupted(user, *SHORT)
-    steps: list[Step] = list(SHORT)
-    asked = Hangs(SHORT[number], 3, lambda: process.kill())
+def test_killed_run_is_resumed_to_the_same_tree(user: CliUser, number: int) -> None:
+    expected = uninterrupted(user, *SHORT_RUN)
+    steps: list[Step] = list(SHORT_RUN)
+    asked = HangingTurn(SHORT_RUN[number], 3, lambda: process.kill())
     user.serve(*steps[:number], asked, *steps[number:])
     process = subprocess.Popen(
         [sys.executable, "-c", RUNNER, "run", "Fix.", "--repo", str(user.source), "--model", ANTHROPIC],
@@ -160,9 +162,9 @@ def test_killed_run_is_resumed_to_the_same_tree(user: RunRig, number: int) -> No
 
 
 def test_resume_repeats_an_interrupted_call_and_drops_a_partly_written_turn(
-    user: RunRig,
+    user: CliUser,
 ) -> None:
-    user.serve(*SHORT)
+    user.serve(*SHORT_RUN)
     user.run()
     (which,) = user.workspaces
     expected = user.tree(which)
@@ -190,9 +192,9 @@ def test_resume_repeats_an_interrupted_call_and_drops_a_partly_written_turn(
     assert run.is_finished
 
 
-def test_resumed_run_sends_signed_thoughts_to_the_same_model_only(user: RunRig) -> None:
-    thinking = (Says("", (READ,), thinking="Hm."), Says("", (MEND,), thinking=f"Is it {KEY}?"))
-    interrupt = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
+def test_resumed_run_sends_signed_thoughts_to_the_same_model_only(user: CliUser) -> None:
+    thinking = (Turn("", (READ,), thinking="Hm."), Turn("", (FIX,), thinking=f"Is it {KEY}?"))
+    interrupt = HangingTurn(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
     user.serve(*thinking, interrupt, interrupt, DONE)
     user.run(fails=130)
     user("run", "--repo", user.source, "--resume", "--model", "anthropic:another", fails=130)
@@ -215,19 +217,19 @@ def test_resumed_run_sends_signed_thoughts_to_the_same_model_only(user: RunRig) 
     assert KEY not in kept[0]
 
 
-def test_unreadable_native_turn_is_replaced_by_its_text(user: RunRig) -> None:
-    interrupt = Hangs(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
-    user.serve(*SHORT[:2], interrupt, DONE)
+def test_unreadable_native_turn_is_replaced_by_its_text(user: CliUser) -> None:
+    interrupt = HangingTurn(DONE, 0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    user.serve(*SHORT_RUN[:2], interrupt, DONE)
     user.run(fails=130)
     (which,) = user.workspaces
     (natives,) = user.storage.folder(which).path.rglob("natives.jsonl")
     natives.write_text('\n[1, "[{}]"]\n' + natives.read_text().splitlines()[2][:40])
     user("run", "--repo", user.source, "--resume")
-    assert "Mending." in json.dumps(user.server.requests[-1])
+    assert "Fixing." in json.dumps(user.server.requests[-1])
 
 
-def test_run_out_of_tokens_is_resumed_with_a_larger_budget(user: RunRig) -> None:
-    user.serve(*SHORT)
+def test_run_out_of_tokens_is_resumed_with_a_larger_budget(user: CliUser) -> None:
+    user.serve(*SHORT_RUN)
     user.run("--max-tokens", 29, fails=1)
     assert "30 total tokens used, 29 allowed" in user.err
     (which,) = user.workspaces
@@ -237,8 +239,8 @@ def test_run_out_of_tokens_is_resumed_with_a_larger_budget(user: RunRig) -> None
     assert "tokens: 30 in, 15 out" in user.err
 
 
-def test_run_ends_at_its_deadline(user: RunRig) -> None:
-    user.serve(SHORT[0], Hangs(SHORT[1]))
+def test_run_ends_at_its_deadline(user: CliUser) -> None:
+    user.serve(SHORT_RUN[0], HangingTurn(SHORT_RUN[1]))
     user.run("--deadline", "1s", fails=1)
     assert "deadline" in user.err
 
@@ -246,15 +248,15 @@ def test_run_ends_at_its_deadline(user: RunRig) -> None:
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
-        (Fails(400, "invalid_request_error", "prompt is too long: 9 tokens"), "is too long"),
-        (Says("I will not.", ending="refusal"), "refused to answer"),
-        (Fails(401, "authentication_error", f"bad {KEY}"), "did not accept the key"),
+        (HttpFailure(400, "invalid_request_error", "prompt is too long: 9 tokens"), "is too long"),
+        (Turn("I will not.", ending="refusal"), "refused to answer"),
+        (HttpFailure(401, "authentication_error", f"bad {KEY}"), "did not accept the key"),
     ],
 )
 def test_fatal_error_is_one_line_and_earlier_changes_are_kept(
-    user: RunRig, step: Step, expected: str
+    user: CliUser, step: Step, expected: str
 ) -> None:
-    user.serve(SHORT[0], SHORT[1], step)
+    user.serve(SHORT_RUN[0], SHORT_RUN[1], step)
     user.run(fails=1)
     last = user.err.splitlines()[-1]
     assert last.startswith("wink-workspace: ")
@@ -263,10 +265,10 @@ def test_fatal_error_is_one_line_and_earlier_changes_are_kept(
     assert "lineno + 1" in user("diff", user.workspaces[0])
 
 
-def test_resume_is_refused_without_an_interrupted_run(user: RunRig) -> None:
+def test_resume_is_refused_without_an_interrupted_run(user: CliUser) -> None:
     user("run", "--repo", user.source, "--resume", "--model", ANTHROPIC, fails=2)
     assert "was interrupted" in user.err
-    user.serve(*SHORT)
+    user.serve(*SHORT_RUN)
     user.run()
     (which,) = user.workspaces
     user("run", "--workspace", which, "--resume", fails=2)
@@ -281,48 +283,48 @@ def test_resume_is_refused_without_an_interrupted_run(user: RunRig) -> None:
 # Changes after a run
 
 
-def test_changes_stay_in_the_workspace_until_they_are_applied(user: RunRig) -> None:
-    user.serve(*SHORT)
+def test_changes_stay_in_the_workspace_until_they_are_applied(user: CliUser) -> None:
+    user.serve(*SHORT_RUN)
     user.run()
     (which,) = user.workspaces
     assert f"wink-workspace apply {which}" in user.err
-    assert user.mended.read_text() == user.wrong
+    assert user.faulty_file.read_text() == user.faulty_text
     user("apply", which)
-    assert user.mended.read_text() == user.right
+    assert user.faulty_file.read_text() == user.fixed_text
 
 
 @pytest.mark.parametrize(("answer", "applied"), [("y\n", True), ("n\n", False)])
 def test_user_is_asked_before_changes_are_applied(
-    user: RunRig, monkeypatch: pytest.MonkeyPatch, answer: str, applied: bool
+    user: CliUser, monkeypatch: pytest.MonkeyPatch, answer: str, applied: bool
 ) -> None:
     class Keyboard(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    user.serve(*SHORT)
+    user.serve(*SHORT_RUN)
     monkeypatch.setattr(sys, "stdin", Keyboard(answer))
     user.run()
     assert f"Apply to {user.source}?" in user.err
-    assert user.mended.read_text() == (user.right if applied else user.wrong)
+    assert user.faulty_file.read_text() == (user.fixed_text if applied else user.faulty_text)
 
 
-def test_yes_option_applies_without_asking(user: RunRig) -> None:
-    user.serve(*SHORT)
+def test_yes_option_applies_without_asking(user: CliUser) -> None:
+    user.serve(*SHORT_RUN)
     user.run("--yes")
-    assert user.mended.read_text() == user.right
+    assert user.faulty_file.read_text() == user.fixed_text
 
 
-def test_run_without_changes_does_not_mention_apply(user: RunRig) -> None:
+def test_run_without_changes_does_not_mention_apply(user: CliUser) -> None:
     user.serve(DONE)
     assert "0 calls" in user.run("--apply", "--yes")
     assert "apply" not in user.err
 
 
-def test_changes_become_a_patch_or_a_branch(user: RunRig) -> None:
+def test_changes_become_a_patch_or_a_branch(user: CliUser) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *arguments], cwd=user.source, check=True)
-    user.serve(*SHORT, *SHORT)
+    user.serve(*SHORT_RUN, *SHORT_RUN)
     patch = user.tmp_path / "out.patch"
     user.run("--patch", patch)
     subprocess.run(["git", "apply", "--check", patch], cwd=user.source, check=True)
@@ -334,50 +336,50 @@ def test_changes_become_a_patch_or_a_branch(user: RunRig) -> None:
         capture_output=True,
         text=True,
     )
-    assert shown.stdout == user.right
-    assert user.mended.read_text() == user.wrong
+    assert shown.stdout == user.fixed_text
+    assert user.faulty_file.read_text() == user.faulty_text
 
 
-def test_run_in_place_changes_the_directory_itself(user: RunRig) -> None:
-    user.serve(*SHORT, DONE)
+def test_run_in_place_changes_the_directory_itself(user: CliUser) -> None:
+    user.serve(*SHORT_RUN, DONE)
     out = user.run("--in-place")
-    assert user.mended.read_text() == user.right
+    assert user.faulty_file.read_text() == user.fixed_text
     assert "1 path changed" in out
     assert "0 paths changed" in user.run("--in-place"), "changes of an earlier run are not reported"
 
 
-def test_run_in_a_named_workspace_in_place_refuses_apply_and_sandbox(user: RunRig) -> None:
+def test_run_in_a_named_workspace_in_place_refuses_apply_and_sandbox(user: CliUser) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
         subprocess.run([*git, *arguments], cwd=user.source, check=True)
     which = user("new", user.source, "--in-place").split(":")[0]
     given = ("run", "Fix.", "--workspace", which, "--model", ANTHROPIC, "--yes")
-    user.serve(*SHORT)
+    user.serve(*SHORT_RUN)
     user(*given, "--apply", fails=2)
     assert "nothing to apply" in user.err
     user(*given, "--sandbox", "asteval", fails=2)
     assert "a workspace that is a copy" in user.err
     user(*given, "--branch", "fixed")
     assert "on branch fixed" in user.err
-    assert user.mended.read_text() == user.right
+    assert user.faulty_file.read_text() == user.fixed_text
 
 
-def test_run_in_memory_prints_the_diff_and_creates_no_workspace(user: RunRig) -> None:
-    user.serve(*SHORT)
+def test_run_in_memory_prints_the_diff_and_creates_no_workspace(user: CliUser) -> None:
+    user.serve(*SHORT_RUN)
     out = user("run", "Fix.", "--source", user.source, "--model", ANTHROPIC)
     assert "lineno + 1" in out
     assert user.workspaces == []
 
 
-def test_json_is_one_object_with_tokens_and_workspace(user: RunRig) -> None:
-    user.serve(*SHORT)
+def test_json_is_one_object_with_tokens_and_workspace(user: CliUser) -> None:
+    user.serve(*SHORT_RUN)
     report = json.loads(user.run("--json"))
     assert report["usage"]["input_tokens"] == 30
     assert [report["workspace"]] == user.workspaces
     assert report["changed_paths"] == [FILE]
 
 
-def test_model_is_read_from_the_environment(user: RunRig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_is_read_from_the_environment(user: CliUser, monkeypatch: pytest.MonkeyPatch) -> None:
     user.serve(DONE)
     monkeypatch.setenv("WINK_WORKSPACE_MODEL", "openai:gpt-5")
     user("run", "Look around.", "--repo", user.source)
@@ -388,11 +390,11 @@ def test_model_is_read_from_the_environment(user: RunRig, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("sandbox", ["none", "asteval"])
-def test_provider_key_is_in_no_record_script_or_output(user: RunRig, sandbox: str) -> None:
+def test_provider_key_is_in_no_record_script_or_output(user: CliUser, sandbox: str) -> None:
     (user.source / "leak.txt").write_text(f"key = {KEY}\n")
     leak = Call("read_file", {"file_path": "leak.txt"})
     note = Call("planning_setup_plan", {"objective": f"Use {KEY}", "initial_steps": ["Go"]})
-    server = user.serve(Says(f"I saw {KEY}.", (leak, note)), Says(f"It is {KEY}."))
+    server = user.serve(Turn(f"I saw {KEY}.", (leak, note)), Turn(f"It is {KEY}."))
     out = user.run("--sandbox", sandbox)
     (which,) = user.workspaces
     assert KEY in "".join(server.headers[0].values()), "the provider gets it"
@@ -435,7 +437,7 @@ def test_provider_key_is_in_no_record_script_or_output(user: RunRig, sandbox: st
     ],
 )
 def test_wrong_usage_is_one_line_and_creates_no_workspace(
-    user: RunRig, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
+    user: CliUser, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     user("run", *arguments, fails=2)
@@ -468,17 +470,19 @@ def test_terminal_shows_words_as_they_arrive_redacted_and_without_control_charac
 @pytest.mark.parametrize(
     ("n_lines", "expected"), [(100, "… 46 more lines\n"), (55, "… 1 more line\n")]
 )
-def test_long_diff_of_a_call_is_cut_with_a_count(user: RunRig, n_lines: int, expected: str) -> None:
+def test_long_diff_of_a_call_is_cut_with_a_count(
+    user: CliUser, n_lines: int, expected: str
+) -> None:
     long = Call("write_file", {"file_path": "long.txt", "content": "line\n" * n_lines})
-    user.serve(Says("", (long,)), DONE)
+    user.serve(Turn("", (long,)), DONE)
     user.run("--patch", user.tmp_path / "out.patch")
     assert expected in user.err
 
 
 def test_piped_output_has_the_diff_and_progress_does_not_repeat_it(
-    user: RunRig,
+    user: CliUser,
 ) -> None:
-    user.serve(*SHORT)
+    user.serve(*SHORT_RUN)
     out = user.run()
     assert out.count("lineno + 1}:") == 1
     assert "lineno + 1}:" not in user.err
@@ -488,7 +492,7 @@ def test_piped_output_has_the_diff_and_progress_does_not_repeat_it(
 @pytest.mark.parametrize("command", [["demo"], ["run", "Fix.", "--source", ".", "--model", "m:n"]])
 @pytest.mark.parametrize("target", ["missing/out.patch", "a-directory"])
 def test_unwritable_patch_is_refused_before_the_run(
-    user: RunRig, command: list[str], target: str
+    user: CliUser, command: list[str], target: str
 ) -> None:
     (user.tmp_path / "a-directory").mkdir()
     out = user(*command, "--patch", user.tmp_path / target, fails=2)
@@ -504,7 +508,7 @@ def test_unwritable_patch_is_refused_before_the_run(
     ],
 )
 def test_options_that_would_fail_at_the_end_are_refused_before_the_copy(
-    user: RunRig, options: tuple[str, ...], expected: str
+    user: CliUser, options: tuple[str, ...], expected: str
 ) -> None:
     user.serve()
     user.run(*options, fails=2)
@@ -513,21 +517,21 @@ def test_options_that_would_fail_at_the_end_are_refused_before_the_copy(
     assert not user.server.requests
 
 
-def test_changes_with_a_conflict_stay_and_the_apply_command_is_printed(user: RunRig) -> None:
+def test_changes_with_a_conflict_stay_and_the_apply_command_is_printed(user: CliUser) -> None:
     class Meanwhile(ModelServer):
         def take(self, *asked: Any) -> tuple[int, Step]:
-            user.mended.write_text("another")
+            user.faulty_file.write_text("another")
             return super().take(*asked)
 
-    user.serve_by(Meanwhile(*SHORT))
+    user.serve_by(Meanwhile(*SHORT_RUN))
     user.run("--apply", "--yes", fails=1)
     assert f"to apply: wink-workspace apply {user.workspaces[0]}" in user.err
-    assert user.mended.read_text() == "another"
+    assert user.faulty_file.read_text() == "another"
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_patch_is_printed_and_the_old_file_stays_when_the_disk_is_full(
-    user: RunRig, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+    user: CliUser, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     patch = user.tmp_path / "out.patch"
     patch.write_text("an earlier one\n")
@@ -542,7 +546,7 @@ def test_patch_is_printed_and_the_old_file_stays_when_the_disk_is_full(
         return open_path(Path("/dev/full"), mode)
 
     monkeypatch.setattr(Path, "open", full_disk)
-    user.serve(*SHORT)
+    user.serve(*SHORT_RUN)
     out = user.run("--patch", patch, *options, fails=2)
     assert "lineno + 1" in out
     assert "No space left on device" in user.err.splitlines()[-1]
@@ -550,8 +554,8 @@ def test_patch_is_printed_and_the_old_file_stays_when_the_disk_is_full(
     assert [path.name for path in user.tmp_path.glob("*out.patch*")] == ["out.patch"]
 
 
-def test_spans_of_a_run_go_to_the_exporter_of_the_environment(user: RunRig) -> None:
-    user.serve(*SHORT)
+def test_spans_of_a_run_go_to_the_exporter_of_the_environment(user: CliUser) -> None:
+    user.serve(*SHORT_RUN)
     done = subprocess.run(
         [sys.executable, "-c", RUNNER, "run", "Fix.", "--source", str(user.source), "--model", ANTHROPIC],
         env={**os.environ, "OTEL_TRACES_EXPORTER": "console"},

@@ -7,24 +7,24 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from model_server import Call, Says
-from run_rig import CHECK, DONE, MEND, PLAN, READ, SEARCH, RunRig, edit
-from run_signals import ring_around, striking_server
+from cli_user import CHECK, DONE, FIX, PLAN, READ, SEARCH, CliUser, edit
+from model_server import Call, Turn
+from run_signals import prepare_interrupted_run, run_server
 
 TURNS = (
-    Says("A plan first.", (PLAN, SEARCH)),
-    Says("", (READ,)),
-    Says("Two edits of one file.", (MEND, edit("(Exception)", "(ValueError)"))),
-    Says("", (Call("write_file", {"file_path": "new.txt", "content": "new\n"}), Call("fix_it"))),
-    Says("", (Call("planning_update_step", {"step_id": 1, "status": "done"}),)),
-    Says("", (Call("rm", {"path": "iniconfig/py.typed"}),)),
+    Turn("A plan first.", (PLAN, SEARCH)),
+    Turn("", (READ,)),
+    Turn("Two edits of one file.", (FIX, edit("(Exception)", "(ValueError)"))),
+    Turn("", (Call("write_file", {"file_path": "new.txt", "content": "new\n"}), Call("fix_it"))),
+    Turn("", (Call("planning_update_step", {"step_id": 1, "status": "done"}),)),
+    Turn("", (Call("rm", {"path": "iniconfig/py.typed"}),)),
     DONE,
 )
 WRITES = "write_text('made.txt', 'made\\n'); write_text('new.txt', 'by code\\n')"
 CODE = (
-    Says("", (READ, MEND)),
-    Says("Right now?", (CHECK,)),
-    Says("", (Call("evaluate_python", {"code": WRITES, "writes": ["made.txt", "new.txt"]}),)),
+    Turn("", (READ, FIX)),
+    Turn("Right now?", (CHECK,)),
+    Turn("", (Call("evaluate_python", {"code": WRITES, "writes": ["made.txt", "new.txt"]}),)),
     DONE,
 )
 
@@ -33,36 +33,36 @@ Server = subprocess.Popen[str]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with striking_server() as process:
+    with run_server() as process:
         yield process
 
 
 def test_run_interrupted_at_any_moment_is_between_two_calls_and_resumes_to_the_same_end(
-    user: RunRig, server: Server
+    user: CliUser, server: Server
 ) -> None:
-    ring = ring_around(user, server, TURNS)
-    assert len({files for files, *_ in ring.states}) == 5
-    assert len(set(map(str, ring.states))) == 7
-    ring.strikes(signal.SIGINT, 7)
-    ring.strikes(signal.SIGKILL, 6)
+    run = prepare_interrupted_run(user, server, TURNS)
+    assert len({files for files, *_ in run.states}) == 5
+    assert len(set(map(str, run.states))) == 7
+    run.interrupt_at_random(signal.SIGINT, 7)
+    run.interrupt_at_random(signal.SIGKILL, 6)
 
 
 def test_run_in_place_interrupted_at_any_moment_leaves_the_directory_between_two_calls(
-    user: RunRig, server: Server
+    user: CliUser, server: Server
 ) -> None:
-    ring = ring_around(user, server, TURNS, "--in-place")
-    assert len({str(contents) for *_, contents in ring.states}) == 5
-    ring.strikes(signal.SIGINT, 3)
-    ring.strikes(signal.SIGKILL, 2)
+    run = prepare_interrupted_run(user, server, TURNS, "--in-place")
+    assert len({str(contents) for *_, contents in run.states}) == 5
+    run.interrupt_at_random(signal.SIGINT, 3)
+    run.interrupt_at_random(signal.SIGKILL, 2)
 
 
 def test_run_with_a_sandbox_interrupted_at_any_moment_leaves_no_process(
-    user: RunRig, server: Server
+    user: CliUser, server: Server
 ) -> None:
-    ring = ring_around(user, server, CODE, "--sandbox", "asteval")
-    assert len({files for files, *_ in ring.states}) == 3
-    ring.strikes(signal.SIGINT, 2)
-    ring.strikes(signal.SIGKILL, 1)
+    run = prepare_interrupted_run(user, server, CODE, "--sandbox", "asteval")
+    assert len({files for files, *_ in run.states}) == 3
+    run.interrupt_at_random(signal.SIGINT, 2)
+    run.interrupt_at_random(signal.SIGKILL, 1)
 
 
 @pytest.mark.soak
@@ -72,6 +72,6 @@ def test_run_with_a_sandbox_interrupted_at_any_moment_leaves_no_process(
     [(TURNS, ()), (TURNS, ("--in-place",)), (CODE, ("--sandbox", "asteval"))],
 )
 def test_run_interrupted_at_150_moments_resumes_to_the_same_end(
-    user: RunRig, server: Server, turns: tuple[Says, ...], options: tuple[str, ...], number: int
+    user: CliUser, server: Server, turns: tuple[Turn, ...], options: tuple[str, ...], number: int
 ) -> None:
-    ring_around(user, server, turns, *options).strikes(number, 150)
+    prepare_interrupted_run(user, server, turns, *options).interrupt_at_random(number, 150)

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from model_server import KEY, Call, Fails, Says
-from run_rig import ANTHROPIC, CHECK, MEND, READ, RUNNER, RunRig
+from cli_user import ANTHROPIC, CHECK, FIX, READ, RUNNER, CliUser
+from model_server import KEY, Call, HttpFailure, Turn
 
 
 def everything_in(state: Path) -> dict[str, bytes]:
@@ -31,15 +31,15 @@ def everything_in(state: Path) -> dict[str, bytes]:
     return found
 
 
-def test_provider_key_is_in_no_object_file_log_or_output_of_a_run(user: RunRig) -> None:
+def test_provider_key_is_in_no_object_file_log_or_output_of_a_run(user: CliUser) -> None:
     """Even if task, model and provider repeat it, and logs have their lowest level."""
     plan = Call("planning_setup_plan", {"objective": f"Use {KEY}", "initial_steps": [KEY, "Go"]})
     server = user.serve(
-        Fails(429, "rate_limit_error", f"{KEY} is too fast", {"retry-after": "0"}),
-        Says(f"I saw {KEY}.", (plan, READ)),
-        Says("", (Call(f"tool_{KEY}", {"a": KEY}), Call("read_file", f'{{"file_path": "{KEY}'))),
-        Says("", (MEND, CHECK, Call("grep", {"pattern": KEY}))),
-        Fails(401, "authentication_error", f"{KEY} is not welcome"),
+        HttpFailure(429, "rate_limit_error", f"{KEY} is too fast", {"retry-after": "0"}),
+        Turn(f"I saw {KEY}.", (plan, READ)),
+        Turn("", (Call(f"tool_{KEY}", {"a": KEY}), Call("read_file", f'{{"file_path": "{KEY}'))),
+        Turn("", (FIX, CHECK, Call("grep", {"pattern": KEY}))),
+        HttpFailure(401, "authentication_error", f"{KEY} is not welcome"),
     )
     done = subprocess.run(
         [

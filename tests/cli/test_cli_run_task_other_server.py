@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_user import CHECK, READ, SEARCH, WIRES, CliUser, edit
 from model_server import KEY, Call
-from run_rig import CHECK, READ, SEARCH, WIRES, RunRig, edit
 
 from wink_workspace.environment import Environment
 
@@ -117,7 +117,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("model", WIRES)
 def test_run_against_aimock_survives_errors_and_is_resumed(
-    user: RunRig, monkeypatch: pytest.MonkeyPatch, url: str, model: str
+    user: CliUser, monkeypatch: pytest.MonkeyPatch, url: str, model: str
 ) -> None:
     for provider, path in (("OPENAI", "/v1"), ("ANTHROPIC", "")):
         monkeypatch.setenv(f"{provider}_API_KEY", KEY)
@@ -137,7 +137,7 @@ def test_run_against_aimock_survives_errors_and_is_resumed(
     out = user("run", "--repo", user.source, "--resume", "--apply", "--yes")
     assert "The line numbers count from 1 now." in out
     assert "tokens: 60 in, 30 out" in user.err
-    assert user.mended.read_text() == user.right.replace("(Exception)", "(ValueError)")
+    assert user.faulty_file.read_text() == user.fixed_text.replace("(Exception)", "(ValueError)")
     asked = json.loads(urllib.request.urlopen(f"{url}/__aimock/journal").read())
     statuses = [request["response"]["status"] for request in asked]
     assert statuses == [200, 429, 200, 200, 200, 200, 200, 400, 200]

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from model_server import KEY, Call, Says
+from cli_user import ANTHROPIC, RUNNER, SHORT_RUN, CliUser
+from model_server import KEY, Call, Turn
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from run_rig import ANTHROPIC, RUNNER, SHORT, RunRig
 
 COLLECTOR_TOKEN = "collector-token-0123456789"
 SECRET = "correct horse battery staple"
@@ -72,7 +72,7 @@ def collector() -> Iterator[Collector]:
     collector.close()
 
 
-def run(user: RunRig, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(user: CliUser, **variables: str) -> subprocess.CompletedProcess[str]:
     command = ["run", "Fix the line numbers.", "--repo", str(user.source), "--model", ANTHROPIC]
     return subprocess.run(
         [sys.executable, "-c", RUNNER, *command],
@@ -82,11 +82,11 @@ def run(user: RunRig, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_spans_arrive_over_otlp_without_keys_or_contents(
-    user: RunRig, collector: Collector
+    user: CliUser, collector: Collector
 ) -> None:
     (user.source / "leak.txt").write_text(f"key = {KEY}\n{SECRET}\n")
-    leak = Says(f"It says {KEY}.", (Call("read_file", {"file_path": "leak.txt"}),))
-    user.serve(leak, *SHORT)
+    leak = Turn(f"It says {KEY}.", (Call("read_file", {"file_path": "leak.txt"}),))
+    user.serve(leak, *SHORT_RUN)
     done = run(
         user,
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
@@ -112,8 +112,8 @@ def test_spans_arrive_over_otlp_without_keys_or_contents(
     assert COLLECTOR_TOKEN not in done.stdout + done.stderr
 
 
-def test_unknown_otlp_protocol_is_wrong_usage(user: RunRig) -> None:
-    user.serve(*SHORT)
+def test_unknown_otlp_protocol_is_wrong_usage(user: CliUser) -> None:
+    user.serve(*SHORT_RUN)
     done = run(user, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="carrier/pigeon")
     assert done.returncode == 2
     assert "'carrier/pigeon'" in done.stderr

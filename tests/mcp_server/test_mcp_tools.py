@@ -179,7 +179,7 @@ def test_value_that_is_not_an_object_is_wrapped_in_result(
         (lambda context: (write(context), ToolResult.error("it broke"))[1], "it broke"),
         (lambda context: (write(context), 1 / 0)[1], "ZeroDivisionError"),
         (lambda context: (write(context), context.adapter.evaluate(context.prompt,
-          session=context.session))[1], "there is none on this side"),
+          session=context.session))[1], "this run has no model"),
     ],
 )  # fmt: skip
 def test_failed_call_is_an_error_result_and_leaves_no_trace(

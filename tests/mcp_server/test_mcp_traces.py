@@ -10,7 +10,7 @@ from mcp_harness import WATCHDOG_S, Harness, run, text_of
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 from raw_http import INITIALIZE, RawClient
-from span_rig import Spans, attributes, recorded_spans
+from recorded_spans import Spans, attributes, recorded_spans
 
 from wink_workspace.clock import Cancellation
 from wink_workspace.mcp_server import Catalog, HostedWorkspace

@@ -7,7 +7,7 @@ import sys
 from types import FrameType
 
 import pytest
-from support import Rig, Text, rig
+from support import SmallWorkspace, Text, small_workspace
 
 from wink_workspace.prompt import Tool, ToolContext, ToolResult
 
@@ -34,7 +34,7 @@ TOOLS = [
 ]
 
 
-def n_python_calls(workspace: Rig, name: str, **arguments: str) -> int:
+def n_python_calls(workspace: SmallWorkspace, name: str, **arguments: str) -> int:
     """How many Python and C functions one call of the tool calls."""
     n_calls = 0
 
@@ -56,7 +56,7 @@ def n_python_calls(workspace: Rig, name: str, **arguments: str) -> int:
 @pytest.mark.behaviour(66)
 def test_a_call_costs_the_same_after_5_and_after_2_000_calls() -> None:
     costs = []
-    with rig(*TOOLS) as workspace:
+    with small_workspace(*TOOLS) as workspace:
         for n_earlier in (5, 2_000):
             while len(workspace.records) < n_earlier:
                 workspace.call("nothing")
@@ -71,6 +71,6 @@ def test_a_call_costs_the_same_with_100_and_with_20_000_files(name: str, text: s
     costs = []
     for n_files in (100, 20_000):
         files = {f"d{n // 1_000}/f{n % 1_000}.txt": "x\n" for n in range(n_files)}
-        with rig(*TOOLS, files=files) as workspace:
+        with small_workspace(*TOOLS, files=files) as workspace:
             costs.append(n_python_calls(workspace, name, text=text))
     assert costs[0] == costs[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support import Note, Text, rig
+from support import Note, Text, small_workspace
 
 from wink_workspace.prompt import Tool, ToolContext, ToolResult
 from wink_workspace.session import Outcome
@@ -70,7 +70,7 @@ def test_a_call_that_fails_at_any_of_twenty_steps_changes_nothing() -> None:
             return ToolResult.ok(None)
 
         tool = Tool[Text, None](name="act", description="Twenty steps", handler=act)
-        with rig(tool, files=BEFORE) as workspace:
+        with small_workspace(tool, files=BEFORE) as workspace:
             workspace.session[Note].append(Note("there before"))
             before = workspace.state()
             outcome = workspace.call("act")

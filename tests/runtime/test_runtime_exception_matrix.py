@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import pytest
-from support import Note, rig, tool
+from support import Note, small_workspace, tool
 
 from wink_workspace.errors import (
     BudgetExceededError,
@@ -95,7 +95,7 @@ def test_a_handler_that_raises_has_the_result_of_its_row_and_changes_nothing(row
         raise row.raised
 
     before_files = {"changed.txt": b"be\r\nfore\xff", "deleted.txt": b"still needed"}
-    with rig(tool(act), files=before_files) as workspace:
+    with small_workspace(tool(act), files=before_files) as workspace:
         before = workspace.state()
         if row.propagates is None:
             outcome = workspace.call("act")
@@ -119,7 +119,7 @@ def test_a_deadline_exceeded_in_a_handler_is_an_evaluation_error_of_phase_tool()
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         raise DeadlineExceededError("too late")
 
-    with rig(tool(act)) as workspace, pytest.raises(PromptEvaluationError) as caught:
+    with small_workspace(tool(act)) as workspace, pytest.raises(PromptEvaluationError) as caught:
         workspace.call("act")
     assert caught.value.phase == "tool"
 
@@ -141,7 +141,7 @@ def test_a_handler_that_returns_a_wrong_type_fails_and_is_rolled_back(
         context.filesystem.write_text("new.txt", "new")
         return returned
 
-    with rig(tool(act)) as workspace:
+    with small_workspace(tool(act)) as workspace:
         outcome = workspace.call("act")
         assert not outcome.result.success
         assert says in outcome.text
@@ -154,7 +154,7 @@ def test_an_error_result_is_rolled_back_and_returned_unchanged() -> None:
         context.filesystem.write_text("new.txt", "new")
         return ToolResult.error("cannot: ask for less")
 
-    with rig(tool(act)) as workspace:
+    with small_workspace(tool(act)) as workspace:
         outcome = workspace.call("act")
         assert outcome.text == "cannot: ask for less"
         assert outcome.outcome is Outcome.ROLLED_BACK
@@ -169,7 +169,7 @@ def test_a_successful_call_keeps_every_change() -> None:
         context.session[Note].append(Note("kept"))
         return ToolResult.ok(None, "done")
 
-    with rig(tool(act)) as workspace:
+    with small_workspace(tool(act)) as workspace:
         outcome = workspace.call("act")
         assert (outcome.text, outcome.outcome) == ("done", Outcome.COMMITTED)
         assert workspace.filesystem.read_bytes("new.txt") == b"new"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support import Note, Text, rig, tool
+from support import Note, Text, small_workspace, tool
 
 from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.clock import (
@@ -113,7 +113,7 @@ class Rule(ToolPolicy):
 
 @pytest.mark.behaviour(15)
 def test_a_call_of_an_unknown_tool_returns_similar_names() -> None:
-    with rig(WRITE, NOTHING) as workspace:
+    with small_workspace(WRITE, NOTHING) as workspace:
         assert workspace.call("wriet").text == (
             "There is no tool named 'wriet'. Did you mean write?"
         )
@@ -121,7 +121,7 @@ def test_a_call_of_an_unknown_tool_returns_similar_names() -> None:
 
 
 def test_a_call_of_an_unknown_tool_is_recorded_with_its_arguments() -> None:
-    with rig(WRITE) as workspace:
+    with small_workspace(WRITE) as workspace:
         outcome = workspace.call("wriet", {"text": "a.txt"})
     assert outcome.event.params == {"text": "a.txt"}
 
@@ -132,7 +132,7 @@ def test_every_wrong_argument_is_reported_at_once_and_the_handler_does_not_run()
         raise AssertionError("must not run")
 
     sized = Tool[Sized, None](name="sized", description="Sized", handler=handle)
-    with rig(sized) as workspace:
+    with small_workspace(sized) as workspace:
         outcome = workspace.call("sized", size=0, names=["a", 7], colour="red")
     assert not outcome.result.success
     for argument in ("size", "names[1]", "colour"):
@@ -143,7 +143,7 @@ def test_every_wrong_argument_is_reported_at_once_and_the_handler_does_not_run()
 @pytest.mark.behaviour(15)
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", '"x"', "null}", "NaN", '{"text": NaN}'])
 def test_invalid_json_returns_a_failed_result(arguments: str) -> None:
-    with rig(tool(nothing)) as workspace:
+    with small_workspace(tool(nothing)) as workspace:
         outcome = workspace.call("act", arguments)
     if arguments:
         assert not outcome.result.success
@@ -155,12 +155,12 @@ def test_invalid_json_returns_a_failed_result(arguments: str) -> None:
 
 def test_a_call_of_a_tool_without_a_handler_reports_it() -> None:
     silent = Tool[None, None](name="silent", description="Nothing behind it", handler=None)
-    with rig(silent) as workspace:
+    with small_workspace(silent) as workspace:
         assert "no handler" in workspace.call("silent").text
 
 
 def test_a_thousand_wrong_arguments_are_reported_in_a_short_text() -> None:
-    with rig(WRITE) as workspace:
+    with small_workspace(WRITE) as workspace:
         outcome = workspace.call("write", {f"key{n}": n for n in range(1_000)})
     assert "more. Correct" in outcome.text
     assert len(outcome.text) < 20_000
@@ -170,7 +170,7 @@ def test_a_long_exception_message_is_cut_for_the_model_and_whole_in_the_record()
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         raise ValueError("x" * 1_000_000)
 
-    with rig(tool(act)) as workspace:
+    with small_workspace(tool(act)) as workspace:
         outcome = workspace.call("act")
     assert len(outcome.text) < 20_000
     assert outcome.event.error is not None
@@ -184,7 +184,7 @@ def test_a_long_exception_message_is_cut_for_the_model_and_whole_in_the_record()
 def test_an_expired_deadline_ends_the_run_before_the_handler_starts() -> None:
     clock = ManualClock()
     deadline = Deadline.after(5, clock=clock)
-    with rig(WRITE, session=Session(clock=clock), deadline=deadline) as workspace:
+    with small_workspace(WRITE, session=Session(clock=clock), deadline=deadline) as workspace:
         clock.advance(6)
         with pytest.raises(PromptEvaluationError) as caught:
             workspace.call("write", text="a.txt")
@@ -202,7 +202,7 @@ def test_a_handler_can_read_its_remaining_time() -> None:
         left.append(context.remaining_s)
         return ToolResult.ok(None)
 
-    with rig(tool(ask), deadline=Deadline.after(5, clock=clock)) as workspace:
+    with small_workspace(tool(ask), deadline=Deadline.after(5, clock=clock)) as workspace:
         clock.advance(2)
         workspace.call("act")
     assert left == [3.0]
@@ -210,7 +210,7 @@ def test_a_handler_can_read_its_remaining_time() -> None:
 
 def test_a_spent_budget_ends_the_run_before_the_handler_starts() -> None:
     tracker = BudgetTracker(Budget(max_total_tokens=10))
-    with rig(WRITE, budget_tracker=tracker) as workspace:
+    with small_workspace(WRITE, budget_tracker=tracker) as workspace:
         tracker.record(TokenUsage(input_tokens=11))
         with pytest.raises(PromptEvaluationError) as caught:
             workspace.call("write", text="a.txt")
@@ -227,7 +227,7 @@ def test_a_call_cancelled_before_it_begins_does_not_run_its_handler() -> None:
     cancellation = Cancellation()
     cancellation.cancel()
     act = tool(lambda params, *, context: pytest.fail("it ran"))
-    with rig(act) as workspace:
+    with small_workspace(act) as workspace:
         call = ToolCall("act")
         outcome = workspace.executor.execute(call, cancellation=cancellation)
         assert "was cancelled" in outcome.text
@@ -240,7 +240,7 @@ def test_a_call_cancelled_while_it_runs_is_undone_though_its_handler_succeeds() 
         context.cancellation.cancel()
         return ToolResult.ok(None)
 
-    with rig(tool(act)) as workspace:
+    with small_workspace(tool(act)) as workspace:
         call = ToolCall("act")
         outcome = workspace.executor.execute(call, cancellation=Cancellation())
         assert "was cancelled, and changed nothing" in outcome.text
@@ -249,7 +249,7 @@ def test_a_call_cancelled_while_it_runs_is_undone_though_its_handler_succeeds() 
 
 
 def test_a_refusal_names_its_policy_and_changes_nothing() -> None:
-    with rig(WRITE, policies=[Rule(check="not today")]) as workspace:
+    with small_workspace(WRITE, policies=[Rule(check="not today")]) as workspace:
         before = workspace.state()
         outcome = workspace.call("write", text="a.txt")
         assert outcome.text == "Refused by policy 'rule': not today."
@@ -261,7 +261,7 @@ def test_a_refusal_names_its_policy_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("broken"), PromptEvaluationError("x", phase="tool")])
 def test_a_policy_that_raises_refuses_the_call(error: Exception) -> None:
-    with rig(WRITE, policies=[Rule(check=error)]) as workspace:
+    with small_workspace(WRITE, policies=[Rule(check=error)]) as workspace:
         outcome = workspace.call("write", text="a.txt")
         assert outcome.text.startswith("Refused by policy 'rule': it raised")
         assert not workspace.filesystem.exists("a.txt")
@@ -269,7 +269,7 @@ def test_a_policy_that_raises_refuses_the_call(error: Exception) -> None:
 
 
 def test_a_policy_that_raises_on_the_result_fails_the_call() -> None:
-    with rig(WRITE, policies=[Rule(on_result=ValueError("broken"))]) as workspace:
+    with small_workspace(WRITE, policies=[Rule(on_result=ValueError("broken"))]) as workspace:
         before = workspace.state()
         outcome = workspace.call("write", text="a.txt")
         assert not outcome.result.success
@@ -277,7 +277,7 @@ def test_a_policy_that_raises_on_the_result_fails_the_call() -> None:
 
 
 def test_decisions_that_allow_a_call_are_in_the_record() -> None:
-    with rig(WRITE, policies=[Rule()]) as workspace:
+    with small_workspace(WRITE, policies=[Rule()]) as workspace:
         (verdict,) = workspace.call("write", text="a.txt").event.decisions
     assert (verdict.policy, verdict.allowed) == ("rule", True)
 
@@ -292,7 +292,7 @@ def test_a_reducer_that_raises_fails_the_call_and_rolls_it_back() -> None:
 
     session = Session()
     session[Note].register(Written, broken)
-    with rig(WRITE, session=session) as workspace:
+    with small_workspace(WRITE, session=session) as workspace:
         outcome = workspace.call("write", text="a.txt")
         assert not outcome.result.success
         assert "ReducerError" in outcome.text
@@ -303,7 +303,7 @@ def test_state_reducers_get_the_value_and_the_record_of_successful_calls_only() 
     session = Session()
     session[Note].register(Written, lambda view, event: Append(Note(f"value {event.path}")))
     session[Note].register(ToolInvoked, lambda view, event: Append(Note(f"call {event.tool}")))
-    with rig(WRITE, session=session) as workspace:
+    with small_workspace(WRITE, session=session) as workspace:
         workspace.call("write", text="a.txt")
         workspace.call("write", text="../a.txt")
     assert session[Note].all() == (Note("value a.txt"), Note("call write"))
@@ -320,7 +320,7 @@ def test_a_subscriber_that_raises_does_not_affect_the_call_or_other_subscribers(
 
     session.dispatcher.subscribe(ToolInvoked, broken)
     session.dispatcher.subscribe(ToolInvoked, received.append)
-    with rig(WRITE, session=session) as workspace, caplog.at_level(logging.ERROR):
+    with small_workspace(WRITE, session=session) as workspace, caplog.at_level(logging.ERROR):
         outcome = workspace.call("write", text="a.txt")
     assert outcome.result.success
     assert received == [outcome.event]
@@ -340,7 +340,7 @@ def test_a_log_reducer_that_raises_does_not_remove_the_record(
 
     session = Session()
     session[Diary].register(ToolInvoked, broken, kind=SliceKind.LOG)
-    with rig(WRITE, session=session) as workspace:
+    with small_workspace(WRITE, session=session) as workspace:
         outcome = workspace.call("write", text="a.txt")
         assert outcome.result.success
         assert workspace.records == (outcome.event,)
@@ -360,7 +360,7 @@ def test_a_log_reducer_that_ends_the_run_does_so_after_the_record_is_published(
         return ToolResult("", success=success)
 
     received: list[ToolInvoked] = []
-    with rig(tool(act)) as workspace:
+    with small_workspace(tool(act)) as workspace:
         workspace.session[Note].register(ToolInvoked, end, kind=SliceKind.LOG)
         workspace.session.dispatcher.subscribe(ToolInvoked, received.append)
         with pytest.raises(type(error)):
@@ -378,7 +378,7 @@ def test_a_journal_that_cannot_record_a_failure_ends_the_run_after_the_log_recor
     def act(params: object, *, context: ToolContext) -> ToolResult[None]:
         return ToolResult.error("no")
 
-    with rig(tool(act)) as workspace:
+    with small_workspace(tool(act)) as workspace:
         transactions_of(workspace.session).journal = Full()
         with pytest.raises(OSError, match="no space left"):
             workspace.call("act")
@@ -388,7 +388,7 @@ def test_a_journal_that_cannot_record_a_failure_ends_the_run_after_the_log_recor
 @pytest.mark.behaviour(19)
 def test_a_record_has_the_text_that_the_model_saw() -> None:
     clock = ManualClock()
-    with rig(WRITE, session=Session(clock=clock)) as workspace:
+    with small_workspace(WRITE, session=Session(clock=clock)) as workspace:
         outcome = workspace.call("write", text="a.txt")
     event = outcome.event
     assert (event.tool, event.prompt, event.params) == ("write", "rig", Text("a.txt"))
@@ -411,7 +411,9 @@ def test_a_value_is_rendered_once_for_the_record_and_the_model() -> None:
     def act(params: Text, *, context: ToolContext) -> ToolResult[Counted]:
         return ToolResult.ok(Counted([]))
 
-    with rig(Tool[Text, Counted](name="act", description="Act", handler=act)) as workspace:
+    with small_workspace(
+        Tool[Text, Counted](name="act", description="Act", handler=act)
+    ) as workspace:
         outcome = workspace.call("act")
     assert outcome.text == outcome.event.rendered_text == "rendered 1 times"
 
@@ -420,7 +422,9 @@ def test_a_value_excluded_from_the_context_is_in_the_record_but_not_in_the_text(
     def quiet(params: Text, *, context: ToolContext) -> ToolResult[Written]:
         return ToolResult("Summary.", Written("big"), exclude_value_from_context=True)
 
-    with rig(Tool[Text, Written](name="quiet", description="Quiet", handler=quiet)) as workspace:
+    with small_workspace(
+        Tool[Text, Written](name="quiet", description="Quiet", handler=quiet)
+    ) as workspace:
         outcome = workspace.call("quiet")
     assert outcome.text == "Summary."
     assert (outcome.event.value, outcome.event.rendered_text) == (Written("big"), "wrote big")
@@ -435,7 +439,7 @@ def test_a_redactor_is_applied_to_the_answer_the_record_and_state() -> None:
     session = Session()
     session[Note].register(Written, lambda view, event: Append(Note(event.path)))
     leaky = Tool[Text, Written](name="leak", description="Leak", handler=leak)
-    with rig(
+    with small_workspace(
         leaky, session=session, redact=lambda text: text.replace("hunter2", "***")
     ) as workspace:
         kept = workspace.call("leak", text="use hunter2")
@@ -466,7 +470,7 @@ def test_a_redactor_is_applied_to_rendered_values_and_policy_reasons() -> None:
         return ToolResult.ok(Binary(b"hunter2"))
 
     leaky = Tool[Text, Binary](name="leak", description="Leak", handler=leak)
-    with rig(
+    with small_workspace(
         leaky, policies=[Leaking()], redact=lambda text: text.replace("hunter2", "***")
     ) as workspace:
         (event, text) = (workspace.call("leak").event, workspace.records[0].text)
@@ -488,7 +492,7 @@ def test_a_redactor_that_raises_fails_the_call_and_the_text_is_withheld(
         context.filesystem.write_text("a.txt", "a")
         return ToolResult.ok(None, f"used {params.text}")
 
-    with rig(tool(act), redact=redact) as workspace:
+    with small_workspace(tool(act), redact=redact) as workspace:
         outcome = workspace.call("act", arguments)
         assert not workspace.filesystem.exists("a.txt")
         assert [record.outcome for record in workspace.records] == [Outcome.ROLLED_BACK]
@@ -505,7 +509,7 @@ def test_the_heartbeat_beats_before_and_after_each_call_and_on_request() -> None
         context.beat()
         return ToolResult.ok(None)
 
-    with rig(tool(act), heartbeat=heartbeat) as workspace:
+    with small_workspace(tool(act), heartbeat=heartbeat) as workspace:
         workspace.call("act")
     assert beats == ["beat", "handler", "beat", "beat"]
 
@@ -540,7 +544,7 @@ def test_a_call_scoped_resource_is_new_in_each_call_and_closed_after_it() -> Non
         return ToolResult.ok(None)
 
     binding = Binding(Connection, lambda resolver: Connection(log), scope=Scope.TOOL_CALL)
-    with rig(tool(act), resources={Connection: binding}) as workspace:
+    with small_workspace(tool(act), resources={Connection: binding}) as workspace:
         workspace.call("act")
         workspace.call("act")
     assert log == ["open", "use", "close"] * 2
@@ -563,7 +567,7 @@ def test_an_interrupt_while_a_call_scoped_resource_closes_is_raised_after_it() -
 
     log: list[str] = []
     binding = Binding(Flushing, lambda r: Flushing(r.get(Filesystem)), scope=Scope.TOOL_CALL)
-    with rig(tool(act), resources={Flushing: binding}) as workspace:
+    with small_workspace(tool(act), resources={Flushing: binding}) as workspace:
         with pytest.raises(KeyboardInterrupt):
             workspace.call("act")
         assert log == ["closed"]
@@ -582,7 +586,7 @@ def test_a_resource_first_built_in_a_failing_call_is_closed_and_built_again() ->
         return ToolResult.error("no") if params.text == "bad" else ToolResult.ok(None)
 
     binding = Binding(Connection, lambda resolver: Connection(log))
-    with rig(tool(act), resources={Connection: binding}) as workspace:
+    with small_workspace(tool(act), resources={Connection: binding}) as workspace:
         workspace.call("act", text="bad")
         workspace.call("act", text="good")
         workspace.call("act", text="bad")
@@ -606,7 +610,7 @@ def test_an_interrupted_close_during_the_rollback_ends_the_run_after_it(
         return ToolResult.error("no")
 
     binding = Binding(Interrupting, lambda resolver: Interrupting())
-    with rig(tool(act), resources={Interrupting: binding}) as workspace:
+    with small_workspace(tool(act), resources={Interrupting: binding}) as workspace:
         before = workspace.state()
         with pytest.raises(type(error)):
             workspace.call("act")
@@ -623,7 +627,9 @@ def test_a_provider_that_raises_fails_the_call() -> None:
         context.resources.get(Connection)
         return ToolResult.ok(None)
 
-    with rig(tool(act), resources={Connection: Binding(Connection, provide)}) as workspace:
+    with small_workspace(
+        tool(act), resources={Connection: Binding(Connection, provide)}
+    ) as workspace:
         outcome = workspace.call("act")
     assert not outcome.result.success
     assert "ProviderError" in outcome.text
@@ -633,7 +639,7 @@ def test_a_provider_that_raises_fails_the_call() -> None:
 
 
 def test_the_journal_has_one_entry_with_a_diff_for_each_call() -> None:
-    with rig(WRITE) as workspace:
+    with small_workspace(WRITE) as workspace:
         workspace.call("write", text="a.txt")
         workspace.call("write", text="../b.txt")
         done, failed = workspace.journal.entries
@@ -643,7 +649,7 @@ def test_the_journal_has_one_entry_with_a_diff_for_each_call() -> None:
 
 
 def test_an_edit_between_calls_is_a_separate_entry_and_an_event() -> None:
-    with rig(WRITE, files={"a.txt": "1"}) as workspace:
+    with small_workspace(WRITE, files={"a.txt": "1"}) as workspace:
         workspace.call("write", text="b.txt")
         workspace.filesystem.write_text("a.txt", "2")
         workspace.call("write", text="c.txt")
@@ -662,7 +668,7 @@ def test_a_reducer_that_fails_on_an_edit_does_not_fail_the_call_and_is_logged(
         raise ValueError(f"cannot count {event.paths}")
 
     received: list[ExternalChange] = []
-    with rig(WRITE, files={"a.txt": "1"}) as workspace:
+    with small_workspace(WRITE, files={"a.txt": "1"}) as workspace:
         workspace.session[Note].register(ExternalChange, fail, kind=kind)
         workspace.session.dispatcher.subscribe(ExternalChange, received.append)
         workspace.call("write", text="a.txt")
@@ -678,10 +684,10 @@ def test_a_reducer_that_fails_on_an_edit_does_not_fail_the_call_and_is_logged(
 def test_an_edit_is_noticed_after_calls_on_another_filesystem() -> None:
     session, edited = Session(), MemoryFilesystem()
     for filesystem in (edited, MemoryFilesystem()):
-        with rig(WRITE, session=session, filesystem=filesystem) as workspace:
+        with small_workspace(WRITE, session=session, filesystem=filesystem) as workspace:
             workspace.call("write", text="a.txt")
     edited.write_text("human.txt", "by hand")
-    with rig(WRITE, session=session, filesystem=edited) as workspace:
+    with small_workspace(WRITE, session=session, filesystem=edited) as workspace:
         workspace.call("write", text="b.txt")
     assert [event.paths for event in session[ExternalChange].all()] == [("human.txt",)]
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from support import Note, Text, rig, tool
+from support import Note, Text, small_workspace, tool
 
 from wink_workspace.errors import PoisonedError
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
@@ -76,7 +76,7 @@ def add_lines(params: Text, *, context: ToolContext) -> ToolResult[None]:
 
 def test_changes_through_a_resource_built_in_the_failed_call_are_undone() -> None:
     outside = Outside()
-    with rig(tool(add_lines), resources={Store: store_binding(outside)}) as workspace:
+    with small_workspace(tool(add_lines), resources={Store: store_binding(outside)}) as workspace:
         workspace.call("act", text="fail")
         assert outside.lines == []
         assert outside.log == ["restored", "closed"]
@@ -92,7 +92,7 @@ def test_writes_by_closing_a_resource_of_a_failed_call_are_undone() -> None:
         return ToolResult.error("asked to fail")
 
     resources = {Store: store_binding(outside), Buffer: BUFFER}
-    with rig(tool(handle), resources=resources) as workspace:
+    with small_workspace(tool(handle), resources=resources) as workspace:
         workspace.call("act")
         assert outside.lines == []
 
@@ -105,7 +105,7 @@ def test_a_resource_whose_snapshot_fails_is_closed_and_never_returned() -> None:
             raise OSError("no room for a snapshot")
 
     binding = Binding(Store, lambda _: Unsaved(outside))
-    with rig(tool(add_lines), resources={Store: binding}) as workspace:
+    with small_workspace(tool(add_lines), resources={Store: binding}) as workspace:
         outcome = workspace.call("act", text="kept")
         assert "no room for a snapshot" in outcome.text
         assert outside.lines == []
@@ -145,7 +145,7 @@ def test_a_store_of_a_nested_prompt_stays_open_until_the_outer_call_ends(
     succeed: bool,
 ) -> None:
     outside = Outside()
-    with rig(tool(evaluating(outside, inner="line", succeed=succeed))) as workspace:
+    with small_workspace(tool(evaluating(outside, inner="line", succeed=succeed))) as workspace:
         workspace.call("act")
         assert outside.lines == (["line"] if succeed else [])
         assert outside.log == (["closed"] if succeed else ["restored", "closed"])
@@ -167,7 +167,7 @@ def test_an_error_closing_a_nested_store_is_logged_and_the_call_is_not_affected(
         return ToolResult.ok(None)
 
     outside = Outside()
-    with rig(tool(handle)) as workspace:
+    with small_workspace(tool(handle)) as workspace:
         assert workspace.call("act").result.success
         assert outside.lines == ["line"]
     assert "did not close" in caplog.text
@@ -183,7 +183,7 @@ def test_a_store_evicted_by_a_failed_inner_call_is_not_restored_by_the_outer_one
         return ToolResult.error("asked to fail, too")
 
     tools = (tool(handle), tool(add_lines, name="add"))
-    with rig(*tools, resources={Store: store_binding(outside)}) as workspace:
+    with small_workspace(*tools, resources={Store: store_binding(outside)}) as workspace:
         workspace.call("act")
         assert outside.lines == []
         assert outside.log == ["restored", "closed"]
@@ -197,7 +197,7 @@ def test_a_built_store_that_cannot_be_restored_poisons_the_session() -> None:
 
     outside = Outside()
     binding = Binding(Store, lambda _: Broken(outside))
-    with rig(tool(add_lines), resources={Store: binding}) as workspace:
+    with small_workspace(tool(add_lines), resources={Store: binding}) as workspace:
         with pytest.raises(Exception, match="cannot restore"):
             workspace.call("act", text="fail")
         with pytest.raises(PoisonedError):
@@ -222,8 +222,8 @@ def test_a_call_of_another_session_on_files_in_use_is_refused() -> None:
         return ToolResult.error("asked to fail")
 
     with (
-        rig(tool(slow, name="slow"), filesystem=files) as one,
-        rig(tool(write, name="write"), filesystem=files) as two,
+        small_workspace(tool(slow, name="slow"), filesystem=files) as one,
+        small_workspace(tool(write, name="write"), filesystem=files) as two,
     ):
         thread = threading.Thread(target=one.call, args=("slow",))
         thread.start()
@@ -238,12 +238,14 @@ def test_a_call_of_another_session_on_files_in_use_is_refused() -> None:
 
 def test_a_call_of_another_session_inside_a_call_works_on_the_same_files() -> None:
     def handle(params: Text, *, context: ToolContext) -> ToolResult[None]:
-        with rig(tool(write, name="write"), filesystem=files, session=Session()) as inner:
+        with small_workspace(
+            tool(write, name="write"), filesystem=files, session=Session()
+        ) as inner:
             assert inner.call("write", text="inner").result.success
         return ToolResult.error("asked to fail") if params.text == "fail" else ToolResult.ok(None)
 
     files = MemoryFilesystem()
-    with rig(tool(handle), filesystem=files) as workspace:
+    with small_workspace(tool(handle), filesystem=files) as workspace:
         workspace.call("act", text="fail")
         assert not files.exists("inner.txt")
         workspace.call("act")
@@ -253,7 +255,10 @@ def test_a_call_of_another_session_inside_a_call_works_on_the_same_files() -> No
 def test_another_session_can_use_files_after_a_call_has_ended() -> None:
     files = MemoryFilesystem()
     tools = [tool(write, name="write")]
-    with rig(*tools, filesystem=files) as one, rig(*tools, filesystem=files) as two:
+    with (
+        small_workspace(*tools, filesystem=files) as one,
+        small_workspace(*tools, filesystem=files) as two,
+    ):
         for name, workspace in (("a", one), ("b", two), ("c", one)):
             assert workspace.call("write", text=name).result.success
         assert isinstance(one.prompt.resources.get(Filesystem), MemoryFilesystem)
@@ -265,7 +270,7 @@ def test_parameters_that_a_failed_call_binds_to_the_prompt_are_undone() -> None:
         return ToolResult.error("asked to fail") if params.text == "fail" else ToolResult.ok(None)
 
     section = MarkdownSection[Text](title="Said", template="It says ${text}.")
-    with rig(tool(handle), sections=[section]) as workspace:
+    with small_workspace(tool(handle), sections=[section]) as workspace:
         prompt = workspace.prompt.bind(Text("first"))
         workspace.call("act", text="fail")
         assert "It says first." in prompt.render().text
@@ -280,7 +285,7 @@ def test_a_handler_cannot_make_a_read_only_filesystem_writable() -> None:
                 setattr(context.filesystem, name, value)
         return ToolResult.ok(None)
 
-    with rig(tool(handle), filesystem=MemoryFilesystem(read_only=True)) as workspace:
+    with small_workspace(tool(handle), filesystem=MemoryFilesystem(read_only=True)) as workspace:
         assert workspace.call("act").result.success
 
 
@@ -294,7 +299,7 @@ def test_a_reducer_that_makes_a_call_fails_the_outer_call_without_poisoning() ->
             context.session.dispatch(Note(params.text))
         return ToolResult.ok(None)
 
-    with rig(tool(handle)) as workspace:
+    with small_workspace(tool(handle)) as workspace:
         workspace.session[Note].register(Note, call_back)
         failed = workspace.call("act", text="note")
         assert "a reducer tried to change its own session" in failed.text

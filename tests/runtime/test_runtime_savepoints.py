@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support import Note, Text, rig
+from support import Note, Text, small_workspace
 
 from wink_workspace.errors import PoisonedError, PromptEvaluationError, RollbackError
 from wink_workspace.filesystem import Filesystem, MemoryFilesystem
@@ -61,7 +61,7 @@ def nesting(filesystem: Filesystem | None = None) -> Tool[Text, None]:
 
 
 def test_a_failed_call_inside_a_call_undoes_only_itself() -> None:
-    with rig(nesting()) as workspace:
+    with small_workspace(nesting()) as workspace:
         outcome = workspace.call("nest", text="bad")
         assert outcome.result.success
         assert workspace.filesystem.exists("first.txt")
@@ -70,7 +70,7 @@ def test_a_failed_call_inside_a_call_undoes_only_itself() -> None:
 
 
 def test_a_failed_outer_call_undoes_the_inner_calls_and_keeps_their_records() -> None:
-    with rig(nesting()) as workspace:
+    with small_workspace(nesting()) as workspace:
         before = workspace.state()
         workspace.call("nest", text="fail")
         assert workspace.state() == before
@@ -83,7 +83,7 @@ def test_a_failed_outer_call_undoes_the_inner_calls_and_keeps_their_records() ->
 
 def test_a_failed_outer_call_restores_files_that_only_the_inner_prompt_binds() -> None:
     elsewhere = MemoryFilesystem({"kept.txt": "kept"})
-    with rig(nesting(elsewhere)) as workspace:
+    with small_workspace(nesting(elsewhere)) as workspace:
         workspace.call("nest", text="fail")
         assert [str(stat.path) for stat in elsewhere.list(".")] == ["kept.txt"]
 
@@ -99,7 +99,7 @@ def test_an_inner_call_on_a_child_session_is_a_savepoint() -> None:
         return ToolResult.error("asked to fail")
 
     tool = Tool[Text, None](name="delegate", description="Delegate", handler=handle)
-    with rig(tool) as workspace:
+    with small_workspace(tool) as workspace:
         child = workspace.session.child()
         workspace.call("delegate")
         assert [str(stat.path) for stat in elsewhere.list(".")] == ["kept.txt"]
@@ -110,7 +110,7 @@ def test_an_inner_call_on_a_child_session_is_a_savepoint() -> None:
 
 
 def test_only_the_outermost_call_makes_a_journal_entry() -> None:
-    with rig(nesting()) as workspace:
+    with small_workspace(nesting()) as workspace:
         workspace.call("nest", text="good")
         (entry,) = workspace.journal.entries
         assert entry.event is not None
@@ -138,7 +138,7 @@ def test_calls_from_several_threads_run_one_at_a_time_and_lose_no_update() -> No
         return ToolResult.ok(None)
 
     tool = Tool[Text, None](name="count", description="Count", handler=count)
-    with rig(tool, files={"n.txt": "0"}) as workspace:
+    with small_workspace(tool, files={"n.txt": "0"}) as workspace:
         threads = [
             threading.Thread(target=lambda: [workspace.call("count") for _ in range(25)])
             for _ in range(4)
@@ -165,7 +165,9 @@ class Unrestorable:
 @pytest.mark.behaviour(34)
 def test_a_failed_restore_ends_the_run_after_all_others_were_restored() -> None:
     session = Session()
-    with rig(NOTE, session=session, resources={Unrestorable: Unrestorable()}) as workspace:
+    with small_workspace(
+        NOTE, session=session, resources={Unrestorable: Unrestorable()}
+    ) as workspace:
         with pytest.raises(RollbackError, match="cannot restore"):
             workspace.call("note", text="bad")
         assert not workspace.filesystem.exists("bad.txt")
@@ -175,13 +177,13 @@ def test_a_failed_restore_ends_the_run_after_all_others_were_restored() -> None:
 
 def test_a_failed_rollback_can_be_recovered_after_the_resources_are_closed() -> None:
     session, cell = Session(), Sometimes()
-    with rig(NOTE, session=session, resources={Sometimes: cell}) as workspace:
+    with small_workspace(NOTE, session=session, resources={Sometimes: cell}) as workspace:
         cell.broken = True
         with pytest.raises(RollbackError):
             workspace.call("note", text="bad")
     cell.broken = False
     transactions_of(session).recover()
-    with rig(NOTE, session=session) as workspace:
+    with small_workspace(NOTE, session=session) as workspace:
         assert workspace.call("note", text="good").result.success
 
 
@@ -197,7 +199,7 @@ def test_a_call_does_not_commit_changes_that_an_inner_call_could_not_undo() -> N
         return ToolResult.ok(None)
 
     tool = Tool[Text, None](name="outer", description="Call inside", handler=handle)
-    with rig(tool, NOTE, resources={Sometimes: cell}) as workspace:
+    with small_workspace(tool, NOTE, resources={Sometimes: cell}) as workspace:
         before = workspace.state()
         with pytest.raises(PoisonedError):
             workspace.call("outer")
@@ -217,7 +219,7 @@ def test_a_participant_whose_snapshot_fails_fails_the_call_before_its_handler() 
         def restore(self, token: object) -> None:
             raise AssertionError
 
-    with rig(NOTE, resources={Unsaved: Unsaved()}) as workspace:
+    with small_workspace(NOTE, resources={Unsaved: Unsaved()}) as workspace:
         outcome = workspace.call("note", text="good")
         assert "cannot be read" in outcome.text
         assert not workspace.filesystem.exists("good.txt")
@@ -245,7 +247,7 @@ def test_a_nested_evaluation_error_ends_the_outer_call() -> None:
         raise PromptEvaluationError("provider is down", phase="request")
 
     tool = Tool[Text, None](name="ask", description="Ask", handler=handle)
-    with rig(tool) as workspace:
+    with small_workspace(tool) as workspace:
         with pytest.raises(PromptEvaluationError):
             workspace.call("ask")
         assert not workspace.filesystem.exists("a.txt")

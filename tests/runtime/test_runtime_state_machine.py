@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from support import Note, contents, rig
+from support import Note, contents, small_workspace
 
 from wink_workspace.errors import DirectoryExpectedError, FileExpectedError
 from wink_workspace.filesystem import Filesystem
@@ -100,7 +100,7 @@ class Calls(RuleBasedStateMachine):
         self.files: dict[str, bytes] = {"a": b"first"}
         self.notes: list[str] = []
         self.n_calls = 0
-        self.opened = rig(RUN, files=self.files)
+        self.opened = small_workspace(RUN, files=self.files)
         self.workspace = self.opened.__enter__()
 
     @rule(steps=st.lists(STEP, min_size=1, max_size=5))

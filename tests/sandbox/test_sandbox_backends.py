@@ -1,4 +1,4 @@
-"""The registry of sandboxes: ours, those of packages and of a program, and who asks for them."""
+"""The registry of sandboxes: built-in backends, those of packages and programs, and their users."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from fake_sandbox import FakeConfig, FakeMachine, registered
-from run_rig import RunRig
+from cli_user import CliUser
+from fake_sandbox import FakeBackend, FakeConfig, registered
 
 from wink_workspace import ModelTurn, Prompt, ScriptedAdapter, ToolCall
 from wink_workspace.environment import Environment
@@ -25,16 +25,16 @@ from wink_workspace.workspace import Workspace, WorkspaceStorage
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeMachine]:
-    with registered() as machine:
-        yield machine
+def fake() -> Iterator[FakeBackend]:
+    with registered() as backend:
+        yield backend
 
 
 @pytest.fixture
-def desk(
+def user(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> RunRig:
-    return RunRig(tmp_path, capsys, monkeypatch)
+) -> CliUser:
+    return CliUser(tmp_path, capsys, monkeypatch)
 
 
 def state(tmp_path: Path) -> WorkspaceStorage:
@@ -42,7 +42,7 @@ def state(tmp_path: Path) -> WorkspaceStorage:
 
 
 def created(tmp_path: Path) -> Workspace:
-    """A workspace of a directory with one file."""
+    """Create a workspace of a directory with one file."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "a").write_text("1")
@@ -60,8 +60,8 @@ def created(tmp_path: Path) -> Workspace:
         ("fake", {"shell_execute"}, True),
     ],
 )
-def test_a_backend_offers_the_tools_that_it_can_serve_and_no_others(
-    fake: FakeMachine, name: str, tools: set[str], runs_commands: bool
+def test_a_backend_offers_only_tools_that_it_can_run(
+    fake: FakeBackend, name: str, tools: set[str], runs_commands: bool
 ) -> None:
     backend = SANDBOXES.get(name)
     section = backend.section(backend.config())
@@ -70,12 +70,12 @@ def test_a_backend_offers_the_tools_that_it_can_serve_and_no_others(
     assert SANDBOXES.of_config(backend.config()) is backend
 
 
-def test_all_backends_are_listed_by_name_and_can_be_had(fake: FakeMachine) -> None:
+def test_all_backends_are_listed_by_name_and_can_be_loaded(fake: FakeBackend) -> None:
     assert SANDBOXES.names() == ("podman", "asteval", "fake")
     assert [backend.name for backend in SANDBOXES] == ["podman", "asteval", "fake"]
 
 
-def test_a_backend_that_is_taken_away_is_unknown_and_the_error_names_those_that_there_are() -> None:
+def test_an_unregistered_backend_is_unknown_and_the_error_lists_the_others() -> None:
     with registered():
         pass
     with pytest.raises(UsageError, match="no sandbox 'fake'") as caught:
@@ -83,7 +83,7 @@ def test_a_backend_that_is_taken_away_is_unknown_and_the_error_names_those_that_
     assert "podman, asteval, none" in caught.value.hint
 
 
-def test_a_name_that_is_taken_is_refused(fake: FakeMachine) -> None:
+def test_a_duplicate_name_is_refused(fake: FakeBackend) -> None:
     with pytest.raises(UsageError, match="a sandbox named 'fake' already"):
         SANDBOXES.register(fake.backend)
 
@@ -97,7 +97,7 @@ class NoneLike(SandboxConfig):
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "said"),
+    ("name", "config", "expected"),
     [
         ("podman-2", PodmanLike, "not the configuration of the sandbox 'podman-2'"),
         ("Podman", PodmanLike, "'Podman' cannot be the name"),
@@ -106,16 +106,16 @@ class NoneLike(SandboxConfig):
         ("fake", SandboxConfig, "SandboxConfig is not the configuration"),
     ],
 )
-def test_a_backend_that_nobody_could_find_is_refused(
-    name: str, config: type[SandboxConfig], said: str
+def test_a_backend_with_an_invalid_name_or_configuration_is_refused(
+    name: str, config: type[SandboxConfig], expected: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=expected):
         SandboxBackend(
             name=name, config=config, section=lambda _: MarkdownSection(title="T", template="")
         )
 
 
-def test_neither_workspaces_nor_the_command_load_a_backend_that_is_not_asked_for() -> None:
+def test_unused_backends_are_not_imported_by_workspaces_or_commands() -> None:
     code = (
         "import sys, wink_workspace.workspace, wink_workspace.cli, wink_workspace.cli.app\n"
         "from wink_workspace.sandbox import SANDBOXES\n"
@@ -126,11 +126,11 @@ def test_neither_workspaces_nor_the_command_load_a_backend_that_is_not_asked_for
     assert done.stdout == "\n"
 
 
-# Packages that add one
+# Packages that add a backend
 
 
 def install(folder: Path, name: str, module: str) -> None:
-    """A package with an entry point, as an installer would leave it."""
+    """Create a package with an entry point, as an installer does."""
     (folder / f"{name}_sandbox.py").write_text(module)
     metadata = folder / f"{name}_sandbox-1.0.dist-info"
     metadata.mkdir()
@@ -165,12 +165,12 @@ def test_a_package_adds_a_sandbox_by_an_entry_point(
     monkeypatch.syspath_prepend(tmp_path)
     assert "installed_sandbox" not in sys.modules
     assert SANDBOXES.names() == ("podman", "asteval", "installed")
-    assert "installed_sandbox" not in sys.modules, "listing loads nothing"
+    assert "installed_sandbox" not in sys.modules, "listing does not load it"
     assert SANDBOXES.get("installed").section(None).title == "I"
 
 
 @pytest.mark.parametrize(
-    ("module", "said"),
+    ("module", "expected"),
     [
         ("import no_such_library", "cannot be loaded: ModuleNotFoundError"),
         ("raise RuntimeError('broken')", "cannot be loaded: RuntimeError: broken"),
@@ -179,36 +179,38 @@ def test_a_package_adds_a_sandbox_by_an_entry_point(
     ],
     ids=["library", "error", "value", "name"],
 )
-def test_a_package_that_offers_no_backend_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, said: str
+def test_an_entry_point_without_a_backend_is_reported_with_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, expected: str
 ) -> None:
     monkeypatch.delitem(sys.modules, "wrong_sandbox", raising=False)
     install(tmp_path, "wrong", module)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SandboxUnavailableError, match=said) as caught:
+    with pytest.raises(SandboxUnavailableError, match=expected) as caught:
         SANDBOXES.get("wrong")
     assert "wrong_sandbox:BACKEND" in caught.value.hint
 
 
-def test_doctor_and_gc_report_a_package_that_cannot_be_loaded_and_go_on(
-    desk: RunRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_doctor_and_gc_report_a_package_that_cannot_be_loaded_and_continue(
+    user: CliUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SANDBOXES, "_built_in", {})  # to examine those takes seconds
+    monkeypatch.setattr(SANDBOXES, "_built_in", {})  # examining the built-in ones takes seconds
     monkeypatch.delitem(sys.modules, "wrong_sandbox", raising=False)
     install(tmp_path, "wrong", "raise RuntimeError('broken')")
     monkeypatch.syspath_prepend(tmp_path)
     with registered():
-        findings = json.loads(desk("doctor", "--json", fails=1))
+        findings = json.loads(user("doctor", "--json", fails=1))
         assert [(each["part"], each["state"]) for each in findings] == [
             ("wrong", "missing"),
             ("fake", "good"),
         ]
-        which = desk("new", desk.source).partition(":")[0]
-        assert json.loads(desk("gc", which, "--json"))["containers_removed"] == ["fake-container"]
-    assert "leftovers of the sandbox wrong cannot be removed" in desk.err
+        workspace_id = user("new", user.source).partition(":")[0]
+        assert json.loads(user("gc", workspace_id, "--json"))["containers_removed"] == [
+            "fake-container"
+        ]
+    assert "leftovers of the sandbox wrong cannot be removed" in user.err
 
 
-def test_a_package_cannot_take_the_name_of_one_of_ours(
+def test_a_package_cannot_use_the_name_of_a_built_in_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, "podman", WORKS)
@@ -221,7 +223,7 @@ def test_a_package_cannot_take_the_name_of_one_of_ours(
 
 
 def test_a_workspace_runs_the_sandbox_that_a_section_names(
-    tmp_path: Path, fake: FakeMachine
+    tmp_path: Path, fake: FakeBackend
 ) -> None:
     with created(tmp_path) as workspace:
         config = FakeConfig(greeting="hello")
@@ -240,19 +242,17 @@ def test_a_workspace_runs_the_sandbox_that_a_section_names(
         called = workspace.session[ToolInvoked].all()
         assert [call.text for call in called][1] == "Exit code 0\n\nhello: text!"
         assert [str(change.path) for change in workspace.changes()] == ["new"]
-        assert workspace.sandbox() is fake.made[0], "the one that it has"
-    assert fake.made[0].is_closed
+        assert workspace.sandbox() is fake.created[0], "a workspace has one sandbox"
+    assert fake.created[0].is_closed
 
 
-def test_a_workspace_that_is_given_another_configuration_ends_the_sandbox_before(
-    tmp_path: Path, fake: FakeMachine
-) -> None:
+def test_a_new_configuration_closes_the_previous_sandbox(tmp_path: Path, fake: FakeBackend) -> None:
     with created(tmp_path) as workspace:
         first = workspace.sandbox(FakeConfig())
         assert workspace.sandbox(FakeConfig()) is first
         second = workspace.sandbox(FakeConfig(greeting="other"))
-        assert [made.is_closed for made in fake.made] == [True, False]
-        assert second is fake.made[1]
+        assert [created.is_closed for created in fake.created] == [True, False]
+        assert second is fake.created[1]
 
 
 def test_a_workspace_refuses_a_sandbox_that_runs_no_commands(tmp_path: Path) -> None:
@@ -263,90 +263,92 @@ def test_a_workspace_refuses_a_sandbox_that_runs_no_commands(tmp_path: Path) -> 
 
 
 def left_by_a_killed_process(tmp_path: Path) -> tuple[str, Path]:
-    """The id of a workspace whose process died while it had a sandbox, and the note."""
+    """Return the id of a workspace whose process died with a sandbox, and the note."""
     with created(tmp_path) as workspace:
         workspace.sandbox(FakeConfig())
         note = workspace._folder.sandbox / "backend"
         content = note.read_text()
-    assert not note.exists(), "what was closed is forgotten"
+    assert not note.exists(), "close removes the note"
     note.write_text(content)
     return workspace.info.id, note
 
 
-def test_whoever_opens_a_workspace_has_its_backend_end_what_a_killed_process_left(
-    tmp_path: Path, fake: FakeMachine
+def test_opening_a_workspace_cleans_up_the_sandbox_of_a_killed_process(
+    tmp_path: Path, fake: FakeBackend
 ) -> None:
-    which, note = left_by_a_killed_process(tmp_path)
+    workspace_id, note = left_by_a_killed_process(tmp_path)
     for _ in range(2):
-        with Workspace.open(which, storage=state(tmp_path)):
-            assert fake.ended == [note.parent], "once"
+        with Workspace.open(workspace_id, storage=state(tmp_path)):
+            assert fake.cleaned == [note.parent], "once"
 
 
-def test_a_workspace_whose_backend_is_gone_is_not_opened_before_it_is_back(tmp_path: Path) -> None:
+def test_a_workspace_with_a_leftover_sandbox_does_not_open_without_its_backend(
+    tmp_path: Path,
+) -> None:
     with registered():
-        which, note = left_by_a_killed_process(tmp_path)
+        workspace_id, note = left_by_a_killed_process(tmp_path)
     with pytest.raises(SandboxUnavailableError, match="'fake' may still run") as caught:
-        Workspace.open(which, storage=state(tmp_path))
+        Workspace.open(workspace_id, storage=state(tmp_path))
     assert str(note) in caught.value.hint
-    with registered() as machine, Workspace.open(which, storage=state(tmp_path)):
-        assert machine.ended == [note.parent]
+    with registered() as backend, Workspace.open(workspace_id, storage=state(tmp_path)):
+        assert backend.cleaned == [note.parent]
 
 
 # Commands and servers
 
 
-def test_a_run_in_another_sandbox_plays_its_tools(
-    desk: RunRig, tmp_path: Path, fake: FakeMachine
+def test_a_scripted_run_uses_the_tools_of_the_named_sandbox(
+    user: CliUser, tmp_path: Path, fake: FakeBackend
 ) -> None:
     turns = tmp_path / "turns.jsonl"
-    call = {"name": "shell_execute", "arguments": {"command": "put made by-fake"}}
+    call = {"name": "shell_execute", "arguments": {"command": "put created by-fake"}}
     turns.write_text(json.dumps({"tool_calls": [call]}) + '\n{"text": "Done."}\n')
-    report = desk(
-        "run", "--repo", desk.source, "--script", turns, "--sandbox", "fake", "--json", "--yes"
+    report = user(
+        "run", "--repo", user.source, "--script", turns, "--sandbox", "fake", "--json", "--yes"
     )
-    assert json.loads(report)["changed_paths"] == ["made"]
-    assert (desk.source / "made").read_text() == "by-fake"
+    assert json.loads(report)["changed_paths"] == ["created"]
+    assert (user.source / "created").read_text() == "by-fake"
 
 
-def test_exec_runs_in_the_sandbox_that_is_named(desk: RunRig, fake: FakeMachine) -> None:
-    which = desk("new", str(desk.source)).partition(":")[0]
-    desk("exec", which, "--sandbox", "fake", "--", "put", "made", "text")
-    assert desk("exec", which, "--sandbox", "fake", "--", "cat", "made") == "fake: text"
-    assert "exec" in desk("log", which)
-    desk("exec", which, "--sandbox", "fake", "--", "fail", fails=1)
+def test_exec_runs_in_the_named_sandbox(user: CliUser, fake: FakeBackend) -> None:
+    workspace_id = user("new", str(user.source)).partition(":")[0]
+    user("exec", workspace_id, "--sandbox", "fake", "--", "put", "created", "text")
+    assert user("exec", workspace_id, "--sandbox", "fake", "--", "cat", "created") == "fake: text"
+    assert "exec" in user("log", workspace_id)
+    user("exec", workspace_id, "--sandbox", "fake", "--", "fail", fails=1)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         (["--sandbox", "docker"], "no sandbox 'docker'"),
         (["--sandbox", "asteval"], "'asteval' runs no commands"),
         (["--sandbox", "fake", "--image", "debian"], "'fake' has no images"),
     ],
 )
-def test_exec_refuses_what_the_sandbox_cannot_do(
-    desk: RunRig, fake: FakeMachine, options: list[str], said: str
+def test_exec_refuses_options_that_the_sandbox_does_not_support(
+    user: CliUser, fake: FakeBackend, options: list[str], expected: str
 ) -> None:
-    which = desk("new", str(desk.source)).partition(":")[0]
-    desk("exec", which, *options, "--", "true", fails=2)
-    assert said in desk.err
+    workspace_id = user("new", str(user.source)).partition(":")[0]
+    user("exec", workspace_id, *options, "--", "true", fails=2)
+    assert expected in user.err
 
 
-def test_a_run_with_an_unknown_sandbox_is_wrong_usage(desk: RunRig) -> None:
-    desk("run", "Task", "--repo", desk.source, "--sandbox", "docker", fails=2)
-    assert "no sandbox 'docker'. Use one of podman, asteval, none." in desk.err
+def test_a_run_with_an_unknown_sandbox_is_wrong_usage(user: CliUser) -> None:
+    user("run", "Task", "--repo", user.source, "--sandbox", "docker", fails=2)
+    assert "no sandbox 'docker'. Use one of podman, asteval, none." in user.err
 
 
-def test_a_server_offers_the_tools_of_another_sandbox(fake: FakeMachine) -> None:
+def test_a_server_offers_the_tools_of_another_sandbox(fake: FakeBackend) -> None:
     from wink_workspace.cli.serving import served_sections
 
-    offer = Catalog(served_sections("fake", in_place=False))
-    names = {tool.name for tool in offer.tools}
+    catalog = Catalog(served_sections("fake", in_place=False))
+    names = {tool.name for tool in catalog.tools}
     assert {"read_file", "shell_execute"} <= names
     assert "evaluate_python" not in names
 
 
-def test_a_backend_that_says_nothing_of_the_machine_has_no_findings() -> None:
+def test_a_backend_without_examine_has_no_findings() -> None:
     backend = SandboxBackend(
         name="podman", config=PodmanLike, section=lambda _: MarkdownSection(title="T", template="")
     )

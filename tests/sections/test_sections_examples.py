@@ -1,9 +1,9 @@
-"""The examples that tools show to models are run, so they cannot lie."""
+"""The examples that tools show to models are executed and must give the stated output."""
 
 from __future__ import annotations
 
 import pytest
-from support import rig
+from support import small_workspace
 
 from wink_workspace import serde
 from wink_workspace.prompt import Tool, ToolExample
@@ -34,10 +34,12 @@ def test_every_tool_has_an_example_and_described_parameters(tool: Tool[object, o
 @pytest.mark.parametrize(
     ("tool", "example"), EXAMPLES, ids=lambda value: getattr(value, "name", None)
 )
-def test_an_example_gives_just_what_it_says(
+def test_an_example_gives_the_stated_output(
     tool: Tool[object, object], example: ToolExample[object, object]
 ) -> None:
-    with rig(sections=[VfsToolsSection(), PlanningToolsSection()], files=FILES) as agent:
+    with small_workspace(
+        sections=[VfsToolsSection(), PlanningToolsSection()], files=FILES
+    ) as agent:
         agent.call("read_file", serde.dump(ReadFileParams("src/app.py")))
         agent.call(
             "planning_setup_plan", serde.dump(SetupPlan("Make the tests pass", tuple(FIRST_STEPS)))

@@ -1,11 +1,11 @@
-"""The file tools: what each does to files, and what the model reads of it."""
+"""The file tools: the effect of each on files, and its answer to the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from support import Rig, contents, rig
+from support import SmallWorkspace, contents, small_workspace
 
 from wink_workspace.filesystem import FilesystemLimits, MemoryFilesystem
 from wink_workspace.sections import FileToolLimits, VfsToolsSection
@@ -18,20 +18,20 @@ FILES = {
 
 
 @pytest.fixture
-def agent() -> Iterator[Rig]:
-    with rig(sections=[VfsToolsSection()], files=FILES) as agent:
+def agent() -> Iterator[SmallWorkspace]:
+    with small_workspace(sections=[VfsToolsSection()], files=FILES) as agent:
         yield agent
 
 
-def said(agent: Rig, name: str, **arguments: object) -> str:
-    """The answer to a call that has to succeed."""
+def call_ok(agent: SmallWorkspace, name: str, **arguments: object) -> str:
+    """Return the answer to a call, which must succeed."""
     outcome = agent.call(name, **arguments)
     assert outcome.result.success, outcome.text
     return outcome.text
 
 
-def refused(agent: Rig, name: str, **arguments: object) -> str:
-    """The answer to a call that has to fail, and to change nothing."""
+def call_refused(agent: SmallWorkspace, name: str, **arguments: object) -> str:
+    """Return the answer to a call, which must fail and change nothing."""
     before = contents(agent.filesystem)
     outcome = agent.call(name, **arguments)
     assert not outcome.result.success, outcome.text
@@ -39,14 +39,14 @@ def refused(agent: Rig, name: str, **arguments: object) -> str:
     return outcome.text
 
 
-# Finding
+# Listing and searching
 
 
-def test_ls_shows_sizes_and_marks_what_is_no_plain_file(agent: Rig) -> None:
+def test_ls_shows_sizes_and_marks_links_directories_and_executables(agent: SmallWorkspace) -> None:
     agent.filesystem.write_text("run.sh", "x" * 1234)
     agent.filesystem.set_executable("run.sh", True)
     agent.filesystem.symlink("latest", "src/app.py")
-    assert said(agent, "ls") == (
+    assert call_ok(agent, "ls") == (
         "., 4 entries\n\n"
         "          0  README.md\n"
         "          -  latest -> src/app.py\n"
@@ -55,37 +55,37 @@ def test_ls_shows_sizes_and_marks_what_is_no_plain_file(agent: Rig) -> None:
     )
 
 
-def test_ls_of_an_empty_directory_says_so(agent: Rig) -> None:
+def test_ls_of_an_empty_directory_answers_empty_directory(agent: SmallWorkspace) -> None:
     agent.filesystem.mkdir("empty")
-    assert said(agent, "ls", path="empty") == "empty, 0 entries\n\n(empty directory)"
+    assert call_ok(agent, "ls", path="empty") == "empty, 0 entries\n\n(empty directory)"
 
 
-def test_ls_quotes_names_that_could_be_mistaken(agent: Rig) -> None:
+def test_ls_quotes_ambiguous_names(agent: SmallWorkspace) -> None:
     agent.filesystem.write_text("odd/a\nb", "")
     agent.filesystem.write_text("odd/right\u202etxt", "")
-    answer = said(agent, "ls", path="odd")
+    answer = call_ok(agent, "ls", path="odd")
     assert "'a\\nb'" in answer
     assert "'right\\u202etxt'" in answer
 
 
 @pytest.mark.behaviour(48)
-def test_glob_lists_paths_one_a_line(agent: Rig) -> None:
+def test_glob_lists_one_path_per_line(agent: SmallWorkspace) -> None:
     agent.filesystem.write_text("setup.py", "")
-    assert said(agent, "glob", pattern="**/*.py") == "2 paths\n\nsetup.py\nsrc/app.py"
-    assert said(agent, "glob", pattern="*.py") == "1 path\n\nsetup.py"
+    assert call_ok(agent, "glob", pattern="**/*.py") == "2 paths\n\nsetup.py\nsrc/app.py"
+    assert call_ok(agent, "glob", pattern="*.py") == "1 path\n\nsetup.py"
 
 
-def test_glob_without_a_match_offers_to_search_deeper(agent: Rig) -> None:
-    assert said(agent, "glob", pattern="*.py") == (
+def test_glob_without_a_match_suggests_a_recursive_pattern(agent: SmallWorkspace) -> None:
+    assert call_ok(agent, "glob", pattern="*.py") == (
         "0 paths\n\n(no path matches; '**/*.py' would search all directories below)"
     )
-    assert said(agent, "glob", pattern="**/*.rs") == "0 paths\n\n(no path matches)"
+    assert call_ok(agent, "glob", pattern="**/*.rs") == "0 paths\n\n(no path matches)"
 
 
 @pytest.mark.behaviour(49)
-def test_grep_groups_lines_by_file_and_counts_what_it_skipped(agent: Rig) -> None:
+def test_grep_groups_lines_by_file_and_counts_skipped_files(agent: SmallWorkspace) -> None:
     agent.filesystem.write_text("src/util.py", "def help():\n")
-    assert said(agent, "grep", pattern=r"^def \w+", path="src") == (
+    assert call_ok(agent, "grep", pattern=r"^def \w+", path="src") == (
         "2 lines in 2 files of 2 searched\n\n"
         "src/app.py\n"
         "     1\tdef main():\n"
@@ -95,25 +95,25 @@ def test_grep_groups_lines_by_file_and_counts_what_it_skipped(agent: Rig) -> Non
     )
 
 
-def test_grep_without_a_match_says_so(agent: Rig) -> None:
-    assert said(agent, "grep", pattern="nothing", glob="*.py") == (
+def test_grep_without_a_match_answers_no_line(agent: SmallWorkspace) -> None:
+    assert call_ok(agent, "grep", pattern="nothing", glob="*.py") == (
         "0 lines in 0 files of 1 searched\n\n(no line matches)"
     )
 
 
 @pytest.mark.behaviour(43)
-def test_a_dangling_link_breaks_no_search(agent: Rig) -> None:
+def test_a_dangling_link_does_not_break_searches(agent: SmallWorkspace) -> None:
     agent.filesystem.symlink("src/gone", "nowhere")
-    assert "gone -> nowhere" in said(agent, "ls", path="src")
-    assert "src/gone" in said(agent, "glob", pattern="src/*")
-    assert "1 line in 1 file" in said(agent, "grep", pattern="hello")
+    assert "gone -> nowhere" in call_ok(agent, "ls", path="src")
+    assert "src/gone" in call_ok(agent, "glob", pattern="src/*")
+    assert "1 line in 1 file" in call_ok(agent, "grep", pattern="hello")
 
 
 # Reading
 
 
-def test_read_file_numbers_the_lines(agent: Rig) -> None:
-    assert said(agent, "read_file", file_path="src/app.py") == (
+def test_read_file_numbers_the_lines(agent: SmallWorkspace) -> None:
+    assert call_ok(agent, "read_file", file_path="src/app.py") == (
         "src/app.py, all 3 lines\n\n"
         "     1\tdef main():\n"
         "     2\t    print('hello')\n"
@@ -121,48 +121,50 @@ def test_read_file_numbers_the_lines(agent: Rig) -> None:
     )
 
 
-def test_reading_on_from_where_a_result_says_gives_the_whole_file(agent: Rig) -> None:
+def test_reading_on_at_the_stated_offset_gives_the_whole_file(agent: SmallWorkspace) -> None:
     lines = [f"line {n}" for n in range(1, 8)]
     agent.filesystem.write_text("long.txt", "\n".join(lines) + "\n")
-    first = said(agent, "read_file", file_path="long.txt", limit=4)
+    first = call_ok(agent, "read_file", file_path="long.txt", limit=4)
     assert first.startswith("long.txt, lines 1 to 4\n\n     1\tline 1\n")
     assert first.endswith("\n(more lines follow; continue with offset=5)")
-    rest = said(agent, "read_file", file_path="long.txt", offset=5)
+    rest = call_ok(agent, "read_file", file_path="long.txt", offset=5)
     assert rest.startswith("long.txt, lines 5 to 7, the last\n\n     5\tline 5\n")
     assert rest.endswith("     7\tline 7")
 
 
-def test_a_limit_above_the_filesystem_s_gives_as_much_as_that_allows() -> None:
+def test_a_limit_above_the_filesystems_is_reduced_to_it() -> None:
     files = MemoryFilesystem(
         {"long.txt": "x\n" * 5}, limits=FilesystemLimits(read_lines=2, read_line_chars=10)
     )
-    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
-        answer = said(agent, "read_file", file_path="long.txt", limit=100)
+    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
+        answer = call_ok(agent, "read_file", file_path="long.txt", limit=100)
     assert answer.endswith("     2\tx\n(more lines follow; continue with offset=3)")
 
 
-def test_lines_that_are_too_long_are_cut_and_counted() -> None:
+def test_long_lines_are_truncated_and_counted() -> None:
     files = MemoryFilesystem({"wide.txt": "x" * 30}, limits=FilesystemLimits(read_line_chars=10))
-    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
-        answer = said(agent, "read_file", file_path="wide.txt")
+    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
+        answer = call_ok(agent, "read_file", file_path="wide.txt")
     assert answer.endswith(f"     1\t{'x' * 10}\n(1 long line cut)")
 
 
-def test_an_empty_file_is_called_empty(agent: Rig) -> None:
-    assert said(agent, "read_file", file_path="README.md") == (
+def test_an_empty_file_is_reported_as_empty(agent: SmallWorkspace) -> None:
+    assert call_ok(agent, "read_file", file_path="README.md") == (
         "README.md, all 0 lines\n\n(empty file)"
     )
 
 
-def test_reading_past_the_end_is_refused_and_does_not_count_as_reading(agent: Rig) -> None:
-    answer = refused(agent, "read_file", file_path="src/app.py", offset=4)
+def test_reading_past_the_end_is_refused_and_does_not_count_as_reading(
+    agent: SmallWorkspace,
+) -> None:
+    answer = call_refused(agent, "read_file", file_path="src/app.py", offset=4)
     assert answer == "src/app.py has no line 4. Use a smaller offset."
-    refused(agent, "write_file", file_path="src/app.py", content="")
+    call_refused(agent, "write_file", file_path="src/app.py", content="")
 
 
 @pytest.mark.behaviour(47)
-def test_a_binary_file_is_refused_with_a_hint(agent: Rig) -> None:
-    assert "not text" in refused(agent, "read_file", file_path="src/data.bin")
+def test_a_binary_file_is_refused_with_a_hint(agent: SmallWorkspace) -> None:
+    assert "not text" in call_refused(agent, "read_file", file_path="src/data.bin")
 
 
 @pytest.mark.parametrize(
@@ -174,42 +176,44 @@ def test_a_binary_file_is_refused_with_a_hint(agent: Rig) -> None:
         ("readme.md", "README.md"),
     ],
 )
-def test_a_missing_file_is_answered_with_the_name_that_was_meant(
-    agent: Rig, given: str, meant: str
+def test_a_missing_file_is_answered_with_a_similar_name(
+    agent: SmallWorkspace, given: str, meant: str
 ) -> None:
-    answer = refused(agent, "read_file", file_path=given)
+    answer = call_refused(agent, "read_file", file_path=given)
     assert answer.endswith(f"Did you mean {meant}?")
 
 
-def test_a_missing_file_that_resembles_nothing_is_answered_with_a_hint(agent: Rig) -> None:
-    answer = refused(agent, "read_file", file_path="src/zzz")
+def test_a_missing_file_without_a_similar_name_is_answered_with_a_hint(
+    agent: SmallWorkspace,
+) -> None:
+    answer = call_refused(agent, "read_file", file_path="src/zzz")
     assert answer.endswith("List the directory, or search with a glob, to find the right path.")
 
 
-def test_a_link_that_leads_nowhere_is_not_offered_in_its_own_place(agent: Rig) -> None:
+def test_a_dangling_link_does_not_suggest_itself(agent: SmallWorkspace) -> None:
     agent.filesystem.symlink("src/gone", "nowhere")
-    assert "Did you mean" not in refused(agent, "read_file", file_path="src/gone")
+    assert "Did you mean" not in call_refused(agent, "read_file", file_path="src/gone")
 
 
 # Changing
 
 
-def test_write_file_tells_a_new_file_from_an_overwritten_one(agent: Rig) -> None:
-    assert said(agent, "write_file", file_path="a/b.md", content="one\ntwo") == (
+def test_write_file_distinguishes_created_and_overwritten_files(agent: SmallWorkspace) -> None:
+    assert call_ok(agent, "write_file", file_path="a/b.md", content="one\ntwo") == (
         "Created a/b.md\n\n7 bytes, 2 lines"
     )
-    assert said(agent, "write_file", file_path="a/b.md", content="é\n") == (
+    assert call_ok(agent, "write_file", file_path="a/b.md", content="é\n") == (
         "Overwrote a/b.md\n\n3 bytes, 1 line"
     )
-    assert said(agent, "write_file", file_path="a/b.md", content="") == (
+    assert call_ok(agent, "write_file", file_path="a/b.md", content="") == (
         "Overwrote a/b.md\n\n0 bytes, 0 lines"
     )
     assert agent.filesystem.read_bytes("a/b.md") == b""
 
 
-def test_edit_file_answers_with_a_diff(agent: Rig) -> None:
-    said(agent, "read_file", file_path="src/app.py")
-    answer = said(
+def test_edit_file_answers_with_a_diff(agent: SmallWorkspace) -> None:
+    call_ok(agent, "read_file", file_path="src/app.py")
+    answer = call_ok(
         agent, "edit_file", file_path="src/app.py", old_string="hello", new_string="goodbye"
     )
     assert answer.startswith("Replaced 1 occurrence in src/app.py, line 2\n\ndiff --git ")
@@ -217,12 +221,12 @@ def test_edit_file_answers_with_a_diff(agent: Rig) -> None:
 
 
 @pytest.mark.behaviour(51)
-def test_edit_file_replaces_every_place_only_when_told(agent: Rig) -> None:
-    said(agent, "write_file", file_path="a.txt", content="x\nx\n")
-    assert "or replace all of them" in refused(
+def test_edit_file_replaces_all_occurrences_only_on_request(agent: SmallWorkspace) -> None:
+    call_ok(agent, "write_file", file_path="a.txt", content="x\nx\n")
+    assert "or replace all of them" in call_refused(
         agent, "edit_file", file_path="a.txt", old_string="x", new_string="y"
     )
-    answer = said(
+    answer = call_ok(
         agent, "edit_file", file_path="a.txt", old_string="x", new_string="y", replace_all=True
     )
     assert answer.startswith("Replaced 2 occurrences in a.txt, line 1\n")
@@ -253,11 +257,11 @@ rename to kept.txt
 """
 
 
-def test_apply_patch_lists_what_it_did_to_each_file(agent: Rig) -> None:
+def test_apply_patch_lists_the_change_of_each_file(agent: SmallWorkspace) -> None:
     for path, text in (("old.txt", "old\n"), ("moved.txt", "kept\n")):
-        said(agent, "write_file", file_path=path, content=text)
-    said(agent, "read_file", file_path="src/app.py")
-    assert said(agent, "apply_patch", patch=PATCH) == (
+        call_ok(agent, "write_file", file_path=path, content=text)
+    call_ok(agent, "read_file", file_path="src/app.py")
+    assert call_ok(agent, "apply_patch", patch=PATCH) == (
         "Patched 4 files\n\n"
         "modified  src/app.py +1 -1, line 2\n"
         "created   docs/new.md +2\n"
@@ -266,30 +270,32 @@ def test_apply_patch_lists_what_it_did_to_each_file(agent: Rig) -> None:
     )
 
 
-def test_a_patch_that_fits_elsewhere_says_where_to_look(agent: Rig) -> None:
-    said(agent, "write_file", file_path="a.txt", content="new\n" * 3 + "one\ntwo\nthree\nfour\n")
+def test_a_patch_that_matches_at_another_line_reports_the_line(agent: SmallWorkspace) -> None:
+    call_ok(agent, "write_file", file_path="a.txt", content="new\n" * 3 + "one\ntwo\nthree\nfour\n")
     patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,4 +1,4 @@\n one\n-two\n+2\n three\n four\n"
-    assert said(agent, "apply_patch", patch=patch) == (
+    assert call_ok(agent, "apply_patch", patch=patch) == (
         "Patched 1 file\n\nmodified  a.txt +1 -1, line 5  (found 3 lines away: check the result)"
     )
 
 
-def test_apply_patch_names_the_lines_that_each_hunk_changed(agent: Rig) -> None:
-    said(agent, "write_file", file_path="a.txt", content="".join(f"{n}\n" for n in range(1, 31)))
+def test_apply_patch_names_the_lines_that_each_hunk_changed(agent: SmallWorkspace) -> None:
+    call_ok(agent, "write_file", file_path="a.txt", content="".join(f"{n}\n" for n in range(1, 31)))
     hunks = (
         "@@ -1,2 +1 @@\n-1\n 2\n@@ -9,3 +8,5 @@\n 9\n-10\n+x\n+y\n+z\n 11\n"
         "@@ -19,4 +20,2 @@\n 19\n-20\n-21\n 22\n@@ -29,2 +28,3 @@\n 29\n 30\n+end\n"
     )
-    assert said(agent, "apply_patch", patch=f"--- a/a.txt\n+++ b/a.txt\n{hunks}") == (
+    assert call_ok(agent, "apply_patch", patch=f"--- a/a.txt\n+++ b/a.txt\n{hunks}") == (
         "Patched 1 file\n\nmodified  a.txt +4 -4, lines before 1, 9-11, after 20, 30"
     )
 
 
-def test_apply_patch_names_what_it_ignored_and_what_only_looked_the_same(agent: Rig) -> None:
+def test_apply_patch_reports_ignored_context_and_inexact_matches(
+    agent: SmallWorkspace,
+) -> None:
     text = "one\r\ntwo\r\n\u201cthree\u201d\r\nfour \r\nfive\r\n"
-    said(agent, "write_file", file_path="a.txt", content=text)
+    call_ok(agent, "write_file", file_path="a.txt", content=text)
     patch = '*** Begin Patch\n*** Update File: a.txt\n@@\n 1\n two\n-"three"\n+3\n four\n'
-    assert said(agent, "apply_patch", patch=f"{patch}*** End Patch\n") == (
+    assert call_ok(agent, "apply_patch", patch=f"{patch}*** End Patch\n") == (
         "Patched 1 file\n\nmodified  a.txt +1 -1, line 3  "
         "(1 context line ignored, patch line 4; matched although line endings differ; "
         "matched although Unicode punctuation differs (patch line 6); "
@@ -300,126 +306,126 @@ def test_apply_patch_names_what_it_ignored_and_what_only_looked_the_same(agent: 
 LATIN_1 = "caf\xe9\nx = 1\nna\xefve\n".encode("latin-1")
 
 
-def test_a_file_that_is_not_utf_8_is_read_and_patched_with_u_fffd_for_such_bytes(
-    agent: Rig,
+def test_a_file_that_is_not_utf_8_is_read_and_patched_with_u_fffd_for_invalid_bytes(
+    agent: SmallWorkspace,
 ) -> None:
     agent.filesystem.write_bytes("a.txt", LATIN_1)
-    answer = said(agent, "read_file", file_path="a.txt")
+    answer = call_ok(agent, "read_file", file_path="a.txt")
     assert (
         "     1\tcaf\ufffd\n     2\tx = 1\n     3\tna\ufffdve\n(2 bytes that are not UTF-8"
         in answer
     )
     patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,2 @@\n caf\ufffd\n-x = 1\n-na\ufffdve\n+x = 2\n"
-    answer = said(agent, "apply_patch", patch=patch)
+    answer = call_ok(agent, "apply_patch", patch=patch)
     assert "matched although bytes that are not UTF-8 differ (patch lines 4, 6)" in answer
     assert agent.filesystem.read_bytes("a.txt") == b"caf\xe9\nx = 2\n"
 
 
-def test_a_patch_that_would_write_u_fffd_for_an_unknown_byte_says_how_to_send_it(
-    agent: Rig,
+def test_a_patch_that_adds_u_fffd_is_refused_with_the_right_form(
+    agent: SmallWorkspace,
 ) -> None:
     agent.filesystem.write_bytes("a.txt", LATIN_1)
-    said(agent, "read_file", file_path="a.txt")
+    call_ok(agent, "read_file", file_path="a.txt")
     patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-caf\ufffd\n+un caf\ufffd\n"
-    answer = refused(agent, "apply_patch", patch=patch)
+    answer = call_refused(agent, "apply_patch", patch=patch)
     assert "a.txt (patch line 5): it adds U+FFFD" in answer
     assert "GIT binary patch" in answer
-    answer = refused(agent, "apply_patch", patch=patch.replace("\ufffd", "\udce9"))
+    answer = call_refused(agent, "apply_patch", patch=patch.replace("\ufffd", "\udce9"))
     assert "for the byte E9, which is not UTF-8, send U+FFFD where that is accepted" in answer
 
 
-def test_a_file_of_which_much_is_not_utf_8_is_no_text(agent: Rig) -> None:
+def test_a_file_with_many_invalid_bytes_is_not_read_as_text(agent: SmallWorkspace) -> None:
     agent.filesystem.write_bytes("a.txt", b"\xe9\xe8\xea abc\n")
-    assert "much of it is not UTF-8" in refused(agent, "read_file", file_path="a.txt")
+    assert "much of it is not UTF-8" in call_refused(agent, "read_file", file_path="a.txt")
 
 
-def test_edit_file_names_the_character_that_differs(agent: Rig) -> None:
-    said(agent, "write_file", file_path="a.txt", content="def f():\n\treturn 1\n")
-    answer = refused(
+def test_edit_file_reports_the_character_that_differs(agent: SmallWorkspace) -> None:
+    call_ok(agent, "write_file", file_path="a.txt", content="def f():\n\treturn 1\n")
+    answer = call_refused(
         agent, "edit_file", file_path="a.txt", old_string="    return 1", new_string="pass"
     )
     assert "line 2, column 1: the file has a tab here, the text to replace has 4 spaces" in answer
 
 
 @pytest.mark.behaviour(22)
-def test_a_patch_that_fails_in_its_last_file_changes_none(agent: Rig) -> None:
-    said(agent, "read_file", file_path="src/app.py")
+def test_a_patch_that_fails_in_its_last_file_changes_no_file(agent: SmallWorkspace) -> None:
+    call_ok(agent, "read_file", file_path="src/app.py")
     broken = PATCH.split("--- a/old.txt")[0] + (
         "--- a/README.md\n+++ b/README.md\n@@ -1 +1 @@\n-not there\n+new\n"
     )
-    said(agent, "read_file", file_path="README.md")
-    assert "README.md" in refused(agent, "apply_patch", patch=broken)
+    call_ok(agent, "read_file", file_path="README.md")
+    assert "README.md" in call_refused(agent, "apply_patch", patch=broken)
 
 
-def test_rm_deletes_a_directory_with_everything_in_it_and_counts(agent: Rig) -> None:
+def test_rm_deletes_a_directory_tree_and_counts_entries(agent: SmallWorkspace) -> None:
     agent.filesystem.write_text("src/deep/er/x", "")
-    assert said(agent, "rm", path="src/") == "Deleted src\n\ndirectory with 5 entries"
+    assert call_ok(agent, "rm", path="src/") == "Deleted src\n\ndirectory with 5 entries"
     assert list(contents(agent.filesystem)) == ["README.md"]
 
 
-def test_rm_deletes_a_file_that_was_never_read(agent: Rig) -> None:
-    assert said(agent, "rm", path="src/data.bin") == "Deleted src/data.bin\n\nfile"
+def test_rm_deletes_a_file_that_was_never_read(agent: SmallWorkspace) -> None:
+    assert call_ok(agent, "rm", path="src/data.bin") == "Deleted src/data.bin\n\nfile"
 
 
 @pytest.mark.behaviour(44)
-def test_rm_and_mv_act_on_a_link_and_not_on_what_it_points_to(agent: Rig) -> None:
+def test_rm_and_mv_act_on_a_link_and_not_on_its_target(agent: SmallWorkspace) -> None:
     agent.filesystem.symlink("one", "src")
-    assert said(agent, "mv", source="one", destination="two") == "Moved one to two\n\nlink"
-    assert said(agent, "rm", path="two") == "Deleted two\n\nlink"
+    assert call_ok(agent, "mv", source="one", destination="two") == "Moved one to two\n\nlink"
+    assert call_ok(agent, "rm", path="two") == "Deleted two\n\nlink"
     assert agent.filesystem.exists("src/app.py")
 
 
-def test_mv_renames_files_and_directories(agent: Rig) -> None:
-    assert said(agent, "mv", source="src", destination="lib/code") == (
+def test_mv_renames_files_and_directories(agent: SmallWorkspace) -> None:
+    assert call_ok(agent, "mv", source="src", destination="lib/code") == (
         "Moved src to lib/code\n\ndirectory"
     )
     assert agent.filesystem.exists("lib/code/app.py")
 
 
-def test_mv_onto_a_directory_says_how_to_write_the_path_inside_it(agent: Rig) -> None:
-    answer = refused(agent, "mv", source="README.md", destination="src")
+def test_mv_onto_a_directory_is_refused_with_the_path_inside_it(agent: SmallWorkspace) -> None:
+    answer = call_refused(agent, "mv", source="README.md", destination="src")
     assert answer == "src is a directory. Use the full new path, such as 'src/README.md'."
 
 
-def test_mv_never_replaces_a_file(agent: Rig) -> None:
-    assert "src/app.py" in refused(agent, "mv", source="README.md", destination="src/app.py")
+def test_mv_never_replaces_a_file(agent: SmallWorkspace) -> None:
+    assert "src/app.py" in call_refused(agent, "mv", source="README.md", destination="src/app.py")
 
 
-# Guarding
+# Read before write
 
 
 @pytest.mark.behaviour(27, 55)
-def test_a_file_must_be_read_before_it_is_changed(agent: Rig) -> None:
+def test_a_file_must_be_read_before_it_is_changed(agent: SmallWorkspace) -> None:
     change = {"file_path": "src/app.py", "old_string": "hello", "new_string": "bye"}
-    assert "read-before-write" in refused(agent, "edit_file", **change)
-    said(agent, "read_file", file_path="./src//app.py")
-    said(agent, "edit_file", **change)
+    assert "read-before-write" in call_refused(agent, "edit_file", **change)
+    call_ok(agent, "read_file", file_path="./src//app.py")
+    call_ok(agent, "edit_file", **change)
 
 
 @pytest.mark.behaviour(55)
-def test_what_is_known_of_a_file_moves_along_with_it(agent: Rig) -> None:
-    said(agent, "read_file", file_path="src/app.py")
-    said(agent, "mv", source="src", destination="lib")
-    said(agent, "edit_file", file_path="lib/app.py", old_string="hello", new_string="bye")
+def test_a_moved_file_still_counts_as_read(agent: SmallWorkspace) -> None:
+    call_ok(agent, "read_file", file_path="src/app.py")
+    call_ok(agent, "mv", source="src", destination="lib")
+    call_ok(agent, "edit_file", file_path="lib/app.py", old_string="hello", new_string="bye")
 
 
 @pytest.mark.behaviour(56)
-def test_the_agent_s_own_new_file_needs_no_reading(agent: Rig) -> None:
-    said(agent, "write_file", file_path="new.txt", content="one\n")
-    said(agent, "edit_file", file_path="new.txt", old_string="one", new_string="two")
+def test_a_file_written_by_the_agent_counts_as_read(agent: SmallWorkspace) -> None:
+    call_ok(agent, "write_file", file_path="new.txt", content="one\n")
+    call_ok(agent, "edit_file", file_path="new.txt", old_string="one", new_string="two")
     patch = "--- a/new.txt\n+++ b/new.txt\n@@ -1 +1 @@\n-two\n+three\n"
-    said(agent, "apply_patch", patch=patch)
-    said(agent, "write_file", file_path="new.txt", content="four\n")
+    call_ok(agent, "apply_patch", patch=patch)
+    call_ok(agent, "write_file", file_path="new.txt", content="four\n")
 
 
 @pytest.mark.behaviour(58)
-def test_a_file_changed_by_somebody_else_must_be_read_again(agent: Rig) -> None:
-    said(agent, "read_file", file_path="src/app.py")
+def test_a_file_changed_externally_must_be_read_again(agent: SmallWorkspace) -> None:
+    call_ok(agent, "read_file", file_path="src/app.py")
     agent.filesystem.write_text("src/app.py", "changed\n")
     change = {"file_path": "src/app.py", "content": "mine\n"}
-    assert "read it again" in refused(agent, "write_file", **change)
-    said(agent, "read_file", file_path="src/app.py")
-    said(agent, "write_file", **change)
+    assert "read it again" in call_refused(agent, "write_file", **change)
+    call_ok(agent, "read_file", file_path="src/app.py")
+    call_ok(agent, "write_file", **change)
 
 
 @pytest.mark.behaviour(53)
@@ -435,25 +441,25 @@ def test_a_file_changed_by_somebody_else_must_be_read_again(agent: Rig) -> None:
 )
 def test_read_only_files_refuse_every_change(name: str, arguments: dict[str, object]) -> None:
     files = MemoryFilesystem(FILES, read_only=True)
-    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
-        said(agent, "read_file", file_path="src/app.py")
-        assert "can only be read" in refused(agent, name, **arguments)
+    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
+        call_ok(agent, "read_file", file_path="src/app.py")
+        assert "can only be read" in call_refused(agent, name, **arguments)
 
 
-# Bounds of what is shown
+# Limits of answers
 
 TINY = FileToolLimits(result_chars=50, diff_chars=60)
 
 
 @pytest.fixture
-def narrow() -> Iterator[Rig]:
+def narrow() -> Iterator[SmallWorkspace]:
     files = {f"dir/file-{n}.txt": f"line of {n}\n" * 9 for n in range(9)}
-    with rig(sections=[VfsToolsSection(limits=TINY)], files=files) as narrow:
+    with small_workspace(sections=[VfsToolsSection(limits=TINY)], files=files) as narrow:
         yield narrow
 
 
-def test_a_long_listing_says_how_many_entries_are_missing(narrow: Rig) -> None:
-    assert said(narrow, "ls", path="dir") == (
+def test_a_truncated_listing_counts_the_missing_entries(narrow: SmallWorkspace) -> None:
+    assert call_ok(narrow, "ls", path="dir") == (
         "dir, 9 entries\n\n"
         "         90  file-0.txt\n"
         "         90  file-1.txt\n"
@@ -461,40 +467,42 @@ def test_a_long_listing_says_how_many_entries_are_missing(narrow: Rig) -> None:
     )
 
 
-def test_a_long_text_can_be_read_on_from_where_it_was_cut(narrow: Rig) -> None:
-    answer = said(narrow, "read_file", file_path="dir/file-0.txt")
+def test_a_truncated_text_can_be_read_on_at_the_stated_offset(narrow: SmallWorkspace) -> None:
+    answer = call_ok(narrow, "read_file", file_path="dir/file-0.txt")
     assert answer.endswith("     5\tline of 0\n(more lines follow; continue with offset=6)")
 
 
-def test_one_line_is_shown_however_long_it_is(narrow: Rig) -> None:
+def test_at_least_one_line_is_shown(narrow: SmallWorkspace) -> None:
     narrow.filesystem.write_text("wide", "x" * 1_000 + "\nend\n")
-    assert "continue with offset=2" in said(narrow, "read_file", file_path="wide")
+    assert "continue with offset=2" in call_ok(narrow, "read_file", file_path="wide")
 
 
-def test_long_results_of_searches_ask_for_a_narrower_one(narrow: Rig) -> None:
-    assert said(narrow, "glob", pattern="dir/*") == (
+def test_a_truncated_search_result_asks_for_a_narrower_search(narrow: SmallWorkspace) -> None:
+    assert call_ok(narrow, "glob", pattern="dir/*") == (
         "The first 3 paths\n\n"
         "dir/file-0.txt\ndir/file-1.txt\ndir/file-2.txt\n"
         "(there are more; use a narrower pattern or path)"
     )
-    assert said(narrow, "grep", pattern="line", path="dir/file-1.txt") == (
+    assert call_ok(narrow, "grep", pattern="line", path="dir/file-1.txt") == (
         "The first 2 lines in 1 file of 1 searched\n\n"
         "dir/file-1.txt\n     1\tline of 1\n     2\tline of 1\n"
         "(there are more; use a narrower expression, path or glob)"
     )
 
 
-def test_results_that_the_filesystem_cut_ask_for_a_narrower_search_too() -> None:
+def test_a_result_truncated_by_the_filesystem_asks_for_a_narrower_search() -> None:
     limits = FilesystemLimits(glob_results=1, grep_matches=1)
     files = MemoryFilesystem({"a.txt": "x\n", "b.txt": "x\n"}, limits=limits)
-    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
-        assert said(agent, "glob", pattern="*").startswith("The first 1 path\n\na.txt\n(there are")
-        assert said(agent, "grep", pattern="x").startswith("The first 1 line in 1 file of ")
+    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
+        assert call_ok(agent, "glob", pattern="*").startswith(
+            "The first 1 path\n\na.txt\n(there are"
+        )
+        assert call_ok(agent, "grep", pattern="x").startswith("The first 1 line in 1 file of ")
 
 
-def test_a_long_diff_is_cut_at_a_line_and_counted(narrow: Rig) -> None:
-    said(narrow, "read_file", file_path="dir/file-0.txt")
-    answer = said(
+def test_a_long_diff_is_truncated_at_a_line_and_counted(narrow: SmallWorkspace) -> None:
+    call_ok(narrow, "read_file", file_path="dir/file-0.txt")
+    answer = call_ok(
         narrow,
         "edit_file",
         file_path="dir/file-0.txt",

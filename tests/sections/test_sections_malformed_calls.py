@@ -1,6 +1,6 @@
-"""Bad calls: each is answered once, with a sentence that helps, and leaves no trace.
+"""Malformed calls: each gets one helpful answer and changes nothing.
 
-Every row is one call in the same workspace, with words that the answer has to contain.
+Every row is one call in the same workspace, with text that the answer must contain.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from support import contents, rig
+from support import contents, small_workspace
 
 from wink_workspace.filesystem import (
     Filesystem,
@@ -33,7 +33,7 @@ UNKNOWN_TOOLS: list[tuple[str, Arguments, str]] = [
     ("read_file\n", {}, "There is no tool named"),
     ("x" * 10_000, {}, "Tools: "),
 ]
-NO_OBJECTS: list[tuple[str, Arguments, str]] = [
+NOT_OBJECTS: list[tuple[str, Arguments, str]] = [
     ("ls", '{"path": ', "is not valid JSON"),
     ("ls", "{'path': 'src'}", "is not valid JSON"),
     ("ls", '{"path": "src"} and more', "is not valid JSON"),
@@ -213,7 +213,7 @@ CHANGES: list[tuple[str, Arguments, str]] = [
 
 CALLS = [
     *UNKNOWN_TOOLS,
-    *NO_OBJECTS,
+    *NOT_OBJECTS,
     *WRONG_TYPES,
     *OUT_OF_RANGE,
     *PATHS,
@@ -234,7 +234,7 @@ def workspace() -> MemoryFilesystem:
         limits=LIMITS,
     )
     files.symlink("loop", "loop")
-    files._symlink(parse_path("outside"), "../../etc/passwd")  # the public way refuses to make it
+    files._symlink(parse_path("outside"), "../../etc/passwd")  # the public method refuses it
     return files
 
 
@@ -249,7 +249,7 @@ def sections() -> list[Section[None]]:
 def test_a_malformed_call_is_answered_once_with_a_hint_and_changes_nothing(
     name: str, arguments: Arguments, words: str
 ) -> None:
-    with rig(sections=sections(), filesystem=workspace()) as agent:
+    with small_workspace(sections=sections(), filesystem=workspace()) as agent:
         for path in ("README.md", "src/app.py"):
             assert agent.call("read_file", file_path=path).result.success
         agent.call("planning_setup_plan", objective="Survive", initial_steps=["One", "Two"])
@@ -268,16 +268,16 @@ def test_a_malformed_call_is_answered_once_with_a_hint_and_changes_nothing(
 
 
 @pytest.mark.behaviour(14)
-def test_arguments_as_text_and_as_an_object_are_refused_alike() -> None:
-    with rig(sections=sections(), filesystem=workspace()) as agent:
+def test_arguments_as_text_and_as_an_object_get_the_same_refusal() -> None:
+    with small_workspace(sections=sections(), filesystem=workspace()) as agent:
         for name, arguments, _ in WRONG_TYPES:
             as_object = agent.call(name, arguments).text
             assert agent.call(name, json.dumps(arguments)).text == as_object
 
 
 @pytest.mark.behaviour(14)
-def test_every_problem_is_told_at_once() -> None:
-    with rig(sections=sections()) as agent:
+def test_all_problems_are_in_one_answer() -> None:
+    with small_workspace(sections=sections()) as agent:
         answer = agent.call("edit_file", {"file_path": 1, "old": "x", "replace_all": 1}).text
     for name in ("file_path", "old", "old_string", "new_string", "replace_all"):
         assert f"{name}: " in answer
@@ -285,16 +285,16 @@ def test_every_problem_is_told_at_once() -> None:
 
 @pytest.mark.behaviour(41)
 @pytest.mark.parametrize("spelling", ["./a.txt", "a.txt/", "x/.././a.txt", ".//a.txt"])
-def test_a_spelling_reaches_the_file_or_is_refused_but_never_another(spelling: str) -> None:
-    with rig(sections=sections(), files={"a.txt": "here\n"}) as agent:
+def test_a_path_spelling_reaches_its_file_or_is_refused(spelling: str) -> None:
+    with small_workspace(sections=sections(), files={"a.txt": "here\n"}) as agent:
         before = contents(agent.filesystem)
         outcome = agent.call("read_file", file_path=spelling)
         assert outcome.result.success == (".." not in spelling)
         assert contents(agent.filesystem) == before
 
 
-def test_a_call_that_fails_leaves_a_fresh_workspace_fresh() -> None:
-    with rig(sections=sections()) as agent:
+def test_a_failed_call_keeps_the_empty_filesystem_of_a_new_workspace() -> None:
+    with small_workspace(sections=sections()) as agent:
         files = agent.prompt.resources.get(Filesystem)
         assert not agent.call("write_file", file_path="../x", content="").result.success
         assert files is agent.prompt.resources.get(Filesystem)

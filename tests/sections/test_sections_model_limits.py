@@ -1,4 +1,4 @@
-"""Limits meant for a model bind its tools, and not the program that uses the package."""
+"""Limits for models apply to tools, not to the program that uses the library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_sandbox import FakeConfig, FakeSandbox
-from support import rig
+from support import small_workspace
 
 from wink_workspace.errors import LimitExceededError
 from wink_workspace.filesystem import Filesystem, FilesystemLimits, MemoryFilesystem, parse_path
@@ -39,14 +39,16 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filesystem
         yield workspace.files
 
 
-def test_a_program_writes_edits_and_patches_files_that_its_tools_may_not(files: Filesystem) -> None:
+def test_a_program_may_write_edit_and_patch_beyond_the_limits_of_its_tools(
+    files: Filesystem,
+) -> None:
     large = "first\n" + "x" * (3 * MIB) + "\nlast\n"
     files.write_text("large", large)
     files.edit("large", "last", "end")
     files.apply_patch(PATCH.format("large"))
     large = files.read_bytes("large").decode()
     assert (large[:4], large[-4:]) == ("1st\n", "end\n")
-    with rig(sections=[VfsToolsSection(policies=())], filesystem=files) as agent:
+    with small_workspace(sections=[VfsToolsSection(policies=())], filesystem=files) as agent:
         for name, arguments in {
             "write_file": {"file_path": "new", "content": "x" * (MIB + 1)},
             "edit_file": {"file_path": "large", "old_string": "end", "new_string": "x"},
@@ -59,17 +61,17 @@ def test_a_program_writes_edits_and_patches_files_that_its_tools_may_not(files: 
 
 
 @pytest.mark.parametrize(("tool", "filesystem"), [(4, MIB), (MIB, 4)])
-def test_the_smaller_of_a_tools_and_its_files_limits_holds(tool: int, filesystem: int) -> None:
+def test_the_smaller_limit_of_tool_and_filesystem_applies(tool: int, filesystem: int) -> None:
     files = MemoryFilesystem(limits=FilesystemLimits(write_bytes=filesystem))
     section = VfsToolsSection(files, limits=FileToolLimits(write_bytes=tool))
-    with rig(sections=[section], filesystem=files) as agent:
+    with small_workspace(sections=[section], filesystem=files) as agent:
         assert "4 bytes per write" in agent.prompt.render().text
         assert agent.call("write_file", file_path="a", content="1234").result.success
         text = agent.call("write_file", file_path="b", content="12345").text
         assert "5 bytes for b, at most 4 allowed" in text
 
 
-def test_code_behind_asteval_writes_no_more_at_once_than_a_model_may() -> None:
+def test_code_in_asteval_has_the_write_limit_of_the_tools() -> None:
     files, path = MemoryFilesystem(), parse_path("a")
     access = FileAccess(files, EvaluationRequest(code="", writes=(path,)), AstevalConfig())
     access.write("a", b"x" * MIB, "overwrite")
@@ -80,10 +82,10 @@ def test_code_behind_asteval_writes_no_more_at_once_than_a_model_may() -> None:
 def commands(sandbox: Sandbox, **limits: int) -> Any:
     tools = command_tools(CommandLimits(**limits), with_python=False)
     section = SandboxSection(FakeConfig(), "Commands.", tools=tools)
-    return rig(sections=[section], resources={Sandbox: sandbox})
+    return small_workspace(sections=[section], resources={Sandbox: sandbox})
 
 
-def test_a_command_of_a_model_is_bounded_and_that_of_a_program_is_not(tmp_path: Path) -> None:
+def test_commands_of_a_model_are_limited_and_those_of_a_program_are_not(tmp_path: Path) -> None:
     sandbox = FakeSandbox(SandboxContext(files=tmp_path), FakeConfig())
     with commands(sandbox, stdin_bytes=4, request_bytes=9) as agent:
         call = agent.call
@@ -99,10 +101,10 @@ def test_a_command_of_a_model_is_bounded_and_that_of_a_program_is_not(tmp_path: 
 # Names with a backslash
 
 
-def test_a_name_with_a_backslash_is_reached_by_every_file_tool(files: Filesystem) -> None:
+def test_every_file_tool_accepts_a_name_with_a_backslash(files: Filesystem) -> None:
     files.write_text("a\\b", "first\n")
-    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
-        for name, arguments, said in [
+    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
+        for name, arguments, expected in [
             ("ls", {}, "a\\b"),
             ("glob", {"pattern": "a\\b"}, "a\\b"),
             ("grep", {"pattern": "first", "path": "a\\b"}, "first"),
@@ -116,13 +118,13 @@ def test_a_name_with_a_backslash_is_reached_by_every_file_tool(files: Filesystem
         ]:
             outcome = agent.call(name, **arguments)
             assert outcome.result.success, outcome.text
-            assert said in outcome.text
+            assert expected in outcome.text
     assert [entry.path.name for entry in files.list()] == ["new\\name"]
 
 
-def test_a_model_that_separates_names_with_backslashes_is_told_what_it_meant() -> None:
+def test_backslashes_as_separators_are_answered_with_the_right_path() -> None:
     files = MemoryFilesystem({"src/app.py": "text"})
-    with rig(sections=[VfsToolsSection()], filesystem=files) as agent:
+    with small_workspace(sections=[VfsToolsSection()], filesystem=files) as agent:
         read = agent.call("read_file", file_path="src\\app.py")
         assert "Separate names with '/', as in 'src/app.py'." in read.text
         write = agent.call("write_file", file_path="src\\new.py", content="")

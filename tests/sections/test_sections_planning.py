@@ -1,11 +1,11 @@
-"""Plans: what each tool does to them, what it refuses, and what the model reads."""
+"""Plans: the effect of each tool, what it refuses, and its answer to the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from support import Rig, rig
+from support import SmallWorkspace, small_workspace
 
 from wink_workspace.adapters import ScriptedAdapter
 from wink_workspace.errors import ReducerError, UsageError
@@ -28,24 +28,26 @@ OBJECTIVE = "Make the tests pass"
 
 
 @pytest.fixture
-def planner() -> Iterator[Rig]:
-    with rig(sections=[PlanningToolsSection()]) as planner:
+def planner() -> Iterator[SmallWorkspace]:
+    with small_workspace(sections=[PlanningToolsSection()]) as planner:
         yield planner
 
 
-def plan_of(planner: Rig) -> Plan:
+def plan_of(planner: SmallWorkspace) -> Plan:
     plan = planner.session[Plan].latest()
     assert plan is not None
     return plan
 
 
-def set_up(planner: Rig, *titles: str) -> None:
+def set_up(planner: SmallWorkspace, *titles: str) -> None:
     outcome = planner.call("planning_setup_plan", objective=OBJECTIVE, initial_steps=list(titles))
     assert outcome.result.success
 
 
 @pytest.mark.behaviour(59)
-def test_plan_events_and_plans_that_a_program_dispatches_change_the_plan(planner: Rig) -> None:
+def test_plan_events_dispatched_by_a_program_change_the_plan(
+    planner: SmallWorkspace,
+) -> None:
     planner.session.dispatch(SetupPlan("Ship it", ("Build",)))
     planner.session.dispatch(AddStep(("Test",)))
     planner.session.dispatch(UpdateStep(1, status=StepStatus.DONE))
@@ -58,7 +60,7 @@ def test_plan_events_and_plans_that_a_program_dispatches_change_the_plan(planner
     assert len(planner.session[Plan].all()) == 1
 
 
-def test_a_new_plan_is_active_and_numbers_its_pending_steps_from_1(planner: Rig) -> None:
+def test_a_new_plan_is_active_and_numbers_its_pending_steps_from_1(planner: SmallWorkspace) -> None:
     set_up(planner, "Read", "Write")
     assert plan_of(planner) == Plan(
         OBJECTIVE, PlanStatus.ACTIVE, (PlanStep(1, "Read"), PlanStep(2, "Write"))
@@ -66,7 +68,7 @@ def test_a_new_plan_is_active_and_numbers_its_pending_steps_from_1(planner: Rig)
 
 
 @pytest.mark.behaviour(59)
-def test_added_steps_go_on_counting(planner: Rig) -> None:
+def test_added_steps_continue_the_numbering(planner: SmallWorkspace) -> None:
     set_up(planner, "Read")
     planner.call("planning_add_step", steps=["Write", "Check"])
     planner.call("planning_add_step", steps=["Tidy"])
@@ -79,7 +81,9 @@ def test_added_steps_go_on_counting(planner: Rig) -> None:
 
 
 @pytest.mark.behaviour(59)
-def test_a_plan_is_completed_exactly_while_all_of_its_steps_are_done(planner: Rig) -> None:
+def test_a_plan_is_completed_while_all_of_its_steps_are_done(
+    planner: SmallWorkspace,
+) -> None:
     set_up(planner, "Read", "Write")
     for step_id, status, expected in (
         (1, "done", PlanStatus.ACTIVE),
@@ -93,19 +97,19 @@ def test_a_plan_is_completed_exactly_while_all_of_its_steps_are_done(planner: Ri
 
 
 @pytest.mark.behaviour(59)
-def test_adding_a_step_to_a_completed_plan_makes_it_active_again(planner: Rig) -> None:
+def test_adding_a_step_to_a_completed_plan_makes_it_active_again(planner: SmallWorkspace) -> None:
     set_up(planner, "Read")
     planner.call("planning_update_step", step_id=1, status="done")
     planner.call("planning_add_step", steps=["Write"])
     assert plan_of(planner).status is PlanStatus.ACTIVE
 
 
-def test_a_plan_without_steps_is_active(planner: Rig) -> None:
+def test_a_plan_without_steps_is_active(planner: SmallWorkspace) -> None:
     set_up(planner)
     assert plan_of(planner) == Plan(OBJECTIVE, PlanStatus.ACTIVE, ())
 
 
-def test_an_update_changes_what_it_names_and_keeps_the_rest(planner: Rig) -> None:
+def test_an_update_changes_only_the_named_fields(planner: SmallWorkspace) -> None:
     set_up(planner, "Read", "Write")
     planner.call("planning_update_step", step_id=2, status="in_progress")
     planner.call("planning_update_step", step_id=2, title="Write it down")
@@ -115,20 +119,24 @@ def test_an_update_changes_what_it_names_and_keeps_the_rest(planner: Rig) -> Non
     )
 
 
-def test_a_second_plan_takes_the_place_of_the_first_and_counts_from_1_again(planner: Rig) -> None:
+def test_a_second_plan_replaces_the_first_and_numbers_from_1(
+    planner: SmallWorkspace,
+) -> None:
     set_up(planner, "Read", "Write")
     set_up(planner, "Rest")
     assert planner.session[Plan].all() == (Plan(OBJECTIVE, steps=(PlanStep(1, "Rest"),)),)
 
 
-def test_titles_and_objective_are_evened_out_to_one_line(planner: Rig) -> None:
+def test_white_space_in_titles_and_objective_is_collapsed_to_one_line(
+    planner: SmallWorkspace,
+) -> None:
     planner.call(
         "planning_setup_plan", objective=" Two\nlines ", initial_steps=["  much \t space "]
     )
     assert plan_of(planner) == Plan("Two lines", steps=(PlanStep(1, "much space"),))
 
 
-def test_every_call_answers_with_the_plan_as_it_is_then(planner: Rig) -> None:
+def test_every_call_answers_with_the_current_plan(planner: SmallWorkspace) -> None:
     set_up(planner, "Read", "Write")
     answer = planner.call("planning_update_step", step_id=1, status="done").text
     assert answer == "Updated step 1\n\n" + plan_of(planner).render()
@@ -140,7 +148,7 @@ def test_every_call_answers_with_the_plan_as_it_is_then(planner: Rig) -> None:
     )
 
 
-def test_the_record_of_a_call_keeps_its_event_in_one_line(planner: Rig) -> None:
+def test_the_record_of_a_call_holds_its_event_in_one_line(planner: SmallWorkspace) -> None:
     set_up(planner, "Read")
     planner.call("planning_add_step", steps=["Write", "Check"])
     first, second = planner.records
@@ -154,7 +162,7 @@ def test_the_record_of_a_call_keeps_its_event_in_one_line(planner: Rig) -> None:
     )
 
 
-def test_a_step_in_progress_is_marked(planner: Rig) -> None:
+def test_a_step_in_progress_is_marked(planner: SmallWorkspace) -> None:
     set_up(planner, "Read")
     answer = planner.call("planning_update_step", step_id=1, status="in_progress").text
     assert "[>] 1. Read" in answer
@@ -169,8 +177,8 @@ def test_a_step_in_progress_is_marked(planner: Rig) -> None:
         ("planning_read_plan", {}),
     ],
 )
-def test_an_operation_without_a_plan_says_so_and_makes_none(
-    planner: Rig, name: str, arguments: dict[str, object]
+def test_an_operation_without_a_plan_is_refused_and_creates_none(
+    planner: SmallWorkspace, name: str, arguments: dict[str, object]
 ) -> None:
     outcome = planner.call(name, arguments)
     assert outcome.result == ToolResult.error("there is no plan yet. Set up a plan first.")
@@ -179,7 +187,7 @@ def test_an_operation_without_a_plan_says_so_and_makes_none(
 
 @pytest.mark.behaviour(59)
 @pytest.mark.parametrize("n_chars", [1, 500])
-def test_titles_of_1_to_500_characters_are_taken(planner: Rig, n_chars: int) -> None:
+def test_titles_of_1_to_500_characters_are_accepted(planner: SmallWorkspace, n_chars: int) -> None:
     set_up(planner, "x" * n_chars)
     assert plan_of(planner).steps[0].title == "x" * n_chars
 
@@ -195,24 +203,24 @@ def test_titles_of_1_to_500_characters_are_taken(planner: Rig, n_chars: int) -> 
         lambda title: UpdateStep(1, title=title),
     ],
 )
-def test_no_event_can_hold_a_title_that_is_empty_or_too_long(make: object, title: str) -> None:
+def test_an_event_with_an_empty_or_too_long_title_is_refused(make: object, title: str) -> None:
     with pytest.raises(UsageError, match="must have 1 to 500"):
-        make(title)  # type: ignore[operator] - parametrised
+        make(title)  # type: ignore[operator] - parametrized
 
 
-def test_an_update_of_an_unknown_step_names_the_steps_there_are(planner: Rig) -> None:
+def test_an_update_of_an_unknown_step_lists_the_existing_steps(planner: SmallWorkspace) -> None:
     set_up(planner, "Read", "Write")
     answer = planner.call("planning_update_step", step_id=3, status="done").text
     assert answer == "the plan has no step 3. Use one of its step ids: 1, 2."
 
 
-def test_an_update_of_a_plan_without_steps_asks_for_one(planner: Rig) -> None:
+def test_an_update_of_a_plan_without_steps_asks_to_add_one(planner: SmallWorkspace) -> None:
     set_up(planner)
     answer = planner.call("planning_update_step", step_id=1, status="done").text
     assert answer == "the plan has no step 1. Add a step first."
 
 
-def test_events_dispatched_by_a_program_change_the_plan_as_the_tools_do() -> None:
+def test_events_and_tools_change_the_plan_in_the_same_way() -> None:
     session = Session()
     PlanningToolsSection(session=session)
     session.dispatch(SetupPlan("Ship", ("Build",)))
@@ -222,7 +230,7 @@ def test_events_dispatched_by_a_program_change_the_plan_as_the_tools_do() -> Non
     )
 
 
-def test_an_impossible_event_dispatched_by_a_program_raises_and_changes_nothing() -> None:
+def test_an_invalid_event_raises_and_changes_nothing() -> None:
     session = Session()
     PlanningToolsSection(session=session)
     with pytest.raises(ReducerError, match="no plan yet"):
@@ -230,7 +238,7 @@ def test_an_impossible_event_dispatched_by_a_program_raises_and_changes_nothing(
     assert session[Plan].latest() is None
 
 
-def test_the_tools_keep_a_plan_even_where_nobody_installed_the_prompt() -> None:
+def test_the_tools_store_a_plan_without_an_installed_prompt() -> None:
     session = Session()
     prompt = Prompt(ns="tests", key="bare", sections=[PlanningToolsSection()])
     with prompt.resources:
@@ -245,9 +253,9 @@ def test_the_tools_keep_a_plan_even_where_nobody_installed_the_prompt() -> None:
 
 
 @pytest.mark.behaviour(26)
-def test_a_plan_comes_back_when_a_reducer_fails_the_call(planner: Rig) -> None:
+def test_a_failing_reducer_rolls_the_plan_back(planner: SmallWorkspace) -> None:
     def refuse(view: SliceView[Plan], event: AddStep) -> None:
-        raise RuntimeError("no more")
+        raise RuntimeError("no more steps")
 
     set_up(planner, "Read")
     before = plan_of(planner)
@@ -256,7 +264,7 @@ def test_a_plan_comes_back_when_a_reducer_fails_the_call(planner: Rig) -> None:
     assert plan_of(planner) is before
 
 
-def test_a_plan_survives_the_session_s_json_form(planner: Rig) -> None:
+def test_a_plan_survives_the_sessions_json_form(planner: SmallWorkspace) -> None:
     set_up(planner, "Read", "Write")
     planner.call("planning_update_step", step_id=1, status="done")
     other = Session()
@@ -272,7 +280,7 @@ def texts() -> dict[PlanningStrategy, list[str]]:
     }
 
 
-def test_strategies_differ_in_the_paragraphs_of_the_mindset_alone() -> None:
+def test_strategies_differ_in_the_mindset_paragraphs_only() -> None:
     paragraphs = list(texts().values())
     n_mindset = 2
     assert len({len(text) for text in paragraphs}) == 1

@@ -1,9 +1,9 @@
-"""The section for commands over a sandbox that takes its time to start."""
+"""The section for commands, with a sandbox that is missing or slow to start."""
 
 from __future__ import annotations
 
 import pytest
-from support import rig
+from support import small_workspace
 
 from wink_workspace.clock import Cancellation, Deadline, ManualClock
 from wink_workspace.errors import PromptEvaluationError, PromptRenderError
@@ -14,12 +14,12 @@ from wink_workspace.sandbox.podman import PodmanConfig
 from wink_workspace.sections import PodmanSandboxSection
 
 
-class SlowToStart(Sandbox):
-    """Takes three seconds of *clock* to be ready, and keeps the time that commands are given."""
+class SlowSandbox(Sandbox):
+    """Takes three seconds of *clock* to start, and records the time limits of commands."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
-        self.given_s: list[float] = []
+        self.timeouts_s: list[float] = []
 
     @property
     def report(self) -> IsolationReport:
@@ -29,7 +29,7 @@ class SlowToStart(Sandbox):
         self._clock.advance(3)
 
     def run(self, request: ExecRequest, *, observer: object = None) -> ExecResult:
-        self.given_s.append(request.timeout_s)
+        self.timeouts_s.append(request.timeout_s)
         return ExecResult(
             exit_code=0, signal=None, stdout=CapturedOutput(), stderr=CapturedOutput(), duration_s=0
         )
@@ -38,7 +38,7 @@ class SlowToStart(Sandbox):
         pass
 
 
-def test_a_prompt_without_a_sandbox_is_refused_when_it_is_rendered() -> None:
+def test_rendering_a_prompt_without_a_sandbox_is_refused() -> None:
     prompt = Prompt[None](ns="t", key="p", sections=[PodmanSandboxSection()])
     with pytest.raises(PromptRenderError, match="needs a Sandbox, but none is bound") as caught:
         prompt.render()
@@ -49,12 +49,12 @@ def test_a_prompt_without_a_sandbox_is_refused_when_it_is_rendered() -> None:
 
 
 def test_a_server_lists_the_tools_of_a_sandbox_before_any_workspace_is_open() -> None:
-    offer = Catalog([PodmanSandboxSection(files=False)])
-    assert [tool.name for tool in offer.tools] == ["shell_execute", "evaluate_python"]
+    catalog = Catalog([PodmanSandboxSection(files=False)])
+    assert [tool.name for tool in catalog.tools] == ["shell_execute", "evaluate_python"]
 
 
 @pytest.mark.parametrize(("network", "open_world"), [("none", False), ("pasta", True)])
-def test_the_tools_of_a_sandbox_say_whether_they_reach_a_network(
+def test_the_annotations_of_sandbox_tools_say_whether_they_reach_a_network(
     network: str, open_world: bool
 ) -> None:
     section = PodmanSandboxSection(PodmanConfig(network=network), files=False)
@@ -64,16 +64,16 @@ def test_the_tools_of_a_sandbox_say_whether_they_reach_a_network(
     assert [tool.annotations for tool in section.tools()] == [hints, hints]
 
 
-def test_a_command_gets_what_the_start_of_its_sandbox_leaves_of_the_deadline() -> None:
+def test_a_command_gets_the_time_that_is_left_after_the_sandbox_started() -> None:
     clock = ManualClock()
-    sandbox = SlowToStart(clock)
-    with rig(
+    sandbox = SlowSandbox(clock)
+    with small_workspace(
         sections=[PodmanSandboxSection(files=False)],
         resources={Sandbox: sandbox},
         deadline=Deadline.after(5, clock=clock),
     ) as agent:
         assert agent.call("shell_execute", command="true").result.success
-        assert sandbox.given_s == [2.0]
+        assert sandbox.timeouts_s == [2.0]
         with pytest.raises(PromptEvaluationError, match="deadline"):
             agent.call("shell_execute", command="true")
-        assert sandbox.given_s == [2.0]
+        assert sandbox.timeouts_s == [2.0]

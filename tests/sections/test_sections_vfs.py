@@ -1,11 +1,11 @@
-"""The file section as a part of prompts: its files, names, words and policies."""
+"""The file section in prompts: its files, names, text and policies."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from support import executor_of, rig
+from support import executor_of, small_workspace
 
 from wink_workspace.errors import PromptValidationError, UsageError
 from wink_workspace.filesystem import Filesystem, FilesystemLimits, MemoryFilesystem
@@ -29,7 +29,7 @@ def prompt_of(*sections: Section[Any]) -> Prompt[None]:
 
 
 def call_once(prompt: Prompt[None], name: str, **arguments: object) -> CallOutcome:
-    """One call in resources opened for it."""
+    """Make one call, with the prompt's resources opened for it."""
     session = Session()
     prompt.install(session)
     with prompt.resources:
@@ -40,13 +40,13 @@ def test_the_tools_come_in_a_fixed_order() -> None:
     assert [tool.name for tool in VfsToolsSection().tools()] == NAMES
 
 
-def test_the_files_given_are_the_ones_that_tools_act_on() -> None:
+def test_tools_act_on_the_files_passed_to_the_section() -> None:
     files = MemoryFilesystem({"a.txt": "text\n"})
     call_once(prompt_of(VfsToolsSection(files)), "write_file", file_path="b.txt", content="")
     assert files.exists("b.txt")
 
 
-def test_a_section_without_files_begins_with_none_each_time_it_is_opened() -> None:
+def test_a_section_without_files_starts_empty_each_time_it_is_opened() -> None:
     prompt = prompt_of(VfsToolsSection())
     for _ in range(2):
         outcome = call_once(prompt, "write_file", file_path="a.txt", content="")
@@ -58,14 +58,14 @@ def test_files_may_come_from_a_binding() -> None:
     assert "made.txt" in call_once(prompt_of(VfsToolsSection(binding)), "ls").text
 
 
-def test_what_the_prompt_binds_takes_the_place_of_the_section_s_files() -> None:
+def test_files_bound_to_the_prompt_replace_those_of_the_section() -> None:
     prompt = prompt_of(VfsToolsSection(MemoryFilesystem({"mine.txt": ""})))
     prompt.bind(resources={Filesystem: MemoryFilesystem({"yours.txt": ""})})
     assert "yours.txt" in call_once(prompt, "ls").text
 
 
 @pytest.mark.behaviour(21)
-def test_tools_without_a_filesystem_say_so() -> None:
+def test_tools_without_a_filesystem_answer_that_none_is_bound() -> None:
     section = MarkdownSection(title="Tools", template="", tools=file_tools())
     outcome = call_once(prompt_of(section), "ls")
     assert not outcome.result.success
@@ -89,22 +89,22 @@ def test_two_file_sections_work_side_by_side_on_the_same_files() -> None:
 
 
 @pytest.mark.behaviour(13)
-def test_two_sections_without_files_of_their_own_share_theirs() -> None:
+def test_two_sections_without_files_share_one_filesystem() -> None:
     sections = [VfsToolsSection(), VfsToolsSection(prefix="other_")]
-    with rig(sections=sections) as agent:
+    with small_workspace(sections=sections) as agent:
         agent.call("write_file", file_path="a.txt", content="one")
         assert "a.txt" in agent.call("other_ls").text
 
 
 @pytest.mark.behaviour(4)
-def test_two_sections_with_equal_tools_are_refused_and_named() -> None:
+def test_two_sections_with_equal_tools_are_refused_with_their_names() -> None:
     with pytest.raises(PromptValidationError, match="ls") as caught:
         prompt_of(VfsToolsSection(), VfsToolsSection(key="again"))
     assert "files" in str(caught.value)
     assert "again" in str(caught.value)
 
 
-def test_files_must_be_read_before_they_are_changed_unless_told_otherwise() -> None:
+def test_read_before_write_is_the_default_policy() -> None:
     assert VfsToolsSection().policies == (ReadBeforeWritePolicy(),)
     assert "before you edit, patch or overwrite" in VfsToolsSection().body(None)
     free = VfsToolsSection(policies=())
@@ -112,25 +112,25 @@ def test_files_must_be_read_before_they_are_changed_unless_told_otherwise() -> N
     assert "before you edit, patch or overwrite" not in free.body(None)
 
 
-def test_a_section_without_the_policy_overwrites_at_once() -> None:
+def test_a_section_without_the_policy_overwrites_unread_files() -> None:
     section = VfsToolsSection(MemoryFilesystem({"a.txt": "text\n"}), policies=())
     outcome = call_once(prompt_of(section), "write_file", file_path="a.txt", content="")
     assert outcome.result.success
 
 
-def test_other_policies_may_stand_beside_it() -> None:
+def test_other_policies_may_be_combined_with_it() -> None:
     first = SequentialDependencyPolicy(dependencies={"rm": frozenset({"ls"})})
     section = VfsToolsSection(policies=(first, ReadBeforeWritePolicy()))
     assert section.policies == (first, ReadBeforeWritePolicy())
     assert "before you edit, patch or overwrite" in section.body(None)
 
 
-def test_resources_of_the_caller_s_own_join_the_files() -> None:
+def test_resources_of_the_caller_are_added_to_the_files() -> None:
     section = VfsToolsSection(resources={FileToolLimits: FileToolLimits()})
     assert set(section.resources) == {Filesystem, FileToolLimits}
 
 
-def test_the_text_tells_the_limits_of_files_and_answers() -> None:
+def test_the_text_states_the_limits_of_files_and_answers() -> None:
     files = MemoryFilesystem(limits=FilesystemLimits(read_lines=77, write_bytes=8_888))
     text = VfsToolsSection(files, limits=FileToolLimits(result_chars=555)).body(None)
     assert "555 characters per result" in text
@@ -152,14 +152,14 @@ def test_descriptions_constraints_and_defaults_reach_the_provider() -> None:
 
 
 @pytest.mark.parametrize("limits", [{"result_chars": 0}, {"diff_chars": -1}, {"write_bytes": 0}])
-def test_limits_that_leave_nothing_to_show_are_refused(limits: dict[str, int]) -> None:
+def test_limits_below_one_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="not positive"):
         FileToolLimits(**limits)
 
 
 @pytest.mark.behaviour(55)
-def test_a_link_made_by_a_patch_does_not_count_as_having_read_what_it_leads_to() -> None:
-    files = MemoryFilesystem({"unread.txt": "nobody has read this\n"})
+def test_a_link_made_by_a_patch_does_not_mark_its_target_as_read() -> None:
+    files = MemoryFilesystem({"unread.txt": "not read yet\n"})
     link = """\
 diff --git a/link b/link
 new file mode 120000
@@ -169,8 +169,8 @@ new file mode 120000
 +unread.txt
 \\ No newline at end of file
 """
-    with rig(sections=[VfsToolsSection(files)], filesystem=files) as workspace:
+    with small_workspace(sections=[VfsToolsSection(files)], filesystem=files) as workspace:
         assert workspace.call("apply_patch", patch=link).result.success
         outcome = workspace.call("write_file", file_path="unread.txt", content="over it")
     assert not outcome.result.success
-    assert files.read_bytes("unread.txt") == b"nobody has read this\n"
+    assert files.read_bytes("unread.txt") == b"not read yet\n"

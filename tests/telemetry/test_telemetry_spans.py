@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
-from span_rig import Spans, attributes, recorded_spans
+from recorded_spans import Spans, attributes, recorded_spans
 from support import Text
 
 from wink_workspace import telemetry

@@ -1,4 +1,4 @@
-"""Evaluating prompts: the loop shared by all providers, and the providers."""
+"""Evaluation of prompts: the loop that all providers share, and the providers."""
 
 from .core import LoopLimits, NoModelAdapter, PromptResponse, ProviderAdapter
 from .messages import (

@@ -1,9 +1,9 @@
-"""The one evaluation loop: ask the model, run its calls, tell it the answers, until it is done.
+"""The evaluation loop: request a turn, run its calls, send the results, until the model is done.
 
-Every provider shares this loop and thereby the transaction semantics; a provider supplies
-``complete`` alone. Calls of one turn run in order, each in its own transaction. Requests to
-open sections are granted here, between calls, and the prompt is rendered again; how often is
-bounded, as is the number of turns and of attempts at structured output.
+Every provider shares this loop and its transaction semantics; a provider supplies only
+``complete``. Calls of one turn run in order, each in its own transaction. Requests to open
+sections are granted here, between calls, and the prompt is rendered again. ``LoopLimits``
+bounds turns, openings and attempts at structured output.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ OutputT = TypeVar("OutputT", default=Any)
 
 @dataclass(frozen=True, slots=True)
 class PromptResponse(Generic[OutputT]):
-    """What an evaluation came to.
+    """The result of an evaluation.
 
-    ``output`` is the parsed structured output, ``None`` for a prompt that asks for none;
-    ``text`` is the model's last message as it was.
+    ``output`` is the parsed structured output, or ``None`` for a prompt without an output type.
+    ``text`` is the model's last message, unchanged.
     """
 
     prompt_name: str
@@ -71,9 +71,9 @@ class LoopLimits:
     """Bounds that keep one evaluation finite.
 
     Attributes:
-        max_turns: How often the model is asked.
-        max_expansions: How often it may have closed sections opened; then it is told no.
-        max_output_retries: How often an answer that is not the output asked for is sent back.
+        max_turns: How many turns the model may take.
+        max_expansions: How many times it may open closed sections; further requests fail.
+        max_output_retries: How many times an invalid structured output is sent back.
     """
 
     max_turns: int = 200
@@ -82,7 +82,9 @@ class LoopLimits:
 
     def __post_init__(self) -> None:
         if self.max_turns < 1 or self.max_expansions < 0 or self.max_output_retries < 0:
-            raise UsageError(f"{self} cannot work", hint="Use max_turns >= 1 and the others >= 0.")
+            raise UsageError(
+                f"invalid limits: {self}", hint="Use max_turns >= 1 and the others >= 0."
+            )
 
 
 class ProviderAdapter(ABC, Generic[OutputT]):
@@ -91,12 +93,12 @@ class ProviderAdapter(ABC, Generic[OutputT]):
     Args:
         limits: Bounds of one evaluation.
         heartbeat: Handed to the executor; beats with every call.
-        redact: Applied to what calls leave in session, journal, telemetry and context.
-        traces_content: Whether telemetry gets the arguments and results of calls, too.
+        redact: Applied to what calls write to session, journal, telemetry and context.
+        traces_content: Whether telemetry also gets the arguments and results of calls.
 
     Attributes:
-        provider_name: Who answers, as telemetry calls it.
-        model_name: Which model does.
+        provider_name: The provider's name in telemetry.
+        model_name: The model's name in telemetry.
     """
 
     provider_name: str = "custom"
@@ -117,19 +119,19 @@ class ProviderAdapter(ABC, Generic[OutputT]):
 
     @abstractmethod
     def complete(self, request: ModelRequest) -> ModelTurn:
-        """Ask the provider for one turn.
+        """Request one turn from the provider.
 
         Raises:
-            PromptEvaluationError: With phase ``"request"`` or ``"response"``, if it cannot
-                be had. Nothing else.
+            PromptEvaluationError: If the request fails, with phase ``"request"`` or
+                ``"response"``. No other exception is allowed.
         """
 
-    def dump_native(self, native: object) -> str | None:  # noqa: ARG002 - most have none
-        """``ModelTurn.native`` as JSON, for a record to resume from; ``None`` if there is none."""
+    def dump_native(self, native: object) -> str | None:  # noqa: ARG002 - most providers have none
+        """Return ``ModelTurn.native`` as JSON, to resume a run from; ``None`` if there is none."""
         return None
 
     def load_native(self, text: str) -> object:  # noqa: ARG002 - as above
-        """What ``dump_native`` made a text of; ``None`` if it is not to be had."""
+        """Return the object from the text of ``dump_native``; ``None`` if it cannot be read."""
         return None
 
     def evaluate(
@@ -143,42 +145,41 @@ class ProviderAdapter(ABC, Generic[OutputT]):
         bus: EventBus | None = None,
         cancellation: Cancellation | None = None,
     ) -> PromptResponse[OutputT]:
-        """Run *prompt* to its end.
+        """Evaluate *prompt* until the model gives its final answer.
 
-        Works outside ``with prompt.resources:`` too: the resources are then opened for
-        this one evaluation. Inside a handler, pass the handler's session: calls become
-        savepoints of the call around them.
+        Outside of ``with prompt.resources:``, the resources are opened for this evaluation only.
+        Inside a handler, pass the handler's session: its calls become savepoints of that call.
 
         Args:
-            prompt: What to evaluate.
-            params: Bound to the prompt first, as by ``prompt.bind(*params)``.
-            session: Where state and the record of calls are kept.
+            prompt: The prompt to evaluate.
+            params: Bound to the prompt first, like ``prompt.bind(*params)``.
+            session: Stores state and the record of calls.
             deadline: Checked before every turn and every call.
             budget_tracker: Counts tokens; checked before every turn and every call.
-            conversation: What was said in a run that was interrupted, to go on from there.
-                Calls of its last turn that have no answer yet are run first.
-            bus: Also notified of every event of the session during the evaluation. A handler
-                may pass ``context.event_bus``, which is the session's own and the default.
-            cancellation: Ends the run from any thread: a call under way is rolled back, and no
-                other begins. See ``docs/asyncio.md`` for Ctrl-C.
+            conversation: The messages of an interrupted run, to continue it.
+                Unanswered calls of its last turn are run first.
+            bus: Also receives every event of the session during the evaluation. The default is
+                the session's own bus, which a handler has as ``context.event_bus``.
+            cancellation: Ends the run from any thread. A running call is rolled back, and no
+                further call starts. See ``docs/asyncio.md`` for Ctrl-C.
 
         Raises:
-            CallCancelledError: Once *cancellation* says so.
+            CallCancelledError: If *cancellation* is cancelled.
             PromptEvaluationError: If the provider fails, a limit, deadline or budget is
-                reached, or the final answer is not the output asked for.
-            UsageError: If *prompt* is no ``Prompt``, as a handler can pass anything.
+                reached, or the final answer does not match the output type.
+            UsageError: If *prompt* is not a ``Prompt``; a handler may pass any object.
         """
         if not isinstance(prompt, Prompt):  # pyright: ignore[reportUnnecessaryIsInstance] - see Raises
             raise UsageError(
                 f"cannot evaluate a {type(prompt).__name__}",
-                hint="Pass a Prompt; Prompt(template) makes one of a PromptTemplate.",
+                hint="Pass a Prompt; Prompt(template) makes one from a PromptTemplate.",
             )
         if params:
             prompt.bind(*params)
         prompt.install(session)
         with (
-            _opened(prompt),
-            _forwarded(session, bus),
+            _open_resources(prompt),
+            _forward_events(session, bus),
             transactions_of(session).sigint.installed(),
         ):
             limits = _RunLimits(deadline, budget_tracker, cancellation)
@@ -188,7 +189,7 @@ class ProviderAdapter(ABC, Generic[OutputT]):
 
 
 class NoModelAdapter(ProviderAdapter[None]):
-    """The adapter of calls that no model asks for; a tool cannot evaluate a prompt with it."""
+    """The adapter for calls that no model requested. It cannot evaluate prompts."""
 
     provider_name = "none"
     model_name = "none"
@@ -196,14 +197,14 @@ class NoModelAdapter(ProviderAdapter[None]):
     def complete(self, request: ModelRequest) -> ModelTurn:  # noqa: ARG002 - the signature of the base class
         """Raise ``PromptEvaluationError``."""
         raise PromptEvaluationError(
-            "a tool asked for a model, and there is none on this side",
+            "a tool requested a model turn, but this run has no model",
             phase="request",
-            hint="Offer this tool in a run with a model adapter.",
+            hint="Call this tool in a run with a model adapter.",
         )
 
 
 @contextmanager
-def _opened(prompt: Prompt[Any]) -> Generator[None]:
+def _open_resources(prompt: Prompt[Any]) -> Generator[None]:
     if prompt.resources.is_open:
         yield
         return
@@ -212,21 +213,21 @@ def _opened(prompt: Prompt[Any]) -> Generator[None]:
 
 
 @contextmanager
-def _forwarded(session: Session, bus: EventBus | None) -> Generator[None]:
-    """Deliver the session's events to *bus* too, unless it is the session's own."""
+def _forward_events(session: Session, bus: EventBus | None) -> Generator[None]:
+    """Forward the session's events to *bus*, unless it is the session's own."""
     if bus is None or bus is session.dispatcher:
         yield
         return
-    end = session.dispatcher.subscribe(object, bus.dispatch)
+    unsubscribe = session.dispatcher.subscribe(object, bus.dispatch)
     try:
         yield
     finally:
-        end()
+        unsubscribe()
 
 
 @dataclass(frozen=True, slots=True)
 class _RunLimits:
-    """What ends a run early; each is ``None`` where it does not apply."""
+    """What can end a run early; ``None`` means no such limit."""
 
     deadline: Deadline | None
     budget_tracker: BudgetTracker | None
@@ -265,17 +266,17 @@ class _Evaluation(Generic[OutputT]):
     def run(self, conversation: Sequence[Message]) -> PromptResponse[OutputT]:
         self._messages += conversation
         for call in _unanswered(conversation):
-            self._answer(call)
+            self._run_call(call)
         for _ in range(self._adapter.limits.max_turns):
-            turn = self._ask()
+            turn = self._request_turn()
             if turn.tool_calls:
                 for call in turn.tool_calls:
-                    self._answer(call)
+                    self._run_call(call)
                 continue
             try:
                 return self._finish(turn.text)
             except ParseError as error:
-                self._ask_again(error)
+                self._retry_output(error)
         raise self._error(
             f"no final answer after {counted(self._adapter.limits.max_turns, 'turn')}",
             phase="request",
@@ -303,7 +304,7 @@ class _Evaluation(Generic[OutputT]):
             redact=self._adapter.redact,
         )
 
-    def _ask(self) -> ModelTurn:
+    def _request_turn(self) -> ModelTurn:
         self._check_limits()
         with self.traces.chat() as chat:
             try:
@@ -348,11 +349,11 @@ class _Evaluation(Generic[OutputT]):
             deadline=self._deadline,
         )
 
-    def _answer(self, call: ToolCall) -> None:
+    def _run_call(self, call: ToolCall) -> None:
         try:
             outcome = self._execute(call)
         except VisibilityExpansionRequired as request:
-            text, success = self._expand(request)
+            text, success = self._open_sections(request)
         else:
             text, success = outcome.text, outcome.result.success
         self._messages.append(ToolMessage(call.id, call.name, text, success))
@@ -360,17 +361,16 @@ class _Evaluation(Generic[OutputT]):
     def _execute(self, call: ToolCall) -> CallOutcome:
         with self.traces.tool_call(call, self._rendered.tool(call.name)) as traced:
             outcome = self._executor.execute(
-                self._as_declared(call), cancellation=self._cancellation
+                self._decode_arguments(call), cancellation=self._cancellation
             )
             traced.note(outcome)
         return outcome
 
-    def _as_declared(self, call: ToolCall) -> ToolCall:
-        """The call with its arguments as the tool's own types put them.
+    def _decode_arguments(self, call: ToolCall) -> ToolCall:
+        """Return the call with its arguments in the form of the tool's own types.
 
-        A provider schema makes every field required and mappings into lists of pairs; what a
-        model sends for it is turned back here. What is no JSON object is the executor's to
-        refuse.
+        A provider schema makes every field required and turns mappings into lists of pairs;
+        this reverses both. The executor refuses arguments that are not a JSON object.
         """
         tool = self._rendered.tool(call.name)
         if tool is None or not isinstance(cast("object", call.arguments), str | Mapping):
@@ -386,8 +386,8 @@ class _Evaluation(Generic[OutputT]):
         arguments = serde.without_defaulted_nulls(tool.params_type, sent)
         return ToolCall.of(call.name, arguments, id=call.id)
 
-    def _expand(self, request: VisibilityExpansionRequired) -> tuple[str, bool]:
-        """Open the sections asked for; what to tell the model, and whether it was done."""
+    def _open_sections(self, request: VisibilityExpansionRequired) -> tuple[str, bool]:
+        """Open the requested sections; return the answer for the model, and the success."""
         if self._n_expansions >= self._adapter.limits.max_expansions:
             return "No more sections can be opened in this run; work with what is shown.", False
         self._n_expansions += 1
@@ -400,12 +400,12 @@ class _Evaluation(Generic[OutputT]):
         return "\n".join([opened, *problems]), True
 
     def _finish(self, text: str) -> PromptResponse[OutputT]:
-        """Parse the last message; ``ParseError`` if it is not the output asked for."""
+        """Parse the last message; raise ``ParseError`` if it does not match the output type."""
         output_type = self._rendered.output_type
         output: OutputT = (
-            cast("Any", None)  # what OutputT then is
+            cast("Any", None)  # OutputT is None here
             if output_type is None
-            else serde.parse_json(output_type, _without_fence(text), what="The answer")
+            else serde.parse_json(output_type, _strip_fence(text), what="The answer")
         )
         executed = PromptExecuted(
             prompt=self._rendered.prompt_name,
@@ -418,13 +418,13 @@ class _Evaluation(Generic[OutputT]):
         self._session.dispatch(executed if redact is None else serde.map_strings(executed, redact))
         return PromptResponse(self._rendered.prompt_name, text, output)
 
-    def _ask_again(self, error: ParseError) -> None:
+    def _retry_output(self, error: ParseError) -> None:
         self._n_output_failures += 1
         if self._n_output_failures > self._adapter.limits.max_output_retries:
             raise self._error(
                 error.message,
                 phase="response",
-                hint="Ask for a simpler output, raise max_output_retries, or use another model.",
+                hint="Request a simpler output, raise max_output_retries, or use another model.",
             ) from error
         self._messages.append(UserMessage(f"{error} Answer with the JSON alone."))
 
@@ -434,7 +434,7 @@ class _Evaluation(Generic[OutputT]):
 
 
 def _unanswered(conversation: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """The calls of the last turn in *conversation* that nothing after it answers."""
+    """Return the calls of the last turn in *conversation* that have no answer."""
     answered: set[str] = set()
     for message in reversed(conversation):
         if isinstance(message, AssistantMessage):
@@ -444,7 +444,7 @@ def _unanswered(conversation: Sequence[Message]) -> tuple[ToolCall, ...]:
     return ()
 
 
-def _without_fence(text: str) -> str:
+def _strip_fence(text: str) -> str:
     """The JSON inside a Markdown code fence, or the text itself."""
     stripped = text.strip()
     if stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped:

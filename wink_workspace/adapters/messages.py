@@ -1,4 +1,4 @@
-"""What passes between the evaluation loop and a provider, in no provider's dialect."""
+"""Messages between the evaluation loop and a provider, independent of any provider."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """Something the model is told, such as what was wrong with its last answer."""
+    """A message to the model, such as the problems of its last answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """What the model said and which tools it asked for.
+    """A turn of the model: its text and the tool calls that it requested.
 
-    ``native`` is the turn as the adapter got it, for that adapter alone to look at: signed or
-    encrypted reasoning must go back to a provider as it came. ``None`` means it is told from
-    the other two.
+    ``native`` is the provider's own form of the turn; only the adapter reads it. Signed or
+    encrypted reasoning must go back to a provider unchanged. If it is ``None``, the adapter
+    builds the message from the other two.
     """
 
     text: str
@@ -56,7 +56,7 @@ Message = UserMessage | AssistantMessage | ToolMessage
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool as a provider wants it: ``schema`` is JSON Schema clean for strict modes."""
+    """A tool for a provider; ``schema`` is JSON Schema that strict modes accept."""
 
     name: str
     description: str
@@ -67,8 +67,8 @@ class ToolDefinition:
 class ModelRequest:
     """Everything a provider needs for one turn.
 
-    ``instructions`` is the rendered prompt; ``output_schema`` is set when the prompt asks
-    for structured output. The answer must be there by ``deadline``.
+    ``instructions`` is the rendered prompt. ``output_schema`` is set if the prompt has an output
+    type. The answer must arrive before ``deadline``.
     """
 
     instructions: str
@@ -80,9 +80,9 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """One answer of a model. Without ``tool_calls`` it is the last one.
+    """One answer of a model. A turn without ``tool_calls`` is the final answer.
 
-    ``native`` comes back with the ``AssistantMessage`` that is made of it.
+    ``native`` is passed on in the ``AssistantMessage`` of this turn.
     """
 
     text: str = ""
@@ -91,7 +91,7 @@ class ModelTurn:
     native: object = field(default=None, compare=False, repr=False)
 
     def with_call_ids(self, number: int) -> ModelTurn:
-        """The same turn with an id for each call: ``call-NUMBER-1`` where the first has none."""
+        """Return the turn with an id for each call: ``call-NUMBER-1`` if the first has none."""
         if all(call.id for call in self.tool_calls):
             return self
         calls = tuple(

@@ -1,12 +1,12 @@
-"""Runs without a model: turns read from a file, or written to one while another adapter works.
+"""Runs without a model: turns are read from a script, or recorded to one.
 
-A script is JSON Lines, one turn a line, blank lines allowed::
+A script is JSON Lines, one turn per line; blank lines are allowed::
 
     {"text": "Looking.", "tool_calls": [{"name": "ls", "arguments": {"path": "."}}]}
     {"text": "Done."}
 
-``id`` of a call, ``tool_calls`` and ``usage`` may be left out. A nested evaluation takes its
-turns from the same script, in the order in which they happen.
+``tool_calls``, ``usage`` and the ``id`` of a call are optional. A nested evaluation takes its
+turns from the same script, in the order of execution.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class _Turn:
 
 
 def load_script(path: str | os.PathLike[str]) -> tuple[ModelTurn, ...]:
-    """The turns in a script file.
+    """Return the turns of a script file.
 
     Raises:
-        ScriptError: If it cannot be read, or a line is no turn; names the line.
+        ScriptError: If it cannot be read, or a line is not a turn; names the line.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ScriptError(
-            f"the script {os.fspath(path)!r} cannot be read: {why}",
+            f"cannot read the script {os.fspath(path)!r}: {why}",
             hint="Name a readable UTF-8 file of JSON lines.",
         ) from error
     turns: list[ModelTurn] = []
@@ -68,7 +68,9 @@ def load_script(path: str | os.PathLike[str]) -> tuple[ModelTurn, ...]:
             try:
                 turn = serde.parse_json(_Turn, line, what=f"{os.fspath(path)} line {number}")
             except ParseError as error:
-                raise ScriptError(error.message, hint="Each line is one turn.") from error
+                raise ScriptError(
+                    error.message, hint="Write one turn per line, as a JSON object."
+                ) from error
             turns.append(_model_turn(turn, len(turns) + 1))
     return tuple(turns)
 
@@ -79,14 +81,14 @@ def _model_turn(turn: _Turn, number: int) -> ModelTurn:
 
 
 class ScriptedAdapter(ProviderAdapter[OutputT]):
-    """Answers with the turns of a script, one after the other.
+    """Answers with the turns of a script, in order.
 
     Args:
         turns: The turns, from ``load_script`` or made by hand.
         options: As for ``ProviderAdapter``.
 
     Raises:
-        UsageError: If one of them is no ``ModelTurn``.
+        UsageError: If one of them is not a ``ModelTurn``.
     """
 
     provider_name = model_name = "scripted"
@@ -95,39 +97,39 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
         super().__init__(**options)
         self._turns = tuple(turns)
         self._n_played = 0
-        for turn in cast("tuple[object, ...]", self._turns):  # easily written by hand
+        for turn in cast("tuple[object, ...]", self._turns):  # callers may build them by hand
             if not isinstance(turn, ModelTurn):
                 form = "tool_calls=(call,)" if isinstance(turn, ToolCall) else "text"
                 raise UsageError(
-                    f"{turn!r:.80} is no turn of a model", hint=f"Write it as ModelTurn({form})."
+                    f"{turn!r:.80} is not a ModelTurn", hint=f"Write it as ModelTurn({form})."
                 )
 
     @property
     def n_left(self) -> int:
-        """Turns not played yet."""
+        """The number of turns not played yet."""
         return len(self._turns) - self._n_played
 
     def complete(self, request: ModelRequest) -> ModelTurn:
-        """The next turn.
+        """Return the next turn.
 
         Raises:
-            PromptEvaluationError: If the script is over (phase ``"request"``).
+            PromptEvaluationError: If no turn is left, with phase ``"request"``.
         """
         if not self.n_left:
             raise PromptEvaluationError(
-                f"the script is over after {counted(self._n_played, 'turn')}, but the run is not",
+                f"the script ended after {counted(self._n_played, 'turn')}, but the run did not",
                 phase="request",
-                hint=self._what_is_missing(request),
+                hint=self._hint_for(request),
             )
         turn = self._turns[self._n_played]
         self._n_played += 1
         return turn
 
-    def _what_is_missing(self, request: ModelRequest) -> str:
-        """What to put into the script, which was over when *request* came."""
+    def _hint_for(self, request: ModelRequest) -> str:
+        """Return a hint what to add to the script, which has no turn for *request*."""
         match request.messages[-1:]:
             case () if self._turns:
-                return "Put its turns into the script, too, or give it an adapter of its own."
+                return "Add the turns of this run to the script, or give it an adapter of its own."
             case (UserMessage(text),):
                 return f"Its last answer was sent back: {text}"
             case _:
@@ -135,17 +137,17 @@ class ScriptedAdapter(ProviderAdapter[OutputT]):
 
 
 class ScriptRecorder(ProviderAdapter[OutputT]):
-    """Another adapter, with every turn it takes appended to a script.
+    """Wraps an adapter and appends each of its turns to a script.
 
-    The file is created, or emptied, at once; a turn is on disk before its calls run. What the
-    adapter redacts is redacted here, too, and is what a replay then calls with.
+    The file is created, or truncated, immediately. A turn is written before its calls run. The
+    adapter's redaction applies to the script, so a replay uses the redacted arguments.
 
     Args:
-        adapter: Takes the turns.
+        adapter: The adapter that supplies the turns.
         path: The script.
-        append: Go on with a script that is there, instead of emptying it.
-        on_native: Told each turn's number, from 1, and its own form as JSON, before the turn is
-            written; ``None`` if it has none, or one that redacting would spoil.
+        append: Append to an existing script instead of truncating it.
+        on_native: Called before each turn is written, with its number from 1 and its native
+            form as JSON; ``None`` if it has none, or if redaction would change it.
     """
 
     def __init__(
@@ -171,24 +173,24 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
             self._n_turns = sum(1 for line in file if line.strip())
 
     def complete(self, request: ModelRequest) -> ModelTurn:
-        """The other adapter's turn, recorded."""
+        """Record and return the next turn of the wrapped adapter."""
         turn = self._adapter.complete(request).with_call_ids(self._n_turns + 1)
         self._n_turns += 1
         if self._on_native is not None:
-            self._on_native(self._n_turns, self._native_to_keep(turn))
+            self._on_native(self._n_turns, self._native_without_secrets(turn))
         with self._path.open("a", encoding="utf-8") as file:
             file.write(_line(turn, self.redact) + "\n")
         return turn
 
     def dump_native(self, native: object) -> str | None:
-        """The other adapter's."""
+        """Delegate to the wrapped adapter."""
         return self._adapter.dump_native(native)
 
     def load_native(self, text: str) -> object:
-        """The other adapter's."""
+        """Delegate to the wrapped adapter."""
         return self._adapter.load_native(text)
 
-    def _native_to_keep(self, turn: ModelTurn) -> str | None:
+    def _native_without_secrets(self, turn: ModelTurn) -> str | None:
         native = self._adapter.dump_native(turn.native)
         if native is None or self.redact is None:
             return native
@@ -197,10 +199,10 @@ class ScriptRecorder(ProviderAdapter[OutputT]):
 
 
 def _line(turn: ModelTurn, redact: Callable[[str], str] | None) -> str:
-    """*turn* as ``load_script`` reads it; what only its adapter understands is left out."""
+    """Return *turn* in the format of ``load_script``, without its native form."""
     calls = tuple(_Call(call.name, _arguments(call), call.id) for call in turn.tool_calls)
-    kept = _Turn(turn.text, calls, turn.usage)
-    return serde.dump_json(kept if redact is None else serde.map_strings(kept, redact))
+    recorded = _Turn(turn.text, calls, turn.usage)
+    return serde.dump_json(recorded if redact is None else serde.map_strings(recorded, redact))
 
 
 def _arguments(call: ToolCall) -> dict[str, Any] | str:

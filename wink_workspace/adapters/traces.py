@@ -1,6 +1,6 @@
-"""The spans of one evaluation: the agent, each turn of its model, each call of a tool.
+"""Spans of one evaluation: the agent, each model turn, each tool call.
 
-Names and attributes are those of the semantic conventions for generative AI.
+Names and attributes follow the OpenTelemetry semantic conventions for generative AI.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["Traces"]
 
 
 class Traces:
-    """Makes the spans of one evaluation.
+    """Creates the spans of one evaluation.
 
     Args:
         agent: The prompt's name.
-        provider_name: Who answers.
-        model_name: Which model, with or without ``provider:`` before it.
-        clock: Times the calls.
-        with_content: Whether the spans of calls get arguments and results, too.
+        provider_name: The provider.
+        model_name: The model, with or without a ``provider:`` prefix.
+        clock: Measures the calls.
+        with_content: Whether call spans also get arguments and results.
     """
 
     def __init__(
@@ -36,23 +36,23 @@ class Traces:
         self._agent = agent
         self._clock = clock
         self._with_content = with_content
-        self._who = {
+        self._model = {
             "gen_ai.provider.name": provider_name,
             "gen_ai.request.model": model_name.partition(":")[2] or model_name,
         }
 
     @contextmanager
     def evaluation(self) -> Generator[None]:
-        """The whole evaluation."""
+        """Open the span of the whole evaluation."""
         what = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": self._agent}
-        with span(f"invoke_agent {self._agent}", {**what, **self._who}):
+        with span(f"invoke_agent {self._agent}", {**what, **self._model}):
             yield
 
     @contextmanager
     def chat(self) -> Generator[Callable[[ModelTurn], None]]:
-        """One turn of the model, with all that had to be repeated for it; told how it ended."""
-        what = {"gen_ai.operation.name": "chat", **self._who}
-        with span(f"chat {self._who['gen_ai.request.model']}", what, is_remote=True) as chat:
+        """Open the span of one model turn with its retries; the block passes it the turn."""
+        what = {"gen_ai.operation.name": "chat", **self._model}
+        with span(f"chat {self._model['gen_ai.request.model']}", what, is_remote=True) as chat:
             yield lambda turn: chat.note(
                 {
                     "gen_ai.usage.input_tokens": turn.usage.input_tokens,
@@ -65,5 +65,5 @@ class Traces:
     def tool_call(
         self, call: ToolCall, tool: Tool[Any, Any] | None
     ) -> AbstractContextManager[CallSpan]:
-        """One call, the commit or the rollback included; told its outcome."""
+        """Open the span of one call, including its commit or rollback."""
         return call_span(call, tool=tool, clock=self._clock, with_content=self._with_content)

@@ -1,8 +1,8 @@
-"""Attempts to get out, each written twice: for asteval, and as plain Python for code that has.
+"""Escape attempts, each in two forms: for asteval, and as plain Python for code that left asteval.
 
-The names ``secret`` (a file of the host that anybody may read), ``target`` (a file that anybody
-may make), ``port`` (where the host listens), ``unix`` (the same, as a path) and ``parent`` (the
-server's process id) are given. ``effect`` is what the Python does where no wall is.
+Defined names: ``secret`` is a world-readable file of the host, ``target`` a path that every user may
+create, ``port`` and ``unix`` a TCP port and a Unix socket on which the host listens, ``parent`` the
+server's process id. ``effect`` is what the Python form achieves without isolation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from textwrap import dedent
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One attempt."""
+    """One escape attempt."""
 
     name: str
     python: str
@@ -56,7 +56,7 @@ PUBLIC = [
     _payload("format walks attributes", "", "print('{0.__self__.__dict__}'.format(print))"),
     _payload("format_map walks attributes", "",
              "print('{p.__self__.__dict__}'.format_map({'p': print}))"),
-    _payload("format by the type", "", "print(str.format('{0.__class__.__mro__}', 1))"),
+    _payload("format as a method of the type", "", "print(str.format('{0.__class__.__mro__}', 1))"),
     _payload("f-string specification with escaped braces (CVE-2025-24359)", "read",
              "print(f'''{open(secret).read()!s:{chr(62)}9}''')", r"""
         f"{'':\x7b__fstring__.__class__.__mro__\x7d}"
@@ -79,7 +79,7 @@ PUBLIC = [
         except NameError as error:
             print(error.__traceback__.tb_frame.f_back.f_globals)
         """),
-    _payload("a function's body is replaced (GHSA-vp47-9734-prjw)", "read", """
+    _payload("replacing a function's body (GHSA-vp47-9734-prjw)", "read", """
         def f():
             return 1
         f.__code__ = (lambda: open(secret).read()).__code__
@@ -96,19 +96,19 @@ PUBLIC = [
     _payload("KeyboardInterrupt", "", "raise KeyboardInterrupt"),
     _payload("GeneratorExit", "", "raise GeneratorExit"),
     _payload("BaseException", "", "raise BaseException('out')"),
-    _payload("a dunder is assigned", "write", """
+    _payload("assigning a dunder", "write", """
         import builtins
         builtins.len = lambda _: 42
         open(target, "w").write(str(len([])))
         """, "__builtins__ = {}\nprint.__self__ = 1"),
-    _payload("a class is replaced", "", "x = []\nx.__class__ = dict"),
+    _payload("replacing a class", "", "x = []\nx.__class__ = dict"),
     _payload("setattr of a module", "", "import math\nmath.sqrt = print", None),
-    _payload("deleting what is read-only", "", "del print.__self__"),
+    _payload("deleting a read-only name", "", "del print.__self__"),
     _payload("open by its own name", "read", "print(open(secret).read())"),
-    _payload("open with a path that leads out", "read",
+    _payload("open with a path outside the workspace", "read",
              "print(open('../../../../../../../../' + secret).read())"),
     _payload("import of os", "read", "import os\nprint(os.popen('cat ' + secret).read())"),
-    _payload("import by a submodule", "", "import json.os"),
+    _payload("import through a submodule", "", "import json.os"),
     _payload("a module that a module uses", "read", """
         import json
         print(json.codecs.open(secret).read())
@@ -127,7 +127,7 @@ PUBLIC = [
         import collections
         collections.namedtuple("A", ["x=__import__('os')"])
         """),
-    _payload("the namespaces' insides", "", "import math\nprint(math._names, math.__class__)"),
+    _payload("internals of the namespaces", "", "import math\nprint(math._names, math.__class__)"),
 ]  # fmt: skip
 
 _RAW = """
@@ -135,7 +135,7 @@ _RAW = """
     libc = ctypes.CDLL(None, use_errno=True)
 
     def refused(result):
-        assert (result, ctypes.get_errno()) == (-1, 1), "by the filter, not as it makes no sense"
+        assert (result, ctypes.get_errno()) == (-1, 1), "refused by the filter, not as invalid"
 
     def call(x86_64, aarch64, *arguments):
         numbers = {"x86_64": x86_64, "aarch64": aarch64}
@@ -152,7 +152,7 @@ def _raw(name: str, effect: str, python: str) -> Payload:
     return _payload(name, effect, dedent(_RAW) + dedent(python))
 
 
-# Our own: what code does that has got out
+# Our own: what code can do that has left asteval
 
 OWN = [
     _payload("os.open", "read", "import os\nprint(os.read(os.open(secret, 0), 99))"),
@@ -173,7 +173,7 @@ OWN = [
     _payload("a link", "write", "import os\nos.symlink(secret, target)"),
     _payload("a hard link", "write", "import os\nos.link(secret, target)"),
     _payload("a directory", "write", "import os\nos.mkdir(target)"),
-    _payload("a pipe with a name", "write", "import os\nos.mkfifo(target)"),
+    _payload("a named pipe", "write", "import os\nos.mkfifo(target)"),
     _payload("faulthandler", "write", """
         import faulthandler
         faulthandler.dump_traceback(open(target, "w"))
@@ -188,7 +188,7 @@ OWN = [
         os.waitpid(os.posix_spawn("/bin/touch", ["touch", target], {}), 0)
         """),
     _payload("exec", "write", "import os\nos.execv('/bin/touch', ['touch', target])"),
-    _payload("a fork that outlives", "write", """
+    _payload("a fork that outlives the evaluation", "write", """
         import os, time
         if os.fork() == 0:
             os.setsid()
@@ -227,11 +227,11 @@ OWN = [
             pass
         """),
     _payload("UDP", "", "import socket\nsocket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', port))"),
-    _payload("a server of its own", "", """
+    _payload("a listening server", "", """
         import socket
         socket.create_server(("127.0.0.1", 0))
         """),
-    _payload("every open descriptor is written to", "", """
+    _payload("writing to every open descriptor", "", """
         import os
         n = 0
         for descriptor in range(3, 2048):
@@ -242,7 +242,7 @@ OWN = [
                 pass
         print("descriptors", n)
         """),
-    _payload("descriptors by their paths", "", "import os\nprint(os.listdir('/proc/self/fd'))"),
+    _payload("opening descriptors by their paths", "", "import os\nprint(os.listdir('/proc/self/fd'))"),
     _payload("the parent's environment", "", """
         import os
         print(open(f"/proc/{os.getppid()}/environ").read())
@@ -253,9 +253,9 @@ OWN = [
         """),
     _payload("the parent's memory", "", "open(f'/proc/{parent}/mem', 'rb+').read(1)"),
     _payload("killing the parent", "", "import os\nos.kill(parent, 9)"),
-    _payload("killing everybody", "", "import os\nif parent > 1:\n    os.kill(-1, 9)"),
+    _payload("killing every process", "", "import os\nif parent > 1:\n    os.kill(-1, 9)"),
     _payload("stopping its own group", "", "import os\nos.killpg(0, 19)"),
-    _payload("a handler for the end", "", """
+    _payload("a handler for the end signal", "", """
         import signal, time
         for number in range(1, 65):
             try:
@@ -263,17 +263,17 @@ OWN = [
             except (OSError, ValueError):
                 pass
         """),
-    _payload("more of everything", "", """
+    _payload("raising every limit", "", """
         import resource
         resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
         """),
-    _payload("what is left in memory", "", """
+    _payload("secrets left in memory", "", """
         import gc, sys
         print([x for x in gc.get_objects() if isinstance(x, str) and "PLANTED" in x][:9])
         print(sys.argv, sys._getframe().f_back and sys._getframe().f_back.f_globals.keys())
         """),
-    _payload("the memory of an evaluation before", "", "print(globals().get('left_behind'))"),
-    _payload("the wall is imported and taken down", "read", """
+    _payload("the memory of an earlier evaluation", "", "print(globals().get('left_behind'))"),
+    _payload("importing and disabling the isolation", "read", """
         import sys
         sys.modules.pop("os", None)
         print(__import__("os").popen("cat " + secret).read())
@@ -282,12 +282,12 @@ OWN = [
         libc.read(libc.open(secret.encode(), 0), buffer, 99)
         print(buffer.value)
         """),
-    _raw("a raw openat", "read", """
+    _raw("openat as a raw system call", "read", """
         number = {"x86_64": 257}.get(platform.machine(), 56)
         libc.read(libc.syscall(number, -100, secret.encode(), 0, 0), buffer, 99)
         print(buffer.value)
         """),
-    _raw("an open of 32-bit pointers", "", """
+    _raw("open as a 32-bit system call", "", """
         if platform.machine() == "x86_64":
             libc.read(libc.syscall(0x40000002, secret.encode(), 0), buffer, 99)
             print(buffer.value)
@@ -295,7 +295,7 @@ OWN = [
     _raw("C's system", "write", "libc.system(b'touch ' + target.encode())"),
     _raw("C's socket", "", "refused(libc.socket(2, 1, 0))"),
     _raw("a program by a descriptor", "", "call(322, 281, -100, b'/bin/true', 0, 0, 0)"),
-    _raw("processes by other calls", "", """
+    _raw("processes by other system calls", "", """
         call(56, 220, 17, 0, 0, 0, 0)
         call(435, 435, buffer, 88)
         """),
@@ -313,12 +313,12 @@ OWN = [
         call(274, 100, parent, buffer, buffer)
         call(273, 99, buffer, 24)
         """),
-    _raw("the parent's limits and its turn", "", """
+    _raw("the parent's limits and priority", "", """
         refused(libc.prlimit(parent, 7, None, buffer))
         refused(libc.setpriority(0, parent, 19))
         refused(libc.sched_setaffinity(parent, 8, buffer))
         """),
-    _raw("signals by other calls", "", """
+    _raw("signals by other system calls", "", """
         call(234, 131, parent, parent, 9)
         call(200, 130, parent, 9)
         call(129, 138, parent, 9, buffer)
@@ -329,7 +329,7 @@ OWN = [
             refused(libc.fcntl(descriptor, 8, parent))
             refused(libc.ioctl(descriptor, 0x8901, ctypes.byref(ctypes.c_int(parent))))
         """),
-    _raw("a channel that is half closed", "", """
+    _raw("a half-closed channel", "", """
         for descriptor in range(64):
             refused(libc.shutdown(descriptor, 0))
         """),
@@ -339,43 +339,43 @@ OWN = [
             refused(libc.recvmsg(descriptor, buffer, 0))
             refused(libc.dup2(descriptor, 9))
         """),
-    _raw("a life after its parent's", "", "refused(libc.prctl(1, 0, 0, 0, 0))"),
-    _raw("a door for those who trace", "", """
+    _raw("surviving its parent", "", "refused(libc.prctl(1, 0, 0, 0, 0))"),
+    _raw("allowing a tracer", "", """
         refused(libc.prctl(4, 1, 0, 0, 0))
         refused(libc.prctl(0x59616D61, -1, 0, 0, 0))
         """),
     _raw("another personality", "", "refused(libc.personality(0x0400000))"),
-    _raw("page faults of its own", "", "call(323, 282, 1)"),
-    _raw("a file in memory that is run", "", "refused(libc.memfd_create(b'x', 0))"),
+    _raw("handling its own page faults", "", "call(323, 282, 1)"),
+    _raw("running a file in memory", "", "refused(libc.memfd_create(b'x', 0))"),
     _raw("a new namespace", "", """
         refused(libc.unshare(0x10000000))
         refused(libc.setns(0, 0))
         """),
     _raw("an I/O ring", "", "call(425, 425, 8, buffer)"),
-    _raw("programs for the kernel", "", """
+    _raw("loading a BPF program", "", """
         call(321, 280, 5, buffer, 48)
         call(298, 241, buffer, 0, -1, -1, 0)
         """),
-    _raw("a second filter over the first", "", """
+    _raw("installing a second seccomp filter", "", """
         refused(libc.prctl(22, 2, 0))
         call(317, 277, 1, 8, buffer)
         """),
-    _raw("keys that stay", "", """
+    _raw("kernel keys that stay", "", """
         call(248, 217, b"user", b"left", b"x", 1, -3)
         call(250, 219, 0, -3, 0)
         """),
-    _raw("queues and memory that stay", "", """
+    _raw("IPC queues and shared memory that stay", "", """
         refused(libc.shmget(7, ctypes.c_size_t(4096), 0o1666))
         refused(libc.semget(7, 1, 0o1666))
         refused(libc.msgget(7, 0o1666))
         refused(libc.mq_open(b"/left", 0o102, 0o666, None))
         """),
-    _raw("clocks that ring", "", """
+    _raw("timers that send signals", "", """
         refused(libc.timerfd_create(1, 0))
         refused(libc.eventfd(0, 0))
         refused(libc.setitimer(0, buffer, None))
         """),
-    _raw("code in data", "", """
+    _raw("executing data as code", "", """
         refused(libc.mprotect(place, 4096, 7))
         refused(libc.mprotect(place, 4096, ctypes.c_long(0x100000004)))
         call(329, 288, place, 4096, 7, -1)

@@ -1,4 +1,4 @@
-"""What the tests of walled Python share: sandboxes, and what is left of them."""
+"""Shared helpers for tests of confined Python: sandboxes, and checks for leaks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wink_workspace.sandbox.asteval import (
 
 @contextmanager
 def opened(**config: object) -> Iterator[AstevalSandbox]:
-    """A sandbox that is closed in the end."""
+    """Open a sandbox for the block."""
     sandbox = AstevalSandbox(AstevalConfig(**config))
     try:
         yield sandbox
@@ -35,7 +35,7 @@ def evaluate(
     interpreter: str = "asteval",
     **names: object,
 ) -> Evaluation:
-    """Evaluate *code*, with paths as text and names as keywords."""
+    """Evaluate *code*; paths are text, names are keywords."""
     request = EvaluationRequest(
         code=code,
         names=names,
@@ -47,12 +47,12 @@ def evaluate(
 
 
 def n_descriptors() -> int:
-    """How many this process has open."""
+    """Return the number of open descriptors of this process."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def children_of(pid: int) -> set[int]:
-    """The processes whose parent is *pid*; dead ones that nobody has reaped count, too."""
+    """Return the child processes of *pid*, including zombies."""
     found: set[int] = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -66,7 +66,7 @@ def children_of(pid: int) -> set[int]:
 
 
 def server_pid(sandbox: AstevalSandbox) -> int:
-    """The sandbox's server, started if need be."""
-    sandbox.report  # noqa: B018 - asking is what starts it
+    """Return the process id of the sandbox's server; start it if necessary."""
+    sandbox.report  # noqa: B018 - the access starts it
     assert sandbox._server is not None
     return sandbox._server.pid

@@ -1,4 +1,4 @@
-"""What ``doctor`` tells of the wall around Python."""
+"""What ``doctor`` reports about the isolation of Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wink_workspace.sandbox import IsolationReport, Layer, Probe
 from wink_workspace.sandbox.asteval import LAYERS, diagnosis
 
 
-def test_every_layer_and_the_attempts_are_found_here() -> None:
+def test_every_layer_and_the_probes_are_reported_as_good_here() -> None:
     findings = diagnosis.examine(Environment())
     assert [finding.name for finding in findings] == [*LAYERS, "probes"]
     assert all(finding.detail for finding in findings)
@@ -22,7 +22,7 @@ def test_every_layer_and_the_attempts_are_found_here() -> None:
     ("layer", "state", "fix"),
     [("seccomp", "missing", "not evaluated"), ("landlock", "limited", "other layers")],
 )
-def test_a_layer_that_is_not_up_says_what_that_means(
+def test_a_missing_layer_is_reported_with_its_consequence(
     layer: str, state: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = IsolationReport((Layer(layer, is_active=False, detail="no kernel"),), ())
@@ -32,7 +32,7 @@ def test_a_layer_that_is_not_up_says_what_that_means(
     assert fix in first.fix
 
 
-def test_a_hole_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_succeeded_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     report = IsolationReport((), (Probe("read a file", was_stopped=False),))
     monkeypatch.setattr(diagnosis, "probe_isolation", lambda: report)
     (found,) = diagnosis.examine(Environment())
@@ -40,7 +40,7 @@ def test_a_hole_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "read a file" in found.detail
 
 
-def test_a_server_that_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def unavailable() -> IsolationReport:
         raise SandboxUnavailableError("no Python")
 

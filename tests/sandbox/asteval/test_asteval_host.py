@@ -1,4 +1,4 @@
-"""What the host does when it is the server that fails, or the caller."""
+"""How the host handles failures of the server and mistakes of the caller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sandbox() -> Iterator[AstevalSandbox]:
         yield made
 
 
-def killed(pid: int) -> None:
+def kill_and_wait(pid: int) -> None:
     """Kill *pid* and wait until it is dead."""
     process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
@@ -33,19 +33,19 @@ def killed(pid: int) -> None:
     os.close(process)
 
 
-def test_a_server_whose_death_shows_only_when_it_is_asked_is_replaced(
+def test_a_server_whose_death_is_noticed_late_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with opened(timeout_s=30.0) as sandbox:
         server = server_pid(sandbox)
-        # The moment between a death and its notice cannot be hit from outside.
+        # The moment between a death and its detection cannot be reproduced from outside.
         monkeypatch.setattr(host, "_is_over", lambda control: False)
-        killed(server)
+        kill_and_wait(server)
         assert evaluate(sandbox, "6 * 7").value.json == 42
         assert server_pid(sandbox) != server
 
 
-def test_the_time_ends_also_while_there_is_always_something_to_read(
+def test_the_time_limit_holds_while_data_keeps_arriving(
     sandbox: AstevalSandbox,
 ) -> None:
     server_pid(sandbox)
@@ -63,7 +63,7 @@ def test_the_time_ends_also_while_there_is_always_something_to_read(
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("answer", "kind"),
     [
         (b'{"failed": "no more processes"}', SandboxBrokenError),
         (b"", host._ServerGoneError),
@@ -71,18 +71,18 @@ def test_the_time_ends_also_while_there_is_always_something_to_read(
         (b"[]", SandboxBrokenError),
     ],
 )
-def test_a_server_that_hands_out_nothing_has_broken_the_protocol(
-    said: bytes, kind: type[Exception]
+def test_a_server_that_passes_no_descriptors_breaks_the_protocol(
+    answer: bytes, kind: type[Exception]
 ) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:
-            theirs.send(said)
+            theirs.send(answer)
         with pytest.raises(kind):
             host._receive_child(ours)
 
 
-def test_a_server_that_hands_out_one_thing_too_few_leaves_none_open() -> None:
+def test_a_server_that_passes_too_few_descriptors_leaks_none() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a count
@@ -92,7 +92,7 @@ def test_a_server_that_hands_out_one_thing_too_few_leaves_none_open() -> None:
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - as above
 
 
-def test_a_silent_server_is_given_up_in_time() -> None:
+def test_a_silent_server_fails_after_the_timeout() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         ours.settimeout(0.01)
@@ -100,13 +100,15 @@ def test_a_silent_server_is_given_up_in_time() -> None:
             host._receive_child(ours)
 
 
-@pytest.mark.parametrize("told", [None, "x", [1], [["a", "b", "c"]], [["a", True]]])
-def test_layers_that_are_none_are_refused(told: object) -> None:
+@pytest.mark.parametrize("layers", [None, "x", [1], [["a", "b", "c"]], [["a", True]]])
+def test_malformed_layers_are_refused(layers: object) -> None:
     with pytest.raises(SandboxBrokenError):
-        host._layers(told)
+        host._layers(layers)
 
 
-def test_names_that_cannot_be_sent_are_the_callers_mistake(sandbox: AstevalSandbox) -> None:
+def test_names_that_cannot_be_sent_are_refused_as_the_callers_mistake(
+    sandbox: AstevalSandbox,
+) -> None:
     with pytest.raises(LimitExceededError, match="are too large"):
         evaluate(sandbox, "1", x="y" * 5_000_000)
     with pytest.raises(UsageError, match="cannot be sent"):
@@ -115,7 +117,7 @@ def test_names_that_cannot_be_sent_are_the_callers_mistake(sandbox: AstevalSandb
         evaluate(sandbox, "1", _x=1)
 
 
-def test_a_signal_has_a_name_or_at_least_a_number() -> None:
+def test_a_signal_is_shown_by_name_or_number() -> None:
     assert host._signal_name(9) == "SIGKILL"
     assert host._signal_name(999) == "signal 999"
 
@@ -128,11 +130,11 @@ def test_a_signal_has_a_name_or_at_least_a_number() -> None:
         (CodeError("E", "m", 2, 0, "ab"), "line 2:\n    ab\nE: m"),
     ],
 )
-def test_an_error_is_shown_with_a_caret_below_its_place(error: CodeError, text: str) -> None:
+def test_an_error_is_shown_with_a_caret_below_its_column(error: CodeError, text: str) -> None:
     assert str(error) == text
 
 
-def test_a_long_line_is_shown_around_its_error() -> None:
+def test_a_long_line_is_shortened_around_its_error() -> None:
     shown = str(CodeError("E", "m", 1, 5_000, "x" * 4_999 + "!" + "x" * 5_000)).splitlines()
     assert len(shown[1]) < 200
     assert shown[1][shown[2].index("^")] == "!"

@@ -1,4 +1,4 @@
-"""What runs in the child and in the server, driven from this process and without a wall."""
+"""The code of the child and the server, driven from this process without isolation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYERS = (Layer("limits", is_active=True, detail="some"),)
 
 
 class Host:
-    """Plays the host over one end of a pipe."""
+    """Acts as the host on one end of a pipe."""
 
     def __init__(self, pipe: socket.socket, files: dict[str, bytes]) -> None:
         self._channel = Channel(pipe.fileno())
@@ -35,7 +35,7 @@ class Host:
         self.output = {"stdout": b"", "stderr": b""}
 
     def evaluate(self, code: str, interpreter: str = "asteval", **names: object) -> Frame:
-        """The last frame; questions about files are answered on the way."""
+        """Return the last frame; answer requests for files meanwhile."""
         assert self._channel.receive().fields["layers"] == [["limits", True, "some"]]
         fields = {
             "code": code,
@@ -71,7 +71,7 @@ def interpreter() -> Interpreter:
 
 @pytest.fixture
 def host(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    """A child in a thread of this process; what it sets for itself is put back."""
+    """Run a child in a thread of this process; restore its global settings afterwards."""
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     limit, state = sys.getrecursionlimit(), random.getstate()
@@ -89,7 +89,7 @@ def host(interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     random.setstate(state)
 
 
-def test_a_value_comes_with_what_was_printed_and_the_names_that_are_left(host: Host) -> None:
+def test_a_value_is_returned_with_output_and_remaining_names(host: Host) -> None:
     code = "import math\ndef f(): pass\n_hidden = 1\ny = x + 1\nprint(y, 'é', sep='-')\n(y, [None])"
     done = host.evaluate(code, x=1)
     assert done.fields["outcome"] == "value"
@@ -121,22 +121,22 @@ def test_plain_python_without_a_last_expression_has_no_value(host: Host) -> None
         ("python", "exec('x = (')", ("SyntaxError", "'(' was never closed", 1, 1)),
     ],
 )  # fmt: skip
-def test_an_error_comes_with_its_place(
+def test_an_error_is_returned_with_its_position(
     host: Host, interpreter_name: str, code: str, error: tuple[object, ...]
 ) -> None:
     done = host.evaluate(code, interpreter_name)
-    told = done.fields["error"]
-    found = (told["type"], told["message"], told["line"], told["column"])
-    if found[2] == 1 and "null" in str(found[1]):  # newer Pythons know where
+    error_fields = done.fields["error"]
+    found = tuple(error_fields[key] for key in ("type", "message", "line", "column"))
+    if found[2] == 1 and "null" in str(found[1]):  # newer Pythons report the position
         found = (*found[:2], 0, 0)
     assert found == error
 
 
-def test_a_lack_of_memory_is_told_as_such(host: Host) -> None:
+def test_memory_exhaustion_is_reported_as_memory(host: Host) -> None:
     assert host.evaluate("raise MemoryError", "python").fields["outcome"] == "memory"
 
 
-def test_files_are_asked_of_the_host(host: Host) -> None:
+def test_files_are_requested_from_the_host(host: Host) -> None:
     code = """
 with open("a") as stream:
     lines = stream.readlines()
@@ -160,10 +160,10 @@ lines, read_text("a")
     assert {name: data for name, data in host.files.items() if name != "a"} == kept
 
 
-def test_probes_are_made_when_the_host_asks(
+def test_probes_run_when_the_host_requests_them(
     interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The real attempts would be made against this process, which has no isolation.
+    # Real probes would act on this process, which is not isolated.
     monkeypatch.setattr(probes, "_ATTEMPTS", {"nothing": lambda: ""})
     limit, state = sys.getrecursionlimit(), random.getstate()
     ours, theirs = socket.socketpair()
@@ -177,17 +177,17 @@ def test_probes_are_made_when_the_host_asks(
     random.setstate(state)
 
 
-def test_a_channel_whose_host_has_gone_ends() -> None:
+def test_a_channel_ends_when_its_host_is_gone() -> None:
     ours, theirs = socket.socketpair()
     ours.close()
     with theirs, pytest.raises(EOFError):
         Channel(theirs.fileno()).receive()
 
 
-# Attempts
+# Probes
 
 
-def attempting(make: Callable[[], str]) -> object:
+def was_stopped(make: Callable[[], str]) -> object:
     probes._ATTEMPTS, kept = {"it": make}, probes._ATTEMPTS
     try:
         (probe,) = probes.run_probes()
@@ -203,11 +203,11 @@ def raising(error: Exception) -> Callable[[], str]:
     return attempt
 
 
-def test_only_what_is_forbidden_counts_as_stopped() -> None:
-    assert attempting(raising(PermissionError(1, "no")))
-    assert attempting(raising(RuntimeError("can't start new thread")))
-    assert not attempting(raising(FileNotFoundError(2, "no such file")))
-    assert not attempting(lambda: "it was done")
+def test_only_permission_and_thread_errors_count_as_stopped() -> None:
+    assert was_stopped(raising(PermissionError(1, "no")))
+    assert was_stopped(raising(RuntimeError("can't start new thread")))
+    assert not was_stopped(raising(FileNotFoundError(2, "no such file")))
+    assert not was_stopped(lambda: "it was done")
 
 
 ATTEMPTS_ALONE = """
@@ -215,25 +215,25 @@ import os, sys
 from wink_workspace.sandbox.asteval.inside import probes
 os.chdir(sys.argv[1])
 for name in ("run a program", "signal every process", "mount something", "create a user namespace"):
-    del probes._ATTEMPTS[name]  # which would do harm here, or end this process
+    del probes._ATTEMPTS[name]  # these would damage this machine, or end this process
 print(*[probe.name for probe in probes.run_probes() if probe.was_stopped], sep="|")
 """
 
 
-def test_the_attempts_are_real_for_without_a_wall_they_succeed(tmp_path: Any) -> None:
+def test_probes_succeed_without_isolation(tmp_path: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ATTEMPTS_ALONE, str(tmp_path)],
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     stopped = set(done.stdout.strip().split("|")) - {""}
-    # What an ordinary user may not do, or another wall around the tests does not let them
+    # Not allowed to an ordinary user, or forbidden by isolation around the tests
     excused = {"change its account", "trace the server", "read the server's memory",
                "create an I/O ring", "create a directory", "open a netlink socket",
                "create a Landlock ruleset", "open a UDP socket"}  # fmt: skip
     assert stopped <= excused
 
 
-# The server, in a process of its own that is measured, with a wall that takes nothing away
+# The server in its own process, measured for coverage, with isolation that confines nothing
 
 
 MEASURED = """
@@ -243,13 +243,13 @@ sys.path[:0] = sys.argv[2 : 2 + n]
 sys.modules.update(numpy=None, numpy_financial=None)
 from wink_workspace.sandbox.asteval.inside import server
 from wink_workspace.sandbox.isolation import Layer
-class NoWall(server.Isolation):
+class NoIsolation(server.Isolation):
     def confine_server(self):
         return (Layer("namespaces", is_active=False, detail="left out"),)
     def confine_child(self, **_):
         return tuple(Layer(name, is_active=True) for name in LAYERS)
 from wink_workspace.sandbox.asteval.layers import LAYERS
-server.Isolation = NoWall
+server.Isolation = NoIsolation
 server.main(sys.argv[2 + n :])
 """
 
@@ -265,19 +265,19 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
         return run([word for word in command if word not in ("-I", "-S")], **options)
 
     monkeypatch.setattr(launching.subprocess, "Popen", popen)
-    # Coverage needs a server without isolation that imports the package; no option offers one.
+    # Coverage needs a server without isolation that imports the package; no option provides it.
     monkeypatch.setattr(launching, "_START", MEASURED)
     monkeypatch.setattr(launching, "_END_S", 30.0)
     monkeypatch.setattr(launching, "_library_path", dict)
     from wink_workspace.sandbox.asteval import host
 
-    # The host refuses a server without isolation, so what it checks is left out.
+    # The host refuses a server without isolation, so its checks are disabled.
     monkeypatch.setattr(host, "_check_holes", lambda report: None)
     monkeypatch.setattr(host.AstevalSandbox, "_probe", lambda self, server: self._report)
     monkeypatch.setattr(host.AstevalSandbox, "_check", lambda self, layers: None)
 
 
-def test_a_server_serves_kills_what_is_overdue_and_ends_with_its_socket(measured: None) -> None:
+def test_a_server_serves_kills_overdue_children_and_ends_with_its_socket(measured: None) -> None:
     with opened(timeout_s=0.5, start_timeout_s=60.0) as sandbox:
         assert evaluate(sandbox, "6 * 7").value.json == 42
         assert evaluate(sandbox, "while True: pass").outcome is Outcome.DEADLINE
@@ -285,7 +285,7 @@ def test_a_server_serves_kills_what_is_overdue_and_ends_with_its_socket(measured
         assert evaluate(sandbox, "1").value.json == 1
 
 
-def test_preparing_a_wall_says_what_it_is_made_of_or_why_it_is_not() -> None:
+def test_preparing_isolation_reports_each_part_or_why_it_is_missing() -> None:
     prepared = isolation.Isolation.prepare()
     for part in (prepared._filter, prepared._ruleset):
         assert part.detail or part.reason
@@ -312,7 +312,7 @@ class Loud:
         ((1, (2,)), "(1, (2,))", [1, [2]]), ({"b": 1, "a": [2]}, "{'b': 1, 'a': [2]}", {"b": 1, "a": [2]}),
     ],
 )  # fmt: skip
-def test_a_value_that_json_can_hold_crosses_as_json(value: object, text: str, json: object) -> None:
+def test_a_json_value_is_transferred_as_json(value: object, text: str, json: object) -> None:
     assert as_fields(value, most_chars=100) == {"repr": text, "n_missing": 0, "json": json}
 
 
@@ -322,14 +322,14 @@ def test_a_value_that_json_can_hold_crosses_as_json(value: object, text: str, js
      {"\ud800": 1}, [[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]], list(range(1_000)), Loud()],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_a_value_that_json_cannot_hold_crosses_as_a_bounded_text(value: object) -> None:
+def test_other_values_are_transferred_as_bounded_text(value: object) -> None:
     fields = as_fields(value, most_chars=100)
     assert "json" not in fields
     assert len(fields["repr"].encode()) <= 700
     assert fields["repr"]
 
 
-def test_what_is_cut_is_counted_and_huge_values_are_not_written_out() -> None:
+def test_truncation_is_counted_and_huge_values_are_not_formatted() -> None:
     assert bounded_repr("x" * 150, most_chars=100)[1] >= 50
     text, n_missing = bounded_repr([0] * 10**6, most_chars=100)
     assert (len(text), n_missing > 0) == (100, True)
@@ -347,24 +347,24 @@ def asked(kind: str, fields: Mapping[str, object], body: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("mode", ["r+", "rw", "wx", "q", "", "bb"])
-def test_a_mode_that_cannot_be_is_refused(mode: str) -> None:
+def test_an_invalid_file_mode_is_refused(mode: str) -> None:
     with pytest.raises(ValueError, match="mode"):
         WorkspaceFiles(asked, write_bytes=9).open("a", mode)
 
 
 @pytest.mark.parametrize("call", [lambda f: f.open(3), lambda f: f.read_text(None),
                                   lambda f: f.write_text("a", 3)])  # fmt: skip
-def test_a_path_and_a_text_must_be_texts(call: Callable[[WorkspaceFiles], object]) -> None:
+def test_path_and_text_must_be_strings(call: Callable[[WorkspaceFiles], object]) -> None:
     with pytest.raises(TypeError, match=r"(is a text, )?not a"):
         call(WorkspaceFiles(asked, write_bytes=9))
 
 
-def test_a_write_that_the_host_would_not_take_is_not_sent() -> None:
+def test_a_write_above_the_hosts_limit_is_not_sent() -> None:
     with pytest.raises(OSError, match="at most 9 at once"):
         WorkspaceFiles(asked, write_bytes=9).write_text("a", "x" * 10)
 
 
-def test_a_stream_for_writing_sends_what_is_new_once() -> None:
+def test_a_stream_for_writing_sends_new_data_once() -> None:
     sent: list[tuple[object, bytes]] = []
 
     def ask(kind: str, fields: Mapping[str, object], body: bytes = b"") -> bytes:
@@ -383,13 +383,13 @@ def test_a_stream_for_writing_sends_what_is_new_once() -> None:
     assert not files.open("b", "wb").readable()
 
 
-def test_a_refusal_becomes_the_exception_it_names_and_no_other() -> None:
+def test_a_refusal_raises_only_the_exceptions_that_are_allowed() -> None:
     assert isinstance(refusal({"error": "PermissionError", "message": "m"}), PermissionError)
     assert type(refusal({"error": "SystemExit", "message": "m"})) is OSError
     assert str(refusal({})) == "refused"
 
 
-def test_the_frame_that_a_channel_sends_is_the_one_that_is_read() -> None:
+def test_a_channel_receives_the_frame_that_was_sent() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         Channel(ours.fileno()).send("stdout", body=b"x" * 10)

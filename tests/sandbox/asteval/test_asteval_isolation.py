@@ -1,4 +1,4 @@
-"""The wall: its layers, the proof of each, who it refuses, and whose death it outlives."""
+"""The isolation of asteval: its layers, their probes, refusals, and the end of processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wink_workspace.sandbox.asteval import (
     launching,
 )
 
-NOBODY = 65_534
+UNPRIVILEGED_ID = 65_534
 NEEDED_PACKAGES = (
     *("annotated_types", "asteval", "immutables", "inotify_simple", "landlock", "pydantic"),
     *("pyseccomp", "regex", "typing_extensions", "typing_inspection"),
@@ -39,7 +39,7 @@ def sandbox() -> Iterator[AstevalSandbox]:
 
 
 @pytest.mark.behaviour(61)
-def test_every_attempt_on_the_wall_was_stopped_and_every_required_layer_is_up(
+def test_every_probe_was_stopped_and_every_required_layer_is_up(
     sandbox: AstevalSandbox,
 ) -> None:
     report = sandbox.report
@@ -49,14 +49,14 @@ def test_every_attempt_on_the_wall_was_stopped_and_every_required_layer_is_up(
     assert {layer.name for layer in report.layers if layer.is_active} >= REQUIRED_LAYERS
 
 
-def test_an_evaluation_reports_the_layers_that_were_around_it(sandbox: AstevalSandbox) -> None:
+def test_an_evaluation_reports_its_isolation_layers(sandbox: AstevalSandbox) -> None:
     isolation = evaluate(sandbox, "1").isolation
     assert {layer.name for layer in isolation.layers if layer.is_active} >= REQUIRED_LAYERS
     assert isolation.probes == sandbox.report.probes
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    """As if *packages* were not installed."""
+    """Make *packages* unavailable."""
     find = launching.importlib.util.find_spec
     monkeypatch.setattr(
         launching.importlib.util,
@@ -65,12 +65,12 @@ def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     )
     kept = [name for name in launching._PACKAGES if name not in packages]
     start = "import sys; sys.modules.update(dict.fromkeys({!r})); {}"
-    # One folder holds all packages here, so the server itself has to leave these out.
+    # One folder holds all packages here, so the server itself must exclude these.
     monkeypatch.setattr(launching, "_START", start.format(packages, launching._START))
     monkeypatch.setattr(launching, "_PACKAGES", tuple(kept))
 
 
-def test_without_a_filter_of_system_calls_nothing_runs_and_the_reason_is_told(
+def test_without_a_system_call_filter_evaluations_are_refused_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     without(monkeypatch, "pyseccomp")
@@ -83,7 +83,7 @@ def test_without_a_filter_of_system_calls_nothing_runs_and_the_reason_is_told(
     assert "are not affected" in text
 
 
-def test_without_landlock_the_layer_is_missing_and_evaluations_go_on(
+def test_without_landlock_evaluations_still_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     without(monkeypatch, "landlock")
@@ -95,7 +95,7 @@ def test_without_landlock_the_layer_is_missing_and_evaluations_go_on(
     assert not found.isolation.holes
 
 
-def test_a_layer_that_is_asked_for_and_missing_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_required_layer_refuses_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "landlock")
     with opened(required_layers=frozenset(LAYERS)) as sandbox:
         with pytest.raises(IsolationError, match="lacks landlock"):
@@ -104,10 +104,10 @@ def test_a_layer_that_is_asked_for_and_missing_refuses(monkeypatch: pytest.Monke
     assert "landlock" in {layer.name for layer in report.missing}
 
 
-def test_landlock_alone_leaves_holes_that_the_attempts_find(
+def test_landlock_alone_leaves_holes_that_the_probes_find(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The attempts are no formality: without the filter some of them succeed."""
+    """The probes are effective: without the filter some of them succeed."""
     without(monkeypatch, "pyseccomp")
     with opened(required_layers=frozenset()) as sandbox:
         with pytest.raises(IsolationError, match="has holes"):
@@ -117,23 +117,27 @@ def test_landlock_alone_leaves_holes_that_the_attempts_find(
     assert not names & {"read a file", "write a file", "start a process", "signal the server"}
 
 
-def test_asteval_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_asteval_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "asteval")
-    # The server needs a package that is not there; the installed ones stay as they are.
+    # The server requires a missing package; the installed ones stay unchanged.
     monkeypatch.setattr(launching, "_PACKAGES", (*launching._PACKAGES, "asteval"))
     with opened() as sandbox, pytest.raises(SandboxUnavailableError, match="pip install asteval"):
         evaluate(sandbox, "1")
 
 
-def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A server that fails as it starts: the program that it runs is no option.
+def test_a_server_that_does_not_start_is_reported_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A server that fails at its start; its program is not configurable.
     monkeypatch.setattr(launching, "_START", "raise SystemExit('no such luck')")
     with opened() as sandbox, pytest.raises(SandboxUnavailableError, match="no such luck"):
         evaluate(sandbox, "1")
 
 
-def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A server that never answers: the program that it runs is no option.
+def test_a_server_that_never_answers_fails_after_the_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A server that never answers; its program is not configurable.
     monkeypatch.setattr(launching, "_START", "import signal; signal.pause()")
     monkeypatch.setattr(launching, "_END_S", 0.1)
     with opened(start_timeout_s=0.5) as sandbox:
@@ -146,7 +150,7 @@ def is_server(pid: int) -> bool:
     return b"signal.pause" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_a_python_that_does_not_know_its_program_cannot_start_one(
+def test_without_sys_executable_no_server_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "executable", "")
@@ -154,7 +158,7 @@ def test_a_python_that_does_not_know_its_program_cannot_start_one(
         evaluate(sandbox, "1")
 
 
-def test_a_server_that_was_killed_is_replaced_and_its_children_are_gone() -> None:
+def test_a_killed_server_is_replaced_and_its_children_end() -> None:
     with opened() as sandbox:
         server = server_pid(sandbox)
         orphans = children_of(server)
@@ -173,7 +177,7 @@ def is_zombie(pid: int) -> bool:
 
 
 def wait_for_death(pid: int) -> None:
-    """Wait until *pid* no longer runs; its parent may not have asked for it yet."""
+    """Wait until *pid* no longer runs; it may still be a zombie."""
     process = os.pidfd_open(pid)
     try:
         import select
@@ -185,7 +189,7 @@ def wait_for_death(pid: int) -> None:
         os.close(process)
 
 
-def test_a_server_that_dies_during_an_evaluation_loses_it_and_says_so() -> None:
+def test_a_server_that_dies_during_an_evaluation_fails_it() -> None:
     with opened(timeout_s=30.0) as sandbox:
         server = server_pid(sandbox)
         child = host._Child(sandbox._server, sandbox.config, sandbox._clock)
@@ -198,7 +202,7 @@ def test_a_server_that_dies_during_an_evaluation_loses_it_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("ending", ["kill -9", "exit"])
-def test_nothing_lives_on_when_the_host_dies(ending: str) -> None:
+def test_all_processes_end_when_the_host_dies(ending: str) -> None:
     code = """
 import os, signal, sys
 from wink_workspace.sandbox.asteval import AstevalSandbox
@@ -216,40 +220,40 @@ if sys.argv[1] == "kill -9":
     )  # fmt: skip
     with process:
         server = int(process.stdout.readline())
-        family = [server, *children_of(server)]
-        assert len(family) == 2
-        handles = [os.pidfd_open(pid) for pid in family]
+        processes = [server, *children_of(server)]
+        assert len(processes) == 2
+        handles = [os.pidfd_open(pid) for pid in processes]
         process.communicate("\n")
     import select
 
     for handle in handles:
         poll = select.poll()
         poll.register(handle, select.POLLIN)
-        assert poll.poll(30_000), "watchdog: something outlived the host"
+        assert poll.poll(30_000), "watchdog: a process outlived the host"
         os.close(handle)
 
 
-def test_the_server_is_no_copy_of_the_host(sandbox: AstevalSandbox) -> None:
-    """It was started by exec, with nothing of ours, and has one thread."""
-    place = Path("/proc") / str(server_pid(sandbox))
-    variables = place.joinpath("environ").read_bytes().split(b"\0")
+def test_the_server_is_not_a_fork_of_the_host(sandbox: AstevalSandbox) -> None:
+    """It was started by exec, with none of our environment, and has one thread."""
+    process_directory = Path("/proc") / str(server_pid(sandbox))
+    variables = process_directory.joinpath("environ").read_bytes().split(b"\0")
     names = {variable.partition(b"=")[0] for variable in variables if variable}
-    assert names <= {b"LC_CTYPE", b"LD_LIBRARY_PATH"}, "what Python itself sets, and its library"
-    assert len(list(place.joinpath("task").iterdir())) == 1
-    targets = {str(each.readlink()) for each in place.joinpath("fd").iterdir()}
+    assert names <= {b"LC_CTYPE", b"LD_LIBRARY_PATH"}, "set by Python itself, and its library path"
+    assert len(list(process_directory.joinpath("task").iterdir())) == 1
+    targets = {str(each.readlink()) for each in process_directory.joinpath("fd").iterdir()}
     ours = {each for each in targets if not each.startswith(("socket:", "anon_inode:", "pipe:"))}
     assert all(each == "/dev/null" or "deleted" in each for each in ours)
-    assert place.joinpath("cwd").resolve() == Path("/")
+    assert process_directory.joinpath("cwd").resolve() == Path("/")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_root_gives_up_its_account_and_its_privileges(sandbox: AstevalSandbox) -> None:
+def test_root_drops_its_account_and_privileges(sandbox: AstevalSandbox) -> None:
     status = dict(
         line.split(":\t", 1)
         for line in Path(f"/proc/{server_pid(sandbox)}/status").read_text().splitlines()
         if ":\t" in line
     )
-    assert status["Uid"].split() == [str(NOBODY)] * 4
+    assert status["Uid"].split() == [str(UNPRIVILEGED_ID)] * 4
     assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
 
 
@@ -279,10 +283,10 @@ sandbox.close()
 @pytest.mark.parametrize("prefix", [[], ["unshare", "--user", "--map-root-user", "--pid", "--fork",
                                          "--mount-proc", "--net"]], ids=["plain", "container"])  # fmt: skip
 @pytest.mark.parametrize("uid", [0, 12_345])
-def test_it_works_as_root_and_as_an_ordinary_user_inside_and_outside_of_a_container(
+def test_works_as_root_and_as_ordinary_user_with_and_without_a_container(
     uid: int, prefix: list[str], readable_installation: tuple[str, list[str]]
 ) -> None:
-    """The container is made with ``unshare``: root there, and no privilege outside."""
+    """The container is made with ``unshare``: root inside, no privileges outside."""
     python, folders = readable_installation
     if prefix and uid:
         pytest.skip("the container has one account mapped")
@@ -303,35 +307,35 @@ def test_it_works_as_root_and_as_an_ordinary_user_inside_and_outside_of_a_contai
 def readable_installation(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[str, list[str]]]:
-    """Python and the packages where every user may read them; here they may lie in root's home."""
+    """Copy Python and the packages to where every user may read them; root's home is private."""
     import shutil
     import sysconfig
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="wink-python-") as folder:
-        place = Path(folder)
-        place.chmod(0o755)
+        process_directory = Path(folder)
+        process_directory.chmod(0o755)
         base = Path(sys.base_prefix)
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        (place / "bin").mkdir()
-        shutil.copy(base / "bin" / version, place / "bin" / "python")
+        (process_directory / "bin").mkdir()
+        shutil.copy(base / "bin" / version, process_directory / "bin" / "python")
         skip = shutil.ignore_patterns("site-packages", "test", "tests", "__pycache__", "idlelib",
                                       "ensurepip", "lib2to3", "turtledemo", "config-*", "tkinter",
                                       "pydoc_data", "distutils")  # fmt: skip
-        shutil.copytree(base / "lib" / version, place / "lib" / version, ignore=skip)
+        shutil.copytree(base / "lib" / version, process_directory / "lib" / version, ignore=skip)
         for library in (base / "lib").glob("libpython*"):
-            shutil.copy(library, place / "lib")
-        packages = place / "packages"
+            shutil.copy(library, process_directory / "lib")
+        packages = process_directory / "packages"
         packages.mkdir()
         for each in Path(sysconfig.get_paths()["purelib"]).iterdir():
             if each.name.startswith(NEEDED_PACKAGES):
                 (shutil.copytree if each.is_dir() else shutil.copy)(each, packages / each.name)
         shutil.copytree(Path(wink_workspace.__file__).parent, packages / "wink_workspace",
                         ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)  # fmt: skip
-        yield str(place / "bin" / "python"), [str(packages)]
+        yield str(process_directory / "bin" / "python"), [str(packages)]
 
 
-def test_a_hole_names_what_code_could_do() -> None:
+def test_a_hole_is_reported_with_what_code_could_do() -> None:
     report = IsolationReport(
         (Layer("seccomp", is_active=True),), (Probe("read a file", False, "opened"),)
     )

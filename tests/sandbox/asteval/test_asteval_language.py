@@ -1,6 +1,6 @@
-"""Plain Python that models write gives what Python gives; what is refused says what it is.
+"""Plain Python gives the same results in asteval as in Python; refusals name what is refused.
 
-The interpreter runs in this process here: it is no wall, and these snippets are ours.
+The interpreter runs in this process, without isolation; the snippets are our own.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SPACES = namespaces()
 BUILTINS = builtin_names(use_numpy=False)
 
 
-def interpreter() -> Interpreter:
-    made = Interpreter(BUILTINS, SPACES)
-    made.builtins.names["print"] = print
-    return made
+def new_interpreter() -> Interpreter:
+    interpreter = Interpreter(BUILTINS, SPACES)
+    interpreter.builtins.names["print"] = print
+    return interpreter
 
 
 def in_asteval(code: str) -> Any:
-    value, is_expression = interpreter().evaluate(ast.parse(code))
+    value, is_expression = new_interpreter().evaluate(ast.parse(code))
     assert is_expression
     return value
 
@@ -154,7 +154,7 @@ SNIPPETS = [
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
-def test_a_snippet_gives_what_python_gives(code: str) -> None:
+def test_a_snippet_gives_the_same_value_as_in_python(code: str) -> None:
     assert in_asteval(code) == in_python(code)
 
 
@@ -187,19 +187,19 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("code", "kind", "line"), ERRORS)
-def test_an_error_is_pythons_and_is_found_where_python_finds_it(
+def test_an_error_has_the_type_message_and_position_of_pythons(
     code: str, kind: str, line: int
 ) -> None:
-    made = interpreter()
+    interpreter = new_interpreter()
     with pytest.raises(getattr(builtins, kind)) as raised:
-        made.evaluate(ast.parse(code))
-    assert made.failed_at.lineno == line
+        interpreter.evaluate(ast.parse(code))
+    assert interpreter.failed_at.lineno == line
     assert type(error_in_python(code)).__name__ == kind
     assert type(raised.value).__name__ == kind
 
 
 def error_in_python(code: str) -> BaseException | None:
-    """What Python raises where no other exception is being handled, as a bare `raise` sees them."""
+    """Return what Python raises outside of any handler, because a bare `raise` depends on one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(exec, compile(code, "<code>", "exec"), {}).exception()
 
@@ -253,22 +253,22 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("code", "says"), REFUSED)
-def test_what_cannot_be_used_says_what_it_is(code: str, says: str) -> None:
+def test_unsupported_code_is_refused_with_the_reason(code: str, says: str) -> None:
     with pytest.raises(Exception, match=says):
-        interpreter().evaluate(ast.parse(code))
+        new_interpreter().evaluate(ast.parse(code))
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_offers_what_it_says_and_leads_nowhere(name: str) -> None:
+def test_a_module_exposes_its_listed_names_and_no_modules(name: str) -> None:
     space = SPACES[name]
     assert isinstance(space, Namespace)
     assert dir(space)
     assert repr(space) == f"<module {name!r}>"
     for offered in dir(space):
         assert not isinstance(getattr(space, offered), ModuleType)
-    missing = set(MODULES[name]) - set(dir(space)) - {"*", "batched"}  # batched is of 3.12
+    missing = set(MODULES[name]) - set(dir(space)) - {"*", "batched"}  # batched is new in 3.12
     assert not missing
-    star = interpreter()
+    star = new_interpreter()
     star.evaluate(ast.parse(f"from {name} import *"))
     assert set(dir(space)) <= set(star.module.names)
 
@@ -563,36 +563,36 @@ print(undefined)
 max([])
 ---
 f'{1:zz}'
-""".split("---\n")  # noqa: SIM905 - programs read best as they are
+""".split("---\n")  # noqa: SIM905 - programs are most readable as plain text
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program[:20])
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
-def test_a_program_prints_and_raises_what_it_does_in_python(program: str) -> None:
-    assert of_asteval(program) == of_python(program)
+def test_a_program_prints_and_raises_the_same_as_in_python(program: str) -> None:
+    assert behaviour_in_asteval(program) == behaviour_in_python(program)
 
 
-Ending = tuple[str, str | None]
+Behaviour = tuple[str, str | None]
 
 
-def of_asteval(program: str) -> Ending:
+def behaviour_in_asteval(program: str) -> Behaviour:
     def run(printing: Any) -> None:
-        made = Interpreter(BUILTINS, SPACES)
-        made.builtins.names["print"] = printing
-        made.evaluate(ast.parse(program))
+        interpreter = Interpreter(BUILTINS, SPACES)
+        interpreter.builtins.names["print"] = printing
+        interpreter.evaluate(ast.parse(program))
 
-    return ending(run)
+    return behaviour_of(run)
 
 
-def of_python(program: str) -> Ending:
+def behaviour_in_python(program: str) -> Behaviour:
     def run(printing: Any) -> None:
         exec(compile(program, "<code>", "exec"), {"__name__": "__main__", "print": printing})
 
-    return ending(run)
+    return behaviour_of(run)
 
 
-def ending(run: Any) -> Ending:
-    """What is printed, and the type and the words of what is raised, where nothing is handled."""
+def behaviour_of(run: Any) -> Behaviour:
+    """Return the output, and type and message of the exception, outside of any handler."""
     printed = io.StringIO()
 
     def printing(*values: object, **how: Any) -> None:
@@ -604,8 +604,8 @@ def ending(run: Any) -> Ending:
     return printed.getvalue(), None if error is None else f"{type(error).__name__}: {words}"
 
 
-class Programs:
-    """Random programs: a function inside a function inside a module, which share three names."""
+class RandomPrograms:
+    """Random programs: nested functions in a module, which share three names."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -667,25 +667,25 @@ class Programs:
         )
 
 
-def test_scopes_of_random_programs_are_those_of_python() -> None:
+def test_random_programs_have_the_scopes_of_python() -> None:
     endings: Counter[str] = Counter()
     for seed in range(200):
-        program = Programs(seed).program()
-        expected = of_python(program)
-        assert of_asteval(program) == expected, f"seed {seed}:\n{program}"
+        program = RandomPrograms(seed).program()
+        expected = behaviour_in_python(program)
+        assert behaviour_in_asteval(program) == expected, f"seed {seed}:\n{program}"
         endings[(expected[1] or "no error").partition(":")[0]] += 1
     assert endings.keys() >= {"NameError", "TypeError", "UnboundLocalError", "no error"}, endings
 
 
-def test_a_generator_that_is_left_alone_disturbs_no_scope() -> None:
+def test_an_unfinished_generator_does_not_disturb_scopes() -> None:
     code = "def f():\n    x = 'inner'\n    return (x + str(i) for i in range(3))\nx = 'outer'\ng = f()\n"
     assert in_asteval(code + "next(g), x, list(g), x") == (
         "inner0", "outer", ["inner1", "inner2"], "outer",
     )  # fmt: skip
 
 
-def test_nothing_of_one_interpreter_is_left_for_another() -> None:
-    interpreter().evaluate(ast.parse("len = 3\nx = 1"))
+def test_interpreters_share_no_state() -> None:
+    new_interpreter().evaluate(ast.parse("len = 3\nx = 1"))
     assert in_asteval("len('ab')") == 2
     with pytest.raises(NameError):
         in_asteval("x")

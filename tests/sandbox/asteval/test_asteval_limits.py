@@ -1,4 +1,4 @@
-"""Hangs, floods and bombs end; nothing is left of them; the next evaluation works."""
+"""Excessive use of time, memory, output and processes is ended; the next evaluation works."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EXCESSES = [
     ("an expression that backtracks", BACKTRACKING, Outcome.DEADLINE, Outcome.DEADLINE),
     ("deep brackets", "(" * 5_000 + ")" * 5_000, Outcome.ERROR, Outcome.ERROR),
     ("many signs", "-" * 40_000 + "1", Outcome.ERROR, Outcome.ERROR),
-    ("itertools for ever", "import itertools\nlist(itertools.count())", Outcome.MEMORY,
+    ("itertools forever", "import itertools\nlist(itertools.count())", Outcome.MEMORY,
      Outcome.MEMORY),
     ("a deadlock", "import collections\ncollections.deque(iter(int, 1), maxlen=0)",
      Outcome.DEADLINE, Outcome.DEADLINE),
@@ -67,7 +67,7 @@ def sandbox() -> Iterator[AstevalSandbox]:
 
 @pytest.mark.behaviour(60)
 @pytest.mark.parametrize(("interpreter", "code", "outcome"), CASES)
-def test_an_excess_is_ended_for_what_it_is_and_nothing_lives_on(
+def test_an_excess_is_ended_with_its_reason_and_leaves_no_process(
     interpreter: str, code: str, outcome: Outcome | None, sandbox: AstevalSandbox
 ) -> None:
     server = server_pid(sandbox)
@@ -80,7 +80,7 @@ def test_an_excess_is_ended_for_what_it_is_and_nothing_lives_on(
             Outcome.DEADLINE,
         )
     else:
-        # A machine under load may take the time before the memory
+        # On a loaded machine, the time limit may be reached before the memory limit
         assert evaluation.outcome in (outcome, Outcome.DEADLINE)
     if evaluation.error is None or evaluation.error.type != "SyntaxError":
         assert evaluation.stdout.startswith("begun\n")
@@ -91,54 +91,54 @@ def test_an_excess_is_ended_for_what_it_is_and_nothing_lives_on(
 
 
 @pytest.mark.behaviour(60)
-def test_what_ran_too_long_says_so_and_used_no_more_time_than_it_had(
-    sandbox: AstevalSandbox,
-) -> None:
+def test_code_that_runs_too_long_is_ended_within_its_time(sandbox: AstevalSandbox) -> None:
     evaluation = evaluate(sandbox, "print('one')\nprint('two')\nwhile True: pass")
     assert evaluation.detail == "it was killed at its time limit of 1 s"
     assert evaluation.stdout == "one\ntwo\n"
-    assert evaluation.usage.cpu_s < TIMEOUT_S + 2.0, "watchdog: processor time ends with it"
+    assert evaluation.usage.cpu_s < TIMEOUT_S + 2.0, "watchdog: it used no more processor time"
 
 
-def test_memory_of_the_code_is_bounded_in_fact(sandbox: AstevalSandbox) -> None:
+def test_the_memory_of_the_code_is_bounded(sandbox: AstevalSandbox) -> None:
     evaluation = evaluate(sandbox, "x = []\nwhile True: x.append(bytearray(1 << 20))",
                           interpreter="python")  # fmt: skip
     assert evaluation.outcome in (Outcome.MEMORY, Outcome.DEADLINE)
     assert 0 < evaluation.usage.max_rss_bytes < MEMORY_BYTES + 64 * 1_048_576
 
 
-def test_code_that_swallows_the_lack_of_memory_goes_on_within_it(sandbox: AstevalSandbox) -> None:
+def test_code_that_catches_memory_errors_continues_within_the_limit(
+    sandbox: AstevalSandbox,
+) -> None:
     code = "try:\n    x = [0] * 10**10\nexcept MemoryError:\n    x = 'none left'\nx"
     assert evaluate(sandbox, code).value.json == "none left"
 
 
-def test_a_deadline_of_the_run_ends_an_evaluation_before_its_own_time() -> None:
+def test_the_deadline_of_a_run_ends_an_evaluation_before_its_timeout() -> None:
     with opened(timeout_s=600.0) as sandbox:
         request = EvaluationRequest(code="while True: pass")
         evaluation = sandbox.evaluate(request, deadline=Deadline.after(0.3))
     assert evaluation.outcome is Outcome.DEADLINE
 
 
-def test_an_evaluation_gets_what_the_start_of_its_server_leaves_of_the_deadline() -> None:
+def test_an_evaluation_gets_the_time_that_is_left_after_the_server_started() -> None:
     clock = ManualClock()
 
-    class SlowToStart(AstevalSandbox):
+    class SlowSandbox(AstevalSandbox):
         def _running(self) -> ServerProcess:
             clock.advance(5)
             return super()._running()
 
-    with closing(SlowToStart(clock=clock)) as sandbox:
+    with closing(SlowSandbox(clock=clock)) as sandbox:
         request = EvaluationRequest(code="1")
         assert sandbox.evaluate(request).outcome is Outcome.VALUE
         late = sandbox.evaluate(request, deadline=Deadline.after(5, clock=clock))
     assert late.outcome is Outcome.DEADLINE
 
 
-def test_code_that_is_not_wanted_any_more_is_killed_and_what_it_printed_is_there() -> None:
+def test_cancelled_code_is_killed_and_its_output_is_kept() -> None:
     cancellation = Cancellation()
 
     class Cancelling(MemoryFilesystem):
-        """Cancels as soon as something is written."""
+        """Cancels at the first write."""
 
         def write_bytes(self, *given: Any, **options: Any) -> None:
             super().write_bytes(*given, **options)
@@ -151,14 +151,14 @@ def test_code_that_is_not_wanted_any_more_is_killed_and_what_it_printed_is_there
     with opened(timeout_s=600.0) as sandbox:
         server = server_pid(sandbox)
         evaluation = sandbox.evaluate(request, Cancelling(), cancellation=cancellation)
-        assert len(children_of(server)) == 1, "only the one that waits for the next order"
+        assert len(children_of(server)) == 1, "only the spare child is left"
         assert evaluate(sandbox, "6 * 7").value.json == 42
     assert evaluation.outcome is Outcome.CANCELLED
     assert evaluation.stdout == "one\n"
     assert [str(path) for path in evaluation.writes] == ["new"]
 
 
-def test_file_calls_are_bounded_in_number_and_bytes() -> None:
+def test_file_requests_are_bounded_in_number_and_bytes() -> None:
     files = MemoryFilesystem({"a": "x" * 1_000, "big": "x" * 5_000})
     read = {"reads": (".",), "files": files}
     with opened(file_calls=5, file_bytes=4_000, transfer_bytes=3_500) as sandbox:
@@ -178,7 +178,7 @@ def test_file_calls_are_bounded_in_number_and_bytes() -> None:
         assert "read and written" in much.error.message
 
 
-def test_results_are_bounded_in_size_and_say_what_is_missing(sandbox: AstevalSandbox) -> None:
+def test_results_are_truncated_with_a_count(sandbox: AstevalSandbox) -> None:
     evaluation = evaluate(sandbox, "a = list(range(50_000))\nb = 'x' * 50_000\nb")
     most = sandbox.config.value_chars
     assert len(evaluation.value.text) == most
@@ -188,8 +188,8 @@ def test_results_are_bounded_in_size_and_say_what_is_missing(sandbox: AstevalSan
     assert f"({evaluation.value.n_missing:,} more)" in str(evaluation.value)
 
 
-def test_a_thousand_evaluations_leave_no_process_descriptor_or_memory() -> None:
-    """Counted: children of the server, descriptors of both, resident memory of the server."""
+def test_a_thousand_evaluations_leak_no_process_descriptor_or_memory() -> None:
+    """Counts the server's children, the descriptors of both, and the server's resident memory."""
     with opened() as sandbox:
         for _ in range(20):
             evaluate(sandbox, "1 + 1")
@@ -199,7 +199,7 @@ def test_a_thousand_evaluations_leave_no_process_descriptor_or_memory() -> None:
         for n in range(1_000):
             assert evaluate(sandbox, f"{n} + 1").value.json == n + 1
         assert server_pid(sandbox) == server
-        for _ in range(200):  # the server may not have come to close the last ones yet
+        for _ in range(200):  # the server may not have closed the last ones yet
             after = (n_descriptors(), n_open(server))
             if no_more := all(now <= then for now, then in zip(after, before, strict=True)):
                 break
@@ -211,7 +211,7 @@ def test_a_thousand_evaluations_leave_no_process_descriptor_or_memory() -> None:
 
 
 def n_open(pid: int) -> int:
-    """How many descriptors a process has; the least of many looks, as it closes them in passing."""
+    """Return the number of open descriptors: the least of many counts, as it closes some late."""
     return min(sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()) for _ in range(100))
 
 
@@ -219,21 +219,21 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4_096
 
 
-def test_eight_threads_evaluate_at_once_and_get_each_their_own() -> None:
+def test_eight_threads_evaluate_at_once_and_get_their_own_results() -> None:
     with opened(timeout_s=30.0) as sandbox:
         server = server_pid(sandbox)
         before = n_descriptors()
         wrong: list[object] = []
 
-        def work(who: int) -> None:
+        def work(worker: int) -> None:
             for n in range(25):
-                files = MemoryFilesystem({"who": str(who)})
+                files = MemoryFilesystem({"who": str(worker)})
                 code = f"int(read_text('who')) * 1000 + {n}"
                 found = evaluate(sandbox, code, files, reads=("who",))
-                if found.value is None or found.value.json != who * 1_000 + n:
+                if found.value is None or found.value.json != worker * 1_000 + n:
                     wrong.append(found)
 
-        threads = [threading.Thread(target=work, args=(who,)) for who in range(8)]
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -1,4 +1,4 @@
-"""numpy where it is asked for, with everything of it that touches files or memory off."""
+"""numpy on request, without its access to files and memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sandbox() -> Iterator[AstevalSandbox]:
         yield made
 
 
-def test_numpy_calculates_behind_the_same_wall(sandbox: AstevalSandbox) -> None:
+def test_numpy_works_inside_the_isolation(sandbox: AstevalSandbox) -> None:
     code = "import numpy as np\na = np.arange(6)\n(float(a.mean()), np.cumsum(a).tolist())"
     found = evaluate(sandbox, code)
     assert found.value.json == [2.5, [0, 1, 3, 6, 10, 15]], found
@@ -27,7 +27,7 @@ def test_numpy_calculates_behind_the_same_wall(sandbox: AstevalSandbox) -> None:
     assert evaluate(sandbox, "float(linspace(0, 1, 3)[1])").value.json == 0.5
 
 
-def test_the_server_keeps_to_one_thread(sandbox: AstevalSandbox) -> None:
+def test_the_server_uses_one_thread(sandbox: AstevalSandbox) -> None:
     assert len(list(Path(f"/proc/{server_pid(sandbox)}/task").iterdir())) == 1
 
 
@@ -41,7 +41,7 @@ def test_the_server_keeps_to_one_thread(sandbox: AstevalSandbox) -> None:
         "genfromtxt('{secret}')", "np.memmap('{secret}')", "np.lib", "np.ctypeslib", "np.f2py",
     ],
 )  # fmt: skip
-def test_its_ways_to_files_and_memory_are_closed(
+def test_numpy_access_to_files_and_memory_is_disabled(
     attempt: str, sandbox: AstevalSandbox, tmp_path: Path
 ) -> None:
     secret, target = tmp_path / "secret", tmp_path / "target"
@@ -62,7 +62,7 @@ def test_its_ways_to_files_and_memory_are_closed(
         "print(np.memmap('{secret}'))", "np.DataSource().open('{secret}').read()",
     ],
 )  # fmt: skip
-def test_the_same_in_plain_python_is_stopped_by_the_wall(
+def test_the_same_in_plain_python_is_stopped_by_the_isolation(
     attempt: str, sandbox: AstevalSandbox, tmp_path: Path
 ) -> None:
     secret, target = tmp_path / "secret", tmp_path / "target"
@@ -74,7 +74,7 @@ def test_the_same_in_plain_python_is_stopped_by_the_wall(
     assert not target.exists()
 
 
-def test_without_being_asked_for_it_is_not_there() -> None:
+def test_numpy_is_not_available_by_default() -> None:
     with opened() as sandbox:
         found = evaluate(sandbox, "import numpy", interpreter="python")
         assert found.error.type in ("ImportError", "ModuleNotFoundError")

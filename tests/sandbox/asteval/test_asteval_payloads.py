@@ -1,8 +1,8 @@
-"""No attempt to get out has an effect: in asteval, and as if asteval were not there.
+"""Escape attempts have no effect: in asteval, and in plain Python in the same sandbox.
 
-The files, sockets and process that are attacked are such that only the wall protects them: an
-ordinary user may read, write and reach them. ``test_…_without_a_wall`` shows it of each attempt
-that has an effect there.
+Only the isolation protects the files, sockets and process that are attacked: an ordinary user may
+read, write and reach them. ``test_an_attempt_has_its_effect_without_isolation`` proves that for
+each attempt with an effect.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from asteval_support import children_of, evaluate, server_pid
 from wink_workspace.filesystem import MemoryFilesystem
 from wink_workspace.sandbox.asteval import AstevalConfig, AstevalSandbox, Evaluation
 
-PLANTED = "PLANTED" + "-content"  # in two parts: the server must not have it in its memory
+SECRET = "SECRET" + "-content"  # in two parts: the server must not have it in its memory
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What there is to attack."""
+    """The targets of the attacks."""
 
     secret: Path
     target: Path
@@ -47,8 +47,8 @@ class Host:
         }
 
     def effects(self, output: str) -> set[str]:
-        """What has happened since the last time, and puts it back."""
-        found = {"read"} if PLANTED in output else set()
+        """Return the effects since the last call, and revert them."""
+        found = {"read"} if SECRET in output else set()
         if os.path.lexists(self.target):
             found.add("write")
             shutil.rmtree(self.target) if self.target.is_dir() else self.target.unlink()
@@ -67,7 +67,7 @@ def host() -> Iterator[Host]:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="wink-host-")))
         folder.chmod(0o777)
         secret = folder / "secret.txt"
-        secret.write_text(PLANTED)
+        secret.write_text(SECRET)
         secret.chmod(0o644)
         listeners = (socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX))
         for listener in listeners:
@@ -87,12 +87,12 @@ def sandbox() -> Iterator[AstevalSandbox]:
     made.close()
 
 
-def everything_told(evaluation: Evaluation) -> str:
+def all_output(evaluation: Evaluation) -> str:
     return repr((evaluation.stdout, evaluation.stderr, evaluation.value, evaluation.error,
                  {**evaluation.names}))  # fmt: skip
 
 
-def test_there_are_enough_attempts() -> None:
+def test_the_number_of_attempts_does_not_shrink() -> None:
     assert len(PUBLIC) >= 15
     assert len(OWN) >= 40
     assert len({payload.name for payload in PAYLOADS}) == len(PAYLOADS)
@@ -110,10 +110,10 @@ def test_an_attempt_has_no_effect_and_the_next_evaluation_works(
     evaluation = evaluate(
         sandbox, code, files, interpreter=interpreter, parent=server, **host.names
     )
-    assert host.effects(everything_told(evaluation)) == set()
+    assert host.effects(all_output(evaluation)) == set()
     assert evaluation.error is None or evaluation.error.type != "AssertionError", evaluation.error
     assert server_pid(sandbox) == server, "the server lives"
-    assert len(children_of(server)) == 1, "only the one that waits for the next order"
+    assert len(children_of(server)) == 1, "only the spare child is left"
     assert files.read_text("a.txt").text == "inside"
     assert len(files.list()) == 1
     assert evaluate(sandbox, "6 * 7").value.json == 42
@@ -122,7 +122,7 @@ def test_an_attempt_has_no_effect_and_the_next_evaluation_works(
 @pytest.mark.parametrize(
     "payload", [each for each in PAYLOADS if each.effect], ids=lambda payload: payload.name
 )
-def test_an_attempt_has_its_effect_without_a_wall(payload: Payload, host: Host) -> None:
+def test_an_attempt_has_its_effect_without_isolation(payload: Payload, host: Host) -> None:
     given = "".join(f"{name} = {value!r}\n" for name, value in host.names.items())
     done = subprocess.run(
         [sys.executable, "-c", f"{given}{payload.python}"], capture_output=True, text=True,
@@ -132,10 +132,10 @@ def test_an_attempt_has_its_effect_without_a_wall(payload: Payload, host: Host) 
 
 
 @pytest.mark.behaviour(61)
-def test_code_sees_neither_the_environment_nor_modules_nor_names_of_the_host(
+def test_code_sees_no_environment_modules_or_names_of_the_host(
     sandbox: AstevalSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WINK_TEST_TOKEN", PLANTED)
+    monkeypatch.setenv("WINK_TEST_TOKEN", SECRET)
     code = """
 import gc, os, sys
 left_behind = "left-behind"
@@ -152,4 +152,4 @@ print([x for x in gc.get_objects() if type(x) is dict and "WINK_TEST_TOKEN" in x
         interpreter="python",
     )
     assert fresh.stdout == "a {} False\n"
-    assert os.environ["WINK_TEST_TOKEN"] == PLANTED
+    assert os.environ["WINK_TEST_TOKEN"] == SECRET

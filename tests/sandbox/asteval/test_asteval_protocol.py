@@ -1,6 +1,6 @@
-"""What a child that is hostile sends ends the child, and nothing else.
+"""Malformed data from a hostile child ends only that child.
 
-The code runs as plain Python and writes to the socket that its own machinery talks over.
+The code runs as plain Python and writes to the socket between child and host.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sandbox() -> Iterator[AstevalSandbox]:
 
 
 def sent(sandbox: AstevalSandbox, data: bytes, then: str = "os._exit(0)") -> Evaluation:
-    """Let the child send *data*, and then do something."""
+    """Let the child send *data*, then run *then*."""
     code = f"{TALK}data = {data!r}\nwhile data: data = data[os.write(descriptor, data):]\n{then}"
     return evaluate(sandbox, code, MemoryFilesystem(), interpreter="python")
 
@@ -57,53 +57,55 @@ VALUE = {"repr": "1", "n_missing": 0}
 ERROR = {"type": "E", "message": "m", "line": 1, "column": 1, "text": "t"}
 
 BROKEN = {
-    "no frame": b"hello, this is no frame at all",
+    "not a frame": b"hello, this is not a frame",
     "a huge header": struct.pack(">II", 2**32 - 1, 0),
     "a huge body": struct.pack(">II", 2, 2**32 - 1) + b"{}",
-    "no JSON": frame(b"not json"),
-    "no UTF-8": frame(b'{"kind": "\xff\xfe"}'),
-    "no object": frame([1, 2]),
+    "not JSON": frame(b"not json"),
+    "not UTF-8": frame(b'{"kind": "\xff\xfe"}'),
+    "not an object": frame([1, 2]),
     "no kind": frame({"a": 1}),
-    "a kind that is no text": frame({"kind": 7}),
+    "a kind that is not text": frame({"kind": 7}),
     "an unknown kind": frame({"kind": "exec", "code": "1"}),
     "another ready": frame({"kind": "ready", "layers": []}),
-    "a wall of its own": frame({"kind": "probed", "probes": []}),
+    "a forged isolation report": frame({"kind": "probed", "probes": []}),
     "not a number": frame(b'{"kind": "done", "outcome": "value", "value": NaN}'),
-    "a number beyond all": frame(
+    "an infinite number": frame(
         b'{"kind": "done", "outcome": "value", "globals": {}, "value":'
         b' {"repr": "1", "n_missing": 0, "json": [1e999]}}'
     ),
-    "another kind at last": frame(b'{"kind": "stdout", "kind": "exec"}'),
+    "a duplicate kind": frame(b'{"kind": "stdout", "kind": "exec"}'),
     "deep JSON": frame(b'{"kind": "done", "x": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"),
     "a giant integer": frame(b'{"kind": "done", "x": ' + b"9" * 100_000 + b"}"),
     "a read without path": frame({"kind": "read"}),
     "a read of a number": frame({"kind": "read", "path": 7}),
     "a read of an endless path": frame({"kind": "read", "path": "a" * 200_000}),
-    "a write of no mode": frame({"kind": "write", "path": "a"}),
-    "a write of another mode": frame({"kind": "write", "path": "a", "mode": "rw"}),
+    "a write without mode": frame({"kind": "write", "path": "a"}),
+    "a write with an unknown mode": frame({"kind": "write", "path": "a", "mode": "rw"}),
     "no outcome": done(),
-    "another outcome": done(outcome="victory"),
-    "a value that is none": done(outcome="value", value=7, globals={}),
+    "an unknown outcome": done(outcome="victory"),
+    "a malformed value": done(outcome="value", value=7, globals={}),
     "a value without repr": done(outcome="value", value={"n_missing": 0}, globals={}),
-    "a repr that is none": done(outcome="value", value={**VALUE, "repr": 1}, globals={}),
+    "a repr that is not text": done(outcome="value", value={**VALUE, "repr": 1}, globals={}),
     "an endless repr": done(outcome="value", value={**VALUE, "repr": "x" * 200_000}, globals={}),
-    "a value without bottom": done(
+    "a deeply nested value": done(
         outcome="value", globals={}, value={**VALUE, "json": json.loads("[" * 60 + "]" * 60)}
     ),
-    "a length that is none": done(outcome="value", value={**VALUE, "n_missing": "1"}, globals={}),
+    "a length that is not a number": done(
+        outcome="value", value={**VALUE, "n_missing": "1"}, globals={}
+    ),
     "a negative length": done(outcome="value", value={**VALUE, "n_missing": -1}, globals={}),
     "no names": done(outcome="value"),
-    "names that are none": done(outcome="value", globals=[1]),
+    "malformed names": done(outcome="value", globals=[1]),
     "a name without value": done(outcome="value", globals={"x": 1}),
     "too many names": done(outcome="value", globals={f"x{n}": VALUE for n in range(201)}),
     "no error": done(outcome="error"),
-    "an error that is none": done(outcome="error", error="oops"),
-    "a line that is none": done(outcome="error", error={**ERROR, "line": True}),
+    "a malformed error": done(outcome="error", error="oops"),
+    "a line that is not a number": done(outcome="error", error={**ERROR, "line": True}),
 }
 
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
-def test_what_is_no_message_ends_the_child_alone(data: bytes, sandbox: AstevalSandbox) -> None:
+def test_malformed_messages_end_only_the_child(data: bytes, sandbox: AstevalSandbox) -> None:
     server = server_pid(sandbox)
     with pytest.raises(SandboxBrokenError):
         sent(sandbox, data, then="while True: pass")
@@ -115,12 +117,12 @@ def test_what_is_no_message_ends_the_child_alone(data: bytes, sandbox: AstevalSa
 ENDS = {
     "half a frame, then nothing": (struct.pack(">II", 100, 0), "while True: pass", "deadline"),
     "half a frame, then the end": (struct.pack(">II", 100, 0), "os._exit(0)", "killed"),
-    "an end without a word": (b"", "os._exit(3)", "killed"),
+    "an exit without an answer": (b"", "os._exit(3)", "killed"),
     "a closed channel": (b"", "os.close(descriptor)\nwhile True: pass", "killed"),
-    "empty output for ever": (
+    "empty output forever": (
         b"", f"while True: os.write(descriptor, {frame({'kind': 'stdout'})!r})", "deadline",
     ),
-    "questions whose answers nobody reads": (
+    "requests without reading the answers": (
         b"", f"while True: os.write(descriptor, {frame({'kind': 'read', 'path': 'a'})!r})",
         "deadline",
     ),
@@ -129,18 +131,18 @@ ENDS = {
         f"while True: os.write(descriptor, {frame({'kind': 'stderr'}, b'x' * 60_000)!r})",
         "output",
     ),
-    "a frame that comes in drops": (
+    "a frame that arrives byte by byte": (
         struct.pack(">II", 4_000_000, 0),
         "import time\nwhile True: os.write(descriptor, b' ') and time.sleep(0.001)",
         "deadline",
     ),
     "a crash": (b"", "import ctypes\nctypes.string_at(0)", "killed"),
-    "too little memory, it says": (done(outcome="memory"), "while True: pass", "memory"),
+    "a reported lack of memory": (done(outcome="memory"), "while True: pass", "memory"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("data", "then", "outcome"), ENDS.values(), ids=ENDS)
-def test_a_child_that_does_not_end_properly_is_ended(
+def test_a_child_that_does_not_end_is_killed(
     data: bytes, then: str, outcome: str, sandbox: AstevalSandbox
 ) -> None:
     server = server_pid(sandbox)
@@ -148,19 +150,19 @@ def test_a_child_that_does_not_end_properly_is_ended(
     assert evaluation.outcome == outcome
     assert evaluation.detail
     if outcome == "deadline":
-        assert evaluation.detail == "it was killed at its time limit of 1 s", "by the host"
+        assert evaluation.detail == "it was killed at its time limit of 1 s", "killed by the host"
     assert len(children_of(server)) == 1
     assert evaluate(sandbox, "6 * 7").value.json == 42
 
 
-def test_a_signal_that_killed_the_child_is_named(sandbox: AstevalSandbox) -> None:
+def test_the_signal_that_killed_a_child_is_reported(sandbox: AstevalSandbox) -> None:
     assert "SIGSEGV" in sent(sandbox, b"", "import ctypes\nctypes.string_at(0)").detail
 
 
-def test_a_forged_answer_is_an_answer_and_what_follows_it_is_not_heard(
+def test_a_forged_answer_is_accepted_and_later_data_is_ignored(
     sandbox: AstevalSandbox,
 ) -> None:
-    """A child may lie about its own value; it is the code's to choose anyway."""
+    """A child may send any value; its code can choose the value anyway."""
     forged = done(outcome="value", value={**VALUE, "json": {"a": ["\ud800é"]}}, globals={})
     evaluation = sent(sandbox, forged + b"rubbish", then="while True: pass")
     assert evaluation.outcome is Outcome.VALUE
@@ -168,7 +170,7 @@ def test_a_forged_answer_is_an_answer_and_what_follows_it_is_not_heard(
     assert evaluation.stdout == ""
 
 
-def test_a_write_that_follows_the_answer_is_none(sandbox: AstevalSandbox) -> None:
+def test_a_write_after_the_answer_is_ignored(sandbox: AstevalSandbox) -> None:
     files = MemoryFilesystem()
     answer = done(outcome="value", globals={})
     late = frame({"kind": "write", "path": "a", "mode": "overwrite"}, b"late")
@@ -180,7 +182,7 @@ def test_a_write_that_follows_the_answer_is_none(sandbox: AstevalSandbox) -> Non
     assert not files.list()
 
 
-def test_a_forged_write_is_measured_by_what_was_declared(sandbox: AstevalSandbox) -> None:
+def test_a_forged_write_is_checked_against_the_declared_paths(sandbox: AstevalSandbox) -> None:
     files = MemoryFilesystem()
     write = frame({"kind": "write", "path": "../../etc/cron.d/x", "mode": "overwrite"}, b"boom")
     code = f"{TALK}os.write(descriptor, {write!r})\nprint(os.read(descriptor, 4096))"
@@ -194,15 +196,17 @@ ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
     lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
 )
-TOLD_VALUES = st.fixed_dictionaries(
+SENT_VALUES = st.fixed_dictionaries(
     {"repr": TEXT | ANYTHING, "n_missing": st.integers(0, 9) | ANYTHING},
     optional={"json": ANYTHING},
 )
 
 
-@given(told=TOLD_VALUES)
-def test_a_value_is_refused_or_can_be_stored_whatever_it_holds(told: object) -> None:
-    header = json.dumps({"kind": "done", "value": told, "globals": {"x": told}}).encode()
+@given(sent_value=SENT_VALUES)
+def test_any_value_is_refused_or_can_be_stored(sent_value: object) -> None:
+    header = json.dumps(
+        {"kind": "done", "value": sent_value, "globals": {"x": sent_value}}
+    ).encode()
     try:
         fields = Frame.parse(header, b"").fields
         value, names = host._value(fields["value"]), host._names(fields["globals"])
@@ -214,7 +218,7 @@ def test_a_value_is_refused_or_can_be_stored_whatever_it_holds(told: object) -> 
 
 @pytest.mark.parametrize("fields", [{}, {"a": [1, "é", None]}])
 @pytest.mark.parametrize("body", [b"", b"\x00\xff" * 9])
-def test_a_frame_comes_back_as_it_went(fields: dict[str, object], body: bytes) -> None:
+def test_a_decoded_frame_equals_the_encoded_one(fields: dict[str, object], body: bytes) -> None:
     data = encode_frame("kind", fields, body)
     sizes = frame_sizes(data[:8], body_bytes_max=100)
     header = data[8 : 8 + sizes[0]]
@@ -224,7 +228,7 @@ def test_a_frame_comes_back_as_it_went(fields: dict[str, object], body: bytes) -
     )
 
 
-def test_a_frame_that_nobody_would_read_is_not_made() -> None:
+def test_a_frame_above_the_limits_is_not_encoded() -> None:
     with pytest.raises(FrameError):
         encode_frame("kind", {"a": "x" * 5_000_000})
     with pytest.raises(ValueError, match="JSON"):

@@ -1,4 +1,4 @@
-"""``AstevalSection``: Python as a tool, whose effects are part of the call."""
+"""``AstevalSection``: Python as a tool; its effects are part of the call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import Rig, executor_of, rig
+from support import SmallWorkspace, executor_of, small_workspace
 
 from wink_workspace import serde
 from wink_workspace.adapters import ModelTurn, ScriptedAdapter
@@ -39,12 +39,14 @@ def sandbox() -> Iterator[AstevalSandbox]:
 
 
 @pytest.fixture
-def agent(sandbox: AstevalSandbox) -> Iterator[Rig]:
-    with rig(sections=[AstevalSection(sandbox), VfsToolsSection()], files=FILES) as opened:
+def agent(sandbox: AstevalSandbox) -> Iterator[SmallWorkspace]:
+    with small_workspace(
+        sections=[AstevalSection(sandbox), VfsToolsSection()], files=FILES
+    ) as opened:
         yield opened
 
 
-def value_of(agent: Rig, code: str, **more: object) -> AstevalResult:
+def value_of(agent: SmallWorkspace, code: str, **more: object) -> AstevalResult:
     outcome = agent.call("evaluate_python", code=code, **more)
     assert outcome.result.success, outcome.text
     assert isinstance(outcome.result.value, AstevalResult)
@@ -52,15 +54,15 @@ def value_of(agent: Rig, code: str, **more: object) -> AstevalResult:
 
 
 @pytest.mark.parametrize("example", TOOL.examples, ids=lambda example: example.description)
-def test_an_example_gives_just_what_it_says(
-    agent: Rig, example: ToolExample[AstevalParams, AstevalResult]
+def test_an_example_gives_the_stated_output(
+    agent: SmallWorkspace, example: ToolExample[AstevalParams, AstevalResult]
 ) -> None:
     outcome = agent.call("evaluate_python", serde.dump_json(example.input))
     assert outcome.result.success, outcome.text
     assert outcome.result.value == example.output
 
 
-def test_the_tool_describes_its_parameters_and_the_text_its_limits() -> None:
+def test_the_tool_describes_its_parameters_and_the_text_states_limits() -> None:
     assert isinstance(TOOL, Tool)
     assert all(parameter.description for parameter in TOOL.param_descriptions().values())
     text = SECTION.body(None)
@@ -68,7 +70,9 @@ def test_the_tool_describes_its_parameters_and_the_text_its_limits() -> None:
     assert "256 MiB" in text
 
 
-def test_the_model_reads_the_value_what_was_printed_and_which_files_were_used(agent: Rig) -> None:
+def test_the_answer_has_value_output_and_used_files(
+    agent: SmallWorkspace,
+) -> None:
     code = "n = len(read_text('src/app.py'))\nprint('counted')\nwrite_text('n.txt', str(n))\nn"
     outcome = agent.call("evaluate_python", code=code, reads=["src"], writes=["n.txt"])
     assert outcome.text.splitlines() == [
@@ -76,22 +80,26 @@ def test_the_model_reads_the_value_what_was_printed_and_which_files_were_used(ag
     ]  # fmt: skip
 
 
-def test_several_lines_that_were_printed_stand_below_their_heading(agent: Rig) -> None:
+def test_several_output_lines_are_shown_below_a_heading(agent: SmallWorkspace) -> None:
     assert agent.call("evaluate_python", code="print('a\\nb')").text == "printed:\na\nb"
 
 
-def test_an_evaluation_without_value_and_output_says_so(agent: Rig) -> None:
+def test_an_evaluation_without_value_and_output_is_reported_as_such(agent: SmallWorkspace) -> None:
     assert agent.call("evaluate_python", code="pass").text == "no value, and nothing was printed"
 
 
-def test_a_result_tells_how_long_it_took_and_which_layers_were_around_it(agent: Rig) -> None:
+def test_a_result_reports_its_duration_and_isolation_layers(
+    agent: SmallWorkspace,
+) -> None:
     result = value_of(agent, "1 + 1")
     assert result.duration_s > 0
     assert {"seccomp", "limits", "closed-descriptors"} <= set(result.layers)
     assert not {"seccomp", "limits"} & set(result.missing_layers)
 
 
-def test_effects_are_part_of_the_call_and_can_be_undone_by_the_journal(agent: Rig) -> None:
+def test_effects_are_part_of_the_call_and_can_be_undone_by_the_journal(
+    agent: SmallWorkspace,
+) -> None:
     value_of(agent, "write_text('made.txt', 'x')", writes=["made.txt"])
     assert agent.filesystem.read_text("made.txt").text == "x"
     assert agent.records[-1].success
@@ -102,8 +110,8 @@ def test_effects_are_part_of_the_call_and_can_be_undone_by_the_journal(agent: Ri
     "ending",
     ["1 / 0", "while True: pass", "[0] * 10**10", "while True: print('x' * 1000)", "open('no')"],
 )
-def test_an_evaluation_that_fails_after_three_writes_leaves_none_of_them(
-    agent: Rig, ending: str
+def test_an_evaluation_that_fails_after_three_writes_leaves_none(
+    agent: SmallWorkspace, ending: str
 ) -> None:
     before = agent.state()
     writes = "".join(f"write_text('{name}', 'x')\n" for name in ("a", "b", "src/app.py"))
@@ -124,7 +132,9 @@ def test_an_evaluation_that_fails_after_three_writes_leaves_none_of_them(
                               "ZeroDivisionError: division by zero"]),
     ],
 )  # fmt: skip
-def test_an_error_comes_with_its_line_and_a_caret(agent: Rig, code: str, says: list[str]) -> None:
+def test_an_error_is_shown_with_its_line_and_a_caret(
+    agent: SmallWorkspace, code: str, says: list[str]
+) -> None:
     outcome = agent.call("evaluate_python", code=code)
     assert outcome.text.splitlines()[: len(says)] == says
 
@@ -137,8 +147,8 @@ def test_an_error_comes_with_its_line_and_a_caret(agent: Rig, code: str, says: l
         ("while True: print('x' * 1000)", "output: ", "Print less"),
     ],
 )
-def test_each_excess_is_told_apart_with_what_was_printed_and_what_to_do(
-    agent: Rig, code: str, word: str, advice: str
+def test_each_excess_is_reported_with_output_and_hint(
+    agent: SmallWorkspace, code: str, word: str, advice: str
 ) -> None:
     outcome = agent.call("evaluate_python", code=f"print('begun')\n{code}")
     assert outcome.text.startswith(word)
@@ -147,20 +157,20 @@ def test_each_excess_is_told_apart_with_what_was_printed_and_what_to_do(
 
 
 @pytest.mark.behaviour(55)
-def test_a_file_that_was_not_read_cannot_be_overwritten_by_code(agent: Rig) -> None:
+def test_code_cannot_overwrite_an_unread_file(agent: SmallWorkspace) -> None:
     code = "write_text('src/app.py', '')"
     refused = agent.call("evaluate_python", code=code, writes=["src/app.py"])
     assert "not read yet" in refused.text
     assert agent.filesystem.read_text("src/app.py").lines
 
 
-def test_code_that_reads_a_file_may_replace_it_in_the_same_call(agent: Rig) -> None:
+def test_code_that_reads_a_file_may_replace_it_in_the_same_call(agent: SmallWorkspace) -> None:
     code = "write_text('src/app.py', read_text('src/app.py').replace('hello', 'hi'))"
     value_of(agent, code, reads=["src/app.py"], writes=["src/app.py"])
     assert "print('hi')" in agent.filesystem.read_text("src/app.py").text
 
 
-def test_declaring_a_read_without_reading_does_not_allow_to_replace(agent: Rig) -> None:
+def test_declaring_a_read_without_reading_does_not_allow_overwriting(agent: SmallWorkspace) -> None:
     outcome = agent.call(
         "evaluate_python",
         code="write_text('src/app.py', '')",
@@ -182,8 +192,8 @@ def test_declaring_a_read_without_reading_does_not_allow_to_replace(agent: Rig) 
         ("read_text('src/app.py')", {"writes": ["src/app2.py"]}),
     ],
 )
-def test_a_file_that_is_not_declared_is_neither_read_nor_written(
-    agent: Rig, code: str, declared: dict[str, object]
+def test_an_undeclared_file_is_neither_read_nor_written(
+    agent: SmallWorkspace, code: str, declared: dict[str, object]
 ) -> None:
     before = agent.state()
     outcome = agent.call("evaluate_python", code=code, **declared)
@@ -191,7 +201,9 @@ def test_a_file_that_is_not_declared_is_neither_read_nor_written(
     assert agent.state() == before
 
 
-def test_what_code_has_written_may_be_edited_without_reading_it_first(agent: Rig) -> None:
+def test_a_file_written_by_code_may_be_edited_without_reading_it(
+    agent: SmallWorkspace,
+) -> None:
     value_of(agent, "write_text('new.txt', 'one')", writes=["new.txt"])
     edited = agent.call("edit_file", file_path="new.txt", old_string="one", new_string="two")
     assert edited.result.success, edited.text
@@ -207,15 +219,15 @@ def test_what_code_has_written_may_be_edited_without_reading_it_first(agent: Rig
         ({"code": "'\ud800'"}, "valid Unicode"),
     ],
 )
-def test_what_a_model_gets_wrong_is_answered(
-    agent: Rig, arguments: dict[str, object], says: str
+def test_mistakes_of_the_model_are_answered(
+    agent: SmallWorkspace, arguments: dict[str, object], says: str
 ) -> None:
     outcome = agent.call("evaluate_python", arguments)
     assert not outcome.result.success
     assert says in outcome.text
 
 
-def test_globals_come_and_go_as_json(agent: Rig) -> None:
+def test_globals_are_passed_and_returned_as_json(agent: SmallWorkspace) -> None:
     given = {"rows": [{"a": 1, "b": None}, {"a": 2.5, "b": "x"}]}
     result = value_of(agent, "total = sum(r['a'] for r in rows)\n(total, rows)", globals=given)
     assert result.value_json == [3.5, given["rows"]]
@@ -223,32 +235,34 @@ def test_globals_come_and_go_as_json(agent: Rig) -> None:
 
 
 @pytest.mark.behaviour(13)
-def test_it_stands_beside_other_sections_and_twice_with_prefixes(sandbox: AstevalSandbox) -> None:
+def test_can_be_combined_with_other_sections_and_used_twice_with_prefixes(
+    sandbox: AstevalSandbox,
+) -> None:
     sections = [
         AstevalSection(sandbox), AstevalSection(sandbox, prefix="b_"), VfsToolsSection(),
         PlanningToolsSection(),
     ]  # fmt: skip
-    with rig(sections=sections) as agent:
+    with small_workspace(sections=sections) as agent:
         assert agent.call("b_evaluate_python", code="2 * 3").result.success
         assert agent.call("evaluate_python", code="2 * 3").result.success
 
 
-def test_it_works_over_files_of_its_own_without_other_sections(sandbox: AstevalSandbox) -> None:
+def test_works_without_other_sections_on_files_of_its_own(sandbox: AstevalSandbox) -> None:
     files = MemoryFilesystem({"a": "x"})
     prompt = Prompt(ns="t", key="t", sections=[AstevalSection(sandbox, filesystem=files)])
     with prompt.resources:
         assert prompt.resources.get(Filesystem) is files
 
 
-def test_a_sandbox_made_by_the_section_ends_with_the_prompts_resources() -> None:
-    with rig(sections=[AstevalSection()]) as agent:
+def test_a_sandbox_created_by_the_section_closes_with_the_prompts_resources() -> None:
+    with small_workspace(sections=[AstevalSection()]) as agent:
         assert agent.call("evaluate_python", code="1 + 1").result.success
         made = agent.prompt.resources.get(AstevalSandbox)
     with pytest.raises(Exception, match="closed"):
         made.report  # noqa: B018 - the access is the test
 
 
-def test_a_sandbox_and_a_configuration_are_one_too_many(sandbox: AstevalSandbox) -> None:
+def test_a_sandbox_together_with_a_configuration_is_refused(sandbox: AstevalSandbox) -> None:
     with pytest.raises(UsageError):
         AstevalSection(sandbox, config=AstevalConfig())
 
@@ -265,21 +279,21 @@ def test_without_a_filesystem_code_runs_and_files_are_refused(sandbox: AstevalSa
     assert "no filesystem" in refused.text
 
 
-def test_a_wall_that_is_not_up_refuses_the_call_and_says_why() -> None:
-    class Unwalled(AstevalSandbox):
+def test_missing_isolation_refuses_the_call_with_the_reason() -> None:
+    class NotIsolated(AstevalSandbox):
         def _check(self, layers: tuple[object, ...]) -> None:
             super()._check(())
 
-    bound = Binding(AstevalSandbox, lambda _: Unwalled())
+    bound = Binding(AstevalSandbox, lambda _: NotIsolated())
     section = AstevalSection(resources={AstevalSandbox: bound})
-    with rig(sections=[section]) as agent:
+    with small_workspace(sections=[section]) as agent:
         outcome = agent.call("evaluate_python", code="1")
     assert not outcome.result.success
     assert "seccomp" in outcome.text
     assert "are not affected" in outcome.text
 
 
-def test_a_workspace_on_disk_keeps_what_code_wrote_and_puts_back_what_failed(
+def test_a_workspace_on_disk_keeps_writes_and_rolls_back_failures(
     tmp_path: Path, sandbox: AstevalSandbox
 ) -> None:
     source = tmp_path / "source"

@@ -1,7 +1,7 @@
-"""An engine, images, an ordinary user and a server for all tests of the Podman sandbox.
+"""Fixtures of the Podman tests: an engine, images, an ordinary user and a server.
 
-Without an engine they are skipped and say why; in an automatic build (``CI`` is set) they fail.
-Images are built once for all workers, as building waits for others that build.
+Without an engine the tests are skipped with the reason; in CI (``CI`` is set) they fail.
+Images are built once for all workers, because builds wait for each other.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from wink_workspace.sandbox.podman.engine_conf import EngineSettings
 from wink_workspace.sandbox.podman.images import recipe
 
 
-def _without(what: str) -> NoReturn:
+def _skip_or_fail(reason: str) -> NoReturn:
     if Environment.from_os().is_ci:
-        pytest.fail(f"CI is set, and {what}", pytrace=False)
-    pytest.skip(what)
+        pytest.fail(f"CI is set, and {reason}", pytrace=False)
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def environment() -> Environment:
-    """The surroundings of an engine that works and has our images."""
+    """The environment of a working engine that has our images."""
     environment = Environment.from_os()
-    problem = podman_machine.what_is_missing() or podman_machine.build_images(environment)
+    problem = podman_machine.missing_requirement() or podman_machine.build_images(environment)
     if problem:
-        _without(problem)
+        _skip_or_fail(problem)
     return environment
 
 
@@ -53,7 +53,7 @@ def minimal_image(environment: Environment) -> str:
 def engine_environment(
     environment: Environment, tmp_path_factory: pytest.TempPathFactory
 ) -> Environment:
-    """The same with our settings for the engine, as ``podman run`` and its kin need them."""
+    """The same environment with our engine settings, for commands such as ``podman run``."""
     folder = tmp_path_factory.mktemp("engine")
     conf = EngineSettings.for_this_machine(path=environment.variables["PATH"]).write(folder)
     return replace(environment, variables={**environment.variables, "CONTAINERS_CONF": str(conf)})
@@ -61,7 +61,7 @@ def engine_environment(
 
 @pytest.fixture(scope="session")
 def service(engine_environment: Environment) -> Generator[PodmanService]:
-    """An engine for this worker's tests."""
+    """The engine of this worker's tests."""
     with closing(PodmanService(engine_environment)) as service:
         yield service
 
@@ -70,18 +70,18 @@ def service(engine_environment: Environment) -> Generator[PodmanService]:
 def sandbox(
     tmp_path_factory: pytest.TempPathFactory, environment: Environment
 ) -> Generator[PodmanSandbox]:
-    """One for all tests of a module that do not break it."""
-    place = podman_machine.place_for_a_sandbox(tmp_path_factory.mktemp("sandbox"))
+    """A sandbox that a module's tests share."""
+    place = podman_machine.sandbox_place(tmp_path_factory.mktemp("sandbox"))
     with closing(PodmanSandbox(place)) as sandbox:
         yield sandbox
 
 
 @pytest.fixture(scope="session")
 def ordinary_user(environment: Environment) -> Generator[OrdinaryUser]:
-    """Somebody who is not root, with images of their own; made when the tests run as root."""
+    """A user other than root, with images of its own; created when the tests run as root."""
     if os.geteuid():
         pytest.skip("the tests run as an ordinary user already")
-    with OrdinaryUser.lent() as user:
+    with OrdinaryUser.borrowed() as user:
         yield user
 
 

@@ -1,8 +1,8 @@
-"""Attempts to get out of the sandbox, each as Python that a command runs inside of it.
+"""Escape attempts, each as Python that a command runs inside of the sandbox.
 
-An attempt that is stopped raises ``OSError`` (``Stopped`` where nothing raises by itself);
-one that comes to its end has escaped. The reason must be among those that are expected, so
-that an attempt which is merely wrong does not count as stopped.
+An attempt that is stopped raises ``OSError``, or ``Stopped`` if the system raises nothing. One that
+runs to its end has escaped. The error must be an expected one, so that an attempt with a bug does
+not count as stopped.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Ends = Literal["refused", "timed out", "stopped", "killed", "broken"]
 
 @dataclass(frozen=True)
 class Attempt:
-    """What is tried, and how it must end.
+    """An attempt, and how it may end.
 
-    ``refused``: it says itself by what it was stopped. ``timed out``: it goes on until its time
-    is over. ``stopped``: the sandbox ends it, as it takes too much. ``killed``: the system does.
-    ``broken``: the whole container is ended. One that ``fills_memory`` without any process
-    holding it is bounded only where there is a cgroup for memory.
+    ``refused``: it reports the error that stopped it. ``timed out``: it runs until its time limit.
+    ``stopped``: the sandbox ends it for using too much. ``killed``: the system does that.
+    ``broken``: the whole container is ended. ``fills_memory`` marks memory that no process holds;
+    only a memory cgroup bounds it.
     """
 
     name: str
@@ -69,7 +69,7 @@ NUMBERS = {
 
 
 class Stopped(Exception):
-    """Nothing was found to go on with."""
+    """The attempt found no way to continue."""
 
 
 def called(result):
@@ -101,7 +101,7 @@ def connect(family, address, kind=socket.SOCK_STREAM):
 
 
 def daemon(action):
-    """Run something in a process that has left its parent, its session and its terminal."""
+    """Run *action* in a process that is detached from parent, session and terminal."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -115,7 +115,7 @@ def daemon(action):
 
 
 def each_refused(action, *arguments):
-    """What is one of several attempts: all of them must be refused."""
+    """Make one of several attempts; each must be refused."""
     try:
         action(*arguments)
     except PermissionError:
@@ -123,7 +123,7 @@ def each_refused(action, *arguments):
     sys.exit(f"ESCAPED {action.__name__} {arguments}")
 
 
-def scribble():
+def write_forever():
     while True:
         write("/workspace/daemon", b"still here", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         time.sleep(0.01)
@@ -146,14 +146,14 @@ else:
 sys.exit(1)
 """
 
-_NOTHING_LEFT = 'raise Stopped("the command is over; what it left must be, too")'
+_NOTHING_LEFT = 'raise Stopped("the command has ended; so must its processes")'
 
 
 def _files() -> list[Attempt]:
     return [
         Attempt("read a file of the host by its path", "read(SECRET)", "ENOENT"),
         Attempt(
-            "read a file of the host by way of ..", 'read("/workspace/../.." + SECRET)', "ENOENT"
+            "read a file of the host through ..", 'read("/workspace/../.." + SECRET)', "ENOENT"
         ),
         Attempt(
             "read a file of the host through a link",
@@ -181,13 +181,13 @@ def _files() -> list[Attempt]:
             """
             for name in ("environ", "mem", "maps", "auxv"):
                 each_refused(read, f"/proc/1/{name}")
-            raise Stopped("nothing can be read")
+            raise Stopped("nothing is readable")
             """,
             "Stopped",
         ),
         Attempt("list the descriptors of the first process", 'os.listdir("/proc/1/fd")', "EACCES"),
         Attempt(
-            "find variables of others in any process",
+            "find environment variables of the host in any process",
             """
             for pid in os.listdir("/proc"):
                 if pid.isdigit() and int(pid) != os.getpid():
@@ -196,7 +196,7 @@ def _files() -> list[Attempt]:
             "EACCES",
         ),
         Attempt(
-            "leave the root by way of /proc/self/root",
+            "leave the root through /proc/self/root",
             'read("/proc/self/root/.." + SECRET)',
             "ENOENT",
         ),
@@ -209,12 +209,12 @@ def _files() -> list[Attempt]:
                 except OSError:
                     continue
                 sys.exit(f"ESCAPED: {fd} is {where}")
-            raise Stopped("none is open")
+            raise Stopped("no descriptor of the host is open")
             """,
             "Stopped",
         ),
         Attempt("write to the kernel's settings", 'write("/proc/sys/kernel/core_pattern")'),
-        Attempt("press the magic key", 'write("/proc/sysrq-trigger", b"h")'),
+        Attempt("trigger a magic SysRq key", 'write("/proc/sysrq-trigger", b"h")'),
         Attempt(
             "read the kernel's memory",
             'sys.exit("ESCAPED") if read("/proc/kcore") else None; raise Stopped("empty")',
@@ -225,25 +225,25 @@ def _files() -> list[Attempt]:
             "read the kernel's log by a call",
             "syscall('syslog', 3, ctypes.create_string_buffer(99), 99)",
         ),
-        Attempt("have the kernel run a helper", 'write("/sys/kernel/uevent_helper")'),
+        Attempt("make the kernel run a helper", 'write("/sys/kernel/uevent_helper")'),
         Attempt(
-            "have a cgroup run a program on the host",
+            "make a cgroup run a program on the host",
             """
             for folder, names, files in os.walk("/sys/fs/cgroup"):
                 for name in ("release_agent", "notify_on_release", "cgroup.procs"):
                     if name in files:
                         write(os.path.join(folder, name), b"1")
-            raise Stopped("no cgroup can be seen")
+            raise Stopped("no cgroup is visible")
             """,
             f"{REFUSED}|Stopped",
         ),
         Attempt(
-            "lift the memory limit",
+            "remove the memory limit",
             """
             for path in ("memory/memory.limit_in_bytes", "memory.max"):
                 if os.path.exists("/sys/fs/cgroup/" + path):
                     write("/sys/fs/cgroup/" + path, b"-1")
-            raise Stopped("it cannot be seen")
+            raise Stopped("it is not visible")
             """,
             f"{REFUSED}|Stopped",
         ),
@@ -263,7 +263,7 @@ def _files() -> list[Attempt]:
             for folder in ("/workspace", "/tmp", "/dev/shm"):
                 each_refused(os.mknod, folder + "/disk", stat.S_IFBLK | 0o600, os.makedev(254, 0))
                 each_refused(os.mknod, folder + "/mem", stat.S_IFCHR | 0o600, os.makedev(1, 1))
-            raise Stopped("none can be made")
+            raise Stopped("no device can be created")
             """,
             "Stopped",
         ),
@@ -288,7 +288,7 @@ def _files() -> list[Attempt]:
             "EPERM",
         ),
         Attempt(
-            "mount the processes anew",
+            "mount another proc",
             'called(libc.mount(b"proc", b"/tmp", b"proc", 0, None))',
             "EPERM",
         ),
@@ -310,11 +310,15 @@ def _files() -> list[Attempt]:
         Attempt(
             "open a mount as a file", 'syscall("open_tree", -100, b"/workspace", 1)', "EPERM|ENOSYS"
         ),
-        Attempt("make a filesystem the new way", 'syscall("fsopen", b"tmpfs", 0)', "EPERM|ENOSYS"),
-        Attempt("change the root", 'os.chroot("/tmp")', "EPERM"),
-        Attempt("swap the root", 'syscall("pivot_root", b"/tmp", b"/tmp")', "EPERM"),
         Attempt(
-            "open a file of the host by its number",
+            "create a filesystem with fsopen", 'syscall("fsopen", b"tmpfs", 0)', "EPERM|ENOSYS"
+        ),
+        Attempt("change the root with chroot", 'os.chroot("/tmp")', "EPERM"),
+        Attempt(
+            "change the root with pivot_root", 'syscall("pivot_root", b"/tmp", b"/tmp")', "EPERM"
+        ),
+        Attempt(
+            "open a file of the host by its handle",
             """
             handle = struct.pack("=Ii8s", 8, 1, struct.pack("=II", 2, 0))
             syscall("open_by_handle_at", os.open("/workspace", os.O_RDONLY), ctypes.c_char_p(handle), 0)
@@ -322,7 +326,7 @@ def _files() -> list[Attempt]:
             "EPERM",
         ),
         Attempt(
-            "ask for the number of a file",
+            "get the handle of a file",
             'syscall("name_to_handle_at", -100, b"/workspace", ctypes.create_string_buffer(64), ctypes.create_string_buffer(8), 0)',
             "EPERM|ENOSYS",
         ),
@@ -351,7 +355,7 @@ def _files() -> list[Attempt]:
             "EPERM|EOPNOTSUPP",
         ),
         Attempt(
-            "make a file that nobody can delete",
+            "make an undeletable file",
             """
             with open("stone", "w") as file:
                 fcntl.ioctl(file, 0x40086602, array("l", [0x10]))
@@ -367,7 +371,7 @@ def _files() -> list[Attempt]:
             "write to what the engine mounts",
             'write("/etc/hosts", b"x", os.O_WRONLY | os.O_APPEND)',
         ),
-        Attempt("write to what the engine mounts as a mark", 'write("/run/.containerenv")'),
+        Attempt("write to the marker file that the engine mounts", 'write("/run/.containerenv")'),
         Attempt(
             "move the workspace away",
             'os.rename("/workspace", "/tmp/workspace")',
@@ -382,16 +386,16 @@ def _files() -> list[Attempt]:
                 except OSError:
                     continue
                 sys.exit("ESCAPED " + place)
-            raise Stopped("nowhere")
+            raise Stopped("no other directory is writable")
             """,
             "Stopped",
         ),
         Attempt(
-            "leave names that are no text",
+            "leave names that are not text",
             r"""
             for name in (b"\xff\xfe", b"a\nb", b" ", b"-rf", b"\x1b]0;x\x07", "\u202e".encode()):
                 write(os.path.join(b"/workspace", name), b"x", os.O_WRONLY | os.O_CREAT)
-            raise Stopped("they are undone with the call")
+            raise Stopped("the call is rolled back")
             """,
             "Stopped",
         ),
@@ -404,12 +408,12 @@ def _files() -> list[Attempt]:
             os.makedirs("closed/deep/er")
             write("closed/deep/er/file", b"x", os.O_WRONLY | os.O_CREAT)
             os.chmod("closed/deep/er/file", 0); os.chmod("closed/deep/er", 0); os.chmod("closed", 0)
-            raise Stopped("they are undone with the call")
+            raise Stopped("the call is rolled back")
             """,
             "Stopped",
         ),
         Attempt(
-            "change what a rollback relies on",
+            "change files that a rollback relies on",
             """
             for folder, names, files in os.walk("/workspace"):
                 for name in files:
@@ -417,12 +421,12 @@ def _files() -> list[Attempt]:
                     os.utime(os.path.join(folder, name), (0, 0))
             os.rename("src", ".src"); os.symlink("/etc", "src")
             os.chmod("/workspace", 0o000)
-            raise Stopped("it is undone with the call")
+            raise Stopped("the call is rolled back")
             """,
             "Stopped",
         ),
         Attempt(
-            "plant programs that git would run on the host",
+            "create programs that git would run on the host",
             """
             os.makedirs(".git/hooks", exist_ok=True)
             run = f"#!/bin/sh\\ntouch {OUTSIDE}/git-ran\\n"
@@ -435,7 +439,7 @@ def _files() -> list[Attempt]:
                 file.write(f'[filter "x"]\\nclean = touch {OUTSIDE}/git-ran\\n')
             with open(".gitattributes", "w") as file:
                 file.write("* filter=x diff=x\\n")
-            raise Stopped("nothing here runs them")
+            raise Stopped("nothing inside runs them")
             """,
             "Stopped",
         ),
@@ -470,7 +474,7 @@ def _processes() -> list[Attempt]:
             "EPERM|ENOSYS",
         ),
         Attempt(
-            "signal the first process by a descriptor",
+            "signal the first process by a pidfd",
             "signal.pidfd_send_signal(os.pidfd_open(1), signal.SIGKILL)",
             "EPERM",
         ),
@@ -491,12 +495,12 @@ def _processes() -> list[Attempt]:
             "slow down the first process", "os.setpriority(os.PRIO_PROCESS, 1, 19)", "EPERM|EACCES"
         ),
         Attempt(
-            "have the first process killed for memory",
+            "make the kernel kill the first process for memory",
             "write('/proc/1/oom_score_adj', b'1000')",
             "EACCES|EPERM",
         ),
         Attempt(
-            "be spared when memory runs out",
+            "be spared by the OOM killer",
             "write('/proc/self/oom_score_adj', b'-1000')",
             "EACCES|EPERM",
         ),
@@ -505,7 +509,7 @@ def _processes() -> list[Attempt]:
             "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))",
             "EPERM",
         ),
-        Attempt("become more important", "os.setpriority(os.PRIO_PROCESS, 0, -20)", "EPERM|EACCES"),
+        Attempt("raise its priority", "os.setpriority(os.PRIO_PROCESS, 0, -20)", "EPERM|EACCES"),
         Attempt("become root", "os.setuid(0)", "EPERM"),
         Attempt("become a member of root's group", "os.setgid(0)", "EPERM"),
         Attempt("join groups", "os.setgroups([0, 1])", "EPERM"),
@@ -521,9 +525,7 @@ def _processes() -> list[Attempt]:
         Attempt(
             "keep capabilities for programs", "called(libc.prctl(47, 2, 7, 0, 0))", "EPERM|EINVAL"
         ),
-        Attempt(
-            "have rights again after all", "called(libc.prctl(38, 0, 0, 0, 0))", "EINVAL|EPERM"
-        ),
+        Attempt("regain privileges", "called(libc.prctl(38, 0, 0, 0, 0))", "EINVAL|EPERM"),
         Attempt(
             "raise a limit",
             "resource.prlimit(0, resource.RLIMIT_NOFILE, (1 << 20, 1 << 20))",
@@ -552,7 +554,7 @@ def _processes() -> list[Attempt]:
             "stay as many daemons",
             f"""
             for _ in range(20):
-                daemon(scribble)
+                daemon(write_forever)
             time.sleep(0.1)
             {_NOTHING_LEFT}
             """,
@@ -575,17 +577,17 @@ def _processes() -> list[Attempt]:
             "Stopped",
         ),
         Attempt(
-            "stay as heir of other orphans",
+            "stay as a subreaper of orphans",
             f"""
             called(libc.prctl(36, 1, 0, 0, 0))
-            daemon(lambda: (called(libc.prctl(36, 1, 0, 0, 0)), daemon(scribble), signal.pause()))
+            daemon(lambda: (called(libc.prctl(36, 1, 0, 0, 0)), daemon(write_forever), signal.pause()))
             {_NOTHING_LEFT}
             """,
             "Stopped",
         ),
         Attempt(
             "stay in a namespace of its own",
-            "called(libc.unshare(NEWUSER | NEWPID)); daemon(scribble)",
+            "called(libc.unshare(NEWUSER | NEWPID)); daemon(write_forever)",
             "EPERM",
         ),
         Attempt(
@@ -624,7 +626,7 @@ def _processes() -> list[Attempt]:
         Attempt("spin", "while True: pass", ends=("timed out",), timeout_s=0.5),
         Attempt("sleep past the end", "time.sleep(600)", ends=("timed out",), timeout_s=0.3),
         Attempt(
-            "not hear that it is to end",
+            "ignore all signals that end it",
             """
             for number in range(1, 65):
                 try:
@@ -639,17 +641,17 @@ def _processes() -> list[Attempt]:
             timeout_s=0.5,
         ),
         Attempt(
-            "hide behind a child that goes on",
-            "daemon(scribble); time.sleep(600)",
+            "hide behind a child that continues",
+            "daemon(write_forever); time.sleep(600)",
             ends=("timed out",),
             timeout_s=0.5,
         ),
         Attempt(
-            "print what the runner would say",
+            "print the output of a runner",
             """
             for kind in range(64, 70):
                 os.write(1, struct.pack("!BII", kind, 1, 12) + b"\\0\\0\\0\\4exit\\0\\0\\0\\1" + b"0")
-            raise Stopped("it is output like any other")
+            raise Stopped("it is ordinary output")
             """,
             "Stopped",
         ),
@@ -665,7 +667,7 @@ def _network() -> list[Attempt]:
             refused,
         ),
         Attempt(
-            "reach it at the address of version 6",
+            "reach it at the IPv6 loopback",
             "connect(socket.AF_INET6, ('::1', int(SERVER)))",
             f"{refused}|EADDRNOTAVAIL",
         ),
@@ -712,7 +714,7 @@ def _network() -> list[Attempt]:
             names = [name for _, name in socket.if_nameindex() if name != "lo"]
             if names:
                 sys.exit(f"ESCAPED {names}")
-            raise Stopped("only the loopback")
+            raise Stopped("there is only the loopback")
             """,
             "Stopped",
         ),
@@ -742,12 +744,12 @@ def _network() -> list[Attempt]:
             "EPERM|EACCES|ENOSYS|EAFNOSUPPORT",
         ),
         Attempt(
-            "talk to the hypervisor",
+            "connect to the hypervisor",
             "socket.socket(40, socket.SOCK_STREAM)",
             "EPERM|EACCES|ENOSYS|EAFNOSUPPORT",
         ),
         Attempt(
-            "use the kernel's ciphers",
+            "use AF_ALG sockets",
             "socket.socket(38, socket.SOCK_SEQPACKET)",
             "EPERM|EACCES|ENOSYS|EAFNOSUPPORT",
         ),
@@ -776,7 +778,7 @@ def _network() -> list[Attempt]:
             "called(libc.setns(os.open('/proc/1/ns/net', os.O_RDONLY), NEWNET))",
             "EACCES|EPERM",
         ),
-        Attempt("have a network of its own", "called(libc.unshare(NEWUSER | NEWNET))", "EPERM"),
+        Attempt("create a network namespace", "called(libc.unshare(NEWUSER | NEWNET))", "EPERM"),
         Attempt(
             "reach an abstract socket of the host",
             "connect(socket.AF_UNIX, chr(0) + ABSTRACT)",
@@ -843,7 +845,7 @@ def _resources() -> list[Attempt]:
                             raise
                     else:
                         sys.exit("ESCAPED " + folder)
-            raise Stopped("both are bounded")
+            raise Stopped("both are limited")
             """,
             "Stopped",
         ),
@@ -877,7 +879,7 @@ def _resources() -> list[Attempt]:
             ends=("stopped",),
         ),
         Attempt(
-            "fill the disk at a stroke",
+            "fill the disk with one call",
             """
             for n in range(10_000):
                 with open(f"bomb-{n}", "wb") as file:
@@ -886,7 +888,7 @@ def _resources() -> list[Attempt]:
             ends=("stopped",),
         ),
         Attempt(
-            "fill the disk where nobody can look",
+            "fill the disk in a locked directory",
             """
             os.mkdir("locked")
             os.chdir("locked")
@@ -910,7 +912,7 @@ def _resources() -> list[Attempt]:
             ends=("stopped",),
         ),
         Attempt(
-            "take room on the disk without writing",
+            "allocate disk space without writing",
             """
             with open("large", "wb") as file:
                 syscall("fallocate", file.fileno(), 0, 0, 1 << 20)
@@ -942,7 +944,7 @@ def _resources() -> list[Attempt]:
                 accepted.close()
             states = [line.split()[3] for line in open("/proc/net/tcp") if ":" in line]
             if "06" not in states:
-                raise Stopped("no port waits")
+                raise Stopped("no port is in TIME_WAIT")
             """,
             "Stopped",
         ),
@@ -992,7 +994,7 @@ def _resources() -> list[Attempt]:
             for _ in range(3_000):
                 os.mkdir("d")
                 os.chdir("d")
-            raise Stopped("they are undone with the call")
+            raise Stopped("the call is rolled back")
             """,
             "Stopped",
             timeout_s=60,
@@ -1003,13 +1005,13 @@ def _resources() -> list[Attempt]:
             for _ in range(300):
                 os.mkdir("n" * 250)
                 os.chdir("n" * 250)
-            raise Stopped("they are undone with the call")
+            raise Stopped("the call is rolled back")
             """,
             "Stopped",
             timeout_s=60,
         ),
         Attempt(
-            "print more than anybody reads",
+            "print output without end",
             """
             line = b"x" * 65536
             while True:
@@ -1018,7 +1020,7 @@ def _resources() -> list[Attempt]:
             ends=("stopped",),
         ),
         Attempt(
-            "print and complain more than anybody reads, from many processes",
+            "print output and errors without end from many processes",
             """
             for _ in range(4):
                 os.fork()
@@ -1029,7 +1031,7 @@ def _resources() -> list[Attempt]:
             ends=("stopped",),
         ),
         Attempt(
-            "print for ever, slowly",
+            "print forever, slowly",
             """
             while True:
                 os.write(1, b"x")
@@ -1056,15 +1058,15 @@ def _resources() -> list[Attempt]:
             "ENOMEM|EPERM|MemoryError|EAGAIN",
         ),
         Attempt(
-            "keep shared memory for the next",
+            "leave shared memory for the next command",
             """
             key = called(libc.shmget(ctypes.c_int(0x77696E6B), ctypes.c_size_t(4096), 0o1666))
-            raise Stopped("it goes with the last process")
+            raise Stopped("it is removed with the last process")
             """,
             "Stopped|ENOSYS",
         ),
         Attempt(
-            "leave a core on the host",
+            "leave a core dump on the host",
             """
             if os.fork() == 0:
                 os.kill(os.getpid(), signal.SIGSEGV)
@@ -1082,32 +1084,34 @@ def _resources() -> list[Attempt]:
 def _kernel() -> list[Attempt]:
     buffer = "ctypes.create_string_buffer(256)"
     return [
-        Attempt("have a user namespace", "called(libc.unshare(NEWUSER))", "EPERM"),
-        Attempt("have all namespaces", "called(libc.unshare(0x7E020000))", "EPERM"),
+        Attempt("create a user namespace", "called(libc.unshare(NEWUSER))", "EPERM"),
+        Attempt("create all namespaces", "called(libc.unshare(0x7E020000))", "EPERM"),
         Attempt(
             "clone into a user namespace",
             "syscall('clone', NEWUSER | signal.SIGCHLD, 0, 0, 0, 0)",
             "EPERM|ENOSYS",
         ),
-        Attempt("clone the new way", f"syscall('clone3', {buffer}, 64)", "ENOSYS"),
+        Attempt("clone with clone3", f"syscall('clone3', {buffer}, 64)", "ENOSYS"),
         Attempt(
             "enter a namespace",
             "called(libc.setns(os.open('/proc/self/ns/mnt', os.O_RDONLY), 0))",
             "EPERM",
         ),
-        Attempt("keep a key", "syscall('add_key', b'user', b'wink', b'x', 1, -3)", "EPERM|ENOSYS"),
-        Attempt("have a ring of keys", "syscall('keyctl', 0, -3, 0, 0, 0)", "EPERM|ENOSYS"),
-        Attempt("ask for a key", "syscall('request_key', b'user', b'wink', 0, -3)", "EPERM|ENOSYS"),
+        Attempt("add a key", "syscall('add_key', b'user', b'wink', b'x', 1, -3)", "EPERM|ENOSYS"),
+        Attempt("create a keyring", "syscall('keyctl', 0, -3, 0, 0, 0)", "EPERM|ENOSYS"),
+        Attempt("request a key", "syscall('request_key', b'user', b'wink', 0, -3)", "EPERM|ENOSYS"),
         Attempt(
             "load a program into the kernel", f"syscall('bpf', 5, {buffer}, 48)", "EPERM|ENOSYS"
         ),
         Attempt(
-            "count events of the machine",
+            "count performance events of the machine",
             f"syscall('perf_event_open', {buffer}, 0, -1, -1, 0)",
             "EPERM|ENOSYS|EACCES",
         ),
         Attempt("handle its own page faults", "syscall('userfaultfd', 1)", "EPERM|ENOSYS"),
-        Attempt("queue calls to the kernel", f"syscall('io_uring', 4, {buffer})", "EPERM|ENOSYS"),
+        Attempt(
+            "queue system calls with io_uring", f"syscall('io_uring', 4, {buffer})", "EPERM|ENOSYS"
+        ),
         Attempt("watch whole filesystems", "syscall('fanotify_init', 0, 0)", "EPERM|ENOSYS"),
         Attempt("load a module", f"syscall('init_module', {buffer}, 0, b'')", "EPERM|ENOSYS"),
         Attempt("load another kernel", "syscall('kexec_load', 0, 0, 0, 0)", "EPERM|ENOSYS"),
@@ -1116,7 +1120,7 @@ def _kernel() -> list[Attempt]:
         Attempt("rename the machine", "socket.sethostname('mine')", "EPERM"),
         Attempt("swap to a file", "called(libc.swapon(b'/workspace/swap', 0))", "EPERM|ENOSYS"),
         Attempt("account for processes", "called(libc.acct(b'/workspace/acct'))", "EPERM|ENOSYS"),
-        Attempt("reach the ports of the machine", "called(libc.iopl(3))", "EPERM|ENOSYS"),
+        Attempt("access I/O ports", "called(libc.iopl(3))", "EPERM|ENOSYS"),
         Attempt(
             "type at a terminal of the host",
             "fcntl.ioctl(os.open('/dev/tty', os.O_RDWR), 0x5412, b'x')",

@@ -1,4 +1,4 @@
-"""What the tests of the Podman sandbox need of the machine: images, and a user who is not root."""
+"""What the Podman tests need from the machine: images, and a user who is not root."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TREE = Path(__file__).parents[3]
 USER = "wink-tests"
 HOME = Path("/var/lib/wink-tests")
 WATCHDOG_S = 1_200
-_IDS = "300000-365535"  # where useradd gives out none
-_MADE = "made-by-tests"
+_IDS = "300000-365535"  # useradd assigns none of these
+_MARKER = "made-by-tests"
 _LOCKS = Path("/run/lock")
 
 
-def what_is_missing() -> str | None:
-    """What keeps containers from running here; ``None`` if nothing is known to."""
+def missing_requirement() -> str | None:
+    """Return why containers cannot run here; ``None`` if no reason is known."""
     if shutil.which("podman") is None:
         return "podman is not installed: run `make test` as root or with sudo, or install it"
     if os.geteuid() and not _has_subordinate_ids(pwd.getpwuid(os.geteuid()).pw_name):
@@ -40,7 +40,7 @@ def what_is_missing() -> str | None:
 
 
 def build_images(environment: Environment) -> str | None:
-    """Build those that are not there; why that is impossible, or ``None``."""
+    """Build missing images; return why that failed, or ``None``."""
     store = ImageStore(environment)
     try:
         for name in RECIPES:
@@ -52,34 +52,34 @@ def build_images(environment: Environment) -> str | None:
 
 @dataclass(frozen=True)
 class OrdinaryUser:
-    """Somebody without any right over the machine, whose containers are rootless."""
+    """A user without privileges, whose containers are rootless."""
 
     uid: int
     gid: int
 
     @classmethod
     @contextmanager
-    def lent(cls) -> Generator[OrdinaryUser]:
-        """Made if it is not there; only root can do that. What was made goes with the last user."""
-        with (_LOCKS / "wink-tests.lent").open("ab") as users:
-            with _alone():
-                fcntl.flock(users, fcntl.LOCK_SH)
-                user = cls._found_or_made()
+    def borrowed(cls) -> Generator[OrdinaryUser]:
+        """Create the user if missing, as root; the last borrower removes what was created."""
+        with (_LOCKS / "wink-tests.lent").open("ab") as borrowers:
+            with _exclusive():
+                fcntl.flock(borrowers, fcntl.LOCK_SH)
+                user = cls._find_or_create()
             try:
-                user._take_images()
+                user._copy_images()
                 yield user
             finally:
-                with _alone(), suppress(BlockingIOError):  # another run still has it
-                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    user._remove_what_was_made()
+                with _exclusive(), suppress(BlockingIOError):  # another run still uses it
+                    fcntl.flock(borrowers, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    user._remove_created()
 
     @classmethod
-    def _found_or_made(cls) -> OrdinaryUser:
+    def _find_or_create(cls) -> OrdinaryUser:
         try:
             entry = pwd.getpwnam(USER)
         except KeyError:
             run("useradd", "--create-home", "--home-dir", str(HOME), "--shell", "/bin/sh", USER)
-            (HOME / _MADE).touch()
+            (HOME / _MARKER).touch()
             entry = pwd.getpwnam(USER)
         if not _has_subordinate_ids(USER):
             run("usermod", "--add-subuids", _IDS, "--add-subgids", _IDS, USER)
@@ -88,23 +88,23 @@ class OrdinaryUser:
         user.runtime_dir.chmod(0o700)
         os.chown(user.runtime_dir, user.uid, user.gid)
         if not user._processes():
-            (user.runtime_dir / _MADE).touch()
+            (user.runtime_dir / _MARKER).touch()
         return user
 
-    def _remove_what_was_made(self) -> None:
-        """End the processes that keep its namespaces for later, and remove it if it is ours."""
-        if (self.runtime_dir / _MADE).exists():
+    def _remove_created(self) -> None:
+        """End the processes that hold its namespaces, and remove the user if we created it."""
+        if (self.runtime_dir / _MARKER).exists():
             while processes := self._processes():
                 for pid in processes:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-            (self.runtime_dir / _MADE).unlink()
-        if (HOME / _MADE).exists():
+            (self.runtime_dir / _MARKER).unlink()
+        if (HOME / _MARKER).exists():
             run("userdel", "--remove", USER)
             shutil.rmtree(self.runtime_dir)
 
     def _processes(self) -> list[int]:
-        """Those that are alive."""
+        """Return its live processes."""
         found: list[int] = []
         for folder in Path("/proc").iterdir():
             with suppress(OSError, ValueError):
@@ -124,14 +124,14 @@ class OrdinaryUser:
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "XDG_RUNTIME_DIR": str(self.runtime_dir),
             "LANG": "C.UTF-8",
-            "STORAGE_DRIVER": "overlay",  # some would take vfs, which copies the image each time
+            "STORAGE_DRIVER": "overlay",  # the default may be vfs, which copies the image each time
             "CI": os.environ.get("CI", ""),
         }
         return Environment(variables=variables, home=HOME)
 
-    def _take_images(self) -> None:
-        """Take over what root has in its cache, so that images are built without network."""
-        with _alone():
+    def _copy_images(self) -> None:
+        """Copy root's cached archives, so that images are built without network."""
+        with _exclusive():
             ours = ImageStore(Environment.from_os()).cache
             theirs = ImageStore(self.environment()).cache
             for archive in ours.glob("*.tar"):
@@ -144,10 +144,10 @@ class OrdinaryUser:
     def python(
         self, *arguments: str, more: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run Python as this user in this tree, with all packages that we have.
+        """Run Python as this user in this tree, with all installed packages.
 
-        Both may lie in root's home, which nobody else can enter: they are mounted where the user
-        can, in a namespace that ends with the command.
+        Both may be in root's home, which only root can enter. They are mounted where the user can
+        read them, in a mount namespace that ends with the command.
         """
         python = Path(sys.executable).resolve()
         return subprocess.run(
@@ -159,7 +159,7 @@ class OrdinaryUser:
             env={
                 **self.environment().variables,
                 "PYTHONPATH": "/mnt/packages:/mnt/tree:/mnt/tree/tests",
-                "LD_LIBRARY_PATH": "/mnt/python/lib",  # an interpreter may be half a library
+                "LD_LIBRARY_PATH": "/mnt/python/lib",  # the interpreter may need its libpython
                 **(more or {}),
             },
             stdin=subprocess.DEVNULL,
@@ -183,15 +183,15 @@ exec setpriv --reuid "$uid" --regid "$gid" --clear-groups /mnt/python/"$python" 
 
 
 @contextmanager
-def _alone() -> Generator[None]:
-    """While no other worker, and no other run, looks at the ordinary user."""
+def _exclusive() -> Generator[None]:
+    """Exclude other workers and runs from changing the ordinary user."""
     with (_LOCKS / "wink-tests").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def place_for_a_sandbox(folder: Path) -> SandboxContext:
-    """A directory to work in, with one beside it for notes."""
+def sandbox_place(folder: Path) -> SandboxContext:
+    """Create the directories of a sandbox: one for files, one for notes."""
     files, notes = folder / "files", folder / "notes"
     files.mkdir()
     notes.mkdir(mode=0o700)
@@ -199,9 +199,9 @@ def place_for_a_sandbox(folder: Path) -> SandboxContext:
 
 
 class HeldClock(SystemClock):
-    """The machine's clock, which can be held until a command has begun.
+    """The machine's clock, which can be stopped until a command has begun.
 
-    So a short time is enough for one that begins late, on a busy machine.
+    So a short time limit is enough for a command that starts late on a busy machine.
     """
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ class HeldClock(SystemClock):
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that *pid* has started, or inherited, and not yet taken leave of."""
+    """Return the children of *pid*, including adopted ones and zombies."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -236,7 +236,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def run(*command: str) -> str:
-    """What a program prints."""
+    """Run a program and return its output."""
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=WATCHDOG_S)
     return done.stdout
 

@@ -1,4 +1,4 @@
-"""A server that sandboxes must not reach, put on the machine's loopback by testcontainers."""
+"""A server that sandboxes must not reach, published on the loopback by testcontainers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = "the server's answer"
 
 @dataclass(frozen=True)
 class PublishedServer:
-    """Where it listens: on the host's loopback, and nowhere else."""
+    """The port of the server, which listens on the host's loopback only."""
 
     VARIABLE: ClassVar = "WINK_TESTS_SERVER"
 
@@ -36,7 +36,7 @@ class PublishedServer:
         return str(self.port)
 
     def answer(self) -> str:
-        """What it says to who can reach it."""
+        """Return its answer to a client that can reach it."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=10) as response:
             return response.read().decode()
 
@@ -45,7 +45,7 @@ class PublishedServer:
 def published_server_in(
     image: str, environment: Environment, folder: Path
 ) -> Generator[PublishedServer]:
-    """Serve from a container of *image* until the block ends, or for a while if we are killed."""
+    """Serve from a container of *image* until the block ends; if we are killed, for WATCHDOG_S."""
     with (
         _engine(environment, folder / "engine.sock") as engine,
         pytest.MonkeyPatch.context() as patch,
@@ -74,7 +74,7 @@ def published_server_in(
 
 @contextmanager
 def _engine(environment: Environment, path: Path) -> Generator[Path]:
-    """A service that stays until the block ends, however long nobody asks it anything."""
+    """Run a service until the block ends, without an idle timeout."""
     command = ["podman", "system", "service", "--time=0", f"unix://{path}"]
     with subprocess.Popen(command, env=dict(environment.variables)) as process:
         try:

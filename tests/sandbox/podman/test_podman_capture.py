@@ -1,4 +1,4 @@
-"""What is kept of output: its ends in the result, and all of it, up to a bound, in a file."""
+"""Captured output: head and tail in the result, all of it, up to a limit, in a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wink_workspace.sandbox.protocol import CapturedOutput
 def captured(
     pieces: list[bytes], *, limit_bytes: int, folder: Path | None = None, file_bytes: int = 1_000
 ) -> tuple[CapturedOutput, dict[str, bytes]]:
-    """What is kept of *pieces* on standard output, and which files were published."""
+    """Capture *pieces* of standard output; return the result and the published files."""
     published: dict[str, bytes] = {}
 
     def publish(stream: str, file: Path) -> str:
@@ -24,62 +24,60 @@ def captured(
     capture = Capture(limit_bytes=limit_bytes, file_bytes=file_bytes, folder=folder, observer=None)
     for piece in pieces:
         capture("stdout", piece)
-    kept, _ = capture.finished(publish)
+    result, _ = capture.finished(publish)
     capture.discard()
-    return kept, published
+    return result, published
 
 
 @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(0, 60))
-def test_head_and_tail_are_the_ends_and_what_is_missing_is_counted(
-    pieces: list[bytes], limit: int
-) -> None:
+def test_head_and_tail_are_kept_and_missing_bytes_counted(pieces: list[bytes], limit: int) -> None:
     whole = b"".join(pieces)
-    kept, _ = captured(pieces, limit_bytes=limit)
-    assert kept.n_bytes == len(whole)
-    assert whole.startswith(kept.head)
-    assert whole.endswith(kept.tail)
-    assert len(kept.head) + len(kept.tail) == min(limit, len(whole))
-    assert kept.n_missing == max(0, len(whole) - limit)
+    result, _ = captured(pieces, limit_bytes=limit)
+    assert result.n_bytes == len(whole)
+    assert whole.startswith(result.head)
+    assert whole.endswith(result.tail)
+    assert len(result.head) + len(result.tail) == min(limit, len(whole))
+    assert result.n_missing == max(0, len(whole) - limit)
 
 
-def test_much_output_in_large_pieces_keeps_its_end() -> None:
-    kept, _ = captured([b"a" * 200_000, b"b" * 200_000], limit_bytes=10)
-    assert (kept.head, kept.tail, kept.n_missing) == (b"aaaaa", b"bbbbb", 399_990)
+def test_long_output_in_large_pieces_keeps_its_tail() -> None:
+    result, _ = captured([b"a" * 200_000, b"b" * 200_000], limit_bytes=10)
+    assert (result.head, result.tail, result.n_missing) == (b"aaaaa", b"bbbbb", 399_990)
 
 
-def test_all_of_it_is_published_only_when_a_part_is_missing(tmp_path: Path) -> None:
-    kept, published = captured([b"0123456789"], limit_bytes=10, folder=tmp_path)
-    assert (kept.whole, published) == (None, {})
-    kept, published = captured([b"0123456789", b"a"], limit_bytes=10, folder=tmp_path)
-    assert (kept.whole, kept.n_whole) == ("stdout.txt", 11)
+def test_whole_output_is_published_only_if_the_result_is_truncated(tmp_path: Path) -> None:
+    result, published = captured([b"0123456789"], limit_bytes=10, folder=tmp_path)
+    assert (result.whole, published) == (None, {})
+    result, published = captured([b"0123456789", b"a"], limit_bytes=10, folder=tmp_path)
+    assert (result.whole, result.n_whole) == ("stdout.txt", 11)
     assert published == {"stdout": b"0123456789a"}
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_never_grows_beyond_its_bound(tmp_path: Path) -> None:
-    kept, published = captured([b"x" * 999, b"y" * 999], limit_bytes=10, folder=tmp_path)
-    assert kept.n_whole == 1_000
+def test_an_output_file_never_exceeds_its_limit(tmp_path: Path) -> None:
+    result, published = captured([b"x" * 999, b"y" * 999], limit_bytes=10, folder=tmp_path)
+    assert result.n_whole == 1_000
     assert published == {"stdout": b"x" * 999 + b"y"}
 
 
-def test_what_was_written_can_be_read_by_who_comes_after_a_crash(tmp_path: Path) -> None:
+def test_output_can_be_read_after_a_crash(tmp_path: Path) -> None:
     capture = Capture(limit_bytes=10, file_bytes=10_000, folder=tmp_path, observer=None)
     capture("stdout", b"x" * 5_000 + b"nearly done\n")
     capture("stderr", b"a warning \xff\n")
-    said = last_output(tmp_path)
-    assert said.endswith("nearly done\nstderr: a warning \ufffd")
-    assert len(said) < 5_000
+    output = last_output(tmp_path)
+    assert output.endswith("nearly done\nstderr: a warning \ufffd")
+    assert len(output) < 5_000
     Capture(limit_bytes=10, file_bytes=10, folder=tmp_path, observer=None)
-    assert last_output(tmp_path) == "", "the next command begins anew"
+    assert last_output(tmp_path) == "", "the next command starts empty"
     capture.discard()
 
 
-def test_an_observer_hears_of_each_piece_as_it_comes() -> None:
-    heard: list[tuple[str, bytes]] = []
+def test_an_observer_receives_each_piece_immediately() -> None:
+    received: list[tuple[str, bytes]] = []
     capture = Capture(
-        limit_bytes=1, file_bytes=1, folder=None, observer=lambda *piece: heard.append(piece)
+        limit_bytes=1, file_bytes=1, folder=None, observer=lambda *piece: received.append(piece)
     )
     capture("stdout", b"one")
     capture("stderr", b"two")
-    assert heard == [("stdout", b"one"), ("stderr", b"two")]
+    assert received == [("stdout", b"one"), ("stderr", b"two")]
     assert capture.n_bytes == 6

@@ -1,4 +1,4 @@
-"""What the engine is asked for, and that no container outlives its owner for long."""
+"""Container settings sent to the engine, and the removal of containers of dead owners."""
 
 from __future__ import annotations
 
@@ -42,41 +42,41 @@ def spec(config: PodmanConfig | None = None, *, host: Host = ROOT, name: str = "
 
 @pytest.mark.behaviour(64)
 @pytest.mark.parametrize("host", [ROOT, ROOTLESS], ids=["root", "rootless"])
-def test_every_container_is_asked_for_with_every_wall(host: Host) -> None:
-    asked = spec(host=host)
-    assert asked["netns"] == {"nsmode": "none"}
-    assert asked["cap_drop"] == ["all"]
-    assert set(asked["cap_add"]) == {"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
-    assert asked["no_new_privileges"] is True
-    assert asked["read_only_filesystem"] is True
-    assert asked["log_configuration"] == {"driver": "none"}, "output would fill the host's disk"
-    limits = {limit["type"]: limit["hard"] for limit in asked["r_limits"]}
+def test_every_container_is_requested_with_all_isolation_layers(host: Host) -> None:
+    requested = spec(host=host)
+    assert requested["netns"] == {"nsmode": "none"}
+    assert requested["cap_drop"] == ["all"]
+    assert set(requested["cap_add"]) == {"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
+    assert requested["no_new_privileges"] is True
+    assert requested["read_only_filesystem"] is True
+    assert requested["log_configuration"] == {"driver": "none"}, "output would fill the host's disk"
+    limits = {limit["type"]: limit["hard"] for limit in requested["r_limits"]}
     assert limits["nproc"] <= 256
     assert limits["core"] == 0
-    assert all("nosuid" in mount["options"] for mount in asked["mounts"])
+    assert all("nosuid" in mount["options"] for mount in requested["mounts"])
 
 
-def test_root_gives_containers_ids_that_nobody_has() -> None:
+def test_root_gives_containers_unused_host_ids() -> None:
     mapping = spec(host=ROOT)["idmappings"]["UIDMap"]
     assert mapping == [{"container_id": 0, "host_id": 2_100_000_000, "size": 65_536}]
     assert spec(host=ROOTLESS)["userns"] == {"nsmode": "keep-id", "value": "uid=1000,gid=1000"}
 
 
-def test_without_cgroups_the_memory_of_each_process_is_bounded() -> None:
+def test_without_cgroups_the_memory_of_each_process_is_limited() -> None:
     assert "resource_limits" not in spec(host=ROOTLESS)
     kinds = {limit["type"] for limit in spec(host=ROOTLESS)["r_limits"]}
     assert "data" in kinds
     assert spec(host=ROOT)["resource_limits"]["memory"]["limit"] == 2**30
 
 
-def test_a_command_of_its_own_container_has_no_capability_at_all() -> None:
-    asked = container_spec(
+def test_a_command_with_its_own_container_has_no_capabilities() -> None:
+    requested = container_spec(
         PodmanConfig(), host=ROOT, name="x", workspace=Path("/w"), command=("a",), user="1000:1000"
     )
-    assert asked["cap_add"] == []
+    assert requested["cap_add"] == []
 
 
-def test_what_is_mounted_for_reading_can_only_be_read() -> None:
+def test_a_read_only_mount_is_mounted_read_only() -> None:
     config = PodmanConfig(mounts=(ReadOnlyMount("/opt/cache", "/mnt/cache"),))
     mount = spec(config)["mounts"][-1]
     assert (mount["source"], mount["destination"]) == ("/opt/cache", "/mnt/cache")
@@ -96,7 +96,7 @@ def test_what_is_mounted_for_reading_can_only_be_read() -> None:
         lambda: ReadOnlyMount("/a", "/workspace"),
     ],
 )
-def test_a_configuration_that_cannot_be_is_refused(wrong) -> None:
+def test_an_invalid_configuration_is_refused(wrong) -> None:
     with pytest.raises(UsageError):
         wrong()
 
@@ -105,7 +105,7 @@ def test_a_configuration_that_cannot_be_is_refused(wrong) -> None:
     ("name", "least"),
     [("n_processes", 2), ("n_open_files", 16), ("memory_bytes", 16 * 1_048_576), ("cpus", 0.01)],
 )
-def test_a_limit_that_lets_nothing_start_is_refused_with_the_least(name: str, least: float) -> None:
+def test_a_limit_that_is_too_low_is_refused_with_the_minimum(name: str, least: float) -> None:
     assert getattr(PodmanConfig(**{name: least}), name) == least
     with pytest.raises(UsageError, match=f"{name} is .*too small to start") as caught:
         PodmanConfig(**{name: least * 0.9 if least < 1 else least - 1})
@@ -115,20 +115,22 @@ def test_a_limit_that_lets_nothing_start_is_refused_with_the_least(name: str, le
 # Owners
 
 
-def test_an_owner_is_told_from_another_with_its_number() -> None:
+def test_an_owner_differs_from_another_process_with_the_same_pid() -> None:
     ours = Owner.this_process()
     assert Owner.parse(str(ours)) == ours
     assert not ours.is_dead
     assert replace(ours, started=ours.started + 1).is_dead
     assert replace(ours, boot="of another day").is_dead
-    assert not replace(ours, namespace="0", started=0).is_dead, "nothing is known of it"
-    assert Owner.parse("somebody") is None
+    assert not replace(ours, namespace="0", started=0).is_dead, (
+        "an owner in another namespace may be alive"
+    )
+    assert Owner.parse("someone") is None
     assert Owner.parse("a/b/c/d") is None
 
 
 @contextmanager
 def mortal_owner() -> Iterator[Owner]:
-    """One that lives as long as the block: what a dead one has may be swept by any test."""
+    """An owner that lives until the block ends; then any test may remove its containers."""
     with subprocess.Popen(["sleep", "600"]) as process:
         started = started_ticks(process.pid)
         assert started is not None
@@ -142,10 +144,10 @@ def mortal_owner() -> Iterator[Owner]:
 
 
 def made(service: PodmanService, image: str, owner: Owner | str) -> Container:
-    asked = spec(PodmanConfig(image=image), host=Host.of(service), name=new_name())
-    asked["mounts"] = []
-    asked["labels"][OWNER_LABEL] = str(owner)
-    return Container(service, asked, timeout_s=60)
+    requested = spec(PodmanConfig(image=image), host=Host.of(service), name=new_name())
+    requested["mounts"] = []
+    requested["labels"][OWNER_LABEL] = str(owner)
+    return Container(service, requested, timeout_s=60)
 
 
 def exists(service: PodmanService, container: Container) -> bool:
@@ -157,7 +159,7 @@ def exists(service: PodmanService, container: Container) -> bool:
 
 
 @pytest.mark.behaviour(63)
-def test_what_a_dead_owner_left_is_swept_and_what_others_have_is_not(
+def test_sweep_removes_containers_of_dead_owners_only(
     service: PodmanService, minimal_image: str
 ) -> None:
     ours, strange = (
@@ -169,7 +171,7 @@ def test_what_a_dead_owner_left_is_swept_and_what_others_have_is_not(
         left.start()
         assert left.name not in sweep(service)
     try:
-        sweep(service)  # another test may have been faster
+        sweep(service)  # another test may have removed it already
         assert [exists(service, each) for each in (left, ours, strange)] == [False, True, True]
     finally:
         for each in (left, ours, strange):
@@ -177,13 +179,13 @@ def test_what_a_dead_owner_left_is_swept_and_what_others_have_is_not(
     assert not exists(service, ours)
 
 
-def test_ending_what_is_gone_is_no_error(service: PodmanService, minimal_image: str) -> None:
+def test_ending_a_container_twice_is_allowed(service: PodmanService, minimal_image: str) -> None:
     container = made(service, minimal_image, Owner.this_process())
     container.end()
     container.end()
 
 
-def test_an_image_that_is_not_there_is_named_with_what_to_do(service: PodmanService) -> None:
+def test_a_missing_image_is_reported_with_how_to_build_it(service: PodmanService) -> None:
     with pytest.raises(SandboxUnavailableError, match=r"no image localhost/none.*image build"):
         made(service, "localhost/none:1", Owner.this_process())
 
@@ -191,9 +193,9 @@ def test_an_image_that_is_not_there_is_named_with_what_to_do(service: PodmanServ
 def test_a_command_that_is_not_in_the_image_does_not_start(
     service: PodmanService, minimal_image: str
 ) -> None:
-    asked = spec(PodmanConfig(image=minimal_image), host=Host.of(service), name=new_name())
-    asked["mounts"], asked["entrypoint"] = [], ["/no/such/program"]
-    container = Container(service, asked, timeout_s=60)
+    requested = spec(PodmanConfig(image=minimal_image), host=Host.of(service), name=new_name())
+    requested["mounts"], requested["entrypoint"] = [], ["/no/such/program"]
+    container = Container(service, requested, timeout_s=60)
     try:
         with pytest.raises(SandboxUnavailableError):
             container.attach()
@@ -204,13 +206,13 @@ def test_a_command_that_is_not_in_the_image_does_not_start(
 # The engine
 
 
-def surroundings(**variables: str) -> Environment:
+def environment_with(**variables: str) -> Environment:
     known = Environment.from_os()
     return replace(known, variables={**known.variables, **variables})
 
 
-def test_our_own_engine_stops_with_us(environment: Environment) -> None:
-    service = PodmanService(surroundings(CONTAINER_HOST=""))
+def test_our_own_engine_ends_when_its_service_closes(environment: Environment) -> None:
+    service = PodmanService(environment_with(CONTAINER_HOST=""))
     folder = service.socket_path.parent
     assert service.request("GET", "/version")["Version"]
     service.close()
@@ -218,36 +220,36 @@ def test_our_own_engine_stops_with_us(environment: Environment) -> None:
     service.close()
 
 
-def test_an_engine_of_ours_that_has_stopped_is_started_again(environment: Environment) -> None:
-    service = PodmanService(surroundings(CONTAINER_HOST=""))
+def test_our_own_engine_is_restarted_after_it_ended(environment: Environment) -> None:
+    service = PodmanService(environment_with(CONTAINER_HOST=""))
     try:
         own = service._own
         assert own is not None
         own._process.kill()
         own._process.wait()
-        own.socket_path.unlink()  # as it does when it ends by itself
+        own.socket_path.unlink()  # as the engine does when it ends by itself
         assert service.is_root == (os.geteuid() == 0)
         assert service.request("GET", "/version")["Version"]
     finally:
         service.close()
 
 
-def test_an_engine_of_ours_that_stops_when_it_is_asked_is_asked_again(
+def test_a_request_is_repeated_if_our_own_engine_ends_during_it(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = PodmanService(surroundings(CONTAINER_HOST=""))
-    asked = service._send
+    service = PodmanService(environment_with(CONTAINER_HOST=""))
+    original = service._send
 
     def ends_first(*arguments: Any) -> Any:
         own = service._own
         assert own is not None
         own._process.kill()
         # Only the first request fails.
-        monkeypatch.setattr(service, "_send", asked)
+        monkeypatch.setattr(service, "_send", original)
         raise SandboxUnavailableError("it was cut off")
 
     try:
-        # The engine has to end between the look for it and the request.
+        # The engine must end between the check for it and the request.
         monkeypatch.setattr(service, "_send", ends_first)
         assert service.request("GET", "/version")["Version"]
     finally:
@@ -257,22 +259,22 @@ def test_an_engine_of_ours_that_stops_when_it_is_asked_is_asked_again(
 @pytest.mark.parametrize(
     "host", ["tcp://127.0.0.1:1", "ssh://somebody@example.invalid/run/podman.sock", "unix:///none"]
 )
-def test_an_engine_that_cannot_see_our_files_or_is_not_there_is_refused(host: str) -> None:
+def test_a_remote_or_missing_engine_is_refused(host: str) -> None:
     with pytest.raises(SandboxUnavailableError, match="CONTAINER_HOST"):
-        PodmanService(surroundings(CONTAINER_HOST=host))
+        PodmanService(environment_with(CONTAINER_HOST=host))
 
 
-def test_without_podman_it_says_so(tmp_path: Path) -> None:
-    nowhere = surroundings(CONTAINER_HOST="", PATH=str(tmp_path), XDG_RUNTIME_DIR=str(tmp_path))
+def test_a_missing_podman_is_reported(tmp_path: Path) -> None:
+    nowhere = environment_with(CONTAINER_HOST="", PATH=str(tmp_path), XDG_RUNTIME_DIR=str(tmp_path))
     with pytest.raises(SandboxUnavailableError, match=r"no podman.*doctor"):
         PodmanService(nowhere)
 
 
-def test_an_engine_that_does_not_start_is_quoted(tmp_path: Path) -> None:
+def test_an_engine_that_does_not_start_is_reported_with_its_output(tmp_path: Path) -> None:
     program = tmp_path / "podman"
     program.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
     program.chmod(0o755)
-    environment = surroundings(
+    environment = environment_with(
         CONTAINER_HOST="", PATH=f"{tmp_path}:/usr/bin:/bin", XDG_RUNTIME_DIR=str(tmp_path)
     )
     with pytest.raises(SandboxUnavailableError, match="no room"):

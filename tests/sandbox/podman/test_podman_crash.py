@@ -1,6 +1,6 @@
-"""A process that is killed while a command runs: the next one finds everything in order.
+"""A process is killed while a command runs: the next one recovers the workspace.
 
-By root and, in ``test_podman_rootless``, by an ordinary user.
+Run by root and, in ``test_podman_rootless``, by an ordinary user.
 """
 
 from __future__ import annotations
@@ -74,21 +74,21 @@ def storage(tmp_path: Path, environment: Environment) -> WorkspaceStorage:
 
 
 def kill_in_a_command(storage: WorkspaceStorage, command: str) -> None:
-    """Kill a process once the command that it runs has said something."""
+    """Kill a process after the command that it runs has produced output."""
     (info,) = storage.all()
     with subprocess.Popen(
-        # The victim opens the same storage by the folder that XDG_STATE_HOME names.
+        # The victim opens the same storage through XDG_STATE_HOME.
         [sys.executable, "-c", VICTIM, info.id, str(storage._root.parent), command],
         stdout=subprocess.PIPE,
         text=True,
     ) as victim:
         assert victim.stdout is not None
-        beats = [victim.stdout.readline() for _ in range(2)]  # before the call, and in it
+        beats = [victim.stdout.readline() for _ in range(2)]  # one before the call, one in it
         assert beats == ["beat\n", "beat\n"]
         victim.send_signal(signal.SIGKILL)
 
 
-def containers_over(files: Path) -> list[str]:
+def containers_of(files: Path) -> list[str]:
     service = PodmanService(Environment.from_os())
     try:
         filters = json.dumps({"label": [f"{WORKSPACE_LABEL}={files}"], "status": ["running"]})
@@ -101,14 +101,14 @@ def containers_over(files: Path) -> list[str]:
 
 
 @pytest.mark.behaviour(63)
-def test_a_workspace_whose_process_was_killed_in_a_command_is_recovered(
+def test_a_workspace_is_recovered_after_its_process_was_killed_in_a_command(
     storage: WorkspaceStorage,
 ) -> None:
     (info,) = storage.all()
     kill_in_a_command(storage, BUSY)
     with Workspace.open(info.id, storage=storage) as workspace:
         files = workspace._folder.files
-        assert containers_over(files) == []
+        assert containers_of(files) == []
         assert (files / "committed").read_text() == "1\n"
         assert (files / "src" / "app.py").exists()
         assert not (files / "half").exists()
@@ -140,8 +140,8 @@ def test_a_workspace_whose_process_was_killed_in_a_command_is_recovered(
 # A container that does not end by itself
 
 
-def stubborn(service: PodmanService, image: str, files: Path) -> LiveContainer:
-    """One that does not notice that its owner has gone."""
+def start_stubborn_container(service: PodmanService, image: str, files: Path) -> LiveContainer:
+    """Start a container that does not notice the end of its owner."""
     spec = container_spec(
         PodmanConfig(image=image),
         host=Host.of(service),
@@ -152,42 +152,42 @@ def stubborn(service: PodmanService, image: str, files: Path) -> LiveContainer:
     return Container(service, spec, timeout_s=60).start()
 
 
-def test_a_container_that_still_runs_is_ended_before_the_files_are_looked_at(
+def test_a_running_leftover_container_is_ended_when_its_workspace_opens(
     storage: WorkspaceStorage, service: PodmanService, minimal_image: str
 ) -> None:
     (info,) = storage.all()
     with Workspace.open(info.id, storage=storage) as workspace:
         folder = workspace._folder
     folder.sandbox.mkdir(exist_ok=True)
-    container = stubborn(service, minimal_image, folder.files)
+    container = start_stubborn_container(service, minimal_image, folder.files)
     note(folder.sandbox, container)
-    (folder.sandbox / "stdout").write_text("what it said last")
+    (folder.sandbox / "stdout").write_text("its last output")
     with Workspace.open(info.id, storage=storage):
-        assert containers_over(folder.files) == []
+        assert containers_of(folder.files) == []
     assert list(folder.sandbox.iterdir()) == []
 
 
-def test_a_container_that_only_its_engine_can_end_is_ended_by_it(
+def test_a_leftover_container_that_we_cannot_kill_is_ended_by_the_engine(
     tmp_path: Path, service: PodmanService, minimal_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As to an ordinary user, to whom its processes are somebody else's."""
+    """An ordinary user cannot kill its processes, because they belong to other ids."""
     import wink_workspace.sandbox.podman.leftovers as leftovers
 
     monkeypatch.setattr(leftovers, "kill_first_process", lambda container: None)
-    # The real wait for a container that does not end is spent in full.
+    # The real wait would be spent in full.
     monkeypatch.setattr(leftovers, "_END_TIMEOUT_S", 0.2)
     (tmp_path / "files").mkdir()
-    container = stubborn(service, minimal_image, tmp_path / "files")
+    container = start_stubborn_container(service, minimal_image, tmp_path / "files")
     note(tmp_path, container)
     with pytest.raises(SandboxError, match=f"podman rm --force {container.name}"):
         end_leftover(tmp_path, lambda name: None)
-    # The engine gets the time that it needs.
+    # The engine needs more time.
     monkeypatch.setattr(leftovers, "_END_TIMEOUT_S", 3.0)
     assert end_leftover(tmp_path, lambda name: remove(service, name)) == ""
     assert not (tmp_path / "container.json").exists()
 
 
-def test_a_note_of_what_has_ended_needs_no_engine(tmp_path: Path) -> None:
+def test_a_note_of_an_ended_container_needs_no_engine(tmp_path: Path) -> None:
     note(tmp_path, LiveContainer("gone", 2**22 + 1, 1))
     (tmp_path / "stderr").write_text("last\n")
 
@@ -199,7 +199,7 @@ def test_a_note_of_what_has_ended_needs_no_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"name": "a", "pid": "x", "started": 1}', "\0"])
-def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
-    """It is replaced as a whole, so one cut short was never the last."""
+def test_an_unreadable_note_is_ignored(tmp_path: Path, text: str) -> None:
+    """A note is replaced atomically, so a truncated note was never valid."""
     (tmp_path / "container.json").write_text(text)
     assert end_leftover(tmp_path, lambda name: None) == ""

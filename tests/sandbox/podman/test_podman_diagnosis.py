@@ -1,4 +1,4 @@
-"""What ``doctor`` finds on machines that lack something; on this one, see the commands' tests."""
+"""What ``doctor`` reports on machines that lack something; test_podman_commands tests this one."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from wink_workspace.sandbox.podman.images import recipe
 NO_PROGRAMS = Environment(variables={"PATH": "/nowhere"})
 
 
-def one(findings: Iterable[Finding], name: str) -> Finding:
+def finding_named(findings: Iterable[Finding], name: str) -> Finding:
     (found,) = [finding for finding in findings if finding.name == name]
     return found
 
 
-def test_without_podman_nothing_else_is_looked_at() -> None:
+def test_without_podman_nothing_else_is_examined() -> None:
     (found,) = diagnosis.examine(NO_PROGRAMS)
     assert (found.name, found.state) == ("podman", "missing")
     assert "apt-get install podman" in found.fix
 
 
-def test_an_engine_that_does_not_start_is_said_with_the_way_to_mend_it(
+def test_an_engine_that_does_not_answer_is_reported_with_a_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "podman").write_text("#!/bin/sh\nexit 1\n")
@@ -49,62 +49,62 @@ def test_an_engine_that_does_not_start_is_said_with_the_way_to_mend_it(
 
 
 @pytest.mark.parametrize(("text", "state"), [("0\n", "missing"), ("15000\n", "good")])
-def test_a_kernel_without_user_namespaces_is_of_no_use(
+def test_a_kernel_without_user_namespaces_is_reported_as_missing(
     text: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "most").write_text(text)
-    # The file is the kernel's, below /proc/sys.
+    # The real file belongs to the kernel, in /proc/sys.
     monkeypatch.setattr(diagnosis, "_MOST_NAMESPACES", tmp_path / "most")
-    assert one(diagnosis._kernel(), "user namespaces").state == state
+    assert finding_named(diagnosis._kernel(), "user namespaces").state == state
 
 
-def test_a_kernel_that_says_nothing_of_namespaces_has_none(
+def test_a_kernel_without_the_namespace_setting_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The file is the kernel's, below /proc/sys.
+    # The real file belongs to the kernel, in /proc/sys.
     monkeypatch.setattr(diagnosis, "_MOST_NAMESPACES", tmp_path / "none")
-    assert one(diagnosis._kernel(), "user namespaces").state == "missing"
+    assert finding_named(diagnosis._kernel(), "user namespaces").state == "missing"
 
 
-def test_filters_of_system_calls_are_narrowed_if_there_is_a_list_of_them(
+def test_seccomp_without_an_installed_list_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(diagnosis, "installed_list", lambda: None)
-    assert one(diagnosis._kernel(), "seccomp").state == "limited"
-    # The file is the kernel's, below /proc.
+    assert finding_named(diagnosis._kernel(), "seccomp").state == "limited"
+    # The real file belongs to the kernel, in /proc.
     monkeypatch.setattr(diagnosis, "_FILTERS", tmp_path / "none")
-    assert one(diagnosis._kernel(), "seccomp").state == "missing"
+    assert finding_named(diagnosis._kernel(), "seccomp").state == "missing"
 
 
 @pytest.mark.parametrize(
     ("lines", "state"),
     [("", "missing"), ("{name}:300000:65536\n", "good"), ("# {name}\nother:1:1\n", "missing")],
 )
-def test_an_ordinary_user_needs_ids_to_map(
+def test_an_ordinary_user_needs_subordinate_ids(
     lines: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "subuid"
     file.write_text(lines.format(name=pwd.getpwuid(os.geteuid()).pw_name))
-    # The files are the machine's, below /etc.
+    # The real files are in /etc.
     monkeypatch.setattr(diagnosis, "_SUBORDINATE", (file,))
     monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 1_000_000)
     monkeypatch.setattr(diagnosis.pwd, "getpwuid", lambda _: pwd.getpwnam("root"))
     file.write_text(lines.format(name="root"))
     monkeypatch.setattr(diagnosis.shutil, "which", lambda _: None)
     findings = list(diagnosis._ids())
-    assert one(findings, "subordinate ids").state == state
-    assert one(findings, "newuidmap").state == "missing"
+    assert finding_named(findings, "subordinate ids").state == state
+    assert finding_named(findings, "newuidmap").state == "missing"
 
 
 @pytest.mark.parametrize(("lines", "state"), [("", "missing"), ("1000000:300000:65536\n", "good")])
-def test_a_user_without_a_name_needs_ids_to_map_as_any_other(
+def test_a_user_without_a_name_needs_subordinate_ids(
     lines: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "subuid").write_text(lines)
-    # The files are the machine's, below /etc.
+    # The real files are in /etc.
     monkeypatch.setattr(diagnosis, "_SUBORDINATE", (tmp_path / "subuid",))
     monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 1_000_000)
-    found = one(diagnosis._ids(), "subordinate ids")
+    found = finding_named(diagnosis._ids(), "subordinate ids")
     assert found.state == state
     assert "1000000 has" in found.detail
 
@@ -119,19 +119,19 @@ def test_a_user_without_a_name_needs_ids_to_map_as_any_other(
         ("", "good"),
     ],
 )
-def test_ids_of_roots_containers_are_to_be_nobody_elses(
+def test_container_ids_of_root_that_are_assigned_to_a_user_are_reported(
     line: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "subuid").write_text(f"{line}\n")
-    # The files are the machine's, below /etc.
+    # The real files are in /etc.
     monkeypatch.setattr(diagnosis, "_SUBORDINATE", (tmp_path / "subuid", tmp_path / "none"))
     monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 0)
-    found = one(diagnosis._ids(), "ids of containers")
+    found = finding_named(diagnosis._ids(), "ids of containers")
     assert found.state == state
     assert ("someone" in found.detail) == (state == "limited")
 
 
-def test_storage_that_copies_images_whole_is_named_with_what_to_install() -> None:
+def test_vfs_storage_is_reported_with_what_to_install() -> None:
     assert diagnosis._storage("overlay", "/store", False).state == "good"
     rootless, of_root = (diagnosis._storage("vfs", "/store", is_root) for is_root in (False, True))
     assert (rootless.state, of_root.state) == ("limited", "limited")
@@ -140,23 +140,23 @@ def test_storage_that_copies_images_whole_is_named_with_what_to_install() -> Non
     assert "/etc/containers/storage.conf" in of_root.fix
 
 
-def test_limits_that_no_cgroup_keeps_are_named_with_what_that_means() -> None:
+def test_limits_without_a_cgroup_are_reported_with_their_consequence() -> None:
     findings = list(diagnosis._limits(PodmanConfig(), Host(False, frozenset({"pids"}))))
-    assert one(findings, "pids limit").state == "good"
-    assert one(findings, "memory limit").state == "limited"
-    assert "every processor" in one(findings, "cpu limit").detail
-    assert one(findings, "workspace size").state == "limited"
+    assert finding_named(findings, "pids limit").state == "good"
+    assert finding_named(findings, "memory limit").state == "limited"
+    assert "every processor" in finding_named(findings, "cpu limit").detail
+    assert finding_named(findings, "workspace size").state == "limited"
 
 
-def test_limits_of_the_user_below_what_is_wanted_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_limits_that_are_too_low_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100))
     findings = list(diagnosis._limits(PodmanConfig(), Host(True, frozenset())))
-    assert "4,096 wanted" in one(findings, "open files").detail
-    assert "256 wanted" in one(findings, "processes").detail
+    assert "4,096 wanted" in finding_named(findings, "open files").detail
+    assert "256 wanted" in finding_named(findings, "processes").detail
 
 
-class Store:
-    """Has one image, of an older recipe."""
+class FakeImageStore:
+    """An image store with one image, of an older recipe."""
 
     def __init__(self, environment: Environment) -> None:
         self.broken = environment is NO_PROGRAMS
@@ -168,19 +168,21 @@ class Store:
         return SandboxImage(reference, "1", 1, "older") if is_there else None
 
 
-def test_images_that_are_missing_or_old_are_named_with_the_command_that_builds_them(
+def test_missing_and_outdated_images_are_reported_with_the_build_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(diagnosis, "ImageStore", Store)
+    monkeypatch.setattr(diagnosis, "ImageStore", FakeImageStore)
     findings = list(diagnosis._images(Environment()))
-    assert one(findings, "image python").state == "limited"
-    assert one(findings, "image minimal").fix == "Run `wink-workspace image build minimal`."
+    assert finding_named(findings, "image python").state == "limited"
+    assert (
+        finding_named(findings, "image minimal").fix == "Run `wink-workspace image build minimal`."
+    )
     broken = list(diagnosis._images(NO_PROGRAMS))
     assert {finding.detail for finding in broken} == {"the store is locked"}
     assert all("podman image ls" in finding.fix for finding in broken)
 
 
-def test_what_builds_images_here_is_named_when_it_is_missing() -> None:
+def test_missing_build_programs_are_reported() -> None:
     (found,) = diagnosis._building(NO_PROGRAMS)
     assert "mmdebstrap and busybox" in found.detail
 
@@ -193,7 +195,7 @@ def test_what_builds_images_here_is_named_when_it_is_missing() -> None:
         SandboxBrokenError("the inside of the sandbox ended"),
     ],
 )
-def test_walls_that_are_not_up_are_told_with_what_to_do_other_than_look_again(
+def test_failed_isolation_is_reported_with_a_fix_other_than_doctor(
     error: SandboxError,
 ) -> None:
     def prove() -> int:
@@ -205,17 +207,17 @@ def test_walls_that_are_not_up_are_told_with_what_to_do_other_than_look_again(
     assert "doctor" not in found.fix
 
 
-def test_walls_that_lack_an_image_are_told_with_how_to_get_it() -> None:
+def test_isolation_without_an_image_is_reported_with_how_to_build_it() -> None:
     def prove() -> int:
         raise SandboxUnavailableError("there is no image", hint="Build it.")
 
     assert diagnosis._probes(prove, "localhost/image:1").fix == "Build it."
 
 
-def test_an_engine_that_fails_to_start_is_told_with_who_knows_why(
+def test_an_engine_that_fails_to_start_is_reported_with_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # An engine that listens where one usually does would be used instead.
+    # An engine at the default socket would be used instead.
     monkeypatch.setattr(PodmanService, "_usual_sockets", lambda _: ())
     (tmp_path / "podman").write_text("#!/bin/sh\necho no room\nexit 1\n")
     (tmp_path / "podman").chmod(0o755)
@@ -237,5 +239,5 @@ def test_an_engine_that_is_too_old_is_not_used() -> None:
                 "store": {"graphDriverName": "overlay", "graphRoot": "/var"},
             }
 
-    found = one(diagnosis._engine(Service()), "podman")  # type: ignore[arg-type]  # a stand-in
+    found = finding_named(diagnosis._engine(Service()), "podman")  # type: ignore[arg-type]  # a stand-in
     assert (found.state, found.detail) == ("missing", "3.4.4")

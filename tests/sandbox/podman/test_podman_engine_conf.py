@@ -1,4 +1,4 @@
-"""The settings of our own engine: they fit the machine and leave the user's alone."""
+"""The settings of our own engine: they suit the machine; the user's settings stay unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wink_workspace.sandbox.podman import engine_conf
 from wink_workspace.sandbox.podman.engine_conf import EngineSettings
 
 
-def test_settings_are_written_where_they_are_wanted_and_parse(tmp_path: Path) -> None:
+def test_settings_are_written_as_valid_toml(tmp_path: Path) -> None:
     settings = EngineSettings(runtime="runc", cgroup_manager="cgroupfs", n_files=64, n_processes=32)
     parsed = tomllib.loads(settings.write(tmp_path).read_text())
     assert parsed["engine"] == {
@@ -23,26 +23,24 @@ def test_settings_are_written_where_they_are_wanted_and_parse(tmp_path: Path) ->
     assert parsed["containers"] == {"default_ulimits": ["nofile=64:64", "nproc=32:32"]}
 
 
-def test_what_the_engine_may_choose_is_left_out() -> None:
+def test_unset_settings_are_omitted() -> None:
     settings = EngineSettings(runtime=None, cgroup_manager=None, n_files=64, n_processes=32)
     assert tomllib.loads(settings.text)["engine"] == {"events_logger": "file"}
 
 
-def test_a_runtime_that_is_asked_for_wins() -> None:
+def test_a_requested_runtime_is_used() -> None:
     assert EngineSettings.for_this_machine(path="", runtime="runsc").runtime == "runsc"
 
 
-def test_the_runtime_is_one_that_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The folders are the machine's, and may hold a runtime.
+def test_an_installed_runtime_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The real folders may hold a runtime.
     monkeypatch.setattr(engine_conf, "_SYSTEM_PATH", str(tmp_path))
     assert EngineSettings.for_this_machine(path="").runtime is None
     (tmp_path / "crun").touch(0o755)
     assert EngineSettings.for_this_machine(path="").runtime == "crun"
 
 
-def test_limits_are_not_above_those_of_the_caller() -> None:
+def test_limits_do_not_exceed_those_of_the_caller() -> None:
     settings = EngineSettings.for_this_machine(path="/usr/bin")
     for limit, value in (
         (resource.RLIMIT_NOFILE, settings.n_files),

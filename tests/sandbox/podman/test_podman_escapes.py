@@ -1,6 +1,6 @@
-"""Every known way out of the sandbox is tried, and leaves no trace on the host or in the files.
+"""Every known way out of the sandbox is tried; it leaves no trace on the host or in the files.
 
-The same attempts are made by root and, in ``test_podman_rootless``, by an ordinary user.
+The attempts are made by root and, in ``test_podman_rootless``, by an ordinary user.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SMALL = PodmanConfig(
 )
 
 
-class Cell:
-    """A workspace with a sandbox, and all around it that must stay as it is."""
+class Target:
+    """A workspace with a sandbox, and things on the host that must stay unchanged."""
 
     def __init__(
         self, folder: Path, server: PublishedServer, engine: Path, stack: ExitStack
@@ -49,7 +49,7 @@ class Cell:
         self.outside = folder / "outside"
         self.outside.mkdir()
         self.secret = self.outside / "secret"
-        self.secret.write_text("nobody inside reads this")
+        self.secret.write_text("not readable inside")
         self.server = server
         self.workspace = stack.enter_context(Workspace.temporary(_source(folder)))
         self.files = self.workspace._folder.files
@@ -74,7 +74,7 @@ class Cell:
         self.result: ExecResult | SandboxBrokenError | None = None
 
     def _try(self, params: object, *, context: object) -> object:
-        """A call that fails whatever the attempt came to, so that its files are undone."""
+        """Make the attempt in a call that always fails, so that its files are rolled back."""
         request = ExecRequest(
             argv=("python3", "-c", self.attempt.program),
             env=self.variables,
@@ -84,7 +84,7 @@ class Cell:
             self.result = self.workspace.sandbox(SMALL).run(request)
         except SandboxBrokenError as error:
             self.result = error
-        raise RuntimeError("to be undone")
+        raise RuntimeError("to be rolled back")
 
     @property
     def bounds_memory(self) -> bool:
@@ -98,7 +98,7 @@ class Cell:
         return self.result
 
     def processes(self) -> list[int]:
-        """What runs in the container beside its first process and the one for the next command."""
+        """Return the container's processes, without its first one and the spare one."""
         note = self.workspace._folder.sandbox / "container.json"
         first = re.search(r'"pid": (\d+)', note.read_text()) if note.exists() else None
         if first is None:
@@ -140,55 +140,57 @@ def _listener(family: int, address: object) -> socket.socket:
 
 
 @pytest.fixture(scope="module")
-def cell(
+def target(
     tmp_path_factory: pytest.TempPathFactory,
     published_server: PublishedServer,
     service: PodmanService,
-) -> Generator[Cell]:
+) -> Generator[Target]:
     with ExitStack() as stack:
-        yield Cell(tmp_path_factory.mktemp("cell"), published_server, service.socket_path, stack)
+        yield Target(
+            tmp_path_factory.mktemp("target"), published_server, service.socket_path, stack
+        )
 
 
 @pytest.mark.behaviour(60, 61, 64)
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS.keys())
-def test_an_attempt_to_get_out_fails_and_leaves_no_trace(attempt: Attempt, cell: Cell) -> None:
-    if attempt.fills_memory and not cell.bounds_memory:
+def test_an_escape_attempt_fails_and_leaves_no_trace(attempt: Attempt, target: Target) -> None:
+    if attempt.fills_memory and not target.bounds_memory:
         pytest.skip("no cgroup for memory here: the time limit alone ends it")
-    files, outside = picture(cell.files), picture(cell.outside)
+    files, outside = picture(target.files), picture(target.outside)
 
-    result = cell.make(attempt)
+    result = target.make(attempt)
 
     _assert_stopped(attempt, result)
-    assert cell.processes() == []
-    assert_same(files, picture(cell.files))
-    assert cell.workspace.diff() == ""
-    assert_same(outside, picture(cell.outside))
-    assert cell.bystander.poll() is None
+    assert target.processes() == []
+    assert_same(files, picture(target.files))
+    assert target.workspace.diff() == ""
+    assert_same(outside, picture(target.outside))
+    assert target.bystander.poll() is None
     with pytest.raises(BlockingIOError):
-        cell.datagrams.recv(1)
+        target.datagrams.recv(1)
 
 
 def _assert_stopped(attempt: Attempt, result: ExecResult | SandboxBrokenError) -> None:
     if isinstance(result, SandboxBrokenError):
         assert "broken" in attempt.ends, result
         return
-    said = (result.stdout.head + result.stdout.tail).decode(errors="replace")
-    complained = (result.stderr.head + result.stderr.tail).decode(errors="replace")[-2_000:]
-    told = f"{result.exit_code=} {result.signal=} {result.stopped=} {result.timed_out=} {said[-2_000:]} {complained}"
-    assert "ESCAPED" not in said + complained, told
+    output = (result.stdout.head + result.stdout.tail).decode(errors="replace")
+    errors = (result.stderr.head + result.stderr.tail).decode(errors="replace")[-2_000:]
+    details = f"{result.exit_code=} {result.signal=} {result.stopped=} {result.timed_out=} {output[-2_000:]} {errors}"
+    assert "ESCAPED" not in output + errors, details
     if result.timed_out:
-        assert "timed out" in attempt.ends, told
+        assert "timed out" in attempt.ends, details
     elif result.stopped:
-        assert "stopped" in attempt.ends, told
+        assert "stopped" in attempt.ends, details
     elif result.signal:
-        assert "killed" in attempt.ends, told
+        assert "killed" in attempt.ends, details
     else:
-        assert "refused" in attempt.ends, told
-        assert re.search(rf"STOPPED ({attempt.by})\b", said), told
+        assert "refused" in attempt.ends, details
+        assert re.search(rf"STOPPED ({attempt.by})\b", output), details
 
 
-def test_what_must_work_works_inside(cell: Cell) -> None:
-    """Attempts that are refused show something only where others are not."""
+def test_permitted_actions_work_inside(target: Target) -> None:
+    """Refused attempts prove something only if permitted actions work."""
     works = """
         write("made", b"x", os.O_WRONLY | os.O_CREAT)
         assert read("made") == b"x" and os.getuid() == 1000
@@ -203,8 +205,10 @@ def test_what_must_work_works_inside(cell: Cell) -> None:
         subprocess.run(["git", "init", "/tmp/repository"], check=True, capture_output=True)
         raise Stopped("nothing")
     """
-    _assert_stopped(Attempt("work", works, by="Stopped"), cell.make(Attempt("work", works)))
+    _assert_stopped(Attempt("work", works, by="Stopped"), target.make(Attempt("work", works)))
 
 
-def test_the_server_is_there_for_those_who_may_reach_it(published_server: PublishedServer) -> None:
+def test_the_published_server_answers_outside_of_the_sandbox(
+    published_server: PublishedServer,
+) -> None:
     assert published_server.answer().strip() == SECRET

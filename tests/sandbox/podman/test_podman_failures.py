@@ -1,4 +1,4 @@
-"""An engine that fails, or is somebody else's, and a container that answers nonsense."""
+"""Engines that fail or belong to another user, and containers that answer invalid data."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from wink_workspace.sandbox.podman.stream import Ending, Limits
 ROOT = Host(is_root=True, controllers=frozenset({"memory", "pids", "cpu"}))
 
 
-class Engine(socketserver.ThreadingUnixStreamServer):
-    """Answers every request as ``answers`` says: by the last part of its path."""
+class FakeEngine(socketserver.ThreadingUnixStreamServer):
+    """Answers each request with the entry of ``answers`` for the last part of its path."""
 
     daemon_threads = True
 
@@ -74,14 +74,14 @@ class _Answering(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A new directory whose path leaves room for the names of sockets, which are bounded."""
+    """A new directory with a short path, because paths of sockets are limited."""
     with tempfile.TemporaryDirectory(prefix="wink-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
-def engine(short_path: Path) -> Iterator[Engine]:
-    with Engine(short_path / "engine.sock") as engine:
+def engine(short_path: Path) -> Iterator[FakeEngine]:
+    with FakeEngine(short_path / "engine.sock") as engine:
         serving = threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.01})
         serving.start()
         yield engine
@@ -90,29 +90,29 @@ def engine(short_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def service(engine: Engine) -> Iterator[PodmanService]:
+def service(engine: FakeEngine) -> Iterator[PodmanService]:
     environment = Environment(variables={"CONTAINER_HOST": f"unix://{engine.server_address}"})
     with closing(PodmanService(environment)) as service:
         yield service
 
 
-def made(engine: Engine, service: PodmanService) -> Container:
+def created_container(engine: FakeEngine, service: PodmanService) -> Container:
     engine.answers["create"] = (201, '{"Id": "abc"}')
     return Container(service, {"name": "n", "image": "i"}, timeout_s=5)
 
 
-def test_an_engine_that_was_named_is_used_and_not_stopped(
-    engine: Engine, service: PodmanService
+def test_a_configured_engine_is_used_and_not_stopped(
+    engine: FakeEngine, service: PodmanService
 ) -> None:
     assert not service.is_own
-    made(engine, service)
+    created_container(engine, service)
     service.close()
-    made(engine, service)
+    created_container(engine, service)
     assert engine.asked == ["POST create"] * 2
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         ('{"message": "no room"}', "no room"),
         ('{"cause": "why"}', "why"),
@@ -120,18 +120,18 @@ def test_an_engine_that_was_named_is_used_and_not_stopped(
         ("", "no reason"),
     ],
 )
-def test_what_an_engine_says_of_its_refusal_is_told(
-    engine: Engine, service: PodmanService, body: str, said: str
+def test_the_error_message_of_an_engine_is_reported(
+    engine: FakeEngine, service: PodmanService, body: str, expected: str
 ) -> None:
     engine.answers["info"] = (500, body)
-    with pytest.raises(EngineError, match=said):
+    with pytest.raises(EngineError, match=expected):
         service.request("GET", "/info")
 
 
-class Strikes(dict[str, tuple[int, str]]):
-    """Answers of an engine to which Ctrl-C comes while it makes a container."""
+class InterruptingAnswers(dict[str, tuple[int, str]]):
+    """Answers that send Ctrl-C to the main thread while the engine creates a container."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: FakeEngine) -> None:
         self.engine, self.removed = engine, threading.Event()
 
     def get(self, key: str, default: object = None) -> tuple[int, str]:
@@ -139,27 +139,27 @@ class Strikes(dict[str, tuple[int, str]]):
             self.removed.set()
             return 200, ""
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        self.removed.wait(0.1)  # too early for the engine, which knows of none yet
+        self.removed.wait(0.1)  # too early: the engine has not created it yet
         self.engine.asked.append("made")
         return 201, '{"Id": "abc"}'
 
 
-def test_what_the_engine_is_making_when_it_is_interrupted_is_removed_once_it_is_there(
-    engine: Engine, service: PodmanService
+def test_a_container_whose_creation_was_interrupted_is_removed_once_it_exists(
+    engine: FakeEngine, service: PodmanService
 ) -> None:
-    engine.answers = Strikes(engine)
+    engine.answers = InterruptingAnswers(engine)
     with pytest.raises(KeyboardInterrupt):
         Container(service, {"name": "n", "image": "i"}, timeout_s=5)
     assert engine.asked == ["POST create", "made", "DELETE n"]
 
 
-def test_nothing_is_asked_for_by_a_thread_in_whose_start_we_are_interrupted(
-    engine: Engine, service: PodmanService, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupt_while_a_thread_starts_sends_no_request(
+    engine: FakeEngine, service: PodmanService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would wait for its end."""
+    """No caller would wait for the end of such a request."""
     start, asked = threading.Thread.start, threading.Event()
 
-    class Watched(dict[str, tuple[int, str]]):
+    class RecordingAnswers(dict[str, tuple[int, str]]):
         def get(self, key: str, default: object = None) -> tuple[int, str]:
             asked.set()
             return 200, "{}"
@@ -170,27 +170,29 @@ def test_nothing_is_asked_for_by_a_thread_in_whose_start_we_are_interrupted(
             asked.wait(0.2)
             raise KeyboardInterrupt
 
-    engine.answers = Watched()
+    engine.answers = RecordingAnswers()
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Container(service, {"name": "n", "image": "i"}, timeout_s=5)
     assert engine.asked == ["DELETE n"]
 
 
-def test_an_engine_that_hangs_up_is_no_engine(engine: Engine, service: PodmanService) -> None:
+def test_an_engine_that_closes_the_connection_is_unavailable(
+    engine: FakeEngine, service: PodmanService
+) -> None:
     engine.answers.update(info=(0, ""), attach=(0, ""))
     with pytest.raises(SandboxUnavailableError, match="does not answer"):
         service.request("GET", "/info")
     with pytest.raises(SandboxUnavailableError, match="does not answer"):
-        made(engine, service).attach()
+        created_container(engine, service).attach()
 
 
-def test_an_engine_that_is_gone_is_told_and_leaves_no_connection_open(
-    engine: Engine, service: PodmanService, recwarn: pytest.WarningsRecorder
+def test_a_missing_engine_is_reported_and_leaves_no_connection_open(
+    engine: FakeEngine, service: PodmanService, recwarn: pytest.WarningsRecorder
 ) -> None:
     gc.collect()
-    recwarn.clear()  # of what others left
-    engine.shutdown()  # as what is waited on stays open
+    recwarn.clear()  # drop warnings of other tests
+    engine.shutdown()  # a socket that a thread waits on would stay open
     engine.socket.close()
     for _ in range(2):
         with pytest.raises(SandboxUnavailableError, match="does not answer"):
@@ -200,10 +202,10 @@ def test_an_engine_that_is_gone_is_told_and_leaves_no_connection_open(
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_each_step_of_a_container_tells_why_it_cannot_be(
-    engine: Engine, service: PodmanService
+def test_each_failing_step_of_a_container_is_reported_with_the_reason(
+    engine: FakeEngine, service: PodmanService
 ) -> None:
-    container = made(engine, service)
+    container = created_container(engine, service)
     for step in ("attach", "init", "wait", "abc", "json"):
         engine.answers[step] = (500, '{"message": "no room"}')
     with pytest.raises(SandboxUnavailableError, match=r"does not start: .*no room"):
@@ -221,8 +223,8 @@ def test_each_step_of_a_container_tells_why_it_cannot_be(
         container.start()
 
 
-def test_a_removal_that_fails_is_told_only_if_the_container_is_still_there(
-    engine: Engine, service: PodmanService
+def test_a_failed_removal_is_reported_only_if_the_container_still_exists(
+    engine: FakeEngine, service: PodmanService
 ) -> None:
     engine.answers.update(abc=(500, "{}"), exists=(404, "{}"))
     remove(service, "abc")
@@ -231,8 +233,8 @@ def test_a_removal_that_fails_is_told_only_if_the_container_is_still_there(
         remove(service, "abc")
 
 
-def test_what_cannot_be_ended_is_logged_and_its_streams_are_closed(
-    engine: Engine, service: PodmanService, caplog: pytest.LogCaptureFixture
+def test_a_container_that_cannot_be_ended_is_logged_and_its_streams_closed(
+    engine: FakeEngine, service: PodmanService, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine.answers.update(abc=(500, "{}"), exists=(204, ""))
     ours, theirs = socket.socketpair()
@@ -242,15 +244,15 @@ def test_what_cannot_be_ended_is_logged_and_its_streams_are_closed(
     assert "The container abc could not be removed" in caplog.text
 
 
-def test_a_forked_child_ends_nothing(engine: Engine, service: PodmanService) -> None:
+def test_a_forked_child_does_not_end_containers(engine: FakeEngine, service: PodmanService) -> None:
     _end_container(service, "abc", [], None, os.getpid() + 1)
     assert engine.asked == []
 
 
-def test_the_engine_of_somebody_else_is_refused(
-    engine: Engine, service: PodmanService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_engine_of_another_user_is_refused(
+    engine: FakeEngine, service: PodmanService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its containers would have ids that are not those of our files."""
+    """Its containers would use other ids than the owner of our files."""
     (tmp_path / "files").mkdir()
     monkeypatch.setattr(PodmanService, "is_root", property(lambda _: os.geteuid() != 0))
     sandbox = PodmanSandbox(SandboxContext(files=tmp_path / "files"), service=service)
@@ -259,7 +261,7 @@ def test_the_engine_of_somebody_else_is_refused(
     assert engine.asked == []
 
 
-def test_files_that_cannot_be_given_away_are_told(
+def test_a_failed_chown_of_the_files_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -271,7 +273,7 @@ def test_files_that_cannot_be_given_away_are_told(
         _change_owner(tmp_path, 2_100_001_000)
 
 
-def test_one_service_serves_all_of_a_process(engine: Engine) -> None:
+def test_one_service_is_shared_by_a_process(engine: FakeEngine) -> None:
     environment = Environment(variables={"CONTAINER_HOST": f"unix://{engine.server_address}"})
     first = shared_service(environment)
     assert shared_service(environment) is first
@@ -281,11 +283,12 @@ def test_one_service_serves_all_of_a_process(engine: Engine) -> None:
 def test_a_container_that_has_ended_is_not_killed_again() -> None:
     containers.kill_first_process(LiveContainer("n", 2**22 + 1, 1))
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        containers.kill_first_process(LiveContainer("n", other.pid, 1))  # it has its number
+        # Another process has its process id.
+        containers.kill_first_process(LiveContainer("n", other.pid, 1))
         assert other.communicate(b"still there")[0] == b"still there"
 
 
-# What the machine can do
+# Limits of the machine
 
 
 @pytest.mark.parametrize(
@@ -298,7 +301,7 @@ def test_a_container_that_has_ended_is_not_killed_again() -> None:
     ],
     ids=["unified", "unified, not delegated", "old", "old, rootless"],
 )
-def test_what_can_be_limited_is_read_from_the_system(
+def test_available_cgroup_controllers_are_read_from_the_system(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     service: PodmanService,
@@ -309,13 +312,13 @@ def test_what_can_be_limited_is_read_from_the_system(
     for name, content in files.items():
         (tmp_path / "cg" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "cg" / name).write_text(content)
-    # The folder is the kernel's, below /sys/fs/cgroup.
+    # The real folder is /sys/fs/cgroup.
     monkeypatch.setattr(containers, "_CGROUPS", tmp_path / "cg")
     monkeypatch.setattr(PodmanService, "is_root", property(lambda _: is_root))
     assert Host.of(service).controllers == controllers
 
 
-def test_what_is_delegated_to_a_user_counts(
+def test_controllers_delegated_to_a_user_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, service: PodmanService
 ) -> None:
     user = os.geteuid()
@@ -323,40 +326,40 @@ def test_what_is_delegated_to_a_user_counts(
     own.mkdir(parents=True)
     (own / "cgroup.controllers").write_text("memory pids")
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
-    # The folder is the kernel's, below /sys/fs/cgroup.
+    # The real folder is /sys/fs/cgroup.
     monkeypatch.setattr(containers, "_CGROUPS", tmp_path)
     monkeypatch.setattr(PodmanService, "is_root", property(lambda _: False))
     assert Host.of(service).controllers == {"memory", "pids"}
 
 
-def test_a_runtime_that_was_asked_for_is_asked_for() -> None:
+def test_a_configured_runtime_is_requested_from_the_engine() -> None:
     spec = containers.container_spec(
         PodmanConfig(runtime="runsc"), host=ROOT, name="n", workspace=Path("/w"), command=("a",)
     )
     assert spec["oci_runtime"] == "runsc"
 
 
-# What a container says
+# Output of a container
 
 
 @pytest.mark.parametrize(
     "printed",
     [
         "",
-        "no lines of JSON",
+        "not JSON lines",
         "[1, 2]\n{}\n[]",
         '["mount", "yes", ""]',
         '["mount", false, "it was allowed"]',
     ],
 )
-def test_a_proof_that_is_not_complete_is_none(printed: str) -> None:
+def test_an_incomplete_proof_reports_holes(printed: str) -> None:
     report = proof.prove(lambda *_: printed, PodmanConfig(), ROOT)
     assert "mount" in {hole.name for hole in report.holes}
     assert len(report.holes) >= 19
 
 
 @pytest.mark.parametrize(
-    ("ending", "errors", "told"),
+    ("ending", "errors", "expected"),
     [
         (Ending(signal=9), b"", "was killed by signal 9"),
         (Ending(signal=9, timed_out=True), b"", "printed nothing for 60 seconds"),
@@ -367,13 +370,13 @@ def test_a_proof_that_is_not_complete_is_none(printed: str) -> None:
         ),
     ],
 )
-def test_a_proof_that_did_not_begin_says_how_it_ended(
-    ending: Ending, errors: bytes, told: str
+def test_a_proof_that_did_not_begin_reports_how_it_ended(
+    ending: Ending, errors: bytes, expected: str
 ) -> None:
-    assert _not_probed(ending, errors).message.endswith(told)
+    assert _not_probed(ending, errors).message.endswith(expected)
 
 
-def test_a_secret_that_was_changed_is_a_hole() -> None:
+def test_a_changed_secret_is_a_hole() -> None:
     def run(_: str, variables: object) -> str:
         Path(variables["WINK_CANARY"]).write_text("changed")
         return ""
@@ -382,7 +385,7 @@ def test_a_secret_that_was_changed_is_a_hole() -> None:
     assert holes["reach the canaries of the host"] == "reached: secret"
 
 
-def test_each_proof_makes_a_file_whose_name_nobody_knew_before() -> None:
+def test_each_proof_uses_a_new_random_file_name() -> None:
     names: list[str] = []
 
     def run(_: str, variables: Mapping[str, str]) -> str:
@@ -395,7 +398,7 @@ def test_each_proof_makes_a_file_whose_name_nobody_knew_before() -> None:
     assert all(re.fullmatch(r"\.wink-probe-[0-9a-f]{16}", name) for name in names)
 
 
-def test_layers_say_which_limits_the_machine_does_not_have() -> None:
+def test_layers_report_limits_that_the_machine_lacks() -> None:
     bare = replace(ROOT, is_root=False, controllers=frozenset())
     missing = {
         layer.name: layer.detail
@@ -406,28 +409,28 @@ def test_layers_say_which_limits_the_machine_does_not_have() -> None:
     assert "memory" in missing["memory limit"]
 
 
-def follow(said: bytes, *, stdin: bytes = b"", limits: Limits | None = None) -> Ending | None:
-    """What a command in a container of its own comes to whose stream holds *said*."""
+def follow(data: bytes, *, stdin: bytes = b"", limits: Limits | None = None) -> Ending | None:
+    """Return how a command ends whose own container sends *data*."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        theirs.sendall(said)
+        theirs.sendall(data)
         theirs.shutdown(socket.SHUT_WR)
         following = direct_module._Streams(ours, stdin, lambda *_: None, SYSTEM_CLOCK)
         return following.run(limits or Limits(20))
 
 
-def test_a_stream_that_is_none_of_an_engine_breaks_the_command() -> None:
+def test_a_malformed_engine_stream_breaks_the_command() -> None:
     assert follow(struct.pack("!BxxxI", 1, 2) + b"ok") is None
     with pytest.raises(SandboxBrokenError):
         follow(b"\xff" * 100)
 
 
-def test_a_command_of_its_own_container_is_stopped_by_its_watch() -> None:
+def test_a_command_with_its_own_container_is_stopped_by_its_watch() -> None:
     limits = Limits(20, watch=lambda: "the disk is full")
     assert follow(b"", limits=limits) == Ending(signal=9, stopped="the disk is full")
 
 
-def test_names_of_the_package_are_loaded_when_they_are_asked_for() -> None:
+def test_names_of_the_package_are_loaded_on_first_use() -> None:
     import wink_workspace.sandbox.podman as package
 
     assert "PodmanSandbox" in dir(package)
@@ -436,7 +439,7 @@ def test_names_of_the_package_are_loaded_when_they_are_asked_for() -> None:
         assert package.nothing
 
 
-def test_folders_of_services_whose_owners_are_dead_are_removed(
+def test_folders_of_services_of_dead_owners_are_removed(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_module.tempfile, "gettempdir", lambda: str(short_path))
@@ -451,5 +454,5 @@ def test_folders_of_services_whose_owners_are_dead_are_removed(
         listener.listen()
         service_module._sweep_folders()
     assert not dead.exists()
-    assert answers.exists(), "its owner is in another namespace"
+    assert answers.exists(), "its service answers, so its owner is in another namespace"
     assert alive.exists()

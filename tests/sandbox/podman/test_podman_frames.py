@@ -1,4 +1,4 @@
-"""The framing between host and container: bounded, and sure of every byte that it takes."""
+"""The framing between host and container: bounded, and strict about every byte."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRAMES = st.builds(
 
 
 def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
-    """*data* cut up as a stream may be."""
+    """Split *data* into pieces of the given sizes, like a stream."""
     found, at = [], 0
     while at < len(data):
         size = sizes[len(found) % len(sizes)]
@@ -39,7 +39,7 @@ def pieces(data: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @given(st.lists(FRAMES, max_size=10), st.lists(st.integers(1, 50), min_size=1, max_size=8))
-def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(
+def test_frames_are_parsed_from_any_split_of_the_stream(
     sent: list[Frame], sizes: list[int]
 ) -> None:
     data = b"".join(packed(frame.kind, frame.number, frame.payload) for frame in sent)
@@ -60,7 +60,7 @@ HEADERS = st.builds(
     st.lists(HEADERS | st.binary(max_size=30), max_size=5).map(b"".join),
     st.lists(st.integers(1, 50), min_size=1, max_size=8),
 )
-def test_any_bytes_after_frames_leave_those_as_they_are_and_give_frames_or_a_frame_error(
+def test_any_bytes_after_valid_frames_are_frames_or_a_frame_error(
     sent: list[Frame], more: bytes, sizes: list[int]
 ) -> None:
     data = b"".join(packed(frame.kind, frame.number, frame.payload) for frame in sent)
@@ -74,17 +74,17 @@ def test_any_bytes_after_frames_leave_those_as_they_are_and_give_frames_or_a_fra
 
 
 @pytest.mark.parametrize("kind", [0, *[k for k in Kind if k < Kind.READY], 69, 255])
-def test_a_kind_that_no_container_sends_is_refused(kind: int) -> None:
+def test_an_unexpected_frame_kind_is_refused(kind: int) -> None:
     with pytest.raises(FrameError, match="kind"):
         list(FrameParser().feed(struct.pack("!BII", kind, 1, 0)))
 
 
-def test_a_frame_that_announces_too_much_is_refused_before_any_of_it_has_come() -> None:
+def test_a_frame_with_a_too_large_length_is_refused_before_its_payload() -> None:
     with pytest.raises(FrameError, match="bytes"):
         list(FrameParser().feed(struct.pack("!BII", Kind.OUTPUT, 1, MOST_PAYLOAD_BYTES + 1)))
 
 
-def test_an_endless_stream_of_frames_is_never_kept() -> None:
+def test_the_parser_keeps_no_parsed_frames() -> None:
     parser = FrameParser()
     for _ in range(100):
         assert len(list(parser.feed(packed(Kind.OUTPUT, 1, b"x" * 1_000)))) == 1
@@ -95,7 +95,7 @@ def test_an_endless_stream_of_frames_is_never_kept() -> None:
     st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(min_size=1, max_size=200)), max_size=10),
     st.lists(st.integers(1, 50), min_size=1, max_size=8),
 )
-def test_the_two_streams_of_an_engine_are_told_apart(
+def test_the_two_streams_of_an_engine_are_separated(
     sent: list[tuple[int, bytes]], sizes: list[int]
 ) -> None:
     data = b"".join(struct.pack("!BxxxI", stream, len(piece)) + piece for stream, piece in sent)
@@ -109,13 +109,13 @@ def test_the_two_streams_of_an_engine_are_told_apart(
 
 
 @pytest.mark.parametrize(("stream", "length"), [(0, 1), (3, 1), (1, 2**30)])
-def test_what_no_engine_sends_is_refused(stream: int, length: int) -> None:
+def test_invalid_engine_headers_are_refused(stream: int, length: int) -> None:
     with pytest.raises(FrameError):
         list(EngineParser().feed(struct.pack("!BxxxI", stream, length)))
 
 
 @given(st.lists(st.binary(max_size=100), max_size=20))
-def test_fields_come_out_as_they_went_in_on_both_sides(parts: list[bytes]) -> None:
+def test_fields_round_trip_on_both_sides(parts: list[bytes]) -> None:
     assert fields(joined_fields(parts)) == parts
     assert fields(runner.joined_fields(parts)) == parts
     assert runner.fields(joined_fields(parts)) == parts
@@ -126,7 +126,7 @@ SPLICES = st.tuples(st.integers(0, 30), st.integers(0, 9), st.binary(max_size=9)
 
 
 @given(PARTS, SPLICES)
-def test_bytes_that_are_no_fields_are_refused_or_are_some(
+def test_any_bytes_are_refused_or_decode_to_fields(
     parts: list[bytes], splice: tuple[int, int, bytes]
 ) -> None:
     at, n_bytes, instead = splice
@@ -139,7 +139,7 @@ def test_bytes_that_are_no_fields_are_refused_or_are_some(
     assert joined_fields(found) == data
 
 
-def test_both_sides_agree_on_every_constant() -> None:
+def test_host_and_runner_have_the_same_constants() -> None:
     assert runner.PROTOCOL_VERSION == frames.PROTOCOL_VERSION
     assert runner.MOST_PAYLOAD_BYTES == MOST_PAYLOAD_BYTES
     assert runner.MOST_REQUEST_BYTES == sandbox._MOST_REQUEST_BYTES

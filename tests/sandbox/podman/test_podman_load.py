@@ -1,4 +1,4 @@
-"""Many workspaces with containers at once: nothing is mixed up, and nothing is left in the end."""
+"""Many workspaces with containers at once: they are isolated, and nothing is left at the end."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def shell(workspace: Workspace) -> Iterator[ToolExecutor]:
         )
 
 
-def work(who: int, n_commands: int, source: Path, storage: WorkspaceStorage) -> str:
-    """Run commands that write their own name, and leave a process; the container's name."""
+def work(worker: int, n_commands: int, source: Path, storage: WorkspaceStorage) -> str:
+    """Run commands that write their name and leave a process; return the container's name."""
     with Workspace.create(source, storage=storage) as workspace, shell(workspace) as executor:
         for n in range(n_commands):
-            word = f"{who}-{n}"
+            word = f"{worker}-{n}"
             command = f"cat /tmp/mark 2>&1; echo {word} | tee -a log /tmp/mark; sleep 600 &"
             call = ToolCall.of("shell_execute", {"command": command}, id=f"call-{n}")
             output = executor.execute(call).result.value
             assert isinstance(output, CommandOutput)
             assert output.stdout.text == f"cat: /tmp/mark: No such file or directory\n{word}\n"
         folder = workspace._folder
-        expected = "".join(f"{who}-{n}\n" for n in range(n_commands))
+        expected = "".join(f"{worker}-{n}\n" for n in range(n_commands))
         assert (folder.files / "log").read_text() == expected
         return json.loads((folder.sandbox / "container.json").read_text())["name"]
 
@@ -90,7 +90,7 @@ def containers_below(service: PodmanService, folder: Path) -> list[str]:
     ("n_workspaces", "n_commands"),
     [(4, 50), pytest.param(8, 500, marks=pytest.mark.soak)],
 )
-def test_workspaces_that_work_at_once_neither_mix_nor_leak(
+def test_concurrent_workspaces_with_containers_are_isolated_and_leak_nothing(
     n_workspaces: int,
     n_commands: int,
     environment: Environment,
@@ -101,7 +101,7 @@ def test_workspaces_that_work_at_once_neither_mix_nor_leak(
     source.mkdir()
     (source / "file").write_text("x\n")
     storage = WorkspaceStorage(tmp_path / "state")
-    work(99, 1, source, storage)  # what is only loaded once is loaded
+    work(99, 1, source, storage)  # loads what is loaded only once
     gc.collect()
     before = open_files(), inotify_watches()
 

@@ -1,4 +1,4 @@
-"""The server that sandboxes must not reach answers those who may reach it."""
+"""The server that sandboxes must not reach does answer on the host."""
 
 from __future__ import annotations
 

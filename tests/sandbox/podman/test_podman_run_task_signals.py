@@ -1,4 +1,4 @@
-"""``run TASK --sandbox podman`` struck at any moment: no container stays, and it is resumed to its end."""
+"""``run TASK --sandbox podman`` interrupted at any moment: no container stays, resuming works."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from model_server import Call, Says
-from run_rig import DONE, MEND, READ, RunRig
-from run_signals import Ring, ring_around, striking_server
+from cli_user import DONE, FIX, READ, CliUser
+from model_server import Call, Turn
+from run_signals import InterruptedRun, prepare_interrupted_run, run_server
 
 from wink_workspace.sandbox.podman import PodmanService
 from wink_workspace.sandbox.podman.containers import WORKSPACE_LABEL
@@ -21,40 +21,40 @@ pytestmark = pytest.mark.xdist_group("podman")
 
 WATCHDOG_S = 20.0
 TURNS = (
-    Says("", (Call("shell_execute", {"command": "echo made > made.txt; rm iniconfig/py.typed"}),)),
-    Says("", (READ, MEND)),
-    Says("", (Call("evaluate_python", {"code": "open('new.txt', 'w').write('by code')"}),)),
+    Turn("", (Call("shell_execute", {"command": "echo made > made.txt; rm iniconfig/py.typed"}),)),
+    Turn("", (READ, FIX)),
+    Turn("", (Call("evaluate_python", {"code": "open('new.txt', 'w').write('by code')"}),)),
     DONE,
 )
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[subprocess.Popen[str]]:
-    with striking_server() as process:
+    with run_server() as process:
         yield process
 
 
 @pytest.fixture
-def ring(
+def interrupted_run(
     server: subprocess.Popen[str],
     service: PodmanService,
     python_image: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Ring]:
-    """Its runs share an engine: one of their own would be there for seconds after a kill."""
+) -> Iterator[InterruptedRun]:
+    """The runs share an engine: an engine of their own would live for seconds after a kill."""
     service.request("GET", "/info")
     monkeypatch.setenv("CONTAINER_HOST", f"unix://{service.socket_path}")
-    desk = RunRig(tmp_path, capsys, monkeypatch)
-    ring = ring_around(desk, server, TURNS, "--sandbox", "podman")
-    ring.left_running = lambda: containers_over(tmp_path, service)
-    yield ring
-    desk.close()
+    user = CliUser(tmp_path, capsys, monkeypatch)
+    run = prepare_interrupted_run(user, server, TURNS, "--sandbox", "podman")
+    run.left_running = lambda: containers_below(tmp_path, service)
+    yield run
+    user.close()
 
 
-def containers_over(place: Path, service: PodmanService) -> list[str]:
-    """What stays over workspaces below *place*; what is about to go is waited for."""
+def containers_below(directory: Path, service: PodmanService) -> list[str]:
+    """Return containers of workspaces below *directory* that do not end in time."""
     filters = json.dumps({"label": [WORKSPACE_LABEL]})
     until_s = time.monotonic() + WATCHDOG_S
     while True:
@@ -64,16 +64,16 @@ def containers_over(place: Path, service: PodmanService) -> list[str]:
         left = [
             f"{found['Names']}: {found['State']}"
             for found in listed or []
-            if found["Labels"][WORKSPACE_LABEL].startswith(str(place))
+            if found["Labels"][WORKSPACE_LABEL].startswith(str(directory))
         ]
         if not left or time.monotonic() > until_s:
             return left
 
 
 @pytest.mark.parametrize("n_moments", [1, pytest.param(60, marks=pytest.mark.soak)])
-def test_a_run_struck_in_a_container_leaves_none_and_is_resumed_to_the_same_end(
-    ring: Ring, n_moments: int
+def test_interrupted_run_leaves_no_container_and_resumes_to_the_same_end(
+    interrupted_run: InterruptedRun, n_moments: int
 ) -> None:
-    assert len({files for files, *_ in ring.states}) == 4
-    ring.strikes(signal.SIGINT, n_moments)
-    ring.strikes(signal.SIGKILL, n_moments)
+    assert len({files for files, *_ in interrupted_run.states}) == 4
+    interrupted_run.interrupt_at_random(signal.SIGINT, n_moments)
+    interrupted_run.interrupt_at_random(signal.SIGKILL, n_moments)

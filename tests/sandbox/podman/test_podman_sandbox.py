@@ -1,6 +1,6 @@
-"""A real container: what commands see, what comes back of them, and that nothing of them stays.
+"""A real container: what commands see and return, and that they leave nothing behind.
 
-By root and, in ``test_podman_rootless``, by an ordinary user.
+Run by root and, in ``test_podman_rootless``, by an ordinary user.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from podman_machine import HeldClock, place_for_a_sandbox
+from podman_machine import HeldClock, sandbox_place
 
 from wink_workspace.environment import Environment
 from wink_workspace.errors import (
@@ -38,16 +38,16 @@ MIB = 1_048_576
 
 @pytest.fixture
 def fresh(tmp_path: Path, environment: Environment) -> Iterator[Callable[..., PodmanSandbox]]:
-    """Makes sandboxes over one new directory, which are closed in the end."""
-    made: list[PodmanSandbox] = []
-    where = place_for_a_sandbox(tmp_path)
+    """Create sandboxes of one new directory; close them afterwards."""
+    created: list[PodmanSandbox] = []
+    place = sandbox_place(tmp_path)
 
     def make(config: PodmanConfig | None = None) -> PodmanSandbox:
-        made.append(PodmanSandbox(where, config=config))
-        return made[-1]
+        created.append(PodmanSandbox(place, config=config))
+        return created[-1]
 
     yield make
-    for sandbox in made:
+    for sandbox in created:
         sandbox.close()
 
 
@@ -55,19 +55,19 @@ def shell(sandbox: PodmanSandbox, command: str, **options: object) -> ExecResult
     return sandbox.run(ExecRequest(argv=("/bin/sh", "-c", command), **options))
 
 
-def said(result: ExecResult) -> str:
+def stdout_of(result: ExecResult) -> str:
     return (result.stdout.head + result.stdout.tail).decode()
 
 
 def containers_of(sandbox: PodmanSandbox) -> list[str]:
-    """The containers over the sandbox's directory that the engine knows of."""
+    """Return the engine's containers of the sandbox's directory."""
     service = sandbox._service or PodmanService(Environment.from_os())
     filters = f'{{"label": ["{WORKSPACE_LABEL}={sandbox._context.files}"]}}'
     listed = service.request("GET", "/containers/json", params={"all": "true", "filters": filters})
     return [found["Id"] for found in listed]
 
 
-# What a command sees and gives
+# What a command sees and returns
 
 
 def test_a_command_gives_its_exit_code_and_both_streams(sandbox: PodmanSandbox) -> None:
@@ -78,26 +78,26 @@ def test_a_command_gives_its_exit_code_and_both_streams(sandbox: PodmanSandbox) 
 
 
 @pytest.mark.behaviour(62)
-def test_the_signal_that_ended_a_command_is_told(sandbox: PodmanSandbox) -> None:
+def test_the_signal_that_ended_a_command_is_reported(sandbox: PodmanSandbox) -> None:
     result = shell(sandbox, "echo before; kill -SEGV $$")
     assert (result.exit_code, result.signal) == (None, signal.SIGSEGV)
-    assert said(result) == "before\n"
+    assert stdout_of(result) == "before\n"
 
 
 @pytest.mark.behaviour(62)
-def test_bytes_that_are_no_text_come_back_as_they_are(sandbox: PodmanSandbox) -> None:
+def test_bytes_that_are_not_text_are_returned_unchanged(sandbox: PodmanSandbox) -> None:
     result = shell(sandbox, r"printf '\377\376\000\001'; cat", stdin=bytes(range(256)))
     assert result.stdout.head == b"\xff\xfe\x00\x01" + bytes(range(256))
 
 
 @pytest.mark.behaviour(64)
-def test_a_command_is_an_ordinary_user_without_rights_who_can_write_here(
+def test_a_command_runs_as_an_ordinary_user_who_can_write_the_workspace(
     sandbox: PodmanSandbox,
 ) -> None:
     result = shell(
         sandbox, "id -u; id -G; pwd; grep -E 'Cap(Eff|Prm|Amb)' /proc/self/status; echo x > new"
     )
-    lines = said(result).splitlines()
+    lines = stdout_of(result).splitlines()
     assert lines[:3] == ["1000", "1000", "/workspace"]
     assert [int(line.split()[1], 16) for line in lines[3:]] == [0, 0, 0]
     written = sandbox._context.files / "new"
@@ -105,77 +105,79 @@ def test_a_command_is_an_ordinary_user_without_rights_who_can_write_here(
     assert written.stat().st_uid == (2_100_001_000 if os.geteuid() == 0 else os.geteuid())
 
 
-def test_the_environment_is_ours_and_nothing_of_the_host(
+def test_the_environment_has_nothing_of_the_host(
     sandbox: PodmanSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOST_SECRET", "seen")
     result = shell(sandbox, "env", env={"GIVEN": "a b=c"})
-    names = {line.split("=")[0] for line in said(result).splitlines()}
-    assert "GIVEN=a b=c" in said(result).splitlines()
+    names = {line.split("=")[0] for line in stdout_of(result).splitlines()}
+    assert "GIVEN=a b=c" in stdout_of(result).splitlines()
     assert names <= {
         "GIVEN", "HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "PYTHONDONTWRITEBYTECODE",
         "SHLVL", "TERM", "TMPDIR", "USER", "_",
     }  # fmt: skip
 
 
-def test_a_command_starts_where_it_is_told(sandbox: PodmanSandbox) -> None:
+def test_a_command_starts_in_its_working_directory(sandbox: PodmanSandbox) -> None:
     shell(sandbox, "mkdir -p 'a b/c'")
-    assert said(shell(sandbox, "pwd", cwd="a b/c")) == "/workspace/a b/c\n"
+    assert stdout_of(shell(sandbox, "pwd", cwd="a b/c")) == "/workspace/a b/c\n"
 
 
 @pytest.mark.parametrize("cwd", ["/", "/usr/lib", "/workspace/..", "/tmp"])
-def test_a_command_starts_at_an_absolute_path_of_the_container(
+def test_a_command_may_start_in_an_absolute_path_of_the_container(
     sandbox: PodmanSandbox, cwd: str
 ) -> None:
-    assert said(shell(sandbox, "pwd -P", cwd=cwd)).strip() == os.path.normpath(cwd)
+    assert stdout_of(shell(sandbox, "pwd -P", cwd=cwd)).strip() == os.path.normpath(cwd)
     code = "import os; print(os.getcwd())"
-    assert said(sandbox.evaluate(PythonRequest(code=code, cwd=cwd))).strip() == os.path.normpath(
-        cwd
-    )
+    assert stdout_of(
+        sandbox.evaluate(PythonRequest(code=code, cwd=cwd))
+    ).strip() == os.path.normpath(cwd)
 
 
 MIXED = "for n in 1 2 3; do echo out $n; echo err $n >&2; done"
 
 
-def test_merged_errors_stand_in_the_output_where_they_were_written(
+def test_merged_errors_keep_their_order_in_the_output(
     sandbox: PodmanSandbox,
 ) -> None:
     seen: list[str] = []
     request = ExecRequest(argv=("/bin/sh", "-c", MIXED), merge_stderr=True)
     result = sandbox.run(request, observer=lambda stream, data: seen.append(stream))
-    assert said(result) == "".join(f"out {n}\nerr {n}\n" for n in (1, 2, 3))
+    assert stdout_of(result) == "".join(f"out {n}\nerr {n}\n" for n in (1, 2, 3))
     assert result.stderr.n_bytes == 0
     assert set(seen) == {"stdout"}
-    assert shell(sandbox, MIXED).stderr.head == b"err 1\nerr 2\nerr 3\n", "the next one is apart"
+    assert shell(sandbox, MIXED).stderr.head == b"err 1\nerr 2\nerr 3\n", (
+        "the next command is not merged"
+    )
 
 
-def test_a_program_can_give_code_that_a_model_could_not(sandbox: PodmanSandbox) -> None:
-    live = sandbox.report and sandbox._commands
+def test_a_program_may_send_more_code_than_a_model(sandbox: PodmanSandbox) -> None:
+    commands = sandbox.report and sandbox._commands
     code = f"x = {'y' * (5 * MIB)!r}\nprint(len(x))"
-    assert said(sandbox.evaluate(PythonRequest(code=code))) == f"{5 * MIB}\n"
-    assert said(shell(sandbox, "echo next")) == "next\n"
-    assert sandbox._commands is live, "the same container goes on"
+    assert stdout_of(sandbox.evaluate(PythonRequest(code=code))) == f"{5 * MIB}\n"
+    assert stdout_of(shell(sandbox, "echo next")) == "next\n"
+    assert sandbox._commands is commands, "the container was not replaced"
 
 
-def test_a_program_can_give_more_input_than_a_model_could(sandbox: PodmanSandbox) -> None:
-    assert said(shell(sandbox, "wc -c", stdin=b"x" * (20 * MIB))) == f"{20 * MIB}\n"
+def test_a_program_may_send_more_input_than_a_model(sandbox: PodmanSandbox) -> None:
+    assert stdout_of(shell(sandbox, "wc -c", stdin=b"x" * (20 * MIB))) == f"{20 * MIB}\n"
 
 
 def test_stdin_of_any_size_is_read_to_its_end(sandbox: PodmanSandbox) -> None:
-    assert said(shell(sandbox, "wc -c", stdin=b"x" * 3_000_000)) == "3000000\n"
-    assert said(shell(sandbox, "wc -c")) == "0\n"
+    assert stdout_of(shell(sandbox, "wc -c", stdin=b"x" * 3_000_000)) == "3000000\n"
+    assert stdout_of(shell(sandbox, "wc -c")) == "0\n"
     assert shell(sandbox, "true", stdin=b"unread" * 100_000).exit_code == 0
 
 
-def test_names_and_arguments_that_are_no_text_survive(sandbox: PodmanSandbox) -> None:
+def test_names_and_arguments_that_are_not_text_are_passed_unchanged(sandbox: PodmanSandbox) -> None:
     name = b"odd \xff\n".decode("utf-8", "surrogateescape")
     result = sandbox.run(ExecRequest(argv=("touch", name)))
     assert result.exit_code == 0
     assert (sandbox._context.files / name).exists()
 
 
-def test_output_is_seen_while_the_command_runs(sandbox: PodmanSandbox) -> None:
-    """The command ends only once the first line has been seen."""
+def test_output_is_observed_while_the_command_runs(sandbox: PodmanSandbox) -> None:
+    """The command ends only after the observer received the first line."""
     seen: list[bytes] = []
 
     def observer(stream: str, data: bytes) -> None:
@@ -194,7 +196,7 @@ def test_output_is_seen_while_the_command_runs(sandbox: PodmanSandbox) -> None:
 
 
 @pytest.mark.behaviour(62)
-def test_much_output_keeps_its_head_and_its_tail(sandbox: PodmanSandbox) -> None:
+def test_long_output_keeps_its_head_and_tail(sandbox: PodmanSandbox) -> None:
     result = shell(sandbox, "seq 1 200000; echo err >&2", output_bytes=1_000)
     assert result.stdout.head.startswith(b"1\n2\n")
     assert result.stdout.tail.endswith(b"200000\n")
@@ -216,13 +218,15 @@ def python(sandbox: PodmanSandbox, code: str, **options: object) -> ExecResult:
 
 
 def test_python_prints_and_shows_the_value_of_its_last_line(sandbox: PodmanSandbox) -> None:
-    assert said(python(sandbox, "print('a')\nx = 20\nx + 1")) == "a\n21\n"
-    assert said(python(sandbox, "x = 1")) == ""
-    assert said(python(sandbox, "None")) == ""
+    assert stdout_of(python(sandbox, "print('a')\nx = 20\nx + 1")) == "a\n21\n"
+    assert stdout_of(python(sandbox, "x = 1")) == ""
+    assert stdout_of(python(sandbox, "None")) == ""
     assert python(sandbox, "").exit_code == 0
 
 
-def test_python_that_fails_gives_a_traceback_of_its_own_lines_only(sandbox: PodmanSandbox) -> None:
+def test_python_that_fails_returns_a_traceback_of_its_own_lines_only(
+    sandbox: PodmanSandbox,
+) -> None:
     result = python(sandbox, "def f():\n    raise KeyError('here')\nf()")
     lines = result.stderr.head.decode().splitlines()
     assert result.exit_code == 1
@@ -234,7 +238,7 @@ def test_python_that_fails_gives_a_traceback_of_its_own_lines_only(sandbox: Podm
     ]
 
 
-def test_python_that_does_not_parse_points_at_the_place(sandbox: PodmanSandbox) -> None:
+def test_python_with_a_syntax_error_reports_it(sandbox: PodmanSandbox) -> None:
     result = python(sandbox, "def f(:\n  pass")
     assert result.exit_code == 1
     assert b"SyntaxError" in result.stderr.head
@@ -252,12 +256,12 @@ def test_python_that_does_not_parse_points_at_the_place(sandbox: PodmanSandbox) 
         ("import threading; threading.Thread(target=print, args=('t',)).start()", 0),
     ],
 )
-def test_python_ends_as_a_program_does(sandbox: PodmanSandbox, code: str, ends: int) -> None:
+def test_python_exits_like_a_program(sandbox: PodmanSandbox, code: str, ends: int) -> None:
     assert python(sandbox, code).exit_code == ends
 
 
 @pytest.mark.behaviour(61)
-def test_nothing_of_one_evaluation_is_left_for_the_next(sandbox: PodmanSandbox) -> None:
+def test_evaluations_share_no_state(sandbox: PodmanSandbox) -> None:
     python(sandbox, "import builtins, json, sys, os\nx = 1\nbuiltins.len = 2\njson.dumps = 3\n"
            "sys.path.append('evil')\nos.environ['A'] = 'b'\nos.chdir('/tmp')\nos.umask(0)")  # fmt: skip
     result = python(
@@ -266,15 +270,15 @@ def test_nothing_of_one_evaluation_is_left_for_the_next(sandbox: PodmanSandbox) 
         "print('x' in globals(), len([1]), json.dumps([1]), 'evil' in sys.path, 'A' in os.environ)\n"
         "print(os.getcwd(), oct(os.umask(0)), __name__, sys.argv)",
     )
-    assert said(result) == "False 1 [1] False False\n/workspace 0o22 __main__ ['']\n"
+    assert stdout_of(result) == "False 1 [1] False False\n/workspace 0o22 __main__ ['']\n"
 
 
-def test_python_finds_the_modules_of_the_workspace(sandbox: PodmanSandbox) -> None:
+def test_python_imports_modules_of_the_workspace(sandbox: PodmanSandbox) -> None:
     (sandbox._context.files / "own_module.py").write_text("value = 5\n")
-    assert said(python(sandbox, "import own_module; own_module.value")) == "5\n"
+    assert stdout_of(python(sandbox, "import own_module; own_module.value")) == "5\n"
 
 
-def test_python_finds_the_environment_of_a_command_and_no_open_file(
+def test_python_has_the_environment_of_a_command_and_no_open_files(
     sandbox: PodmanSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOST_SECRET", "seen")
@@ -283,7 +287,7 @@ def test_python_finds_the_environment_of_a_command_and_no_open_file(
         "for fd in range(3, 4096):\n    try:\n        os.fstat(fd)\n    except OSError:\n        continue\n    print(fd)"
     )
     names = "HOME LANG LOGNAME PATH PYTHONDONTWRITEBYTECODE TERM TMPDIR USER\n"
-    assert said(python(sandbox, code)) == names
+    assert stdout_of(python(sandbox, code)) == names
 
 
 def test_python_can_fork_and_start_programs(sandbox: PodmanSandbox) -> None:
@@ -292,21 +296,21 @@ def test_python_can_fork_and_start_programs(sandbox: PodmanSandbox) -> None:
     assert result.stdout.head.startswith(b"in\n")
 
 
-# Time, and what stays
+# Time limits and leftovers
 
 
 def processes_of(sandbox: PodmanSandbox) -> set[str]:
-    """What runs inside beside the runner and who asks."""
+    """Return the processes inside, without the runner and the asking shell."""
     result = shell(
         sandbox, "for p in /proc/[0-9]*; do [ ${p#/proc/} = $$ ] || echo ${p#/proc/}; done"
     )
-    return set(said(result).split()) - {"1"}
+    return set(stdout_of(result).split()) - {"1"}
 
 
 LEAVE = {
     "in the background": "sleep 1000 & echo $!",
     "daemon": "(setsid sh -c 'sleep 1000 & sleep 1000' >/dev/null 2>&1 &) ; echo",
-    "deaf": "(trap '' TERM INT HUP; sleep 1000) & echo",
+    "ignoring signals": "(trap '' TERM INT HUP; sleep 1000) & echo",
     "stopped": "sleep 1000 & kill -STOP $!; echo",
     "own namespace": "unshare -Urp --fork --kill-child=TERM sleep 1000 2>/dev/null & echo",
     "holding the streams": "sleep 1000 & exec sleep 0",
@@ -316,9 +320,7 @@ LEAVE = {
 
 @pytest.mark.behaviour(60)
 @pytest.mark.parametrize("command", LEAVE.values(), ids=LEAVE.keys())
-def test_nothing_that_a_command_left_running_outlives_it(
-    sandbox: PodmanSandbox, command: str
-) -> None:
+def test_processes_of_a_command_end_with_it(sandbox: PodmanSandbox, command: str) -> None:
     result = shell(sandbox, command, timeout_s=20)
     assert result.timed_out is False
     assert processes_of(sandbox) == set()
@@ -333,8 +335,8 @@ def clock() -> HeldClock:
 def timed(
     tmp_path_factory: pytest.TempPathFactory, environment: Environment, clock: HeldClock
 ) -> Iterator[PodmanSandbox]:
-    """One for commands whose time begins with the first thing that they say."""
-    place = place_for_a_sandbox(tmp_path_factory.mktemp("timed"))
+    """A sandbox for commands whose time starts at their first output."""
+    place = sandbox_place(tmp_path_factory.mktemp("timed"))
     with closing(PodmanSandbox(place, clock=clock)) as sandbox:
         assert sandbox.report
         yield sandbox
@@ -352,34 +354,34 @@ def timed(
     ],
     ids=["sleeping", "spinning", "stopped", "waiting", "bomb"],
 )
-def test_a_command_is_ended_at_its_time_with_all_it_started(
+def test_a_command_that_times_out_ends_with_all_its_processes(
     timed: PodmanSandbox, clock: HeldClock, command: str
 ) -> None:
     clock.hold()
     request = ExecRequest(argv=("/bin/sh", "-c", command), timeout_s=0.4)
     result = timed.run(request, observer=lambda *_: clock.release())
     assert (result.timed_out, result.signal) == (True, signal.SIGKILL)
-    assert said(result).startswith("begun\n"), "what it wrote until then is kept"
+    assert stdout_of(result).startswith("begun\n"), "output before the timeout is kept"
     assert processes_of(timed) == set()
 
 
 @pytest.mark.behaviour(60)
-def test_python_that_spins_is_ended_at_its_time(timed: PodmanSandbox, clock: HeldClock) -> None:
+def test_python_that_times_out_is_ended(timed: PodmanSandbox, clock: HeldClock) -> None:
     clock.hold()
     code = "print('begun', flush=True)\nwhile True: pass"
     request = PythonRequest(code=code, timeout_s=0.4)
     result = timed.evaluate(request, observer=lambda *_: clock.release())
     assert result.timed_out
-    assert said(result) == "begun\n"
+    assert stdout_of(result) == "begun\n"
     assert processes_of(timed) == set()
 
 
-def test_a_time_beyond_the_longest_is_the_longest(fresh) -> None:
+def test_a_timeout_above_the_maximum_is_reduced_to_it(fresh) -> None:
     sandbox = fresh(PodmanConfig(longest_timeout_s=0.3))
     assert shell(sandbox, "sleep 1000", timeout_s=1_000_000).timed_out
 
 
-def test_the_places_that_anybody_may_write_to_are_emptied(sandbox: PodmanSandbox) -> None:
+def test_temporary_directories_are_emptied(sandbox: PodmanSandbox) -> None:
     deep = (
         "import os\nos.chdir('/tmp')\nfor _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n"
     )
@@ -389,16 +391,16 @@ def test_the_places_that_anybody_may_write_to_are_emptied(sandbox: PodmanSandbox
         "cd /tmp; mkdir -p a/b; touch a/b/c .hidden; chmod 000 a/b a; ln -s / l; mkfifo p;"
         "echo x > /dev/shm/y; mkdir /dev/shm/z; chmod 000 /dev/shm/z",
     )
-    assert said(shell(sandbox, "ls -A /tmp /dev/shm /dev/mqueue")).split() == [
+    assert stdout_of(shell(sandbox, "ls -A /tmp /dev/shm /dev/mqueue")).split() == [
         "/dev/mqueue:", "/dev/shm:", "/tmp:",
     ]  # fmt: skip
 
 
-def test_commands_from_two_threads_take_turns(sandbox: PodmanSandbox) -> None:
+def test_commands_from_two_threads_run_one_after_the_other(sandbox: PodmanSandbox) -> None:
     found: list[str] = []
 
     def work(name: str) -> None:
-        found.extend([said(shell(sandbox, f"echo {name}{number}")) for number in range(5)])
+        found.extend([stdout_of(shell(sandbox, f"echo {name}{number}")) for number in range(5)])
 
     threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
     for thread in threads:
@@ -408,10 +410,10 @@ def test_commands_from_two_threads_take_turns(sandbox: PodmanSandbox) -> None:
     assert sorted(found) == sorted(f"{name}{number}\n" for name in "ab" for number in range(5))
 
 
-# What is stopped
+# Commands that are stopped
 
 
-def test_a_command_that_writes_without_end_is_stopped(fresh) -> None:
+def test_a_command_with_endless_output_is_stopped(fresh) -> None:
     result = shell(fresh(PodmanConfig(most_output_bytes=2 * MIB)), "yes", timeout_s=60)
     assert result.stopped == "it wrote more than 2,097,152 bytes of output"
     assert result.signal == signal.SIGKILL
@@ -429,14 +431,14 @@ def test_a_command_that_fills_the_disk_is_stopped(fresh) -> None:
 def test_a_file_cannot_grow_beyond_its_limit(fresh) -> None:
     sandbox = fresh(PodmanConfig(file_bytes=MIB))
     result = shell(sandbox, "head -c 2000000 /dev/zero > f; wc -c < f")
-    assert said(result) == "1048576\n"
+    assert stdout_of(result) == "1048576\n"
 
 
 # Requests that cannot be run
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "expected"),
     [
         (ExecRequest(argv=()), "no program"),
         (ExecRequest(argv=("",)), "no program"),
@@ -462,28 +464,28 @@ def test_a_file_cannot_grow_beyond_its_limit(fresh) -> None:
         (PythonRequest(code="1", cwd="missing"), "missing"),
     ],
 )
-def test_a_request_that_cannot_be_run_is_refused_and_harms_nothing(
-    sandbox: PodmanSandbox, request_: ExecRequest | PythonRequest, said: str
+def test_an_invalid_request_is_refused_and_the_container_stays(
+    sandbox: PodmanSandbox, request_: ExecRequest | PythonRequest, expected: str
 ) -> None:
     act = sandbox.run if isinstance(request_, ExecRequest) else sandbox.evaluate
     assert sandbox.report
-    live = sandbox._commands
-    with pytest.raises(UsageError, match=said):
+    commands = sandbox._commands
+    with pytest.raises(UsageError, match=expected):
         act(request_)
     assert shell(sandbox, "true").exit_code == 0
-    assert sandbox._commands is live, "the same container goes on"
+    assert sandbox._commands is commands, "the container was not replaced"
 
 
-def test_a_request_larger_than_the_protocol_takes_is_refused(sandbox: PodmanSandbox) -> None:
+def test_a_request_above_the_protocols_limit_is_refused(sandbox: PodmanSandbox) -> None:
     with pytest.raises(UsageError, match=r"67,109,[0-9]{3} bytes, 67,108,864 are allowed"):
         sandbox.evaluate(PythonRequest(code="#" * (64 * MIB)))
 
 
-# Life and death
+# Life of a container
 
 
 @pytest.mark.behaviour(63)
-def test_a_container_is_gone_after_close(fresh) -> None:
+def test_close_removes_the_container(fresh) -> None:
     sandbox = fresh()
     shell(sandbox, "true")
     assert len(containers_of(sandbox)) == 1
@@ -497,21 +499,23 @@ def test_a_container_is_gone_after_close(fresh) -> None:
 
 
 @pytest.mark.behaviour(63)
-def test_a_container_is_gone_with_the_object(tmp_path: Path, environment: Environment) -> None:
-    where = place_for_a_sandbox(tmp_path)
-    sandbox = PodmanSandbox(where)
+def test_garbage_collection_of_the_sandbox_removes_the_container(
+    tmp_path: Path, environment: Environment
+) -> None:
+    place = sandbox_place(tmp_path)
+    sandbox = PodmanSandbox(place)
     shell(sandbox, "true")
-    witness = PodmanSandbox(where, service=sandbox._service)
-    assert len(containers_of(witness)) == 1
+    observer_sandbox = PodmanSandbox(place, service=sandbox._service)
+    assert len(containers_of(observer_sandbox)) == 1
     del sandbox
     gc.collect()
-    assert containers_of(witness) == []
+    assert containers_of(observer_sandbox) == []
 
 
 @pytest.mark.behaviour(63)
-def test_a_container_is_gone_after_a_failed_start(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_leaves_no_container(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = fresh(PodmanConfig(start_timeout_s=20))
-    # A runner that fails as it starts: which one runs is no option.
+    # A runner that fails at its start; the runner is not configurable.
     monkeypatch.setattr(sandbox_module, "_runner_source", lambda: b"import os; os._exit(3)")
     with pytest.raises(SandboxError):
         shell(sandbox, "true")
@@ -521,11 +525,11 @@ def test_a_container_is_gone_after_a_failed_start(fresh, monkeypatch: pytest.Mon
 
 
 @pytest.mark.behaviour(63)
-def test_a_container_goes_with_the_process_that_owns_it(
+def test_a_container_ends_when_its_owner_process_is_killed(
     tmp_path: Path, environment: Environment
 ) -> None:
-    """Nobody sweeps here: it is the end of the stream that ends it."""
-    where = place_for_a_sandbox(tmp_path)
+    """No sweep is made: the end of the stream ends it."""
+    place = sandbox_place(tmp_path)
     code = (
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from wink_workspace.sandbox import ExecRequest\n"
@@ -537,7 +541,7 @@ def test_a_container_goes_with_the_process_that_owns_it(
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(where.files), str(where.notes)],
+        [sys.executable, "-c", code, str(place.files), str(place.notes)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -545,12 +549,12 @@ def test_a_container_goes_with_the_process_that_owns_it(
     assert done.returncode == -signal.SIGKILL, done.stderr
     from wink_workspace.sandbox.podman.leftovers import _recorded, _wait_for_end
 
-    left = _recorded(where.notes)
-    assert left is not None
-    assert _wait_for_end(left, 60), "it must end by itself"
+    leftover = _recorded(place.notes)
+    assert leftover is not None
+    assert _wait_for_end(leftover, 60), "the container must end by itself"
 
 
-def test_a_container_that_dies_breaks_the_command_and_the_next_one_gets_another(fresh) -> None:
+def test_a_killed_container_breaks_the_command_and_is_replaced(fresh) -> None:
     sandbox = fresh()
     shell(sandbox, "true")
     (container,) = containers_of(sandbox)
@@ -569,18 +573,18 @@ def test_an_observer_that_raises_ends_the_command_and_the_container(fresh) -> No
     sandbox = fresh()
 
     def observer(stream: str, data: bytes) -> None:
-        raise RuntimeError("an error of the host's")
+        raise RuntimeError("an error of the host")
 
-    with pytest.raises(RuntimeError, match="an error of the host's"):
+    with pytest.raises(RuntimeError, match="an error of the host"):
         sandbox.run(ExecRequest(argv=("sh", "-c", "echo a; sleep 1000")), observer=observer)
     assert containers_of(sandbox) == []
     assert shell(sandbox, "true").exit_code == 0
 
 
-# The proof
+# The proof of isolation
 
 
-def test_every_attempt_was_stopped_and_the_report_says_which_walls_are_up(
+def test_every_probe_was_stopped_and_the_report_lists_the_layers(
     sandbox: PodmanSandbox,
 ) -> None:
     report = sandbox.report
@@ -599,7 +603,7 @@ def test_every_attempt_was_stopped_and_the_report_says_which_walls_are_up(
     ],
     ids=["privileges", "network", "root", "limits"],
 )
-def test_a_wall_that_is_not_up_refuses_to_run_anything(
+def test_missing_isolation_refuses_to_run_commands(
     fresh, monkeypatch: pytest.MonkeyPatch, hole: dict[str, object], probe: str
 ) -> None:
     build = sandbox_module.container_spec
@@ -614,7 +618,7 @@ def test_a_wall_that_is_not_up_refuses_to_run_anything(
 
 
 @pytest.mark.parametrize("mode", ["000", "555"])
-def test_a_command_that_shuts_itself_out_does_not_shut_out_the_next(fresh, mode: str) -> None:
+def test_a_workspace_root_without_permissions_stays_usable(fresh, mode: str) -> None:
     sandbox = fresh()
     shell(sandbox, f"chmod {mode} .")
     sandbox.close()
@@ -622,10 +626,10 @@ def test_a_command_that_shuts_itself_out_does_not_shut_out_the_next(fresh, mode:
 
 
 @pytest.mark.parametrize("image", ["python_image", "minimal_image"])
-def test_the_proof_touches_no_file_that_a_command_has_left(
+def test_the_proof_touches_no_file_of_a_command(
     fresh, image: str, request: pytest.FixtureRequest
 ) -> None:
-    """A link in the place of the file that it makes would lead it to another."""
+    """A link at the path of its own file would lead it to another file."""
     sandbox = fresh(PodmanConfig(image=request.getfixturevalue(image)))
     files = sandbox._context.files
     shell(sandbox, "echo precious > mine; ln -s mine .wink-probe")
@@ -634,10 +638,10 @@ def test_the_proof_touches_no_file_that_a_command_has_left(
     assert (files / "mine").read_text() == "precious\n"
 
 
-def test_walls_that_cannot_be_tried_are_told_with_what_may_be_too_small(
+def test_probes_that_cannot_run_are_reported_with_the_limit_to_raise(
     fresh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user's own limits may be lower than those that were asked for."""
+    """The user's own limits may be lower than the configured ones."""
     build = sandbox_module.container_spec
     few = [{"type": kind, "soft": n, "hard": n} for kind, n in (("nofile", 13), ("nproc", 64))]
     monkeypatch.setattr(
@@ -648,7 +652,7 @@ def test_walls_that_cannot_be_tried_are_told_with_what_may_be_too_small(
     assert "n_open_files" in caught.value.hint
 
 
-def test_a_network_that_was_asked_for_is_no_hole_and_is_told(fresh) -> None:
+def test_a_configured_network_is_reported_and_is_not_a_hole(fresh) -> None:
     sandbox = fresh(PodmanConfig(network="host"))
     assert {layer.name for layer in sandbox.report.missing} >= {"no network"}
 
@@ -656,20 +660,18 @@ def test_a_network_that_was_asked_for_is_no_hole_and_is_told(fresh) -> None:
 # Images without Python
 
 
-def test_an_image_without_python_runs_commands_one_container_each(
-    fresh, minimal_image: str
-) -> None:
+def test_an_image_without_python_uses_one_container_per_command(fresh, minimal_image: str) -> None:
     sandbox = fresh(PodmanConfig(image=minimal_image))
     shell(sandbox, "mkdir -p sub")
     result = shell(sandbox, "cat; pwd; echo e >&2; exit 5", stdin=b"in\n", cwd="sub")
-    assert (result.exit_code, said(result), result.stderr.head) == (
+    assert (result.exit_code, stdout_of(result), result.stderr.head) == (
         5,
         "in\n/workspace/sub\n",
         b"e\n",
     )
     assert containers_of(sandbox) == []
     merged = ExecRequest(argv=("/bin/sh", "-c", f"pwd; {MIXED}"), cwd="/etc", merge_stderr=True)
-    assert said(sandbox.run(merged)).startswith("/etc\nout 1\nerr 1\nout 2\nerr 2")
+    assert stdout_of(sandbox.run(merged)).startswith("/etc\nout 1\nerr 1\nout 2\nerr 2")
     assert len(sandbox.report.probes) >= 10
     assert shell(sandbox, "echo begun; sleep 1000", timeout_s=0.5).timed_out
     assert containers_of(sandbox) == []

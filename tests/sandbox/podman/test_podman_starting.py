@@ -1,4 +1,4 @@
-"""A container that starts for somebody who does not wait for it any more."""
+"""A container whose start is cancelled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from podman_machine import place_for_a_sandbox
+from podman_machine import sandbox_place
 
 from wink_workspace.clock import Cancellation
 from wink_workspace.environment import Environment
@@ -22,45 +22,45 @@ pytestmark = pytest.mark.xdist_group("podman")
 
 @pytest.fixture
 def sandbox(tmp_path: Path, environment: Environment, python_image: str) -> Iterator[PodmanSandbox]:
-    sandbox = PodmanSandbox(place_for_a_sandbox(tmp_path))
+    sandbox = PodmanSandbox(sandbox_place(tmp_path))
     yield sandbox
     sandbox.close()
 
 
-def containers_over(place: Path, service: PodmanService) -> list[str]:
-    filters = json.dumps({"label": [f"{WORKSPACE_LABEL}={place}"]})
+def containers_of(directory: Path, service: PodmanService) -> list[str]:
+    filters = json.dumps({"label": [f"{WORKSPACE_LABEL}={directory}"]})
     listed = service.request("GET", "/containers/json", params={"all": "true", "filters": filters})
     return [found["Id"] for found in listed]
 
 
 class CancelledLater(Cancellation):
-    """Cancelled from the *n*-th time on that it is asked."""
+    """Cancelled from the *n*-th check on."""
 
     def __init__(self, n: int) -> None:
-        self.n_left = n
+        self.n_checks_left = n
 
     @property
     def cancelled(self) -> bool:
-        self.n_left -= 1
-        return self.n_left <= 0
+        self.n_checks_left -= 1
+        return self.n_checks_left <= 0
 
 
-def test_a_start_that_is_cancelled_at_any_step_leaves_no_container(
+def test_a_start_cancelled_at_any_step_leaves_no_container(
     sandbox: PodmanSandbox, service: PodmanService, tmp_path: Path
 ) -> None:
     for n in itertools.count(1):
-        cancellation = CancelledLater(n if n < 6 else n * n)  # later ones are while it waits
+        cancellation = CancelledLater(n if n < 6 else n * n)  # later checks are made while it waits
         try:
             sandbox.start(cancellation)
         except CallCancelledError:
-            assert containers_over(tmp_path / "files", service) == []
+            assert containers_of(tmp_path / "files", service) == []
         else:
             break
     assert n > 5
     assert sandbox.run(ExecRequest(argv=("true",))).exit_code == 0
 
 
-def test_a_command_that_is_cancelled_before_it_begins_starts_nothing(
+def test_a_command_cancelled_before_it_begins_starts_no_engine(
     sandbox: PodmanSandbox,
 ) -> None:
     cancellation = Cancellation()

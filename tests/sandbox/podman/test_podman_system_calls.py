@@ -1,4 +1,4 @@
-"""The list of system calls: what is taken out of the engine's, and that the rest stays."""
+"""The seccomp list: what is removed from the engine's list, and that the rest stays."""
 
 from __future__ import annotations
 
@@ -26,40 +26,42 @@ def rules(names: str) -> list[dict[str, Any]]:
     return [rule for rule in narrowed_list(ENGINES)["syscalls"] if names in rule["names"]]
 
 
-def test_what_is_harmless_stays_allowed() -> None:
+def test_harmless_system_calls_stay_allowed() -> None:
     assert rules("read") == [{"names": ["read"], "action": "SCMP_ACT_ALLOW"}]
 
 
 @pytest.mark.parametrize("name", ["mount", "unshare", "bpf", "keyctl", "io_uring_setup"])
-def test_what_reaches_further_is_refused_whatever_the_engine_says(name: str) -> None:
+def test_dangerous_system_calls_are_refused(name: str) -> None:
     (rule,) = rules(name)
     assert rule["action"] == "SCMP_ACT_ERRNO"
 
 
-def test_processes_are_cloned_without_namespaces_and_where_the_filter_can_look() -> None:
+def test_clone_is_limited_to_flags_without_namespaces_and_clone3_is_removed() -> None:
     assert rules("clone3") == []
     assert {rule["args"][0]["index"] for rule in rules("clone")} == {0, 1}
     assert all(rule["args"][0]["op"] == "SCMP_CMP_MASKED_EQ" for rule in rules("clone"))
 
 
-def test_sockets_are_of_families_that_a_network_namespace_confines() -> None:
+def test_only_socket_families_confined_by_a_network_namespace_are_allowed() -> None:
     families = {rule["args"][0]["value"] for rule in rules("socket")}
     assert families == {1, 2, 10, 16}
-    assert all(rule["args"] for rule in rules("socket")), "none is allowed whatever its family"
+    assert all(rule["args"] for rule in rules("socket")), (
+        "no socket family is allowed without a condition"
+    )
 
 
-def test_calls_of_32_bit_programs_are_in_no_list() -> None:
+def test_system_calls_of_32_bit_programs_are_not_allowed() -> None:
     assert narrowed_list(ENGINES)["archMap"] == [
         {"architecture": "SCMP_ARCH_X86_64", "subArchitectures": []}
     ]
 
 
-def test_the_narrowed_list_is_in_a_file_for_a_while(
+def test_the_narrowed_list_is_written_to_a_temporary_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "seccomp.json"
     installed.write_text(json.dumps(ENGINES))
-    # The files are the engine's, below /usr and /etc.
+    # The real files are in /usr and /etc.
     monkeypatch.setattr(system_calls, "_INSTALLED", (tmp_path / "none", installed))
     with narrowed() as file:
         assert file is not None
@@ -67,10 +69,10 @@ def test_the_narrowed_list_is_in_a_file_for_a_while(
     assert not file.exists()
 
 
-def test_without_a_list_the_engine_uses_its_own(
+def test_without_an_installed_list_the_engine_uses_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The files are the engine's, below /usr and /etc.
+    # The real files are in /usr and /etc.
     monkeypatch.setattr(system_calls, "_INSTALLED", (tmp_path / "none",))
     with narrowed() as file:
         assert file is None

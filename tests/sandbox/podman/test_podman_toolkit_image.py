@@ -1,4 +1,4 @@
-"""The image of the toolkit itself: built without network from wheels, and its command works in it."""
+"""The image of wink_workspace: built from wheels without network; the command works in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("podman-toolkit")
 NAME = f"localhost/wink-workspace/tests-toolkit-{os.getpid()}:latest"  # each worker has its own
 
 
-def asked(environment: Environment, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_podman(environment: Environment, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["podman", *arguments],
         env=dict(environment.variables),
@@ -32,13 +32,13 @@ def asked(environment: Environment, *arguments: str) -> subprocess.CompletedProc
 
 
 def podman(environment: Environment, *arguments: str) -> str:
-    done = asked(environment, *arguments)
+    done = run_podman(environment, *arguments)
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
     return done.stdout
 
 
 def wheels(folder: Path, python: str) -> None:
-    """What the toolkit needs for that Python, from wherever this machine's pip gets it."""
+    """Download the wheels of all dependencies for that version of Python."""
     project = tomllib.loads((TREE / "pyproject.toml").read_text())
     needed = [
         *project["project"]["dependencies"],
@@ -68,25 +68,25 @@ def toolkit(
         str(TREE),
     )
     yield NAME
-    # The engine may still be removing the last container; the next build takes the name anyway
-    asked(engine_environment, "rmi", "--force", NAME)
+    # This may fail while the engine removes the last container; the next build reuses the name
+    run_podman(engine_environment, "rmi", "--force", NAME)
 
 
-def test_the_command_says_in_the_image_what_it_can_do(
+def test_the_command_prints_help_in_the_image(
     toolkit: str, engine_environment: Environment
 ) -> None:
-    said = podman(engine_environment, "run", "--rm", "--network=none", toolkit, "--help")
-    assert "doctor" in said
-    assert "demo" in said
+    output = podman(engine_environment, "run", "--rm", "--network=none", toolkit, "--help")
+    assert "doctor" in output
+    assert "demo" in output
 
 
-def test_the_demonstration_runs_in_the_image_and_says_that_there_is_no_engine(
+def test_demo_runs_in_the_image_and_reports_the_missing_engine(
     toolkit: str, engine_environment: Environment
 ) -> None:
-    said = podman(engine_environment, "run", "--rm", "--network=none", toolkit, "demo")
-    assert "applies to a fresh copy" in said
-    assert "podman is not used here" in said
-    assert "pyflakes" not in said  # what is missing first is the engine
+    output = podman(engine_environment, "run", "--rm", "--network=none", toolkit, "demo")
+    assert "applies to a fresh copy" in output
+    assert "podman is not used here" in output
+    assert "pyflakes" not in output  # the missing engine is reported first
 
 
 def test_the_server_answers_in_the_image(
@@ -119,9 +119,7 @@ def test_the_server_answers_in_the_image(
     assert answer["result"]["capabilities"]["tools"], done.stderr
 
 
-def test_recipes_of_images_are_part_of_what_is_installed(
-    toolkit: str, engine_environment: Environment
-) -> None:
+def test_recipes_of_images_are_installed(toolkit: str, engine_environment: Environment) -> None:
     code = (
         "from wink_workspace.sandbox.podman.images import recipe; print(recipe('python').packages)"
     )

@@ -1,14 +1,13 @@
-"""Models of any provider that pydantic-ai knows: the only door to that library.
+"""Models of every provider that pydantic-ai supports. Only this package imports that library.
 
-Rule 1: only the wire is pydantic-ai's. Tools are run by our executor, turns asked for by our
-loop, and retries waited for by our clock; the libraries below are told to try once.
-Rule 2: what ends a run is a ``PromptEvaluationError`` with a phase and a hint, and nothing that
-an environment keeps secret is in its text. No exception of a library hangs on it: those hold
+Rule 1: pydantic-ai only sends requests. Our executor runs the tools, our loop requests turns, and
+our clock waits for retries; the libraries below are configured not to retry.
+Rule 2: every error is a ``PromptEvaluationError`` with a phase and a hint. Its text holds no
+secret of the environment. It is not chained to exceptions of libraries, because those hold
 requests, and requests hold keys.
-Rule 3: pydantic-ai is imported when a ``ModelAdapter`` is made, never before.
-Rule 4: requests run on a thread of their own with its own event loop, so that Ctrl-C and a
-deadline interrupt the waiting and never the library, and so that one who has an event loop may
-call this, too.
+Rule 3: creating a ``ModelAdapter`` imports pydantic-ai; nothing else does.
+Rule 4: requests run on a separate thread with its own event loop. So Ctrl-C and a deadline
+interrupt the waiting and not the library, and a caller may have its own event loop.
 """
 
 from .adapter import ModelAdapter, ModelEvent, Retrying, TextDelta

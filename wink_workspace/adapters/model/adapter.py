@@ -1,4 +1,4 @@
-"""The adapter for models."""
+"""The adapter for models that pydantic-ai supports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wink_workspace.environment import Environment
 from wink_workspace.errors import PromptEvaluationError, UsageError
 
 from .connection import Connection
-from .retrying import Failure, RetryLimits, wait_before
+from .retrying import Failure, RetryLimits, back_off_s
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelResponse
@@ -34,14 +34,14 @@ OutputT = TypeVar("OutputT", default=Any)
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the turn's text, as it came."""
+    """A piece of the turn's text, as received."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The turn is requested again in ``wait_s``; the text received so far is void."""
+    """The turn is requested again in ``wait_s``; discard the text received so far."""
 
     attempt: int
     wait_s: float
@@ -49,27 +49,26 @@ class Retrying:
 
 
 ModelEvent = TextDelta | Retrying
-"""What an adapter reports while it waits for a turn."""
+"""What the adapter reports while a turn is requested."""
 
 
 class ModelAdapter(ProviderAdapter[OutputT]):
-    """Evaluates prompts with a model; used in a ``with`` block, or ended with ``close``.
+    """Evaluates prompts with a model. Use it in a ``with`` block, or call ``close``.
 
     Args:
-        model: Its name as pydantic-ai has it, such as ``anthropic:NAME`` or ``openai:NAME``.
-        environment: Where key and address of the provider come from; the process's when omitted.
-        settings: As pydantic-ai's ``ModelSettings``: ``max_tokens``, ``temperature``,
-            ``thinking`` and so on. Prompts are cached where the provider can, unless ``cache``
-            is given.
-        retries: How often a request is repeated.
-        on_event: Told text as it comes, and what is waited for; on the thread that evaluates.
-        clock: Waits between repetitions.
-        chance: A number from 0 up to 1 for each wait, to spread it.
-        options: As for ``ProviderAdapter``.
+        model: Its pydantic-ai name, such as ``anthropic:NAME`` or ``openai:NAME``.
+        environment: Source of the provider's key and address; default: the process's.
+        settings: pydantic-ai's ``ModelSettings``: ``max_tokens``, ``temperature``, ``thinking``
+            and so on. ``cache`` is on by default; it caches prompts if the provider can.
+        retries: Limits on repeating a request.
+        on_event: Called with each ``ModelEvent``, on the evaluating thread.
+        clock: Waits between attempts.
+        jitter: Returns a number from 0 up to 1 for each wait, to spread the waits.
+        options: See ``ProviderAdapter``.
 
     Raises:
-        UsageError: If the model cannot be used: no such provider, no key, or the extra
-            ``models`` is not installed.
+        UsageError: If the provider is unknown, its key is not set, or the extra ``models`` is
+            not installed.
     """
 
     def __init__(
@@ -81,26 +80,26 @@ class ModelAdapter(ProviderAdapter[OutputT]):
         retries: RetryLimits | None = None,
         on_event: Callable[[ModelEvent], None] | None = None,
         clock: WaitingClock = SYSTEM_CLOCK,
-        chance: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         environment = environment or Environment.from_os()
-        self._without_secrets = environment.redactor()
+        self._redact_secrets = environment.redactor()
         self._settings = {"cache": True, **(settings or {}), "max_retries": 0}
         self._retries = retries or RetryLimits()
         self._on_event = on_event
         self._clock = clock
-        self._chance = chance
+        self._jitter = jitter
         self.model_name = model
         try:
-            from .providers import model_named
+            from .providers import resolve_model
         except ImportError as error:
             raise UsageError(
                 f"the library for models is not installed: {error.name}",
                 hint="Install it: pip install 'wink-workspace[models]'",
             ) from error
-        self._model = model_named(model, environment)
+        self._model = resolve_model(model, environment)
         self.provider_name = self._model.system
         self._connection = Connection(self._model)
         self._end = weakref.finalize(self, self._connection.close)
@@ -117,69 +116,69 @@ class ModelAdapter(ProviderAdapter[OutputT]):
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Once is enough; another request would open them again."""
+        """Close the connections. May be repeated; a later request opens them again."""
         self._connection.close()
 
     def complete(self, request: ModelRequest) -> ModelTurn:
-        """The model's next turn, asked for as often as the limits allow.
+        """Return the model's next turn, with retries within the limits.
 
         Raises:
-            PromptEvaluationError: If it cannot be had; ``phase`` is ``"response"`` if the model
-                answered, but refused, or gave an answer that was cut off or makes no sense.
+            PromptEvaluationError: If no attempt succeeds. ``phase`` is ``"response"`` if the
+                model refused, or its answer was truncated or malformed.
         """
         from .conversation import turn_of
 
         attempt = 1
         while True:
-            found = self._attempt(request)
-            if not isinstance(found, Failure):
-                self._check_ending(found)
-                return turn_of(found)
+            outcome = self._attempt(request)
+            if not isinstance(outcome, Failure):
+                self._check_finished(outcome)
+                return turn_of(outcome)
             attempt += 1
-            self._wait(found, attempt, request.deadline)
+            self._wait(outcome, attempt, request.deadline)
 
     def dump_native(self, native: object) -> str | None:
-        """As ``ProviderAdapter``."""
-        from .conversation import text_of
+        """Return the response as JSON; see ``ProviderAdapter``."""
+        from .conversation import dump_response
 
-        return text_of(native)
+        return dump_response(native)
 
     def load_native(self, text: str) -> object:
-        """As ``ProviderAdapter``."""
-        from .conversation import response_in
+        """Return the response from its JSON; see ``ProviderAdapter``."""
+        from .conversation import load_response
 
-        return response_in(text)
+        return load_response(text)
 
     def _attempt(self, request: ModelRequest) -> ModelResponse | Failure:
-        """One request; whatever the libraries raise is told, and none of it is kept."""
-        from .failures import failure_of
+        """Make one request; convert an exception of a library to a ``Failure``."""
+        from .failures import classify_error
 
         try:
-            return self._ask(request)
+            return self._request(request)
         except PromptEvaluationError:
             raise
-        except Exception as error:  # noqa: BLE001 - foreign libraries may raise anything, keys in it
-            return failure_of(error, self.model_name, self._without_secrets)
+        except Exception as error:  # noqa: BLE001 - libraries may raise anything, with keys in it
+            return classify_error(error, self.model_name, self._redact_secrets)
 
-    def _ask(self, request: ModelRequest) -> ModelResponse:
-        """Start a request, hand on its text as it comes, and wait for its end."""
-        told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        response = self._connection.submit(self._stream(request, told.put))
-        response.add_done_callback(lambda _: told.put(None))
+    def _request(self, request: ModelRequest) -> ModelResponse:
+        """Start a request, report its text as it arrives, and wait for the response."""
+        texts: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        response = self._connection.submit(self._stream(request, texts.put))
+        response.add_done_callback(lambda _: texts.put(None))
         try:
-            while (text := self._next(told, request.deadline)) is not None:
-                self._tell(TextDelta(text))
+            while (text := self._next(texts, request.deadline)) is not None:
+                self._notify(TextDelta(text))
         except BaseException:
             response.cancel()
             raise
         return response.result()
 
-    def _next(self, told: queue.SimpleQueue[str | None], deadline: Deadline | None) -> str | None:
-        """The next piece of text, ``None`` at the end."""
+    def _next(self, texts: queue.SimpleQueue[str | None], deadline: Deadline | None) -> str | None:
+        """Return the next piece of text, or ``None`` at the end."""
         if deadline is None:
-            return told.get()
+            return texts.get()
         try:
-            return told.get(timeout=deadline.remaining_s())
+            return texts.get(timeout=deadline.remaining_s())
         except queue.Empty:
             raise PromptEvaluationError(
                 f"the deadline passed while {self.model_name} was answering",
@@ -187,8 +186,8 @@ class ModelAdapter(ProviderAdapter[OutputT]):
                 hint="Allow more time, or do less in one run.",
             ) from None
 
-    async def _stream(self, request: ModelRequest, tell: Callable[[str], None]) -> ModelResponse:
-        """On the connection's thread: ask, tell the text, give the whole."""
+    async def _stream(self, request: ModelRequest, on_text: Callable[[str], None]) -> ModelResponse:
+        """Request a response, report its text, and return it. Runs on the connection's thread."""
         from pydantic_ai.direct import model_request_stream
         from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 
@@ -197,61 +196,63 @@ class ModelAdapter(ProviderAdapter[OutputT]):
         streaming = model_request_stream(
             self._model,
             model_messages(request.messages),
-            model_settings=self._settings,  # type: ignore[arg-type] - a mapping of the caller's
+            model_settings=self._settings,  # type: ignore[arg-type] - the caller's mapping
             model_request_parameters=request_parameters(request, self._model),
-            instrument=False,  # we have spans of our own
+            instrument=False,  # ``Traces`` makes the spans
         )
         async with streaming as stream:
             async for event in stream:
                 match event:
                     case PartStartEvent(part=TextPart(content=text)):
-                        tell(text)
+                        on_text(text)
                     case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-                        tell(text)
+                        on_text(text)
                     case _:
                         pass
             return stream.get()
 
     def _wait(self, failure: Failure, attempt: int, deadline: Deadline | None) -> None:
-        """Wait before *attempt*; raise if there is none to be made."""
-        asked_s, limits = failure.asked_wait_s, self._retries
-        if not failure.passes or attempt > limits.max_attempts:
+        """Wait before *attempt*; raise if no further attempt is allowed."""
+        retry_after_s, limits = failure.retry_after_s, self._retries
+        if not failure.is_transient or attempt > limits.max_attempts:
             raise failure.as_error(attempts=attempt - 1)
-        if asked_s is not None and asked_s > limits.max_asked_wait_s:
+        if retry_after_s is not None and retry_after_s > limits.max_retry_after_s:
             raise PromptEvaluationError(
-                f"{failure.reason}; it asks to wait {asked_s:.0f} s",
+                f"{failure.reason}; the provider asks to wait {retry_after_s:.0f} s",
                 phase=failure.phase,
-                hint="Try again after that time; what was done so far is kept.",
+                hint="Try again after that time; the work so far is kept.",
             )
-        wait_s = wait_before(attempt, asked_s=asked_s, limits=limits, chance=self._chance)
+        wait_s = back_off_s(
+            attempt, retry_after_s=retry_after_s, limits=limits, jitter=self._jitter
+        )
         if deadline is not None and wait_s >= deadline.remaining_s():
             raise PromptEvaluationError(
-                f"{failure.reason}; the deadline passes before it can be asked again",
+                f"{failure.reason}; the deadline passes before the next attempt",
                 phase=failure.phase,
                 hint="Allow more time.",
             )
         _log.info("Attempt %d in %.1f s: %s", attempt, wait_s, failure.reason)
-        self._tell(Retrying(attempt, wait_s, failure.reason))
+        self._notify(Retrying(attempt, wait_s, failure.reason))
         self.heartbeat.beat()
         self._clock.wait(wait_s)
 
-    def _tell(self, event: ModelEvent) -> None:
+    def _notify(self, event: ModelEvent) -> None:
         if self._on_event is not None:
             self._on_event(event)
 
-    def _check_ending(self, response: ModelResponse) -> None:
-        """Refuse an answer that the model or its provider did not finish."""
+    def _check_finished(self, response: ModelResponse) -> None:
+        """Raise if the model refused, or its answer was truncated."""
         if response.finish_reason == "content_filter":
             details = response.provider_details or {}
-            said = self._without_secrets(str(details.get("refusal") or "")).strip()
+            refusal = self._redact_secrets(str(details.get("refusal") or "")).strip()
             raise PromptEvaluationError(
-                f"{self.model_name} refused to answer" + (f": {said}" if said else ""),
+                f"{self.model_name} refused to answer" + (f": {refusal}" if refusal else ""),
                 phase="response",
-                hint="Put the task in other words, or use another model.",
+                hint="Rephrase the task, or use another model.",
             )
         if response.finish_reason == "length" and not response.tool_calls:
             raise PromptEvaluationError(
-                f"the answer of {self.model_name} was cut off at its limit of output tokens",
+                f"the answer of {self.model_name} was cut off at the limit of output tokens",
                 phase="response",
-                hint="Raise max_tokens in the settings, or ask for less at once.",
+                hint="Raise max_tokens in the settings, or request less at once.",
             )

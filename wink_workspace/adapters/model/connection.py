@@ -1,8 +1,8 @@
 """The thread on which requests run.
 
-It is started with the first request and ended by ``close``. Whoever waits for a request waits on
-a queue, so that an exception can end the waiting at any time; the request is then cancelled,
-which closes its connection.
+The first request starts it, and ``close`` ends it. The caller waits for a request on a queue, so
+an exception can end the wait at any time. The request is then cancelled, which closes its
+connection.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ResultT = TypeVar("ResultT")
 
 
 class Connection:
-    """An event loop on a thread of its own, inside of which *resource* is entered.
+    """An event loop on a separate thread, which enters *resource*.
 
     Args:
-        resource: Entered when the thread starts and left when it ends, such as a model with its
-            HTTP connections.
+        resource: Entered when the thread starts and exited when it ends, such as a model with
+            its HTTP connections.
     """
 
     def __init__(self, resource: AbstractAsyncContextManager[Any]) -> None:
@@ -37,10 +37,10 @@ class Connection:
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     def submit(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
-        """Run *work* on the thread; raises what entering the resource raised."""
+        """Run *work* on the thread. An exception from entering the resource is raised here."""
         with self._lock:
             try:
-                loop, _ = self._running()
+                loop, _ = self._ensure_running()
             except BaseException:
                 self._thread = None
                 work.close()
@@ -48,7 +48,7 @@ class Connection:
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     def close(self) -> None:
-        """Cancel what runs, leave the resource and end the thread; the next request starts anew."""
+        """Cancel requests, exit the resource, end the thread; the next request starts a new one."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is None:
@@ -57,8 +57,8 @@ class Connection:
             loop.call_soon_threadsafe(stop.set)
             thread.join()
 
-    def _running(self) -> tuple[asyncio.AbstractEventLoop, asyncio.Event]:
-        """The thread's loop, started if need be, and what ends it."""
+    def _ensure_running(self) -> tuple[asyncio.AbstractEventLoop, asyncio.Event]:
+        """Return the thread's loop and its stop event; start the thread if necessary."""
         if self._thread is None:
             self._started = Future()
             self._thread = threading.Thread(
@@ -70,9 +70,9 @@ class Connection:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except Exception as error:  # noqa: BLE001 - told to whoever asked for the thread
+        except Exception as error:  # noqa: BLE001 - raised in the thread that called submit
             if self._started.done():
-                _log.exception("The connection to a model did not close")
+                _log.exception("The connection to the model did not close")
             else:
                 self._started.set_exception(error)
 

@@ -1,4 +1,4 @@
-"""Our messages in pydantic-ai's words, and its answers in ours."""
+"""Conversion between our messages and those of pydantic-ai."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.messages import ModelRequest as TheirRequest
+from pydantic_ai.messages import ModelRequest as PydanticRequest
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
-from pydantic_ai.tools import ToolDefinition as TheirTool
+from pydantic_ai.tools import ToolDefinition as PydanticTool
 
 from wink_workspace import serde
 from wink_workspace.adapters.messages import (
@@ -32,23 +32,23 @@ from wink_workspace.adapters.messages import (
 from wink_workspace.clock import TokenUsage
 from wink_workspace.runtime import ToolCall
 
-__all__ = ["model_messages", "request_parameters", "response_in", "text_of", "turn_of"]
+__all__ = ["dump_response", "load_response", "model_messages", "request_parameters", "turn_of"]
 
-_OPENING = "Do what the instructions say."
-"""Providers want the user to speak first; everything there is to say is in the instructions."""
+_FIRST_MESSAGE = "Do what the instructions say."
+"""Providers require a user message first; the content is in the instructions."""
 
 
 def model_messages(messages: Sequence[Message]) -> list[ModelMessage]:
-    """The conversation: requests and responses in turn, beginning with a request."""
-    told: list[ModelMessage] = []
-    parts: list[ModelRequestPart] = [UserPromptPart(content=_OPENING)]
+    """Return the conversation: alternating requests and responses, a request first."""
+    converted: list[ModelMessage] = []
+    parts: list[ModelRequestPart] = [UserPromptPart(content=_FIRST_MESSAGE)]
     for message in messages:
         if isinstance(message, AssistantMessage):
-            told += [TheirRequest(parts=parts), _response(message)]
+            converted += [PydanticRequest(parts=parts), _response(message)]
             parts = []
         else:
             parts.append(_part(message))
-    return [*told, TheirRequest(parts=parts)]
+    return [*converted, PydanticRequest(parts=parts)]
 
 
 def _part(message: UserMessage | ToolMessage) -> ModelRequestPart:
@@ -81,12 +81,14 @@ def _response_parts(message: AssistantMessage) -> Iterator[TextPart | ToolCallPa
 
 
 def request_parameters(request: ModelRequest, model: Model) -> ModelRequestParameters:
-    """Instructions, tools and the form of the answer.
+    """Return instructions, tools and output format.
 
-    A model that cannot be held to a schema is told it in the instructions.
+    For a model without native structured output, the schema is added to the instructions.
     """
     tools = [
-        TheirTool(name=tool.name, description=tool.description, parameters_json_schema=tool.schema)
+        PydanticTool(
+            name=tool.name, description=tool.description, parameters_json_schema=tool.schema
+        )
         for tool in request.tools
     ]
     instructions, schema = request.instructions, request.output_schema
@@ -111,7 +113,7 @@ def request_parameters(request: ModelRequest, model: Model) -> ModelRequestParam
 
 
 def turn_of(response: ModelResponse) -> ModelTurn:
-    """The model's turn, with the response itself to be sent back as it is."""
+    """Return the model's turn, with the unchanged response as its native form."""
     calls = tuple(
         ToolCall.of(part.tool_name, _arguments(part), id=part.tool_call_id)
         for part in response.parts
@@ -126,20 +128,20 @@ def turn_of(response: ModelResponse) -> ModelTurn:
     return ModelTurn(text, calls, usage, native=response)
 
 
-def text_of(native: object) -> str | None:
-    """A response as the library's own JSON; ``None`` for what is no response."""
+def dump_response(native: object) -> str | None:
+    """Return a response as the library's own JSON; ``None`` for any other object."""
     if not isinstance(native, ModelResponse):
         return None
     return ModelMessagesTypeAdapter.dump_json([native]).decode()
 
 
-def response_in(text: str) -> ModelResponse | None:
-    """The response in the JSON of ``text_of``; ``None`` if this library cannot read it."""
+def load_response(text: str) -> ModelResponse | None:
+    """Return the response from the JSON of ``dump_response``; ``None`` if it cannot be read."""
     try:
-        (found,) = ModelMessagesTypeAdapter.validate_json(text)
+        (message,) = ModelMessagesTypeAdapter.validate_json(text)
     except ValueError:
         return None
-    return found if isinstance(found, ModelResponse) else None
+    return message if isinstance(message, ModelResponse) else None
 
 
 def _arguments(part: ToolCallPart) -> str | dict[str, object]:

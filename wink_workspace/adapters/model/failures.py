@@ -1,93 +1,97 @@
-"""What the provider's failures mean: which are worth a repetition, and how each is told."""
+"""Classification of provider errors: which to retry, and the message for each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from pydantic_ai import exceptions as theirs
+from pydantic_ai import exceptions
 
 from .retrying import Failure
 
-__all__ = ["failure_of"]
+__all__ = ["classify_error"]
 
-_MOST_SAID_CHARS = 500
+_MAX_MESSAGE_CHARS = 500
 
-_TRY_LATER = "Try again later; what was done so far is kept."
+_TRY_LATER = "Try again later; the work so far is kept."
 
 
-def failure_of(error: Exception, model: str, redact: Callable[[str], str]) -> Failure:
-    """What *error* means; its text is *redact*ed."""
-    reason, hint, passes = _told(error, model)
-    said = _said(error)
-    response = isinstance(error, theirs.UnexpectedModelBehavior)
+def classify_error(error: Exception, model: str, redact: Callable[[str], str]) -> Failure:
+    """Return the ``Failure`` for *error*, its text redacted with *redact*."""
+    reason, hint, is_transient = _describe(error, model)
+    message = _provider_message(error)
+    is_response = isinstance(error, exceptions.UnexpectedModelBehavior)
     return Failure(
-        reason=redact(f"{reason}: {said}" if said else reason),
+        reason=redact(f"{reason}: {message}" if message else reason),
         hint=hint,
-        phase="response" if response else "request",
-        passes=passes,
-        asked_wait_s=error.retry_after if isinstance(error, theirs.ModelAPIError) else None,
+        phase="response" if is_response else "request",
+        is_transient=is_transient,
+        retry_after_s=error.retry_after if isinstance(error, exceptions.ModelAPIError) else None,
     )
 
 
-def _told(error: Exception, model: str) -> tuple[str, str, bool]:
-    """Reason, hint, and whether it may pass. Narrower classes come first."""
+def _describe(error: Exception, model: str) -> tuple[str, str, bool]:
+    """Return reason, hint, and whether a retry may succeed. Subclasses come first."""
     match error:
-        case theirs.ModelContextWindowExceededError():
+        case exceptions.ModelContextWindowExceededError():
             return (
                 f"the conversation is too long for {model}",
-                "Give a smaller task or use another model; what was done so far is kept.",
+                "Give a smaller task or use another model; the work so far is kept.",
                 False,
             )
-        case theirs.ModelAuthenticationError():
+        case exceptions.ModelAuthenticationError():
             return (
                 f"{model} did not accept the key",
                 "Check the provider's key in the environment, and that it may use this model.",
                 False,
             )
-        case theirs.ModelNotFoundError():
-            return f"there is no {model}", "Check the model's name and the base URL.", False
-        case theirs.ModelQuotaExceededError():
+        case exceptions.ModelNotFoundError():
+            return f"{model} was not found", "Check the model's name and the base URL.", False
+        case exceptions.ModelQuotaExceededError():
             return (
                 f"the account has no credit left for {model}",
                 "Add credit or use another provider.",
                 False,
             )
-        case theirs.ModelRateLimitError():
+        case exceptions.ModelRateLimitError():
             return f"{model} limits the rate of requests", _TRY_LATER, True
-        case theirs.ModelOverloadedError():
+        case exceptions.ModelOverloadedError():
             return f"{model} is overloaded", _TRY_LATER, True
-        case theirs.ModelUnavailableError() | theirs.ModelServerError():
+        case exceptions.ModelUnavailableError() | exceptions.ModelServerError():
             return f"{model} failed", _TRY_LATER, True
-        case theirs.ModelTimeoutError():
+        case exceptions.ModelTimeoutError():
             return f"{model} did not answer in time", _TRY_LATER, True
-        case theirs.ModelConnectionError():
+        case exceptions.ModelConnectionError():
             return f"the connection to {model} broke", "Check the network.", True
-        case theirs.ContentFilterError():
-            return f"{model} refused to answer", "Put the task in other words.", False
-        case theirs.ModelRequestRejectedError():
-            return f"{model} rejected the request", "See what it says; correct the request.", False
-        case theirs.UnexpectedModelBehavior():
-            return f"the answer of {model} makes no sense", _TRY_LATER, True
-        case theirs.ModelAPIError():
+        case exceptions.ContentFilterError():
+            return f"{model} refused to answer", "Rephrase the task.", False
+        case exceptions.ModelRequestRejectedError():
+            return (
+                f"{model} rejected the request",
+                "Correct the request as the message says.",
+                False,
+            )
+        case exceptions.UnexpectedModelBehavior():
+            return f"the answer of {model} is malformed", _TRY_LATER, True
+        case exceptions.ModelAPIError():
             return f"{model} failed", _TRY_LATER, True
         case _:
             return (
                 f"the request to {model} failed with {type(error).__name__}",
-                "This is a fault of the library or of ours; report it.",
+                "This is a bug in the library or in wink_workspace; report it.",
                 False,
             )
 
 
-def _said(error: Exception) -> str:
-    """What the provider says of it, in one line."""
+def _provider_message(error: Exception) -> str:
+    """Return the provider's message in one line."""
     body = getattr(error, "body", None)
     text = _message_in(body) or getattr(error, "message", None) or str(error)
-    return " ".join(str(text).split())[:_MOST_SAID_CHARS].rstrip(".")
+    return " ".join(str(text).split())[:_MAX_MESSAGE_CHARS].rstrip(".")
 
 
 def _message_in(body: object) -> str | None:
-    """The sentence in an error body: ``{"error": {"message": …}}`` or the inner part alone."""
+    """Return the message in an error body: ``{"error": {"message": …}}`` or the inner object."""
     if not isinstance(body, Mapping):
         return None
     fields = cast("Mapping[str, Any]", body)

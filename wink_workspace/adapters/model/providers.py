@@ -1,7 +1,7 @@
-"""A model by its name, with key and address from an ``Environment``.
+"""Models by name, with key and address from an ``Environment``.
 
-OpenAI's and Anthropic's settings are handed over one by one. All other providers read the
-process's environment themselves, each in its own way; that is pydantic-ai's business.
+The settings of OpenAI and Anthropic are passed explicitly. For all other providers, pydantic-ai
+reads the environment of the process.
 """
 
 from __future__ import annotations
@@ -15,61 +15,62 @@ from pydantic_ai.providers import Provider, infer_provider
 from wink_workspace.environment import Environment
 from wink_workspace.errors import UsageError
 
-__all__ = ["model_named"]
+__all__ = ["resolve_model"]
 
 _OPENAI = ("openai", "openai-chat", "openai-responses")
 
 
-def model_named(name: str, environment: Environment) -> Model:
-    """The model *name*, ``provider:model``.
+def resolve_model(name: str, environment: Environment) -> Model:
+    """Return the model *name*, ``provider:model``.
 
     Raises:
-        UsageError: If there is no such provider, its library is not installed, or its key is
-            not set.
+        UsageError: If the provider is unknown, its library is not installed, or its key is not
+            set.
     """
     provider, model = parse_model_id(name)
     if not provider or not model:
         raise UsageError(
-            f"{name!r} names no model", hint="Write provider:model, such as anthropic:NAME."
+            f"{name!r} is not the name of a model",
+            hint="Write provider:model, such as anthropic:NAME.",
         )
     try:
-        return infer_model(name, lambda which: _provider(which, environment))
-    except UsageError:  # of ours, and a ValueError, too
+        return infer_model(name, lambda provider_name: _provider(provider_name, environment))
+    except UsageError:  # it is also a ValueError
         raise
     except UserError as error:
         raise UsageError(
-            f"the model {name!r} cannot be used: {_first_line(error)}",
-            hint="Give the provider what it asks for, or name another model.",
+            f"cannot use the model {name!r}: {_first_line(error)}",
+            hint="Set what the provider requires, or name another model.",
         ) from None
     except (ImportError, ValueError) as error:
         raise UsageError(
-            f"the model {name!r} cannot be used: {_first_line(error)}",
-            hint="Check the provider's name, and that its library is installed.",
+            f"cannot use the model {name!r}: {_first_line(error)}",
+            hint="Check the provider's name and that its library is installed.",
         ) from None
 
 
-def _provider(which: str, environment: Environment) -> Provider[Any]:
-    if which in _OPENAI:
+def _provider(name: str, environment: Environment) -> Provider[Any]:
+    if name in _OPENAI:
         from pydantic_ai.providers.openai import OpenAIProvider
 
         return OpenAIProvider(
             api_key=_key(environment, "OPENAI_API_KEY"),
             base_url=environment.variables.get("OPENAI_BASE_URL"),
         )
-    if which == "anthropic":
+    if name == "anthropic":
         from pydantic_ai.providers.anthropic import AnthropicProvider
 
         return AnthropicProvider(
             api_key=_key(environment, "ANTHROPIC_API_KEY"),
             base_url=environment.variables.get("ANTHROPIC_BASE_URL"),
         )
-    return infer_provider(which)
+    return infer_provider(name)
 
 
 def _key(environment: Environment, variable: str) -> str:
     key = environment.variables.get(variable)
     if not key:
-        raise UsageError(f"{variable} is not set", hint=f"Put the key into {variable}.")
+        raise UsageError(f"{variable} is not set", hint=f"Set {variable} to the key.")
     return key
 
 

@@ -1,4 +1,4 @@
-"""Spans as an exporter in memory gets them."""
+"""Spans, recorded by an exporter in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 @cache
 def _exporter() -> InMemorySpanExporter:
-    """Set once: opentelemetry lets a program set its provider a single time."""
+    """Install the exporter once: opentelemetry allows a program to set its provider only once."""
     exporter = InMemorySpanExporter()
     provider = trace.get_tracer_provider()
     if not isinstance(provider, TracerProvider):
@@ -28,7 +28,7 @@ def _exporter() -> InMemorySpanExporter:
 
 @dataclass
 class Spans:
-    """What was exported so far."""
+    """The spans exported so far."""
 
     exporter: InMemorySpanExporter
 
@@ -46,7 +46,7 @@ class Spans:
 
 @contextmanager
 def recorded_spans() -> Iterator[Spans]:
-    """The spans that end in the block."""
+    """Record the spans that end in the block."""
     exporter = _exporter()
     exporter.clear()
     yield Spans(exporter)

@@ -1,4 +1,4 @@
-"""Who runs ``run TASK`` in the tests: a desk with a real package, a state directory, a provider; its turns."""
+"""A user who runs ``run TASK``: a real package, a state directory, a provider and its turns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import iniconfig
 import pytest
-from model_server import Call, ModelServer, Says, Step
+from model_server import Call, ModelServer, Step, Turn
 
 from wink_workspace.cli import main
 from wink_workspace.clock import SystemClock
@@ -20,8 +20,11 @@ WIRES = [ANTHROPIC, "openai:gpt-5", "openai-chat:gpt-5"]
 RUNNER = "import sys; from wink_workspace.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-class RunRig:
-    """A user with a project, a state directory and a provider."""
+class CliUser:
+    """Runs commands with a project, a state directory and a fake provider.
+
+    The project is a copy of ``iniconfig`` with a fault: line numbers count from 0.
+    """
 
     def __init__(
         self,
@@ -35,11 +38,11 @@ class RunRig:
             Path(iniconfig.__file__).parent, self.source / "iniconfig",
             ignore=shutil.ignore_patterns("__pycache__"),
         )  # fmt: skip
-        self.mended = self.source / "iniconfig" / "exceptions.py"
-        self.right = self.mended.read_text()
-        self.wrong = self.right.replace("self.lineno + 1", "self.lineno")
-        assert self.wrong != self.right
-        self.mended.write_text(self.wrong)
+        self.faulty_file = self.source / "iniconfig" / "exceptions.py"
+        self.fixed_text = self.faulty_file.read_text()
+        self.faulty_text = self.fixed_text.replace("self.lineno + 1", "self.lineno")
+        assert self.faulty_text != self.fixed_text
+        self.faulty_file.write_text(self.faulty_text)
         self.err = ""
         self.server: ModelServer
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -48,7 +51,7 @@ class RunRig:
             monkeypatch.delenv(name, raising=False)
 
     def serve(self, *steps: Step) -> ModelServer:
-        """Another server for the commands that follow."""
+        """Start a new server for the following commands."""
         return self.serve_by(ModelServer(*steps))
 
     def serve_by(self, server: ModelServer) -> ModelServer:
@@ -63,16 +66,16 @@ class RunRig:
             self.server.__exit__()
 
     def __call__(self, *arguments: object, fails: int = 0) -> str:
-        code = main([str(argument) for argument in arguments])
+        exit_code = main([str(argument) for argument in arguments])
         captured = self._capsys.readouterr()
         self.err = captured.err
-        assert code == fails, captured.err
+        assert exit_code == fails, captured.err
         return captured.out
 
     def run(self, *arguments: object, fails: int = 0) -> str:
-        """A run over the project with the first wire."""
+        """Run a task on the project, with the API of Anthropic."""
         return self(
-            "run", "Mend the line numbers.", "--repo", self.source, "--model", ANTHROPIC,
+            "run", "Fix the line numbers.", "--repo", self.source, "--model", ANTHROPIC,
             *arguments, fails=fails,
         )  # fmt: skip
 
@@ -84,15 +87,15 @@ class RunRig:
     def workspaces(self) -> list[str]:
         return [info.id for info in self.storage.all()]
 
-    def tree(self, which: str) -> str:
-        """The id of the files of a workspace."""
-        with Workspace.open(which, storage=self.storage) as place:
-            return place.head.files
+    def tree(self, workspace_id: str) -> str:
+        """Return the id of the workspace's files."""
+        with Workspace.open(workspace_id, storage=self.storage) as workspace:
+            return workspace.head.files
 
-    def records(self, which: str) -> str:
-        """Everything that a workspace's history says, as text."""
-        with Workspace.open(which, storage=self.storage) as place:
-            return "\n".join(json.dumps(place.record(entry).data) for entry in place.log())
+    def records(self, workspace_id: str) -> str:
+        """Return all records of the workspace's history as text."""
+        with Workspace.open(workspace_id, storage=self.storage) as workspace:
+            return "\n".join(json.dumps(workspace.record(entry).data) for entry in workspace.log())
 
 
 FILE = "iniconfig/exceptions.py"
@@ -107,8 +110,8 @@ def edit(old: str, new: str) -> Call:
     return Call("edit_file", {"file_path": FILE, "old_string": old, "new_string": new})
 
 
-MEND = edit("{self.lineno}:", "{self.lineno + 1}:")
-PLAN = Call("planning_setup_plan", {"objective": "Mend", "initial_steps": ["Find", "Mend"]})
+FIX = edit("{self.lineno}:", "{self.lineno + 1}:")
+PLAN = Call("planning_setup_plan", {"objective": "Fix", "initial_steps": ["Find", "Fix"]})
 SEARCH = Call("grep", {"pattern": "lineno", "glob": "**/*.py"})
-DONE = Says("The line numbers count from 1 now.")
-SHORT = (Says("Reading.", (READ,)), Says("Mending.", (MEND,)), DONE)
+DONE = Turn("The line numbers count from 1 now.")
+SHORT_RUN = (Turn("Reading.", (READ,)), Turn("Fixing.", (FIX,)), DONE)
