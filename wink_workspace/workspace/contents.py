@@ -1,4 +1,4 @@
-"""What is in a directory on disk, as the ledger would keep it."""
+"""The contents of a directory on disk, in the form in which the ledger keeps them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from wink_workspace.ledger import (
 __all__ = ["UNKNOWN_CONTENT", "Captured", "captured", "content_of", "same_content", "whole"]
 
 UNKNOWN_CONTENT: Final = TreeEntry(FileKind.FILE, "")
-"""What the ledger cannot keep: a pipe, a socket, a device; it is like nothing else."""
+"""What the ledger cannot keep: a pipe, a socket, a device. It equals no other content."""
 
 _CHUNK_BYTES: Final = 1_048_576
 
 
 def content_of(tree: DiskTree, there: DiskEntry | None) -> TreeEntry | None:
-    """What is there; of a directory, only that it is one.
+    """The content of an entry; for a directory, only that it is one.
 
     Raises:
         FilesystemError: If a file cannot be read.
@@ -52,7 +52,7 @@ def content_of(tree: DiskTree, there: DiskEntry | None) -> TreeEntry | None:
 
 
 def same_content(one: TreeEntry | None, other: TreeEntry | None, *, but_mode: bool = False) -> bool:
-    """Whether two are the same, directories whatever is in them; *but_mode* leaves out the bit."""
+    """Whether two entries are equal; contents of directories and, on request, modes are ignored."""
     if one is None or other is None:
         return one is other
     if one.kind is not other.kind:
@@ -63,7 +63,7 @@ def same_content(one: TreeEntry | None, other: TreeEntry | None, *, but_mode: bo
 
 
 def _blob_id(size_bytes: int, pieces: Iterable[bytes]) -> str:
-    """The id that git gives to a content."""
+    """The id that git gives to this content."""
     digest = git_hash(object_header("blob", size_bytes))
     for piece in pieces:
         digest.update(piece)
@@ -78,9 +78,9 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A tree that has some paths as a directory has them.
+    """A tree in which some paths have the present state of a directory.
 
-    ``unknown`` are those among them that cannot be kept: pipes, sockets, devices, and what
+    ``unknown`` are those of the paths that cannot be kept: pipes, sockets, devices, and what
     cannot be read.
     """
 
@@ -96,19 +96,19 @@ def captured(
     *,
     saw: Callable[[WorkspacePath, int, TreeEntry], None],
 ) -> Captured:
-    """The tree *root* with *paths*, and what leads to them, as they are in *tree*.
+    """The tree *root* with the present state of *paths*, and of what leads to them, in *tree*.
 
-    Of a directory among *paths* also the names of what is in it are right, so that a merge sees
-    what others put there. *saw* is called with the mode of everything that is found.
+    For a directory among *paths*, the names of its entries are included, too, so that a merge
+    sees files that other programs added. *saw* is called with the mode of every path found.
     """
     return _Capture(tree, store, root, saw).run(paths)
 
 
 def whole(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
-    """The root of all that is in *tree*; what cannot be read is as in the tree *known*.
+    """The root of everything in *tree*; an unreadable path has its state of the tree *known*.
 
     Raises:
-        LedgerError: If a content cannot be written, or changes each time that it is read.
+        LedgerError: If a content cannot be written, or changes during each attempt to read it.
     """
     unreadable: list[WorkspacePath] = []
     found: dict[WorkspacePath, TreeEntry | None] = {}
@@ -154,7 +154,7 @@ class _Capture:
             self._found[path] = found
             if found == SOME_DIRECTORY and path in wanted:
                 self._add_names(path, wanted | above)
-        # Below a file there is nothing, which needs no saying.
+        # Nothing can be below a file, so such paths are left out.
         changes = {
             path: entry
             for path, entry in self._found.items()
@@ -170,7 +170,7 @@ class _Capture:
                     self._found[entry.path] = self._placeholder()
 
     def entry(self, path: WorkspacePath) -> tuple[TreeEntry | None, bool]:
-        """What is at *path*, its content in the ledger, and whether that could be read."""
+        """The entry at *path* with its content in the ledger, and whether it could be read."""
         for n_left in reversed(range(_ATTEMPTS)):
             try:
                 there = self._tree.entry(path)
@@ -183,7 +183,7 @@ class _Capture:
                 return self._kept(there, found), True
             except FileMissingError:
                 continue
-            except FilesystemError:  # no way to it, or not readable
+            except FilesystemError:  # not reachable, or not readable
                 break
             except LedgerError:  # it may have changed while it was read
                 if not n_left:
@@ -194,7 +194,7 @@ class _Capture:
         return TreeEntry(FileKind.FILE, self._store.write_blob(_NOT_KEPT))
 
     def _kept(self, there: DiskEntry, found: TreeEntry) -> TreeEntry:
-        """*found* with its content in the ledger."""
+        """*found*, after its content is written to the ledger."""
         if found.kind is FileKind.DIRECTORY or found.id in self._store.repository:
             return found
         if found.kind is FileKind.SYMLINK:

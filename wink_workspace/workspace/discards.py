@@ -1,4 +1,4 @@
-"""What restores throw away, on its way into the history."""
+"""Records in the history what restores discard."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NO_CALL = "outside"
 
 
 class Discards:
-    """Knows which call a restore is for, and writes down what was moved aside.
+    """Knows the call that a restore belongs to, and records what was moved aside.
 
     Implements ``tree_history.Discarding``.
 
     Args:
-        writer: The line.
+        writer: The branch.
         clock: The time.
-        holding: What was moved aside; ``None`` in place, where nothing is.
+        holding: What was moved aside; ``None`` in place, where nothing is moved aside.
 
     Attributes:
-        mark: The call, while one is recovered that a crash interrupted.
+        mark: The interrupted call, during its recovery.
     """
 
     def __init__(self, writer: BranchWriter, clock: Clock, holding: Holding | None) -> None:
@@ -39,7 +39,7 @@ class Discards:
         self._has_failed = False
 
     def cause(self, reason: str) -> Cause:
-        """Why something is about to be thrown away."""
+        """Why something is about to be discarded."""
         head, mark = self._writer.head, self.mark or self._writer.begun
         return Cause(
             reason=reason,
@@ -50,11 +50,11 @@ class Discards:
         )
 
     def keep(self, root: str, reason: str) -> None:
-        """Keep a state that is in the ledger already; a failure is logged."""
+        """Keep a state that is already in the ledger; a failure is logged."""
         try:
             self._keep(root, self.cause(reason), Dropped())
         except LedgerError as error:
-            _log.warning("What a restore replaces is not kept: %s", error)
+            _log.warning("The files that a restore replaces are not kept: %s", error)
 
     def _keep(self, root: str, cause: Cause, dropped: Dropped) -> None:
         self._writer.discard(
@@ -67,19 +67,19 @@ class Discards:
         )
 
     def take_notes(self) -> tuple[str, ...]:
-        """What could not be kept since this was last asked, in sentences."""
+        """What could not be kept since the last call of this, in sentences."""
         return () if self._holding is None else self._holding.take_notes()
 
     def make_room(self) -> bool:
-        """Delete what is held, as the disk is full; whether there was any."""
+        """Delete the pending discards because the disk is full; whether there were any."""
         return self._holding is not None and self._holding.make_room()
 
     def index(self, *, only_small: bool = False, again: bool = False) -> None:
-        """Write what was moved aside into the history; what cannot be written stays for later.
+        """Record what was moved aside in the history; what cannot be written stays for later.
 
         Args:
-            only_small: Leave it for later if it takes noticeable time.
-            again: Also if it failed before; else a failure would be repeated before every call.
+            only_small: Postpone it if it takes noticeable time.
+            again: Try also after a failure. By default a failure is not repeated at every call.
         """
         holding = self._holding
         if holding is None or (self._has_failed and not again):
@@ -90,8 +90,6 @@ class Discards:
             holding.index(self._keep)
         except (LedgerError, FilesystemError, OSError) as error:
             self._has_failed = True
-            _log.warning(
-                "What a rollback threw away is kept, but not in the history yet: %s", error
-            )
+            _log.warning("Discarded files are kept, but not in the history yet: %s", error)
         else:
             self._has_failed = False

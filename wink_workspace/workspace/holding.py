@@ -1,20 +1,19 @@
-"""What a restore throws away: moved aside at once, written into the history later.
+"""The files that a restore discards: moved aside at once, written into the history later.
 
-A restore plans (``Plan``), moves every path whose content the history does not have into a
-folder of its own beside the files, and restores. ``index`` later writes that folder into the
-history as one discard, and deletes it. So a rollback costs one rename for each path, not the
-reading of what it throws away.
+A restore plans (``Plan``), moves every path whose content the history lacks into a folder of its
+own beside the files, and restores. ``index`` later writes that folder into the history as one
+discard, and deletes it. So a rollback costs one rename for each path, and reads no contents.
 
 Rule 1: the plan is on the disk before the first path is moved. A process that dies at any
-instant leaves folders that the next one indexes.
-Rule 2: all folders together hold at most ``limit_bytes``. What is more is deleted at once, the
+instant leaves folders that the next process indexes.
+Rule 2: all folders together hold at most ``limit_bytes``. The excess is deleted at once, the
 largest files first, and named in the plan, in the discard and in the record of the call.
-Rule 3: indexing may be repeated. A folder is deleted only after a ref keeps what was in it, and
-is renamed before, so that no half of one is indexed.
+Rule 3: indexing may be repeated. A folder is deleted only after a ref keeps its content. It is
+renamed first, so that a partly deleted folder is not indexed.
 
 ::
 
-    discarded/<n>/plan.json     what was to be moved, and why
+    discarded/<n>/plan.json     which paths are moved, and why
     discarded/<n>/held/<k>      the k-th path of the plan
     discarded/<n>~              indexed, and about to be deleted
 """
@@ -66,7 +65,7 @@ _TOO_DEEP: Final = "in too many nested directories"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why something is thrown away, and after which entry (0 for none) it was found."""
+    """Why something is discarded, and after which entry (0 for none) it was found."""
 
     reason: str
     call_id: str
@@ -77,15 +76,15 @@ class Cause:
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
-    """What a restore throws away.
+    """What a restore discards.
 
     Attributes:
-        base: The root of the last known state. It has what the paths below do not name.
+        base: The root of the last known state, for all paths that are not listed below.
         wanted: The root that is restored.
-        moves: The paths that are moved aside, each with all that is below it.
-        gone: The paths that *base* has and that are not there any more.
+        moves: The paths that are moved aside, each with everything below it.
+        gone: The paths that *base* has and that no longer exist.
         same: The paths that are as in *wanted*, though not as in *base*.
-        flipped: The files that are as in *wanted* but for the executable bit.
+        flipped: The files that differ from *wanted* only in the executable bit.
         dropped: What is not kept, by path.
     """
 
@@ -100,7 +99,7 @@ class Plan:
     )
 
     def dumped(self, cause: Cause) -> bytes:
-        """The content of ``plan.json``."""
+        """The plan as the content of ``plan.json``."""
         lists = {name: [path.parts for path in getattr(self, name)] for name in _LISTS}
         dropped = [
             (each.size_bytes, each.reason, path.parts) for path, each in self.dropped.items()
@@ -111,7 +110,7 @@ class Plan:
 
     @classmethod
     def loaded(cls, content: bytes) -> tuple[Plan, Cause]:
-        """What ``dumped`` made; ``LedgerDamagedError`` if it did not make this."""
+        """Parse the output of ``dumped``; anything else raises ``LedgerDamagedError``."""
         try:
             read: dict[str, Any] = json.loads(content)
             why = read["cause"]
@@ -123,11 +122,11 @@ class Plan:
             for size_bytes, reason, parts in read["dropped"]:
                 plan.drop(WorkspacePath(tuple(parts)), size_bytes, reason)
         except (ValueError, TypeError, KeyError) as error:
-            raise LedgerDamagedError(f"a plan of a restore cannot be read: {error!r}") from error
+            raise LedgerDamagedError(f"cannot read the plan of a restore: {error!r}") from error
         return plan, cause
 
     def drop(self, path: WorkspacePath, size_bytes: int, reason: str) -> None:
-        """Note that *path* is not kept."""
+        """Record that *path* is not kept."""
         self.dropped[path] = DroppedFile(str(path), size_bytes, reason)
 
 
@@ -136,7 +135,7 @@ _LISTS: Final = ("moves", "gone", "same", "flipped")
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file that is held: where, of which path, and how large."""
+    """A file in the folder: where it is, its original path, and its size."""
 
     at: WorkspacePath
     path: WorkspacePath
@@ -144,7 +143,7 @@ class _File:
 
 
 class Held:
-    """One folder of what a restore threw away."""
+    """The folder of one restore."""
 
     def __init__(self, place: Path, plan: Plan, cause: Cause) -> None:
         self.place = place
@@ -155,17 +154,17 @@ class Held:
 
     @property
     def directory(self) -> Path:
-        """Where the paths of the plan go, each named by its number."""
+        """The directory for the moved paths, each named by its number in the plan."""
         return self.place / "held"
 
     def write_plan(self) -> None:
-        """Put the plan, as it is now, on the disk."""
+        """Write the present plan to the disk."""
         new = self.place / "plan.new"
         new.write_bytes(self.plan.dumped(self.cause))
         new.rename(self.place / "plan.json")
 
     def entries(self, tree: DiskTree) -> Iterator[tuple[WorkspacePath, DiskEntry]]:
-        """Everything that is held, parents first, with the path that it had."""
+        """Everything in the folder with its original path, parents first."""
         for k, path in enumerate(self.plan.moves):
             at = WorkspacePath((str(k),))
             entry = tree.entry(at)
@@ -178,10 +177,10 @@ class Held:
 
 
 class Holding:
-    """The folders of one line of history.
+    """The pending discards of one branch.
 
     Args:
-        place: Where they are; made when first needed.
+        place: The folder for them, created when first needed.
         store: The history.
         limit_bytes: The most that they hold together.
     """
@@ -200,14 +199,14 @@ class Holding:
         self._held = self._found()
 
     def _found(self) -> list[Held]:
-        """What a dead process left; what it had indexed already is deleted."""
+        """Load what a dead process left; delete what it had indexed already."""
         held: list[Held] = []
         try:
             names = sorted(path.name for path in self._place.iterdir())
         except FileNotFoundError:
             return held
         except OSError as error:
-            _log.warning("%s cannot be read: %s", self._place, error)
+            _log.warning("cannot read %s: %s", self._place, error)
             return held
         for name in names:
             place = self._place / name
@@ -216,22 +215,22 @@ class Holding:
                     delete_tree(place)
                     continue
                 plan, cause = Plan.loaded((place / "plan.json").read_bytes())
-            except FileNotFoundError:  # nothing was moved before there was a plan
+            except FileNotFoundError:  # nothing is moved before there is a plan
                 with suppress(FilesystemError):
                     delete_tree(place)
             except (OSError, FilesystemError, LedgerDamagedError) as error:
-                _log.warning("%s, which a restore left, stays as it is: %s", place, error)
+                _log.warning("%s, left by a restore, is not touched: %s", place, error)
             else:
                 held.append(Held(place, plan, cause))
         return held
 
-    # While a restore is under way
+    # During a restore
 
     def begin(self, plan: Plan, cause: Cause) -> Held:
-        """A new folder, with the plan on the disk.
+        """Create a folder with the plan on the disk.
 
         Raises:
-            OSError: If it cannot be made.
+            OSError: If it cannot be created.
         """
         self._place.mkdir(mode=0o700, exist_ok=True)
         names = [path.name.rstrip("~") for path in self._place.iterdir()]
@@ -245,7 +244,7 @@ class Holding:
         return held
 
     def move(self, held: Held, tree: DiskTree) -> None:
-        """Move the paths of the plan aside; one that cannot be moved is removed, and named.
+        """Move the paths of the plan aside; what cannot be moved is removed and recorded.
 
         Raises:
             OSError: If the folder cannot be opened; nothing was moved.
@@ -269,23 +268,23 @@ class Holding:
             tree.moved_out(directories)
 
     def trim(self, held: Held) -> None:
-        """Delete what is over the limit (rule 2), and say so in ``take_notes``.
+        """Delete what exceeds the limit (rule 2), and report it in ``take_notes``.
 
         Raises:
-            OSError, FilesystemError: If it cannot be; what is over the limit may stay.
+            OSError, FilesystemError: If the deletion fails; the limit may stay exceeded.
         """
         others = sum(each.n_bytes for each in self._held if each is not held)
         self._shrink(held, max(0, self._limit_bytes - others), _TOO_LARGE)
         self._note(held)
 
     def make_room(self) -> bool:
-        """Delete all that is held, as a restore finds no room on the disk; whether that was any."""
+        """Delete all pending discards because the disk is full; whether there were any."""
         n_bytes = sum(held.n_bytes for held in self._held)
         for held in self._held:
             try:
                 self._shrink(held, 0, _DISK_FULL)
             except (OSError, FilesystemError) as error:
-                _log.warning("What a restore threw away cannot be deleted: %s", error)
+                _log.warning("cannot delete discarded files: %s", error)
             else:
                 self._note(held)
         return n_bytes > 0
@@ -297,12 +296,12 @@ class Holding:
             _log.warning("Call %s: %s", held.cause.call_id, note)
 
     def take_notes(self) -> tuple[str, ...]:
-        """What was dropped since this was last asked, in sentences."""
+        """What was dropped since the last call of this, in sentences."""
         notes, self._notes = tuple(self._notes.values()), {}
         return notes
 
     def _shrink(self, held: Held, limit_bytes: float, reason: str) -> None:
-        """Drop the largest files until the rest is within the limit."""
+        """Drop the largest files until the others are within the limit."""
         with DiskTree(held.directory, make_accessible=True) as tree:
             files = [
                 _File(entry.path, path, entry.size_bytes)
@@ -321,30 +320,30 @@ class Holding:
                 held.plan.drop(file.path, file.size_bytes, reason)
             try:
                 held.write_plan()
-            except OSError:  # the disk is full, and deleting is what makes room
-                _log.warning("What a restore drops cannot be noted before it is deleted.")
+            except OSError:  # the disk is full, and the deletion makes room
+                _log.warning("cannot record which discarded files are about to be deleted")
             passed(KillPoint.HELD_TRIMMED)
             for file in over:
                 tree.remove(file.at)
             held.n_files = len(files)
             held.write_plan()
 
-    # Later
+    # After a restore
 
     @property
     def is_small(self) -> bool:
-        """Whether indexing all that is held takes no noticeable time."""
+        """Whether indexing all of them takes no noticeable time."""
         return (
             sum(held.n_bytes for held in self._held) <= _SMALL_BYTES
             and sum(held.n_files for held in self._held) <= _SMALL_FILES
         )
 
     def index(self, keep: Callable[[str, Cause, Dropped], object]) -> None:
-        """Write all that is held into the history with *keep*, oldest first, and delete it.
+        """Write all of them into the history with *keep*, oldest first, and delete them.
 
         Raises:
             LedgerError, FilesystemError, OSError: If something cannot be written, read or
-                deleted; what is not in the history stays held.
+                deleted; what is not in the history stays pending.
         """
         while self._held:
             held = self._held[0]
@@ -362,7 +361,7 @@ class Holding:
             delete_tree(done)
 
     def _fit_on_disk(self, held: Held) -> None:
-        """Drop what the disk has no room to hold twice; a little is not worth that."""
+        """Drop what the disk cannot hold twice; small discards are always indexed."""
         while held.n_bytes > _SMALL_BYTES:
             there = os.statvfs(self._store.repository.directory)
             lacking = held.n_bytes + _SMALL_BYTES - there.f_bavail * there.f_frsize
@@ -413,7 +412,7 @@ class Holding:
                     yield path, TreeEntry(FileKind.FILE, content, entry.executable)
 
     def _readable(self, *roots: str) -> str:
-        """The first of *roots* that is still in the history; that of no files without one."""
+        """The first of *roots* that is still in the history, or the empty tree."""
         for root in roots:
             with suppress(LedgerError):
                 self._store.tree(root)

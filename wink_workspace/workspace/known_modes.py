@@ -1,12 +1,12 @@
-"""Which paths gave fewer rights than git can tell, so that nothing comes back with more.
+"""Permissions narrower than git can record, so that a restored path never gets wider ones.
 
-The history has the executable bit alone, so what it brings back would be 0644 or 0755: a secret of
-0600 that is deleted and then undone could be read by everybody.
+The history has the executable bit alone, so every restored file would be 0644 or 0755. A secret
+of mode 0600 that is deleted and restored would become readable by all users.
 
-Rule 1: what gives less than that is noted whenever it is seen, with the content that had it.
-Rule 2: it is forgotten when the same content is seen with more. Another content at the path says
-nothing of the one before, and is at most the narrower of the two when it comes back.
-Rule 3: the file grows by what changed, and is written anew when most of it is outdated.
+Rule 1: a narrower mode is recorded whenever it is seen, with the content that had it.
+Rule 2: the record is deleted when the same content is seen with wider permissions. If another
+content is seen at the path, the narrower of both modes counts.
+Rule 3: changes are appended to the file. It is rewritten when most of its lines are outdated.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FEWEST_OUTDATED = 100
 
 
 class KnownModes:
-    """The modes of some paths, kept in a file.
+    """The modes of some paths, stored in a file.
 
     Args:
-        place: The file; read when first needed.
+        place: The file; it is read when first needed.
     """
 
     def __init__(self, place: Path) -> None:
@@ -41,7 +41,7 @@ class KnownModes:
         self._unsaved: list[str] = []
 
     def saw(self, path: WorkspacePath, mode: int, entry: TreeEntry) -> None:
-        """Take note of what *path* gives; ``save`` keeps it."""
+        """Record the mode of *path*; ``save`` writes it."""
         if entry.kind is FileKind.SYMLINK:
             return
         name, mode = str(path), mode & 0o777
@@ -55,21 +55,21 @@ class KnownModes:
             self._note(name, (None, ""))
 
     def of(self, path: WorkspacePath, entry: TreeEntry) -> int | None:
-        """The mode with which *entry* may come back; ``None`` if the usual one gives no more."""
+        """The mode for restoring *entry*; ``None`` if the usual mode is not wider."""
         mode, _ = self._all.get(str(path), (None, ""))
         if mode is None or entry.kind is FileKind.DIRECTORY:
             return mode
         return with_executable_bits(mode, executable=entry.executable)
 
     def save(self) -> None:
-        """Keep what was noted; free if nothing was.
+        """Write what was recorded; free if nothing was.
 
         Raises:
             LedgerError: If it cannot be written.
         """
         if not self._unsaved:
             return
-        with ledger_failures("the modes of files cannot be noted"):
+        with ledger_failures("the modes of files cannot be recorded"):
             self._n_lines += len(self._unsaved)
             if self._n_lines > 2 * len(self._all) + _FEWEST_OUTDATED:
                 self._write_anew()
@@ -94,7 +94,7 @@ class KnownModes:
         if self._noted is None:
             self._noted = {}
             for line in self._lines():
-                with suppress(ValueError, TypeError):  # a line that a crash cut short
+                with suppress(ValueError, TypeError):  # a crash truncated this line
                     name, mode, content = json.loads(line)
                     self._noted[name] = (mode, content)
         return self._noted
@@ -109,5 +109,5 @@ class KnownModes:
 
 
 def _line(name: str, noted: _Noted) -> str:
-    """A line, its end first: what follows one that a crash cut short is not lost with it."""
+    """One line, beginning with the newline: a line that a crash truncated does not swallow it."""
     return "\n" + json.dumps([name, *noted])

@@ -1,8 +1,8 @@
-"""What the files looked like when they were last seen, so that opening need not read them all.
+"""The statuses of the files when they were last seen, so that opening need not read all files.
 
-An index of statuses is worth something only together with the tree of the same moment: with a
-newer tree, a file that came and went in between would not be missed. So an index bears the id of
-the entry that has that tree, and is used only while the history keeps this entry.
+An index of statuses is valid only with the tree of the same moment. With a newer tree, a file that
+was created and deleted in between would not be noticed. So the name of an index has the id of the
+entry with that tree, and the index is used only while the history keeps this entry.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _MOST_TRIES: Final = 10_000  # some 20 ms
 
 
 class SeenWhenMade:
-    """What files looked like when they were made, in a directory that nobody else knows of."""
+    """The statuses of files written into a directory that no other process knows of."""
 
     def __init__(self) -> None:
         self._statuses: dict[Parts, dict[str, Status]] = {(): {}}
 
     def add_directory(self, directory: Parts) -> None:
-        """Know a directory, of whose entries nothing is known yet."""
+        """Add a directory without entries."""
         self._statuses.setdefault(directory, {})
 
     def add(self, directory: Parts, name: str, status: os.stat_result) -> None:
-        """Know an entry of a directory that is known."""
+        """Add an entry of a directory that was added before."""
         self._statuses[directory][name] = status_of(status)
 
     def save(self, place: Path, entry: LogEntry) -> None:
-        """As ``save_last_seen``, once everything is made.
+        """Save the index once everything is written, as ``save_last_seen``.
 
-        All that changes from now on gets another change time, unless the filesystem's clock
-        still shows that of the entry: such entries count as racily_clean.
+        Every later change gets another change time, unless the filesystem's clock still shows
+        the time of the entry. Such entries count as racily clean.
         """
         index = FileIndex()
         with suppress(OSError):
@@ -55,10 +55,10 @@ class SeenWhenMade:
 
 
 def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
-    """The change time of what changes now, once it is later than *after_ns*.
+    """The change time of a change made now, if possible later than *after_ns*.
 
-    Most filesystems' clocks tick every few milliseconds, for which this waits; one that ticks
-    every two seconds is not waited for, and then the answer is not later.
+    Most filesystem clocks tick every few milliseconds, and this waits for the next tick. It does
+    not wait for a clock that ticks every two seconds; then the result is not later.
     """
     canary = directory / "canary"
     file = os.open(canary, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -76,7 +76,7 @@ def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
 
 
 def save_last_seen(place: Path, index: FileIndex, entry: LogEntry) -> None:
-    """Keep what was seen when the files were those of *entry*; a failure is none, it is a hint."""
+    """Save the index of the files of *entry*. Failures are ignored: the index is only a hint."""
     with suppress(OSError):
         index.save(place.with_name(f"{place.name}-{entry.id}"))
         for other in _stored(place):
@@ -85,9 +85,9 @@ def save_last_seen(place: Path, index: FileIndex, entry: LogEntry) -> None:
 
 
 def load_last_seen(place: Path, branch: Branch) -> tuple[FileIndex, str] | None:
-    """The newest index of an entry that *line* keeps, and that entry's tree.
+    """The newest index of an entry that *branch* keeps, and the tree of that entry.
 
-    What it costs does not follow the number of entries since.
+    The cost does not depend on the number of later entries.
     """
     kept = [entry for stored in _stored(place) if (entry := branch.kept(stored)) is not None]
     for entry in sorted(kept, key=lambda entry: entry.number, reverse=True):
@@ -97,7 +97,7 @@ def load_last_seen(place: Path, branch: Branch) -> tuple[FileIndex, str] | None:
 
 
 def _stored(place: Path) -> set[str]:
-    """The ids of the entries of which there is an index."""
+    """The ids of the entries that have an index."""
     return {
         path.name.removeprefix(f"{place.name}-") for path in place.parent.glob(f"{place.name}-*")
     }

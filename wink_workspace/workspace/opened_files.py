@@ -1,4 +1,4 @@
-"""The files of an open workspace, with what knows what moved in them and what they held before."""
+"""The files of an open workspace, with their tracker and their history."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ __all__ = ["OpenedFiles", "open_copy", "open_in_place"]
 
 @dataclass(frozen=True, slots=True)
 class OpenedFiles:
-    """The parts; ``close`` lets go of them.
+    """The parts, which ``close`` closes.
 
-    ``take_in`` is to be told how to take in what others changed, before something is changed
-    outside of any call.
+    ``take_in`` sets how external edits are committed before a change outside of any call.
     """
 
     tree: DiskTree
@@ -53,7 +52,7 @@ class OpenedFiles:
     take_in: Callable[[Callable[[], object]], None] = lambda _: None
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory and the tracker."""
         self.tree.close()
         self.tracker.close()
 
@@ -65,7 +64,7 @@ def open_copy(
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    """The files of a copy, which is ours alone."""
+    """Open the files of a copy, which only the workspace changes."""
     index, root = load_last_seen(folder.index, writer) or (None, _head(writer).files)
     tracker = open_tracker(
         folder.files, index=index, force_scan=config.force_scan, make_accessible=True, clock=clock
@@ -100,10 +99,10 @@ def open_in_place(
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    """The files of the user's own directory.
+    """Open the files of the user's own directory.
 
     Raises:
-        UsageError: If it is not there any more, or is not the one that it was.
+        UsageError: If the directory is missing, or is not the one of the import.
     """
     check_directory(folder.info())
     git = OwnGit(folder.files)
@@ -151,11 +150,11 @@ def open_in_place(
 
 
 def check_directory(info: WorkspaceInfo) -> None:
-    """Raise ``UsageError`` if the directory of a workspace in place is not what it was."""
+    """Raise ``UsageError`` if the directory of a workspace in place was removed or replaced."""
     place = Path(info.source)
     hint = (
-        "Put it back where it was, or remove the workspace, which deletes its history and no "
-        "file of yours."
+        "Move it back to where it was, or remove the workspace: that deletes its history, "
+        "but none of your files."
     )
     try:
         inode = place.stat().st_ino if place.is_dir() else None
@@ -163,12 +162,12 @@ def check_directory(info: WorkspaceInfo) -> None:
         inode = None
     if inode is None:
         raise UsageError(
-            f"the directory {place}, in which the workspace {info.id} is, is not there any more",
+            f"the directory {place} of the workspace {info.id} does not exist",
             hint=hint,
         )
     if inode != info.inode:
         raise UsageError(
-            f"{place} is another directory than the one in which the workspace {info.id} is",
+            f"{place} is not the directory in which the workspace {info.id} was created",
             hint=hint,
         )
     refuse_repository(place)
@@ -176,5 +175,5 @@ def check_directory(info: WorkspaceInfo) -> None:
 
 def _head(writer: BranchWriter) -> LogEntry:
     if writer.head is None:
-        raise lost_ref(MAIN_BRANCH, "the history cannot be gone on with")
+        raise lost_ref(MAIN_BRANCH, "the history cannot be continued")
     return writer.head

@@ -1,6 +1,6 @@
-"""Opening a workspace whose last process died in a call.
+"""Recovery of a workspace whose last process died during a call.
 
-Every step may be repeated, so dying in the middle of a recovery changes nothing.
+Every step may be repeated, so a crash during a recovery does no harm.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ def recover(
     discards: Discards,
     said: str = "",
 ) -> None:
-    """Undo what an interrupted call did, keep what that was, and record it.
+    """Undo an interrupted call, keep what it left as a discard, and record it.
 
     Args:
-        writer: The line.
+        writer: The branch.
         history: The files.
         clock: The time.
         discards: Keeps what the call left.
-        said: What a command of that call had last written.
+        said: The last output of a command of that call.
 
     Raises:
-        FilesystemError: If something cannot be put back.
+        FilesystemError: If something cannot be restored.
         LedgerError: If it cannot be recorded.
     """
     mark, head = writer.pending(), writer.head
     if head is None:
-        raise lost_ref(MAIN_BRANCH, "the history cannot be gone on with")
+        raise lost_ref(MAIN_BRANCH, "the history cannot be continued")
     if mark is not None and not writer.is_recorded(mark):
         discards.mark = mark
         undone = history.put_back(head.files)

@@ -1,8 +1,8 @@
-"""Room on the disk for the day on which there is none.
+"""Reserved disk space for a rollback on a full disk.
 
 A rollback on a full disk has to write what its call deleted. So a file beside the files of a
-workspace takes up some room, and goes when a rollback needs it. What is left of the room then
-is for the record of that call.
+workspace takes up some space, and is deleted when a rollback needs it. The record of that call
+uses what remains of the space.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _KEPT: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NO
 
 
 class Reserve:
-    """Room that is kept on the disk of *path*, in the file of that name.
+    """Reserved space on the disk of *path*, held by a file of that name.
 
     Attributes:
-        is_spent: Whether it was given back since it was last kept.
+        is_spent: Whether the space was released since it was last reserved.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +34,7 @@ class Reserve:
         self.keep()
 
     def keep(self) -> None:
-        """Take up the room, if it is there to be had."""
+        """Reserve the space, if it is available."""
         try:
             file = os.open(self._path, _KEPT, 0o600)
             try:
@@ -43,13 +43,13 @@ class Reserve:
             finally:
                 os.close(file)
         except OSError:
-            with suppress(OSError):  # without it everything works but a rollback on a full disk
+            with suppress(OSError):  # only a rollback on a full disk needs the reserve
                 self._path.unlink(missing_ok=True)
         else:
             self.is_spent = False
 
     def spend(self) -> bool:
-        """Give the room back; whether there was any."""
+        """Release the space; whether there was any."""
         try:
             self._path.unlink()
         except OSError:
@@ -59,5 +59,5 @@ class Reserve:
 
 
 def is_full(failures: Iterable[BaseException]) -> bool:
-    """Whether one of the failures is that the disk takes no more."""
+    """Whether one of the failures says that the disk is full."""
     return any(map(is_disk_full, failures))

@@ -1,13 +1,13 @@
 """Former states of a directory on disk, each the root of a tree in the ledger.
 
-Rule 1: a snapshot writes what moved since the last one, and nothing else; when nothing did, it
-is the same token.
-Rule 2: a restore moves aside what it is about to replace (``Holding``), so that nothing is lost.
-What cannot be moved aside is removed and named, and the restore goes on: the promise to the
-caller is the older one.
+Rule 1: a snapshot writes only what changed since the last one. If nothing changed, it is the
+same token.
+Rule 2: a restore moves aside what it replaces (``Holding``), so that nothing is lost. What cannot
+be moved aside is removed and recorded, and the restore continues: a rollback must not fail because
+a discard cannot be kept.
 Rule 3: a restore removes before it writes, and touches only paths that differ.
-Rule 4: what the ledger keeps less of than there is (pipes, modes other than 0644 and 0755) is
-*odd*. A restore removes or resets what became odd since ``accept``, and nothing older.
+Rule 4: a path is *odd* if the ledger cannot record all of it: a pipe, or a mode other than 0644
+and 0755. A restore removes or resets what became odd since ``accept``, and nothing older.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ _MODES: dict[FileKind | None, tuple[int, ...]] = {
     FileKind.DIRECTORY: (0o755,),
     FileKind.SYMLINK: (0o777,),
 }
-"""The modes that come back after a rollback; links have no other."""
+"""The modes that a rollback restores; links have no other."""
 
 
 class Discarding(Protocol):
-    """Whoever knows which call a restore is for."""
+    """Knows which call a restore belongs to."""
 
     def cause(self, reason: str) -> Cause:
-        """Why something is about to be thrown away."""
+        """Why something is about to be discarded."""
         ...
 
     def keep(self, root: str, reason: str) -> None:
-        """Keep a state that a restore throws away and that is in the ledger; never raises."""
+        """Keep a state of the ledger that a restore discards; never raises."""
         ...
 
 
 @dataclass(slots=True)
 class _Steps:
-    """What a restore does, in this order: move ``plan.moves`` aside, remove, make.
+    """The steps of a restore, in this order: move ``plan.moves`` aside, remove, make.
 
-    ``made`` has what is to be at a path, and whether it is there and only its mode differs.
+    ``made`` has the wanted entry of each path, and whether only its mode has to be set.
     """
 
     plan: Plan
@@ -89,31 +89,31 @@ class _Steps:
         default_factory=list[tuple[WorkspacePath, TreeEntry, bool]]
     )
     whole: set[WorkspacePath] = field(default_factory=set[WorkspacePath])
-    """The paths that are dealt with, with all below them."""
+    """The paths that are complete, with everything below them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilesToken:
-    """A state of the files; ``root`` is the id of its tree."""
+    """A snapshot of the files; ``root`` is the id of its tree."""
 
     history: TreeHistory
     root: str
 
 
 class TreeHistory:
-    """Serves a ``DiskFilesystem``'s snapshots from the ledger.
+    """Serves the snapshots of a ``DiskFilesystem`` from the ledger.
 
     Args:
         tree: The directory.
-        tracker: Knows what moved in it.
-        store: Where contents and trees are kept.
-        root: The tree of the state in which the directory is, but for what *tracker* knows.
-        reserve: Room on the disk that a restore may use up when there is no other.
-        holding: Where a restore moves what it replaces; without, that is removed.
+        tracker: Knows what may have changed in it.
+        store: The store of contents and trees.
+        root: The tree of the directory's state, except for what *tracker* reports.
+        reserve: Disk space that a restore may use when the disk is full.
+        holding: Where a restore moves what it replaces; without it, that is removed.
 
     Attributes:
-        discarding: Knows why a restore throws something away; without, it is not kept.
-        fingerprints: Are given each small content that is read, so that no file is read twice.
+        discarding: Knows why a restore discards something; without it, nothing is kept.
+        fingerprints: Get each small content that is read, so that no file is read twice.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class TreeHistory:
         self._process = OwnProcess(f"the history of {tree.root}")
         self._owed = NOTHING
         self._is_fresh = False
-        self._unmade: Set[WorkspacePath] = frozenset()  # by a restore, so nobody deleted these
+        self._unmade: Set[WorkspacePath] = frozenset()  # a restore failed to write these
         self._reserve = reserve
         self._holding = holding
         self.discarding: Discarding | None = None
@@ -144,8 +144,8 @@ class TreeHistory:
         """The present state; the same token while nothing changes.
 
         Raises:
-            LedgerError: If it cannot be written; what moved is looked at again next time.
-            FilesystemError: If a file cannot be read, likewise.
+            LedgerError: If it cannot be written; the changes are read again next time.
+            FilesystemError: If a file cannot be read; likewise.
         """
         if self._is_fresh:
             self._is_fresh = False
@@ -159,18 +159,18 @@ class TreeHistory:
         return self._token
 
     def restore(self, token: object) -> None:
-        """Make the directory what it was at *token*.
+        """Restore the directory to its state at *token*.
 
         Raises:
             SnapshotError: If the token is not of this history; nothing changed.
-            FilesystemError: If a path cannot be put back; the others were.
+            FilesystemError: If a path cannot be restored; the others were.
         """
         self.move_to(self._own(token))
 
     def move_to(
         self, token: FilesToken, *, reason: str = "rolled back", kept: str | None = None
     ) -> None:
-        """As ``restore``; what is replaced need not be kept if it is the tree *kept*."""
+        """As ``restore``, with a reason; the tree *kept* needs no discard."""
         steps = self._steps(self.moved(), token.root)
         self._move_aside(steps, reason, kept)
         failures = self._put(steps)
@@ -186,17 +186,17 @@ class TreeHistory:
             shown = "; ".join(str(error) for error in failures.values())
             raise FilesystemError(
                 f"{counted(len(failures), 'path')} could not be put back: {shown}",
-                hint="Mend what the system complains of, then recover the workspace.",
+                hint="Fix what the system reports, then recover the workspace.",
             ) from next(iter(failures.values()))
 
     def accept(self) -> None:
-        """Take what is odd now as meant so."""
+        """Accept what is odd now."""
         self._odd.clear()
         if self._reserve is not None and self._reserve.is_spent:
             self._reserve.keep()
 
     def token_of(self, root: str) -> FilesToken:
-        """The token of a tree that the ledger keeps."""
+        """The token of a tree that the ledger has."""
         return self._token if root == self._token.root else FilesToken(self, root)
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
@@ -209,18 +209,18 @@ class TreeHistory:
         return tuple(file_changes(self._store, diff(self._store, self._own(before).root, now.root)))
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """The same as a git-style diff, in which a path that is too large has one line."""
+        """The same as a git-style diff; a path that is too large has one line."""
         now = self.snapshot() if after is None else self._own(after)
         changed = diff(self._store, self._own(before).root, now.root)
         return tree_diff(self._store, changed).text()
 
     def _own(self, token: object) -> FilesToken:
         if not isinstance(token, FilesToken) or token.history is not self:
-            raise SnapshotError("the files were asked for a snapshot that they did not make")
+            raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
     def moved(self) -> Dirty:
-        """What may have moved; it stays owed until the caller has dealt with all of it.
+        """What may have changed; it is reported again until a snapshot or a restore succeeds.
 
         Raises:
             ForkedProcessError: In a child of the process that opened the files.
@@ -234,7 +234,7 @@ class TreeHistory:
     # From the directory into the ledger
 
     def _written(self, dirty: Dirty) -> str:
-        """The tree of the present state, given what may have moved."""
+        """The tree of the present state, given what may have changed."""
         if dirty.prefixes and dirty.everything:
             with self._store.bulk():
                 return build(self._store, EMPTY_TREE_ID, self._below(WorkspacePath(())))
@@ -265,7 +265,7 @@ class TreeHistory:
         return None if there is None else self._kept(there)
 
     def _kept(self, entry: DiskEntry) -> TreeEntry | None:
-        """What the ledger keeps of an entry, its content written; ``None`` if it cannot be kept."""
+        """The ledger's entry, its content written; ``None`` if it cannot be kept."""
         if entry.mode not in _MODES.get(entry.kind, ()):
             self._odd.add(entry.path)
         match entry.kind:
@@ -300,10 +300,10 @@ class TreeHistory:
     # From the ledger into the directory
 
     def _steps(self, dirty: Dirty, wanted: str) -> _Steps:
-        """What is to be done; nothing is changed yet.
+        """Plan the restore; nothing is changed yet.
 
-        What may have moved is compared with what is wanted. Of the rest the ledger has the
-        content, as it was in the present token.
+        What may have changed is compared with the wanted tree. The content of everything else is
+        in the ledger, in the present token's tree.
         """
         steps = _Steps(Plan(base=self._token.root, wanted=wanted))
         for path in sorted(dirty.prefixes | dirty.paths):
@@ -329,7 +329,7 @@ class TreeHistory:
         return steps
 
     def _top(self, path: WorkspacePath, wanted: str) -> WorkspacePath:
-        """*path*, or what is above it and is to be no directory."""
+        """*path*, or the highest path above it that must not be a directory."""
         for above in path.ancestors():
             entry = entry_at(self._store, wanted, above)
             if entry is None or entry.kind is not FileKind.DIRECTORY:
@@ -337,7 +337,7 @@ class TreeHistory:
         return path
 
     def _compare(self, steps: _Steps, path: WorkspacePath, *, below: bool) -> None:
-        """Add what makes *path* as it is wanted, with *below* also everything under it."""
+        """Add the steps that restore *path*; with *below*, also everything under it."""
         plan = steps.plan
         wanted, there = entry_at(self._store, plan.wanted, path), self._tree.entry(path)
         known = entry_at(self._store, plan.base, path)
@@ -377,7 +377,7 @@ class TreeHistory:
             self._compare(steps, path / name, below=True)
 
     def _has(self, there: DiskEntry, wanted: TreeEntry) -> bool:
-        """Whether a file or link that can be read has the content that is wanted."""
+        """Whether a readable file or link has the wanted content."""
         if there.kind is FileKind.FILE and there.size_bytes != self._store.size_bytes(wanted.id):
             return False
         try:
@@ -386,7 +386,7 @@ class TreeHistory:
             return False
 
     def _make_whole(self, steps: _Steps, path: WorkspacePath, wanted: TreeEntry | None) -> None:
-        """Add all that is wanted at *path* and below it, where nothing is."""
+        """Add all that is wanted at *path* and below it, where nothing exists."""
         steps.whole.add(path)
         if wanted is None:
             return
@@ -396,7 +396,7 @@ class TreeHistory:
                 steps.made.append((each, entry, False))
 
     def _even(self, steps: _Steps, path: WorkspacePath) -> None:
-        """Add what makes *path*, which is odd and otherwise as it should be, no longer odd."""
+        """Add the step that resets *path*, whose content is right but which is odd."""
         entry = entry_at(self._store, steps.plan.wanted, path)
         if entry is None:
             steps.removed.append(path)
@@ -404,7 +404,7 @@ class TreeHistory:
             steps.made.append((path, entry, True))
 
     def _move_aside(self, steps: _Steps, reason: str, kept: str | None) -> None:
-        """Hold what is replaced and not known to be kept; if that fails, remove it."""
+        """Move aside what is replaced and not known to be kept; if that fails, remove it."""
         plan = steps.plan
         is_known = plan.base in (plan.wanted, kept)
         if is_known and not (plan.moves or plan.gone or plan.flipped):
@@ -417,14 +417,14 @@ class TreeHistory:
             held = self._begun(self._holding, plan, cause)
             self._holding.move(held, self._tree)
         except (OSError, WinkError) as error:
-            _log.warning("What a restore replaces is not kept: %s", error)
+            _log.warning("the files that a restore replaces are not kept: %s", error)
             steps.removed += plan.moves
             return
-        steps.removed += plan.dropped  # what could not be moved is in the way
+        steps.removed += plan.dropped  # these could not be moved and are in the way
         try:
             self._holding.trim(held)
         except (OSError, WinkError) as error:
-            _log.warning("What a restore moved aside cannot be measured: %s", error)
+            _log.warning("cannot measure what a restore moved aside: %s", error)
 
     def _begun(self, holding: Holding, plan: Plan, cause: Cause) -> Held:
         try:
@@ -438,7 +438,7 @@ class TreeHistory:
         return self._holding is not None and self._holding.make_room()
 
     def _put(self, steps: _Steps) -> dict[WorkspacePath, WinkError]:
-        """Remove, then make, all that can be; what could not be, and why."""
+        """Remove, then write, everything possible; the failures by path."""
         failures: dict[WorkspacePath, WinkError] = {}
         self._reset_root(failures)
         for path in reversed(steps.removed):
@@ -454,9 +454,9 @@ class TreeHistory:
         return failures
 
     def _reset_root(self, failures: dict[WorkspacePath, WinkError]) -> None:
-        """Reset the mode and the attributes of the root, which is in no tree and never removed.
+        """Reset the mode and the attributes of the root, which is not part of any tree.
 
-        No tracker reports that they changed, so they are looked at each time: two system calls.
+        No tracker reports their changes, so they are read each time: two system calls.
         """
         try:
             there = self._tree.entry(ROOT)
@@ -480,7 +480,7 @@ class TreeHistory:
 
 
 def _is_inside(path: WorkspacePath, prefixes: Set[WorkspacePath]) -> bool:
-    """Whether *path* is or lies below one of many; what it costs is its depth."""
+    """Whether *path* is or lies below one of *prefixes*; the cost is its depth."""
     return bool(prefixes) and (
         path in prefixes or any(above in prefixes for above in path.ancestors())
     )
