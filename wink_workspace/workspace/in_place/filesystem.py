@@ -1,4 +1,4 @@
-"""The files of the user's own directory, as tools see them."""
+"""The filesystem that tools see in the user's own directory."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = ["InPlaceFilesystem"]
 
 
 class InPlaceFilesystem(DiskFilesystem):
-    """A ``DiskFilesystem`` that keeps its hands off repositories.
+    """A ``DiskFilesystem`` that never changes a git repository.
 
-    The one at the top is not there. Nested ones, bare ones too, can be read, and go and come
-    back with the directories that they are in. Nothing is written into them, and no change may
-    complete one (``ledger.git_discovery``): git may run what it finds there.
+    The repository at the top is hidden. Nested ones, bare ones too, can be read, and are deleted
+    and restored with the directories that hold them. Nothing is written into them, and no change
+    may complete one (``ledger.git_discovery``): git may run what it finds there.
 
     Args:
         tree: The directory.
         history: Serves snapshots.
-        git: What belongs to the user's git.
+        git: The user's repository.
         limits: Bounds on single operations.
         clock: The time.
     """
@@ -64,7 +64,7 @@ class InPlaceFilesystem(DiskFilesystem):
             if not self._git.hides(path.parts):
                 raise
             raise FileMissingError(
-                f"{path} is no part of this workspace, as it belongs to the user's git repository",
+                f"{path} belongs to the user's git repository, not to this workspace",
                 hint="Work with the files beside it.",
             ) from error
 
@@ -76,7 +76,7 @@ class InPlaceFilesystem(DiskFilesystem):
                     f"{place} is part of a git repository, which only its user may change"
                 )
 
-    # Nothing that completes a repository: asked here, where every writer ends
+    # Nothing may complete a repository: checked here, where every write ends
 
     def _write(self, path: WorkspacePath, data: bytes, *, mode: WriteMode) -> None:
         if is_layout_name(path.name):
@@ -114,9 +114,9 @@ class InPlaceFilesystem(DiskFilesystem):
             )
 
     def _check_common_directories_stay(self, moved: WorkspacePath) -> None:
-        """Refuse to move a ``commondir`` that leads out of *moved*: it would lead elsewhere."""
+        """Refuse to move a ``commondir`` that points out of *moved*: it would point elsewhere."""
         for holder, place in self._view.common_directories().items():
             if holder.is_below(moved) and not place.is_below(moved):
                 raise GitRepositoryError(
-                    f"{moved} has to stay: the git repository {holder} in it shares {place}"
+                    f"{moved} cannot be moved: the git repository {holder} in it shares {place}"
                 )

@@ -1,13 +1,14 @@
-"""Former states of the user's own directory, where others work at the same time.
+"""Former states of the user's own directory, which other programs change at the same time.
 
-Rule 1: what a call did is what it planned (``CallEffects``), and nothing else. Its commit has
-that; what others did meanwhile is found afterwards, and is an entry of its own.
-Rule 2: a rollback takes back what the call did, path by path, where our bytes still are. What
-somebody else made of a path since stays, and is an entry of its own, too.
-Rule 3: moving to another state is all or nothing: a path that somebody changed is a
-``FileChangedError``, and what was done until then is taken back.
-Rule 4: moving to another state brings a git repository only as it was in an earlier state of this
-history. Calls make none, so such a one is the user's; a mixture of states could be a call's.
+Rule 1: the effects of a call are those that it planned (``CallEffects``). Its commit has these;
+other changes of that time are found afterwards, and become an entry of their own.
+Rule 2: a rollback undoes the effects of the call, path by path, where our bytes still are. A path
+that another program changed since stays, and becomes part of an entry of its own, too.
+Rule 3: moving to another state is all or nothing. A path that another program changed raises
+``FileChangedError``, and the steps until then are undone.
+Rule 4: moving to another state writes a git repository only as an earlier state of this history
+had it. Calls do not create repositories, so that one is the user's. A mixture of states could
+contain one that a call prepared.
 """
 
 from __future__ import annotations
@@ -59,17 +60,16 @@ _ATTEMPTS = 3
 
 
 class PresentState(TreeHistory):
-    """The tree of what is in the directory now, while others change it.
+    """The tree of what is in the directory now, while other programs change it.
 
-    What vanishes while it is looked at is not there, and what cannot be read is nobody's
-    business.
+    A path that disappears during the scan counts as missing. An unreadable path is skipped.
 
     Args:
         tree: The directory.
-        tracker: Knows what moved in it.
-        store: Where contents and trees are kept.
-        root: As of ``TreeHistory``.
-        modes: Is told of the mode of everything that is looked at.
+        tracker: Knows what may have changed in it.
+        store: The store of contents and trees.
+        root: As for ``TreeHistory``.
+        modes: Gets the mode of every path that is read.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class PresentState(TreeHistory):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Token:
-    """A state: its tree, and how many effects of which call there were, with the last of them."""
+    """A state: its tree, the call (``epoch``), its number of effects and the last of them."""
 
     history: InPlaceHistory
     root: str
@@ -136,11 +136,11 @@ class InPlaceHistory:
 
     Args:
         tree: The directory.
-        present: Tells what is in it.
-        effects: What the call under way did.
-        store: Where contents are kept.
-        git: What belongs to the user's git.
-        earlier: Gives the roots of the earlier states of the directory, the newest first.
+        present: Reads what is in it.
+        effects: The effects of the running call.
+        store: The store of contents.
+        git: The user's repository.
+        earlier: Returns the roots of earlier states of the directory, newest first.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class InPlaceHistory:
         self._token = _Token(self, effects.base, effects.epoch, 0, None)
 
     def snapshot(self) -> _Token:
-        """The present state, other people's changes included."""
+        """The present state, including changes of other programs."""
         self._tree.remove_leftovers()
         for place in self._git.refresh():
             if self._tree.tracker is not None:
@@ -175,14 +175,14 @@ class InPlaceHistory:
         return self._token
 
     def restore(self, token: object) -> None:
-        """Take back what was done since *token*; see rules 2 and 3.
+        """Undo the effects since *token*; see rules 2 and 3.
 
         Raises:
             SnapshotError: If the token is not of this history; nothing changed.
-            FileChangedError: If the token is older than the last call and somebody changed a
-                path that would have to; nothing changed.
-            GitRepositoryError: If it would bring a git repository of no earlier state; likewise.
-            FilesystemError: If a path cannot be put back; the others were.
+            FileChangedError: If the token is older than the last call and another program changed
+                a path that would have to change; nothing changed.
+            GitRepositoryError: If it would write a git repository of no earlier state; likewise.
+            FilesystemError: If a path cannot be restored; the others were.
         """
         wanted = self._own(token)
         with self._tree.in_one_go():
@@ -197,10 +197,10 @@ class InPlaceHistory:
         left = self._mover.take_back(wanted.position)
         self._token = wanted
         if left:
-            _log.warning("Left as somebody else changed it: %s", ", ".join(map(str, left)))
+            _log.warning("changed by another program, so not undone: %s", ", ".join(map(str, left)))
 
     def go_to(self, root: str, *, kept: str) -> None:
-        """Make the directory what a tree has; raises as ``restore``."""
+        """Make the directory equal to a tree; raises as ``restore``."""
         del kept  # what is replaced is part of the history
         with self._tree.in_one_go():
             self._go_to(root)
@@ -216,15 +216,15 @@ class InPlaceHistory:
             wanted = entry_at(self._store, root, place)
             if wanted is not None and not self._was_repository(place, wanted, root):
                 raise GitRepositoryError(
-                    f"git would take {place} for a repository, which is in no earlier state as it"
-                    " would be then, and a repository can make git run programs",
-                    hint="Go back to a whole entry, or leave out this path.",
+                    f"git would take {place} for a repository, and no earlier state had this one;"
+                    " a repository can make git run programs",
+                    hint="Restore a whole entry, or leave out this path.",
                 )
 
     def _was_repository(self, place: WorkspacePath, wanted: TreeEntry, root: str) -> bool:
-        """Whether it is one by itself, and an earlier state has the same.
+        """Whether it is a repository by itself, and an earlier state has the same.
 
-        What only a ``commondir`` makes one may have been a call's ordinary files before.
+        One that needs a ``commondir`` may have been ordinary files of a call before.
         """
         is_one = enclosing_repository(LedgerView(self._store, root), place) is not None
         return is_one and any(
@@ -232,16 +232,16 @@ class InPlaceHistory:
         )
 
     def accept(self) -> None:
-        """Begin anew with the state of the last snapshot."""
+        """Continue from the state of the last snapshot."""
         self._effects.begin(self._token.root)
         for path in self._tree.leftovers:
             self._effects.begin_file(path)
 
-    def reuse_look(self, allowed: bool, /) -> None:
-        """Nothing: in the user's own directory each snapshot looks."""
+    def reuse_look(self) -> None:
+        """Do nothing: in the user's own directory each snapshot scans."""
 
     def after_call(self) -> str:
-        """What was there before the call, and what it did."""
+        """The state before the call with its effects."""
         return self._effects.root()
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
@@ -251,7 +251,7 @@ class InPlaceHistory:
         return tuple(file_changes(self._store, changed))
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """The same as a git-style diff, in which a path that is too large has one line."""
+        """The same as a git-style diff; a path that is too large has one line."""
         now = self.snapshot() if after is None else self._own(after)
         changed = diff(self._store, self._own(before).root, now.root)
         return tree_diff(self._store, changed).text()
@@ -259,19 +259,19 @@ class InPlaceHistory:
     # After a crash
 
     def put_back(self, root: str) -> str:
-        """Undo what the journal says of a dead process's call, where our bytes still are."""
+        """Undo the effects of a dead process's call, where our bytes still are."""
         self._keep_present(root)
         changed, left = self._mover.put_back(root)
         message = f"what it did to files was undone ({len(changed - set(left))} paths)"
         if left:
-            message += f"; left as somebody else changed them: {', '.join(map(str, left))}"
+            message += f"; changed by another program, so not undone: {', '.join(map(str, left))}"
         return message
 
     def _keep_present(self, root: str) -> None:
         try:
             found = self.snapshot().root
         except (LedgerError, FilesystemError) as error:
-            _log.warning("What the interrupted call left cannot be kept: %s", error)
+            _log.warning("cannot keep what the interrupted call left: %s", error)
             return
         if self.discarding is not None and found != root:
             self.discarding.keep(found, "interrupted")
@@ -282,10 +282,10 @@ class InPlaceHistory:
 
     def _own(self, token: object) -> _Token:
         if not isinstance(token, _Token) or token.history is not self:
-            raise SnapshotError("the files were asked for a snapshot that they did not make")
+            raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
     def _tell_discarding(self) -> None:
-        """Have what the call did kept among what was thrown away, if that can be done."""
+        """Keep the state after the call as a discard, if possible."""
         if self.discarding is not None and self._effects.position:
             self.discarding.keep(self._effects.root(), "rolled back")

@@ -1,4 +1,4 @@
-"""How a workspace in place begins: the first entry of a history of the user's own directory."""
+"""The import of a workspace in place: the first entry for the user's own directory."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = ["import_in_place"]
 
 
 def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None:
-    """Begin the history with what is there; *source* is only read.
+    """Begin the history with the present files; *source* is only read.
 
     Raises:
-        MountError: If *source* is no directory that can be read.
+        MountError: If *source* is not a readable directory.
         UsageError: If it is a git repository itself, or lies in one.
         LedgerError: If the history cannot be written.
     """
     if not source.is_dir():
         raise MountError(
-            f"{source} is no directory", hint="Name a directory that exists and can be read."
+            f"{source} is not a directory", hint="Name a directory that exists and can be read."
         )
     refuse_repository(source)
     git = OwnGit(source)
@@ -52,7 +52,7 @@ def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None
             tracker = open_tracker(source, force_scan=True, hidden=git, clock=clock)
         except (FilesystemError, UsageError) as error:
             raise MountError(
-                f"{source} cannot be worked in: {error.message}",
+                f"cannot work in {source}: {error.message}",
                 hint="Name a directory that exists and can be read.",
             ) from error
         effects = CallEffects(ledger.store, writer.effects, base=EMPTY_TREE_ID)

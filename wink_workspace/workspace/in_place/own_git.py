@@ -1,10 +1,10 @@
-"""What in a directory belongs to its user's git alone: never shown, never written.
+"""The paths of a directory that belong to its user's git repository: never shown, never written.
 
-Rule 1: at the top, that is every name which git takes for ``.git``, on this or on any other
-system: the directory may be shared with one that folds case.
-Rule 2: where ``.git`` is a link or a file that says where the repository is, and that is inside
-the directory, it is there, too; so is the repository that a linked working tree is of.
-Rule 3: a directory that is a git repository's own, or lies in one, is no place to work in.
+Rule 1: at the top, these are all names that git takes for ``.git`` on any system: the directory
+may be shared with a system that folds case.
+Rule 2: where ``.git`` is a link, or a file with the path of the repository, and the repository is
+inside the directory, it is hidden there, too. So is the main repository of a linked working tree.
+Rule 3: a workspace cannot be in a git repository's own directory, or below it.
 
 Repositories elsewhere in the directory are not hidden; ``ledger.git_discovery`` finds them.
 """
@@ -28,7 +28,7 @@ _LONGEST_POINTER_BYTES = 65_536
 
 
 class OwnGit:
-    """The paths below *root* that are its user's git's; implements ``HiddenPaths``."""
+    """The paths below *root* that belong to its user's repository; implements ``HiddenPaths``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -37,9 +37,9 @@ class OwnGit:
         self.refresh()
 
     def refresh(self) -> Iterable[Parts]:
-        """Look again where the repository is; the places that became hidden or ceased to be.
+        """Look again where the repository is; the paths that became hidden or visible.
 
-        Costs one status while ``.git`` stays the same.
+        Costs one ``lstat`` while ``.git`` stays the same.
         """
         seen = _identity(self._root / ".git")
         if seen == self._seen and seen is not None:
@@ -61,7 +61,7 @@ class OwnGit:
         return not directory or any(place[:-1] == directory for place in self._inside)
 
     def holds_some(self, directory: Parts) -> bool:
-        """Whether something of it lies below *directory*."""
+        """Whether a part of it lies below *directory*."""
         return any(place[: len(directory)] == directory for place in self._inside)
 
     def _places_inside(self) -> Iterator[Parts]:
@@ -72,7 +72,7 @@ class OwnGit:
 
 
 def repository_places(pointer: Path) -> Iterator[Path]:
-    """Where the repository of a ``.git`` is: what it leads to, and what that shares with others."""
+    """The directories of the repository of a ``.git``: its own, and one that it shares."""
     place = pointer
     with suppress(OSError, RuntimeError):
         if pointer.is_file():
@@ -94,7 +94,7 @@ def refuse_repository(place: Path) -> None:
     for directory in (place, *place.parents):
         if _is_repository(directory) or directory in own:
             raise UsageError(
-                f"{place} is, or lies in, the git repository {directory} itself",
+                f"{place} is, or lies in, the git directory {directory}",
                 hint="Work in a working tree of it, or in a copy.",
             )
 
@@ -104,7 +104,7 @@ def _is_repository(directory: Path) -> bool:
     try:
         with DiskTree(directory) as tree:
             return is_repository(DiskView(tree), ROOT)
-    except (FilesystemError, UsageError):  # what we cannot enter, git cannot, either
+    except (FilesystemError, UsageError):  # git cannot enter it, either
         return False
 
 
@@ -113,6 +113,6 @@ def _identity(path: Path) -> tuple[int, ...] | None:
         status = path.lstat()
     except OSError:
         return None
-    # A directory's times move with its content, which says nothing of where the repository is.
+    # A directory's times change with its entries, which do not move the repository.
     times = () if path.is_dir() and not path.is_symlink() else (status.st_ctime_ns,)
     return (status.st_dev, status.st_ino, status.st_mode, *times)
