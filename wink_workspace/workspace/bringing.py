@@ -1,8 +1,8 @@
-"""Which changes a branch brings to a target, and what they make of it; nothing is written there.
+"""The merge of a branch's changes with a target; nothing is written to the target here.
 
-A branch brings the change from its base to its head. Where the target still has what the branch
-brought before, that is the base instead, so that an undo takes it back and nothing is brought
-twice. Where the target lost it (``git stash``, ``git reset``), it is brought again. A path that
+The changes of a branch are those from its base to its head. Where the target still has what the
+branch applied before, that is the base instead: so an undo is applied, and nothing is applied
+twice. Where the target lost it (``git stash``, ``git reset``), it is applied again. A path that
 the branch did not change is never touched.
 """
 
@@ -39,18 +39,18 @@ __all__ = [
 ]
 
 MERGE_NAMES: Final = SideNames("source", "workspace")
-"""What conflict markers in the source call the two sides."""
+"""The names of both sides in conflict markers in the source."""
 
 
 Choose: TypeAlias = Callable[[str], ChangeSet]
-"""Given the base of a merge, what the branch brings."""
+"""Returns, for the base of a merge, the changes of the branch."""
 
 LeftBehind: TypeAlias = Callable[[Sequence[TreeChange]], Set[WorkspacePath]]
-"""Given changes, the paths among them that a target cannot keep, besides those left out."""
+"""Returns the changed paths that a target cannot keep, besides those left out."""
 
 
 def _nothing_left_behind(changes: Sequence[TreeChange]) -> Set[WorkspacePath]:
-    """The target keeps whatever is chosen."""
+    """The default: the target keeps all changes."""
     del changes
     return frozenset()
 
@@ -60,22 +60,22 @@ def _placed(entry: TreeEntry | None) -> TreeEntry | None:
     return SOME_DIRECTORY if is_directory else entry
 
 
-# What they make of a target
+# The merge with a target
 
 
 @dataclass(frozen=True, slots=True)
 class Bringing:
-    """What a merge with a target gave.
+    """The result of a merge with a target.
 
     Attributes:
-        before: The root of what the target has, as far as it is concerned.
-        after: The root of what it is to have; ``None`` if there are conflicts.
-        tree: The root of what the branch brings.
-        left_out: Its paths that are not brought.
+        before: The root of the target's state, correct at the paths of the merge.
+        after: The root of its new state; ``None`` if there are conflicts.
+        tree: The root of the branch's side.
+        left_out: Its paths that are not applied.
         already_there: Paths of the branch that the target has already.
-        edited: Paths that were brought before and whose lines the target changed since.
+        edited: Paths that were applied before and in which the target changed the same lines since.
         conflicts: What cannot be merged.
-        marked: Paths that get conflict markers, with the id of what they held.
+        marked: Paths that get conflict markers, with the id of their former content.
     """
 
     before: str
@@ -89,14 +89,14 @@ class Bringing:
 
 
 class BranchChanges:
-    """The change of a branch, ready for any target.
+    """The changes of a branch, ready for any target.
 
     Args:
-        store: Where the trees are.
+        store: The store of the trees.
         base: The root of the branch's base.
         head: The root of its files.
-        choose: Decides which of its changes are brought.
-        brought: What it brought before, the newest first.
+        choose: Decides which of its changes are applied.
+        brought: What it applied before, newest first.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class BranchChanges:
         return self._base
 
     def paths(self) -> set[WorkspacePath]:
-        """Every path whose state in the target matters."""
+        """Every path whose state in the target is needed for a merge."""
         roots = (self._head, *(brought.tree for brought in self._brought))
         return {change.path for root in roots for change in diff(self._store, self._base, root)}
 
@@ -131,7 +131,7 @@ class BranchChanges:
         left_behind: LeftBehind = _nothing_left_behind,
         markers: bool = False,
     ) -> Bringing:
-        """The merge with *target*, a tree that has at least ``paths`` right."""
+        """The merge with *target*, a tree with the target's state at ``paths`` at least."""
         store = self._store
         base, edited = self._base_in(target)
         chosen = self._choose(base)
@@ -168,10 +168,10 @@ class BranchChanges:
         return self._base_in(target)[0]
 
     def _base_in(self, target: str) -> tuple[str, set[WorkspacePath]]:
-        """The base, and the paths that were edited where they had been brought."""
+        """The base, and the paths that were edited after they had been applied."""
         there: dict[WorkspacePath, TreeEntry | None] = {}
         edited: dict[WorkspacePath, TreeEntry | None] = {}
-        missing: set[WorkspacePath] | None = None  # which paths an older apply is asked for
+        missing: set[WorkspacePath] | None = None  # paths to look for in older applies
         for brought in self._brought:
             asked, missing = missing, set[WorkspacePath]()
             for found in applied_changes(
@@ -190,7 +190,7 @@ class BranchChanges:
                     edited.setdefault(path, found.edited)
         edited = {path: entry for path, entry in edited.items() if path not in there}
         there |= edited
-        # A path that is not there has to be named too: one above it may be removed.
+        # Missing paths are named, too, because a directory above them may be removed.
         known = {
             change.path: _placed(change.before)
             for brought in self._brought
@@ -199,7 +199,7 @@ class BranchChanges:
         return build(self._store, self._base, {**known, **there}), set(edited)
 
     def _is_resolved(self, target: str, path: WorkspacePath, brought: Brought) -> bool:
-        """Whether conflict markers were put there, and it is neither as before nor as imported."""
+        """Whether conflict markers were written there and the user has resolved them."""
         if str(path) not in brought.marked:
             return False
         now = entry_at(self._store, target, path)

@@ -397,7 +397,7 @@ class InPlaceTree(DiskTree):
             raise _changed(path) from error
 
     def _set_aside(self, effect: Effect, directory: int) -> None:
-        """Rename what an effect removes to its temporary name; refuse if another program changed it."""
+        """Rename what an effect removes to its temporary name, unless it changed meanwhile."""
         name, temporary = effect.path.name, effect.temporary
         try:
             rename_to_free(name, directory, temporary, directory)
