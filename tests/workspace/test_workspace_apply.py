@@ -221,7 +221,7 @@ def test_a_source_that_cannot_be_restored_is_reported_and_restored_by_the_next_a
             for name in ("write_file", "make_directory", "make_symlink"):
                 patched.setattr(InPlaceTree, name, fails)
             with pytest.raises(
-                RollbackError, match=r"could not be put back: .*sub/c\.bin.*apply again"
+                RollbackError, match=r"could not be restored: .*sub/c\.bin.*apply again"
             ):
                 workspace.apply()
         workspace.restore(1)

@@ -304,8 +304,8 @@ def test_pipe_of_the_user_is_left_alone_and_its_directory_stays(tmp_path: Path) 
     source = source_of(tmp_path)
     with begun(tmp_path, FILES) as workspace, calls(workspace) as call:
         os.mkfifo(source / "sub/pipe")
-        assert "could not be put back" in call("rm", path="sub/pipe").text
-        assert "could not be put back" in call("rm", path="sub").text
+        assert "could not be restored" in call("rm", path="sub/pipe").text
+        assert "could not be restored" in call("rm", path="sub").text
         assert (source / "sub/c.txt").exists()
         fail = doing(lambda: workspace.files.write_text("sub/c.txt", "x"), fails=True)
         with calls(workspace, fail) as failing:

@@ -139,7 +139,9 @@ class InPlaceTree(DiskTree):
         if there.kind is not FileKind.DIRECTORY:
             return [(there, found)]
         if self._git.holds_some(path.parts):
-            raise ReadOnlyError(f"{path} holds the user's git repository, so it cannot be removed")
+            raise ReadOnlyError(
+                f"{path} holds the user's git repository, so it cannot be moved or removed"
+            )
         below: list[_Found] = [(there, found)]
         for entry in self.walk(path):
             _, content = self._checked(entry.path)
