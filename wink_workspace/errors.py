@@ -634,12 +634,12 @@ class PromptValidationError(PromptError):
         field: str | None = None,
         hint: str | None = None,
     ) -> None:
-        place = [
+        location = [
             *(["section " + " > ".join(section_path)] if section_path else []),
             *([f"tool {tool!r}"] if tool is not None else []),
             *([f"field {field!r}"] if field is not None else []),
         ]
-        super().__init__(f"{', '.join(place)}: {message}" if place else message, hint=hint)
+        super().__init__(f"{', '.join(location)}: {message}" if location else message, hint=hint)
         self.reason = message
         self.section_path = tuple(section_path)
         self.tool = tool

@@ -23,14 +23,14 @@ from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.ledger import ObjectStore, try_read_lock
 from wink_workspace.ledger.disk import ledger_failures, write_whole
 
-__all__ = ["AppliedTrees", "Brought"]
+__all__ = ["AppliedChange", "AppliedTrees"]
 
 _ROOT: Final = re.compile("[0-9a-f]{40}")
 _MOST_KEPT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class AppliedChange:
     """The record of one apply of a branch.
 
     Attributes:
@@ -46,15 +46,15 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    branches: Mapping[str, tuple[Brought, ...]] = field(
-        default_factory=dict[str, tuple[Brought, ...]]
+    branches: Mapping[str, tuple[AppliedChange, ...]] = field(
+        default_factory=dict[str, tuple[AppliedChange, ...]]
     )
     writing: tuple[str, str] | None = None
 
     @property
     def roots(self) -> set[str]:
         """Every tree that the file names."""
-        entries = [entry for brought in self.branches.values() for entry in brought]
+        entries = [entry for applied in self.branches.values() for entry in applied]
         return {root for entry in entries for root in (entry.base, entry.tree)} | {
             *(self.writing or ())
         }
@@ -64,15 +64,15 @@ class AppliedTrees:
     """The file; every method reads it again.
 
     Args:
-        place: The path of the file.
+        path: The path of the file.
     """
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
     def _read(self) -> _Note:
         try:
-            content = self._place.read_bytes()
+            content = self._path.read_bytes()
         except FileNotFoundError:
             return _Note()
         except OSError as error:
@@ -83,7 +83,7 @@ class AppliedTrees:
                 noted = {"branches": {}, "writing": None}
             note = _Note(
                 {
-                    name: tuple(Brought(**entry) for entry in entries)
+                    name: tuple(AppliedChange(**entry) for entry in entries)
                     for name, entries in noted["branches"].items()
                 },
                 None if noted["writing"] is None else (noted["writing"][0], noted["writing"][1]),
@@ -96,7 +96,7 @@ class AppliedTrees:
 
     def _damaged(self, how: str) -> LedgerDamagedError:
         return LedgerDamagedError(
-            f"{self._place}, which records what was applied to the source, {how}",
+            f"{self._path}, which records what was applied to the source, {how}",
             hint="Delete it; the changes since the import are then applied.",
         )
 
@@ -105,7 +105,7 @@ class AppliedTrees:
         if any(root not in store.repository for root in self._read().roots):
             raise self._damaged("names a tree that is not there any more")
 
-    def brought(self, branch: str, base: str) -> tuple[Brought, ...]:
+    def applied_changes(self, branch: str, base: str) -> tuple[AppliedChange, ...]:
         """What *branch* applied since it has this *base*, newest first.
 
         Raises:
@@ -116,11 +116,11 @@ class AppliedTrees:
 
     @property
     def writing(self) -> tuple[str, str] | None:
-        """The trees between which an apply moves the source; raises as ``brought``."""
+        """The trees between which an apply moves the source; raises as ``applied_changes``."""
         return self._read().writing
 
     @property
-    def kept(self) -> frozenset[str]:
+    def referenced(self) -> frozenset[str]:
         """The trees that the ledger has to keep for the next ``apply``; none if unreadable."""
         try:
             return frozenset(self._read().roots)
@@ -128,7 +128,7 @@ class AppliedTrees:
             return frozenset()
 
     @property
-    def was_cut_short(self) -> bool:
+    def was_interrupted(self) -> bool:
         """Whether an apply began and did not end, and no process is running it."""
         if not self._is_unfinished:
             return False
@@ -145,7 +145,7 @@ class AppliedTrees:
     @property
     def lock(self) -> Path:
         """The lock of the process that applies something."""
-        return self._place.with_name(self._place.name + ".lock")
+        return self._path.with_name(self._path.name + ".lock")
 
     # Writing, for the holder of the lock; all methods raise ``LedgerError``
 
@@ -157,11 +157,11 @@ class AppliedTrees:
         """Record that the source is as it was before ``begin``."""
         self._write(_Note(self._read().branches))
 
-    def add(self, branch: str, brought: Brought) -> None:
+    def add(self, branch: str, applied: AppliedChange) -> None:
         """Record that the source has all that *branch* applied."""
         note = self._read()
-        others = [entry for entry in note.branches.get(branch, ()) if entry != brought]
-        entries = (*others, brought)[-_MOST_KEPT:]
+        others = [entry for entry in note.branches.get(branch, ()) if entry != applied]
+        entries = (*others, applied)[-_MOST_KEPT:]
         self._write(_Note({**note.branches, branch: entries}))
 
     def forget(self, branch: str) -> None:
@@ -178,4 +178,4 @@ class AppliedTrees:
         }
         text = json.dumps({"branches": branches, "writing": note.writing}) + "\n"
         with ledger_failures("what is applied to the source cannot be recorded"):
-            write_whole(self._place, text.encode("ascii"), durable=False)
+            write_whole(self._path, text.encode("ascii"), durable=False)

@@ -1,6 +1,6 @@
 """Applying the changes of a branch to the source, the directory that the workspace was made from.
 
-Rule 1: an apply is a three-way merge (``bringing.py``). With one conflict nothing is written,
+Rule 1: an apply is a three-way merge (``apply_merge.py``). With one conflict nothing is written,
 unless conflict markers are asked for.
 Rule 2: the source is written to as in a workspace in place. Each path is compared before and after
 the exchange. A file that another program saves meanwhile is put back and is a conflict. Each file
@@ -52,14 +52,14 @@ from wink_workspace.ledger import (
     without_lines,
 )
 
-from .applied_trees import AppliedTrees, Brought
-from .bringing import MERGE_NAMES, BranchChanges, Bringing, Choose
+from .applied_trees import AppliedChange, AppliedTrees
+from .apply_merge import MERGE_NAMES, BranchChanges, MergeResult, SelectChanges
 from .changeset import is_empty_directory, reported
-from .contents import Captured, captured, same_content, whole
+from .contents import Captured, capture_all, captured, same_content
 from .in_place.call_effects import CallEffects
 from .in_place.moving import Mover
-from .in_place.own_git import OwnGit
 from .in_place.tree import InPlaceTree
+from .in_place.user_repository import UserRepository
 from .known_modes import KnownModes
 from .source_rules import outside_of, rules_in
 
@@ -137,7 +137,7 @@ class SourceUpdate:
     """
 
     def __init__(
-        self, store: ObjectStore, source: Path, *, base: str, head: str, choose: Choose
+        self, store: ObjectStore, source: Path, *, base: str, head: str, choose: SelectChanges
     ) -> None:
         self._store = store
         self._source = source
@@ -170,8 +170,8 @@ class SourceUpdate:
             LedgerBusyError: If another branch is being applied.
         """
         trees = AppliedTrees(note)
-        with self._alone(trees, at):
-            writing = _SourceWriting(self._source, self._store, note)
+        with self._locked(trees, at):
+            writing = _OpenSource(self._source, self._store, note)
             with writing:
                 trees.check(self._store)
                 writing.recover()
@@ -185,19 +185,19 @@ class SourceUpdate:
                         conflicts=merged.conflicts,
                         sides=_SIDES,
                     )
-                brought = Brought(changes.base, merged.tree, merged.marked)
-                writing.write(merged.before, merged.after, branch, brought)
+                applied = AppliedChange(changes.base, merged.tree, merged.marked)
+                writing.write(merged.before, merged.after, branch, applied)
                 return _applied(self._store, merged)
 
-    def base_in_source(self, note: Path, *, branch: str) -> str:
+    def base_for_source(self, note: Path, *, branch: str) -> str:
         """The base of a merge with the present source, as ``to_directory`` computes it."""
         trees = AppliedTrees(note)
         if trees.writing is not None:
             return self._base
         trees.check(self._store)
-        with _SourceWriting(self._source, self._store, note) as writing:
+        with _OpenSource(self._source, self._store, note) as writing:
             changes = self._changes(trees, branch)
-            return changes.base_in(writing.captured(changes).root)
+            return changes.base_for(writing.captured(changes).root)
 
     def read_source(self, note: Path, *, branch: str, at: datetime) -> SourceState:
         """The whole present source, for ``sync``.
@@ -209,7 +209,7 @@ class SourceUpdate:
             LedgerBusyError: If another process is applying to it.
         """
         trees = AppliedTrees(note)
-        with self._alone(trees, at):
+        with self._locked(trees, at):
             if trees.writing is not None:
                 raise UsageError(
                     f"an apply to {self._source} was interrupted", hint="Apply again first."
@@ -218,13 +218,13 @@ class SourceUpdate:
             with _opening(self._source):
                 tree = DiskTree(self._source, hidden=_TopGit())
             with tree:
-                source = whole(tree, self._store, known=self._base)
-            base = self._changes(trees, branch).base_in(source)
-            foreign = self._without_ours(base, source)
-            trees.add(branch, Brought(foreign, source))
+                source = capture_all(tree, self._store, known=self._base)
+            base = self._changes(trees, branch).base_for(source)
+            foreign = self._without_applied(base, source)
+            trees.add(branch, AppliedChange(foreign, source))
         return SourceState(base, source, foreign)
 
-    def _without_ours(self, base: str, source: str) -> str:
+    def _without_applied(self, base: str, source: str) -> str:
         """*source* without what the branch applied, which is the difference to *base*."""
         merged = merge_trees(
             self._store, base=base, ours=self._base, theirs=source, markers=MERGE_NAMES
@@ -232,20 +232,20 @@ class SourceUpdate:
         changes: dict[WorkspacePath, TreeEntry | None] = {}
         for conflict in merged.conflicts:
             path = WorkspacePath(tuple(conflict.path.split("/")))
-            before, brought, now = (
+            before, applied, now = (
                 entry_at(self._store, root, path) for root in (self._base, base, source)
             )
-            changes[path] = without_lines(self._store, before, brought, now)
+            changes[path] = without_lines(self._store, before, applied, now)
         return build(self._store, merged.tree or source, changes)
 
     def _changes(self, trees: AppliedTrees, branch: str) -> BranchChanges:
-        brought = trees.brought(branch, self._base)
+        applied = trees.applied_changes(branch, self._base)
         return BranchChanges(
-            self._store, base=self._base, head=self._head, choose=self._choose, brought=brought
+            self._store, base=self._base, head=self._head, choose=self._choose, applied=applied
         )
 
     @contextmanager
-    def _alone(self, trees: AppliedTrees, at: datetime) -> Generator[None]:
+    def _locked(self, trees: AppliedTrees, at: datetime) -> Generator[None]:
         """Hold the lock that lets one branch at a time apply to the source."""
         lock = WriterLock(
             trees.lock,
@@ -269,7 +269,7 @@ class SourceUpdate:
         chosen = self._choose(self._base)
         empty = {change.path for change in chosen.reported if is_empty_directory(change)}
         chosen.review().write_to(write, full=True)
-        done = _kinds(change for change in chosen.reported if change.path not in empty)
+        done = _by_status(change for change in chosen.reported if change.path not in empty)
         left_out = {*(each.path for each in chosen.left_out), *empty}
         return replace(done, left_out=_names(sorted(left_out)))
 
@@ -297,11 +297,11 @@ class SourceUpdate:
 
         target = head.captured(self._base, changes.paths())
         rules = rules_in(self._store, self._base)
-        with outside_of(self._source, rules, include_ignored=include_ignored) as outside:
-            merged = changes.merged_into(
+        with outside_of(self._source, rules, include_ignored=include_ignored) as source_filter:
+            merged = changes.merge_into(
                 target,
-                left_behind=lambda changes: head.left_behind(
-                    changes, ignores=lambda path: outside.ignores(path, False)
+                find_excluded=lambda changes: head.left_behind(
+                    changes, ignores=lambda path: source_filter.ignores(path, False)
                 ),
             )
         if merged.after is None:
@@ -317,13 +317,13 @@ class SourceUpdate:
         return replace(done, branch=name, commit=commit)
 
 
-class _SourceWriting:
+class _OpenSource:
     """The source, opened for a merge; a ``with`` block closes it."""
 
     def __init__(self, source: Path, store: ObjectStore, note: Path) -> None:
         self._store = store
         self._trees = AppliedTrees(note)
-        self._git = OwnGit(source)
+        self._git = UserRepository(source)
         self._journal = EffectJournal(note.with_name(note.name + ".effects"))
         self._effects = CallEffects(store, self._journal, base=EMPTY_TREE_ID)
         self._modes = KnownModes(note.with_name(note.name + ".modes"))
@@ -336,7 +336,7 @@ class _SourceWriting:
             )
         self._mover = Mover(self._tree, self._effects, store, self._modes)
 
-    def __enter__(self) -> _SourceWriting:
+    def __enter__(self) -> _OpenSource:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -347,34 +347,34 @@ class _SourceWriting:
         """The changed paths that belong to the user's repository, wherever it is."""
         return frozenset(at.path for at in changes if self._git.hides(at.path.parts))
 
-    def _left_behind(self, changes: Sequence[TreeChange]) -> frozenset[WorkspacePath]:
+    def _excluded(self, changes: Sequence[TreeChange]) -> frozenset[WorkspacePath]:
         """The changed paths that rule 3 excludes."""
-        brought = ((change.path, change.after) for change in changes)
+        arriving = ((change.path, change.after) for change in changes)
         with DiskTree(self._tree.root) as plain:
-            return paths_left_behind(self._store, [DiskView(plain)], brought)
+            return paths_left_behind(self._store, [DiskView(plain)], arriving)
 
     def recover(self) -> None:
         """Undo what an interrupted apply wrote, where it is still unchanged."""
         writing = self._trees.writing
         if writing is None:
-            self._mover.tidy(EMPTY_TREE_ID)
+            self._mover.remove_unfinished(EMPTY_TREE_ID)
             return
         before, _ = writing
         with _or_rollback_error():
-            self._mover.put_back(before)
+            self._mover.undo_interrupted(before)
         self._trees.end()
 
     def captured(self, branch: BranchChanges) -> Captured:
         """The present state of the source at the paths of *branch*."""
         paths = branch.paths()
-        return captured(self._tree, self._store, branch.base, paths, saw=self._modes.saw)
+        return captured(self._tree, self._store, branch.base, paths, on_entry=self._modes.observe)
 
-    def merged(self, branch: BranchChanges, *, markers: bool) -> Bringing:
+    def merged(self, branch: BranchChanges, *, markers: bool) -> MergeResult:
         """The merge with the present state of the source."""
         found = self.captured(branch)
         passed(KillPoint.SOURCE_READ)
-        merged = branch.merged_into(found.root, left_behind=self._hidden, markers=markers)
-        self._check_completes_none(merged)
+        merged = branch.merge_into(found.root, find_excluded=self._hidden, markers=markers)
+        self._refuse_new_repository(merged)
         unknown = {str(path) for path in found.unknown}
         reasons = tuple(
             Conflict(each.path, _NOT_A_FILE) if each.path in unknown else each
@@ -382,21 +382,21 @@ class _SourceWriting:
         )
         return replace(merged, conflicts=reasons)
 
-    def _check_completes_none(self, merged: Bringing) -> None:
+    def _refuse_new_repository(self, merged: MergeResult) -> None:
         """Refuse a merge of ordinary files whose result would complete a repository."""
         if merged.after is None:
             return
         written = list(diff(self._store, merged.before, merged.after))
-        for path in sorted(self._left_behind(written)):
+        for path in sorted(self._excluded(written)):
             raise GitRepositoryError(
                 f"with the merged {path}, git would take its directory for a repository",
                 hint="Take the changes as a patch, and check this file.",
             )
 
-    def write(self, before: str, after: str, branch: str, brought: Brought) -> None:
+    def write(self, before: str, after: str, branch: str, applied: AppliedChange) -> None:
         """Move the source from *before* to *after*, and record what *branch* applied."""
         if before == after:
-            self._trees.add(branch, brought)
+            self._trees.add(branch, applied)
             return
         self._modes.save()
         self._store.sync()
@@ -406,7 +406,7 @@ class _SourceWriting:
             self._mover.make(after)
             self._check_written()
             passed(KillPoint.SOURCE_WRITTEN)
-            self._trees.add(branch, brought)
+            self._trees.add(branch, applied)
         except BaseException as error:
             self._take_back(error)
             raise
@@ -466,8 +466,8 @@ def _or_rollback_error() -> Generator[None]:
         ) from error
 
 
-def _applied(store: ObjectStore, merged: Bringing) -> Applied:
-    done = _kinds(reported(diff(store, merged.before, merged.after or merged.before)))
+def _applied(store: ObjectStore, merged: MergeResult) -> Applied:
+    done = _by_status(reported(diff(store, merged.before, merged.after or merged.before)))
     return replace(
         done,
         already_there=merged.already_there,
@@ -477,7 +477,7 @@ def _applied(store: ObjectStore, merged: Bringing) -> Applied:
     )
 
 
-def _kinds(changes: Iterable[TreeChange]) -> Applied:
+def _by_status(changes: Iterable[TreeChange]) -> Applied:
     changes = list(changes)
     return Applied(
         added=_names(change.path for change in changes if change.before is None),

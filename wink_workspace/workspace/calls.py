@@ -203,7 +203,7 @@ class WorkspaceCall(CallBoundary):
             try:
                 self.cancellation.check()
                 if self._policies:
-                    with self._seen_by_policies() as (tool, context):
+                    with self._policy_view() as (tool, context):
                         result = self.tool_result
                         self.notify_policies(self._policies, tool, self.params, result, context)
             except BaseException as failure:  # noqa: BLE001 - raised by __exit__
@@ -215,13 +215,13 @@ class WorkspaceCall(CallBoundary):
             return
         for policy in self._policies:
             policy.install(self.session)
-        with self._seen_by_policies() as (tool, context):
+        with self._policy_view() as (tool, context):
             refusal = self.refusal(self._policies, tool, self.params, context)
         if refusal is not None:
             raise CallRefusedError(*refusal)
 
     @contextmanager
-    def _seen_by_policies(self) -> Generator[tuple[Tool[Any, Any], ToolContext]]:
+    def _policy_view(self) -> Generator[tuple[Tool[Any, Any], ToolContext]]:
         """Present the call to policies as a tool named after the label, in an empty prompt."""
         name = _NOT_IN_A_TOOL_NAME.sub("-", self.tool.lower()).strip("-")[:64] or "call"
         tool = Tool[None, None](name=name, description="A program's own code.")

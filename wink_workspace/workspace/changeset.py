@@ -42,11 +42,11 @@ __all__ = [
     "FileChanges",
     "LeftOut",
     "LeftOutReason",
-    "Outside",
     "PathChange",
+    "SourceFilter",
     "Status",
     "is_empty_directory",
-    "nothing_outside",
+    "no_filter",
     "reported",
 ]
 
@@ -119,7 +119,7 @@ Side: TypeAlias = TreeEntry | FileState
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class SourceFilter:
     """What is known of the source, to decide which changes are left out.
 
     Attributes:
@@ -133,7 +133,7 @@ class Outside:
     holds: Callable[[WorkspacePath], bool] = lambda _: False
 
 
-nothing_outside: Final = Outside(lambda _, __: False, lambda _: frozenset())
+no_filter: Final = SourceFilter(lambda _, __: False, lambda _: frozenset())
 """Leaves out only the kept output of commands."""
 
 
@@ -157,11 +157,11 @@ class ChangeSet:
 
     @classmethod
     def between(
-        cls, store: ObjectStore, base: str, wanted: str, outside: Outside = nothing_outside
+        cls, store: ObjectStore, base: str, wanted: str, source_filter: SourceFilter = no_filter
     ) -> ChangeSet:
         """The changes from *base* to *wanted*."""
         changes = list(diff(store, base, wanted))
-        choice = _Choice(changes, outside)
+        choice = _Choice(changes, source_filter)
         included = tuple(choice.included(changes))
         return cls(store, base, wanted, included, tuple(choice.left_out), choice.emptied)
 
@@ -217,10 +217,10 @@ class FileChanges:
     left_out: tuple[LeftOut, ...] = ()
 
     @classmethod
-    def of(cls, changes: Iterable[FileChange], outside: Outside) -> FileChanges:
+    def of(cls, changes: Iterable[FileChange], source_filter: SourceFilter) -> FileChanges:
         """The choice among *changes*."""
         ordered = sorted(changes, key=lambda change: change.path)
-        choice = _Choice(ordered, outside)
+        choice = _Choice(ordered, source_filter)
         return cls(tuple(reported(tuple(choice.included(ordered)))), tuple(choice.left_out))
 
     @property
@@ -248,16 +248,16 @@ class _Choice:
         emptied: New directories of which everything is left out, so they are left out, too.
     """
 
-    def __init__(self, changes: Sequence[Changed], outside: Outside) -> None:
-        self._outside = outside
-        self._repositories = outside.in_repository(changes)
+    def __init__(self, changes: Sequence[Changed], source_filter: SourceFilter) -> None:
+        self._source_filter = source_filter
+        self._repositories = source_filter.in_repository(changes)
         self._hidden: set[WorkspacePath] = set()
         self._kept: set[WorkspacePath] = set()
         self.left_out: list[LeftOut] = []
         for change in changes:
-            self._look_at(change)
-        self._leave_directories_that_stay(changes)
-        self.emptied = self._directories_without_anything(changes)
+            self._consider(change)
+        self._keep_nonempty_directories(changes)
+        self.emptied = self._find_emptied(changes)
 
     def included(self, changes: Sequence[_C]) -> Iterator[_C]:
         """Those of *changes* that are included."""
@@ -268,7 +268,7 @@ class _Choice:
             elif change.path not in self._hidden and change.path not in self._kept:
                 yield change
 
-    def _look_at(self, change: Changed) -> None:
+    def _consider(self, change: Changed) -> None:
         last = self.left_out[-1] if self.left_out else None
         if last is not None and change.path.is_below(last.path):
             reason = last.reason
@@ -287,13 +287,17 @@ class _Choice:
             return LeftOutReason.OWN_OUTPUT
         if path in self._repositories:
             return LeftOutReason.REPOSITORY
-        if change.before is None and change.after is not None and not self._outside.holds(path):
+        if (
+            change.before is None
+            and change.after is not None
+            and not self._source_filter.holds(path)
+        ):
             is_directory = change.after.kind is FileKind.DIRECTORY
-            if self._outside.ignores(path, is_directory):
+            if self._source_filter.ignores(path, is_directory):
                 return LeftOutReason.IGNORED
         return None
 
-    def _leave_directories_that_stay(self, changes: Sequence[Changed]) -> None:
+    def _keep_nonempty_directories(self, changes: Sequence[Changed]) -> None:
         """Keep removed directories that still hold something left out; nothing replaces them."""
         stays = (each for each in changes if each.path in self._hidden and each.before is not None)
         around = {above for change in stays for above in change.path.ancestors()}
@@ -308,7 +312,7 @@ class _Choice:
                 n_files = sum(map(_has_file, inside))
                 self.left_out.append(LeftOut(change.path, reason, n_files))
 
-    def _directories_without_anything(self, changes: Sequence[Changed]) -> frozenset[WorkspacePath]:
+    def _find_emptied(self, changes: Sequence[Changed]) -> frozenset[WorkspacePath]:
         """New directories with contents of which everything is left out."""
         full = {change.path.parent for change in changes if change.after is not None}
         alive: set[WorkspacePath] = set()

@@ -20,7 +20,15 @@ from wink_workspace.ledger import (
     entry_at,
 )
 
-__all__ = ["UNKNOWN_CONTENT", "Captured", "captured", "content_of", "same_content", "whole"]
+__all__ = [
+    "UNKNOWN_CONTENT",
+    "Captured",
+    "capture_all",
+    "captured",
+    "content_of",
+    "same_content",
+    "without_contents",
+]
 
 UNKNOWN_CONTENT: Final = TreeEntry(FileKind.FILE, "")
 """What the ledger cannot keep: a pipe, a socket, a device. It equals no other content."""
@@ -51,7 +59,9 @@ def content_of(tree: DiskTree, there: DiskEntry | None) -> TreeEntry | None:
             return TreeEntry(FileKind.FILE, found, there.executable)
 
 
-def same_content(one: TreeEntry | None, other: TreeEntry | None, *, but_mode: bool = False) -> bool:
+def same_content(
+    one: TreeEntry | None, other: TreeEntry | None, *, ignore_mode: bool = False
+) -> bool:
     """Whether two entries are equal; contents of directories and, on request, modes are ignored."""
     if one is None or other is None:
         return one is other
@@ -59,7 +69,13 @@ def same_content(one: TreeEntry | None, other: TreeEntry | None, *, but_mode: bo
         return False
     if one.kind is FileKind.DIRECTORY:
         return True
-    return one.id == other.id and (but_mode or one.executable == other.executable)
+    return one.id == other.id and (ignore_mode or one.executable == other.executable)
+
+
+def without_contents(entry: TreeEntry | None) -> TreeEntry | None:
+    """*entry*, reduced for a directory to the fact that it is one."""
+    is_directory = entry is not None and entry.kind is FileKind.DIRECTORY
+    return SOME_DIRECTORY if is_directory else entry
 
 
 def _blob_id(size_bytes: int, pieces: Iterable[bytes]) -> str:
@@ -72,7 +88,7 @@ def _blob_id(size_bytes: int, pieces: Iterable[bytes]) -> str:
 
 # Reading a directory into a tree
 
-_NOT_KEPT: Final = b"\0this is not a regular file, or it cannot be read\n"
+_PLACEHOLDER: Final = b"\0this is not a regular file, or it cannot be read\n"
 _ATTEMPTS: Final = 3
 
 
@@ -94,17 +110,17 @@ def captured(
     root: str,
     paths: Iterable[WorkspacePath],
     *,
-    saw: Callable[[WorkspacePath, int, TreeEntry], None],
+    on_entry: Callable[[WorkspacePath, int, TreeEntry], None],
 ) -> Captured:
     """The tree *root* with the present state of *paths*, and of what leads to them, in *tree*.
 
     For a directory among *paths*, the names of its entries are included, too, so that a merge
-    sees files that other programs added. *saw* is called with the mode of every path found.
+    sees files that other programs added. *on_entry* is called with the mode of every path found.
     """
-    return _Capture(tree, store, root, saw).run(paths)
+    return _Capture(tree, store, root, on_entry).run(paths)
 
 
-def whole(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
+def capture_all(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
     """The root of everything in *tree*; an unreadable path has its state of the tree *known*.
 
     Raises:
@@ -131,12 +147,12 @@ class _Capture:
         tree: DiskTree,
         store: ObjectStore,
         root: str,
-        saw: Callable[[WorkspacePath, int, TreeEntry], None],
+        on_entry: Callable[[WorkspacePath, int, TreeEntry], None],
     ) -> None:
         self._tree = tree
         self._store = store
         self._root = root
-        self._saw = saw
+        self._on_entry = on_entry
         self._found: dict[WorkspacePath, TreeEntry | None] = {}
         self._unknown: set[WorkspacePath] = set()
 
@@ -179,7 +195,7 @@ class _Capture:
                     return None, True
                 if found == UNKNOWN_CONTENT:
                     break
-                self._saw(path, there.mode, found)
+                self._on_entry(path, there.mode, found)
                 return self._kept(there, found), True
             except FileMissingError:
                 continue
@@ -191,7 +207,7 @@ class _Capture:
         return None, False
 
     def _placeholder(self) -> TreeEntry:
-        return TreeEntry(FileKind.FILE, self._store.write_blob(_NOT_KEPT))
+        return TreeEntry(FileKind.FILE, self._store.write_blob(_PLACEHOLDER))
 
     def _kept(self, there: DiskEntry, found: TreeEntry) -> TreeEntry:
         """*found*, after its content is written to the ledger."""

@@ -18,7 +18,7 @@ from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import MAIN_BRANCH, Ledger, LogEntry, ObjectStore, walk
 from wink_workspace.sandbox.ownership import give_to_sandbox
 
-from .last_seen import SeenWhenMade
+from .last_seen import NewFileIndex
 from .storage import WorkspaceFolder, delete_tree
 
 __all__ = ["IMPORTED_BRANCH", "check_out", "forks_of", "imported_entry", "require_branch"]
@@ -75,14 +75,14 @@ def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> N
     unfinished.mkdir(parents=True, mode=0o700)
     give_to_sandbox(unfinished)
     with DiskTree(unfinished) as tree:
-        seen = _filled(NewTree(tree), store, entry.files)
+        seen = _write_files(NewTree(tree), store, entry.files)
     seen.save(folder.index, entry)
     unfinished.rename(folder.files)
 
 
-def _filled(tree: NewTree, store: ObjectStore, root: str) -> SeenWhenMade:
+def _write_files(tree: NewTree, store: ObjectStore, root: str) -> NewFileIndex:
     """Write *root* into *tree*; the statuses of everything written."""
-    seen = SeenWhenMade()
+    seen = NewFileIndex()
     for path, entry in walk(store, root):
         above = path.parts[:-1]
         with translate_os_error(path), tree.entered(above) as directory:

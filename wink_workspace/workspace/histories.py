@@ -11,7 +11,7 @@ from typing import Protocol
 
 from wink_workspace.filesystem import FileChange
 
-from .tree_history import Discarding, TreeHistory
+from .tree_history import DiscardRecorder, TreeHistory
 
 __all__ = ["CopyHistory", "FilesHistory", "FilesState"]
 
@@ -28,7 +28,7 @@ class FilesState(Protocol):
 class FilesHistory(Protocol):
     """A history of files that a workspace can restore and commit."""
 
-    discarding: Discarding | None
+    discard_recorder: DiscardRecorder | None
     """Knows why a restore discards something."""
 
     def snapshot(self) -> FilesState:
@@ -51,7 +51,7 @@ class FilesHistory(Protocol):
         """Accept the state of the last snapshot: later changes belong to the next call."""
         ...
 
-    def reuse_look(self) -> None:
+    def reuse_snapshot(self) -> None:
         """Let the next ``snapshot`` return the last one, without another scan.
 
         It is for the moment between the entry of external edits and the snapshot of a call. An
@@ -59,15 +59,15 @@ class FilesHistory(Protocol):
         """
         ...
 
-    def after_call(self) -> str:
+    def root_after_call(self) -> str:
         """The root of what is to be committed for the call that just ended."""
         ...
 
-    def go_to(self, root: str, *, kept: str) -> None:
+    def check_out(self, root: str, *, kept: str) -> None:
         """Make the files those of a tree; the tree *kept* needs no discard."""
         ...
 
-    def put_back(self, root: str) -> str:
+    def undo_interrupted(self, root: str) -> str:
         """Undo the effects of a call that a crash interrupted, after *root* was committed.
 
         What the call left is kept as a discard, if possible. Returns the end of a sentence that
@@ -75,7 +75,7 @@ class FilesHistory(Protocol):
         """
         ...
 
-    def tidy(self, root: str) -> None:
+    def remove_unfinished(self, root: str) -> None:
         """Remove unfinished files of a dead process; *root* is what was committed."""
         ...
 
@@ -83,22 +83,22 @@ class FilesHistory(Protocol):
 class CopyHistory(TreeHistory):
     """The history of files that only the workspace changes; implements ``FilesHistory``."""
 
-    def reuse_look(self) -> None:
+    def reuse_snapshot(self) -> None:
         """Skip the scan of the next ``snapshot``."""
         self._is_fresh = True
 
-    def after_call(self) -> str:
+    def root_after_call(self) -> str:
         """The present state: every change since the snapshot belongs to the call."""
         return self.snapshot().root
 
-    def go_to(self, root: str, *, kept: str) -> None:
+    def check_out(self, root: str, *, kept: str) -> None:
         """Make the files those of *root*, whatever their present state."""
         self.move_to(self.token_of(root), reason="replaced", kept=kept)
 
-    def put_back(self, root: str) -> str:
+    def undo_interrupted(self, root: str) -> str:
         """Make the files those of *root*."""
         self.move_to(self.token_of(root), reason="interrupted")
         return "what it did to files was undone"
 
-    def tidy(self, root: str) -> None:
+    def remove_unfinished(self, root: str) -> None:
         """Do nothing: unfinished files are removed by the restore."""

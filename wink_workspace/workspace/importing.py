@@ -33,7 +33,7 @@ from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.session import Session
 
 from .forking import IMPORTED_BRANCH
-from .last_seen import SeenWhenMade
+from .last_seen import NewFileIndex
 from .storage import WorkspaceFolder
 
 __all__ = ["Imported", "Progress", "import_copy", "no_progress"]
@@ -109,7 +109,7 @@ class _Import:
 
     def __init__(self, store: ObjectStore, progress: Progress) -> None:
         self._store = store
-        self.seen = SeenWhenMade()
+        self.seen = NewFileIndex()
         self._progress = progress
         self._entries: dict[Parts, dict[str, TreeEntry]] = {(): {}}
         self._skipped: list[str] = []
@@ -142,9 +142,9 @@ class _Import:
         entries = self._entries.setdefault(part.directory, {})
         for entry in part.entries:
             self.seen.add(part.directory, entry.name, entry.status)
-            entries[entry.name] = self._kept(entry)
+            entries[entry.name] = self._tree_entry(entry)
 
-    def _kept(self, entry: CopiedEntry[PreparedBlob | str]) -> TreeEntry:
+    def _tree_entry(self, entry: CopiedEntry[PreparedBlob | str]) -> TreeEntry:
         if entry.target is not None:
             target = entry.target.encode("utf-8", "surrogateescape")
             return TreeEntry(FileKind.SYMLINK, self._store.write_blob(target))

@@ -22,7 +22,7 @@ from wink_workspace.ledger.disk import ledger_failures, write_whole
 
 __all__ = ["KnownModes"]
 
-_Noted = tuple[int | None, str]
+_Recorded = tuple[int | None, str]
 
 _FEWEST_OUTDATED = 100
 
@@ -31,30 +31,30 @@ class KnownModes:
     """The modes of some paths, stored in a file.
 
     Args:
-        place: The file; it is read when first needed.
+        file: The file; it is read when first needed.
     """
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, file: Path) -> None:
+        self._file = file
         self._n_lines = 0
-        self._noted: dict[str, _Noted] | None = None
+        self._recorded: dict[str, _Recorded] | None = None
         self._unsaved: list[str] = []
 
-    def saw(self, path: WorkspacePath, mode: int, entry: TreeEntry) -> None:
+    def observe(self, path: WorkspacePath, mode: int, entry: TreeEntry) -> None:
         """Record the mode of *path*; ``save`` writes it."""
         if entry.kind is FileKind.SYMLINK:
             return
         name, mode = str(path), mode & 0o777
-        noted, content = self._all.get(name, (None, ""))
+        recorded, content = self._all.get(name, (None, ""))
         usual = usual_mode(executable=entry.kind is FileKind.DIRECTORY or entry.executable)
         is_same = entry.id == content
         if mode & usual != usual:
-            narrowest = mode if noted is None or is_same else mode & noted
-            self._note(name, (narrowest, entry.id))
-        elif noted is not None and is_same:
-            self._note(name, (None, ""))
+            narrowest = mode if recorded is None or is_same else mode & recorded
+            self._record(name, (narrowest, entry.id))
+        elif recorded is not None and is_same:
+            self._record(name, (None, ""))
 
-    def of(self, path: WorkspacePath, entry: TreeEntry) -> int | None:
+    def mode_for(self, path: WorkspacePath, entry: TreeEntry) -> int | None:
         """The mode for restoring *entry*; ``None`` if the usual mode is not wider."""
         mode, _ = self._all.get(str(path), (None, ""))
         if mode is None or entry.kind is FileKind.DIRECTORY:
@@ -72,42 +72,42 @@ class KnownModes:
         with ledger_failures("the modes of files cannot be recorded"):
             self._n_lines += len(self._unsaved)
             if self._n_lines > 2 * len(self._all) + _FEWEST_OUTDATED:
-                self._write_anew()
+                self._rewrite()
             else:
-                with self._place.open("a", encoding="ascii") as file:
+                with self._file.open("a", encoding="ascii") as file:
                     file.write("".join(self._unsaved))
         self._unsaved.clear()
 
-    def _write_anew(self) -> None:
-        known = {name: noted for name, noted in self._all.items() if noted[0] is not None}
-        lines = [_line(name, noted) for name, noted in known.items()]
-        write_whole(self._place, "".join(lines).encode("ascii"), durable=False)
-        self._noted, self._n_lines = known, len(lines)
+    def _rewrite(self) -> None:
+        known = {name: recorded for name, recorded in self._all.items() if recorded[0] is not None}
+        lines = [_line(name, recorded) for name, recorded in known.items()]
+        write_whole(self._file, "".join(lines).encode("ascii"), durable=False)
+        self._recorded, self._n_lines = known, len(lines)
 
-    def _note(self, name: str, noted: _Noted) -> None:
-        if self._all.get(name) != noted:
-            self._all[name] = noted
-            self._unsaved.append(_line(name, noted))
+    def _record(self, name: str, recorded: _Recorded) -> None:
+        if self._all.get(name) != recorded:
+            self._all[name] = recorded
+            self._unsaved.append(_line(name, recorded))
 
     @property
-    def _all(self) -> dict[str, _Noted]:
-        if self._noted is None:
-            self._noted = {}
+    def _all(self) -> dict[str, _Recorded]:
+        if self._recorded is None:
+            self._recorded = {}
             for line in self._lines():
                 with suppress(ValueError, TypeError):  # a crash truncated this line
                     name, mode, content = json.loads(line)
-                    self._noted[name] = (mode, content)
-        return self._noted
+                    self._recorded[name] = (mode, content)
+        return self._recorded
 
     def _lines(self) -> list[str]:
         try:
-            lines = self._place.read_text(encoding="ascii", errors="replace").splitlines()
+            lines = self._file.read_text(encoding="ascii", errors="replace").splitlines()
         except FileNotFoundError:
             lines = []
         self._n_lines = len(lines)
         return lines
 
 
-def _line(name: str, noted: _Noted) -> str:
+def _line(name: str, recorded: _Recorded) -> str:
     """One line, beginning with the newline: a line that a crash truncated does not swallow it."""
-    return "\n" + json.dumps([name, *noted])
+    return "\n" + json.dumps([name, *recorded])

@@ -16,13 +16,13 @@ from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.ledger import Branch, LogEntry
 
-__all__ = ["SeenWhenMade", "load_last_seen", "save_last_seen"]
+__all__ = ["NewFileIndex", "load_last_seen", "save_last_seen"]
 
 
 _MOST_TRIES: Final = 10_000  # some 20 ms
 
 
-class SeenWhenMade:
+class NewFileIndex:
     """The statuses of files written into a directory that no other process knows of."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class SeenWhenMade:
         """Add an entry of a directory that was added before."""
         self._statuses[directory][name] = status_of(status)
 
-    def save(self, place: Path, entry: LogEntry) -> None:
+    def save(self, file: Path, entry: LogEntry) -> None:
         """Save the index once everything is written, as ``save_last_seen``.
 
         Every later change gets another change time, unless the filesystem's clock still shows
@@ -48,10 +48,10 @@ class SeenWhenMade:
                 (at.changed_ns for all_of in self._statuses.values() for at in all_of.values()),
                 default=0,
             )
-            now_ns = _now_on_disk_ns(place.parent, after_ns=newest_ns)
+            now_ns = _now_on_disk_ns(file.parent, after_ns=newest_ns)
             for directory, statuses in self._statuses.items():
                 index.put(directory, statuses, now_ns)
-            save_last_seen(place, index, entry)
+            save_last_seen(file, index, entry)
 
 
 def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
@@ -75,29 +75,27 @@ def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
         canary.unlink()
 
 
-def save_last_seen(place: Path, index: FileIndex, entry: LogEntry) -> None:
+def save_last_seen(file: Path, index: FileIndex, entry: LogEntry) -> None:
     """Save the index of the files of *entry*. Failures are ignored: the index is only a hint."""
     with suppress(OSError):
-        index.save(place.with_name(f"{place.name}-{entry.id}"))
-        for other in _stored(place):
+        index.save(file.with_name(f"{file.name}-{entry.id}"))
+        for other in _stored(file):
             if other != entry.id:
-                place.with_name(f"{place.name}-{other}").unlink(missing_ok=True)
+                file.with_name(f"{file.name}-{other}").unlink(missing_ok=True)
 
 
-def load_last_seen(place: Path, branch: Branch) -> tuple[FileIndex, str] | None:
+def load_last_seen(file: Path, branch: Branch) -> tuple[FileIndex, str] | None:
     """The newest index of an entry that *branch* keeps, and the tree of that entry.
 
     The cost does not depend on the number of later entries.
     """
-    kept = [entry for stored in _stored(place) if (entry := branch.kept(stored)) is not None]
+    kept = [entry for stored in _stored(file) if (entry := branch.kept(stored)) is not None]
     for entry in sorted(kept, key=lambda entry: entry.number, reverse=True):
-        if index := FileIndex.load(place.with_name(f"{place.name}-{entry.id}")):
+        if index := FileIndex.load(file.with_name(f"{file.name}-{entry.id}")):
             return index, entry.files
     return None
 
 
-def _stored(place: Path) -> set[str]:
+def _stored(file: Path) -> set[str]:
     """The ids of the entries that have an index."""
-    return {
-        path.name.removeprefix(f"{place.name}-") for path in place.parent.glob(f"{place.name}-*")
-    }
+    return {path.name.removeprefix(f"{file.name}-") for path in file.parent.glob(f"{file.name}-*")}

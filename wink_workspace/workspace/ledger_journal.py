@@ -37,7 +37,7 @@ class LedgerJournal:
         sessions: Writes the session's STATE.
         session: The session.
         discards: Keeps the files that restores discard.
-        tidy: Called between calls, when every kept object is referenced by the branch.
+        run_maintenance: Called between calls, when every kept object is referenced by the branch.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LedgerJournal:
         *,
         files: Snapshotable,
         discards: Discards,
-        tidy: Callable[[], None],
+        run_maintenance: Callable[[], None],
     ) -> None:
         self._writer = writer
         self._files = files
@@ -57,10 +57,10 @@ class LedgerJournal:
         self._sessions = sessions
         self._session = session
         self._discards = discards
-        self._tidy = tidy
+        self._run_maintenance = run_maintenance
         self._call_id = ""
         self._is_finished = True
-        history.discarding = discards
+        history.discard_recorder = discards
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
         """Append the external edits since the last entry; their paths."""
@@ -69,11 +69,11 @@ class LedgerJournal:
             self._sessions.adopt(self._session)
         if not self._is_finished:
             self.finish_pending()
-        self._discards.index()
-        paths = self._absorbed()
-        self._tidy()
-        # Only the snapshot of a call that begins now may rely on this look.
-        self._history.reuse_look(not paths and any(each is self._files for each in participants))
+        self._discards.record_pending()
+        paths = self._commit_external_edits()
+        self._run_maintenance()
+        if not paths:
+            self._history.reuse_snapshot()
         return paths
 
     def begin(self, call: PendingCall) -> None:
@@ -90,21 +90,21 @@ class LedgerJournal:
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
         """Append the record of a call that was rolled back."""
         del saved
-        event = replace(event, notes=(*event.notes, *self._discards.take_notes()))
+        event = replace(event, notes=(*event.notes, *self._discards.pop_notes()))
         try:
-            self._append_on_any_disk(event)
+            self._append_or_free_space(event)
         finally:
             self.finish_pending()
-        self._discards.index(only_small=True)
+        self._discards.record_pending(only_small=True)
 
-    def _append_on_any_disk(self, event: ToolInvoked) -> None:
+    def _append_or_free_space(self, event: ToolInvoked) -> None:
         """Append the record of a failed call; if the disk is full, delete pending discards."""
         try:
             self._append(event)
         except LedgerError as error:
-            if not (is_full([error]) and self._discards.make_room()):
+            if not (is_full([error]) and self._discards.free_space()):
                 raise
-            notes = (*event.notes, *self._discards.take_notes())
+            notes = (*event.notes, *self._discards.pop_notes())
             self._append(replace(event, notes=notes))
 
     def finish_pending(self) -> None:
@@ -117,7 +117,7 @@ class LedgerJournal:
         else:
             self._is_finished = True
 
-    def _absorbed(self) -> tuple[str, ...]:
+    def _commit_external_edits(self) -> tuple[str, ...]:
         root = self._history.snapshot().root
         self._history.accept()
         head = self._writer.head
@@ -142,7 +142,7 @@ class LedgerJournal:
             Draft(
                 kind=EntryKind.CALL,
                 subject=f"{event.tool}: {event.message or event.outcome}",
-                files=self._history.after_call(),
+                files=self._history.root_after_call(),
                 session=self._sessions.write(self._session),
                 record=event,
                 at=event.started_at,

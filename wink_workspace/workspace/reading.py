@@ -98,7 +98,7 @@ class ReadableHistory:
             include_ignored: Include created files that the source's rules ignore.
         """
         base = self._base_files() if since is None else since.files
-        return self._changeset(base, self._present(), include_ignored=include_ignored)
+        return self._changeset(base, self._present_root(), include_ignored=include_ignored)
 
     def changes(self) -> tuple[FileChange, ...]:
         """``changeset`` with contents.
@@ -138,7 +138,9 @@ class ReadableHistory:
 
     def discarded_paths(self, discarded: Discarded) -> tuple[WorkspacePath, ...]:
         """The discarded paths in path order, without those that were deleted at that time."""
-        return tuple(each.path for each in self._thrown_away(discarded) if each.after is not None)
+        return tuple(
+            each.path for each in self._discarded_tree_changes(discarded) if each.after is not None
+        )
 
     def discarded_changes(self, discarded: Discarded) -> tuple[FileChange, ...]:
         """The discarded state compared with the entry after which it was found, with contents.
@@ -147,13 +149,13 @@ class ReadableHistory:
             LimitExceededError: If a content is above 64 MiB; ``review_of_discarded`` has no such
                 limit.
         """
-        return self._with_contents(self._thrown_away(discarded))
+        return self._with_contents(self._discarded_tree_changes(discarded))
 
     def review_of_discarded(self, discarded: Discarded) -> Diff:
         """``discarded_changes`` as a diff, like ``review_of``."""
-        return tree_diff(self._ledger.store, self._thrown_away(discarded))
+        return tree_diff(self._ledger.store, self._discarded_tree_changes(discarded))
 
-    def _thrown_away(self, discarded: Discarded) -> Iterator[TreeChange]:
+    def _discarded_tree_changes(self, discarded: Discarded) -> Iterator[TreeChange]:
         store, base = self._ledger.store, discarded.base
         if base is None:  # written by an older release
             with suppress(EntryMissingError):
@@ -169,21 +171,21 @@ class ReadableHistory:
     def _imported(self) -> LogEntry:
         return imported_entry(self._ledger)
 
-    def _present(self) -> str:
+    def _present_root(self) -> str:
         """The root of the present files."""
         return self.head.files
 
     def _changeset(self, base: str, wanted: str, *, include_ignored: bool) -> ChangeSet:
         store, imported = self._ledger.store, self._imported().files
-        applied = AppliedTrees(self._applied).kept
+        applied = AppliedTrees(self._applied).referenced
         with outside_of(
             Path(self.info.source),
             rules_in(store, wanted),
             imported=(store, imported),
             known=[imported, *(root for root in applied if root in store.repository)],
             include_ignored=include_ignored,
-        ) as outside:
-            return ChangeSet.between(store, base, wanted, outside)
+        ) as source_filter:
+            return ChangeSet.between(store, base, wanted, source_filter)
 
     def _base_files(self) -> str:
         """The root that the changes of this branch are relative to.

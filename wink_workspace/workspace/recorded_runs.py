@@ -70,10 +70,10 @@ class RecordedRun:
     about: RunAbout
 
     @classmethod
-    def begin(cls, place: WorkspaceFolder, about: RunAbout) -> Self:
+    def begin(cls, workspace: WorkspaceFolder, about: RunAbout) -> Self:
         """Start a new run of a workspace, or of a fork."""
-        number = max((int(path.name) for path in _folders(place)), default=0) + 1
-        folder = place.runs / str(number)
+        number = max((int(path.name) for path in _folders(workspace)), default=0) + 1
+        folder = workspace.runs / str(number)
         folder.mkdir(parents=True, mode=0o700)
         run = cls(folder, about)
         run.script.touch()
@@ -84,9 +84,9 @@ class RecordedRun:
         return run
 
     @classmethod
-    def newest(cls, place: WorkspaceFolder) -> Self | None:
+    def newest(cls, workspace: WorkspaceFolder) -> Self | None:
         """The run that was started last; ``None`` if there is none."""
-        for folder in _folders(place):
+        for folder in _folders(workspace):
             try:
                 fields: dict[str, Any] = json.loads((folder / "about.json").read_bytes())
                 if fields.pop("version") == _VERSION:
@@ -126,17 +126,17 @@ class RecordedRun:
     ) -> tuple[Message, ...]:
         """*conversation* with turns in their provider's format, where one is stored."""
         natives = dict(self._natives())
-        said: list[Message] = []
+        messages: list[Message] = []
         number = 0
         for message in conversation:
             if isinstance(message, AssistantMessage):
                 number += 1
                 native = natives.get(number)
                 if native is not None:
-                    said.append(replace(message, native=load(native)))
+                    messages.append(replace(message, native=load(native)))
                     continue
-            said.append(message)
-        return tuple(said)
+            messages.append(message)
+        return tuple(messages)
 
     def _natives(self) -> Iterator[tuple[int, str | None]]:
         """The stored turns, oldest first; a later one for the same number counts."""
@@ -182,19 +182,19 @@ class RecordedRun:
         if self.is_finished:
             raise UsageError("the run is finished", hint="Start another run with a task.")
         answers, turns = self._answers(history), self.turns()
-        said: list[Message] = []
+        messages: list[Message] = []
         is_open = False
         for number, turn in enumerate(turns, start=1):
-            said.append(AssistantMessage(turn.text, tuple(turn.tool_calls)))
+            messages.append(AssistantMessage(turn.text, tuple(turn.tool_calls)))
             for call in turn.tool_calls:
                 answer = answers[call.id].popleft() if answers[call.id] else None
                 is_open = answer is None and number == len(turns)
                 if is_open:
                     break
-                said.append(_answer(call, answer))
-        if said and not is_open:
-            said.append(UserMessage(_RESUMED))
-        return tuple(said)
+                messages.append(_answer(call, answer))
+        if messages and not is_open:
+            messages.append(UserMessage(_RESUMED))
+        return tuple(messages)
 
     def _answers(self, history: ReadableHistory) -> dict[str, deque[ToolInvoked]]:
         """The records of calls that were not interrupted, in order; an id may occur twice."""
@@ -221,8 +221,8 @@ def _was_interrupted(event: ToolInvoked) -> bool:
     return event.outcome is Outcome.UNKNOWN or last_line.startswith("KeyboardInterrupt")
 
 
-def _folders(place: WorkspaceFolder) -> Iterator[Path]:
+def _folders(workspace: WorkspaceFolder) -> Iterator[Path]:
     """The folders of all runs, newest first."""
-    found = place.runs.iterdir() if place.runs.is_dir() else ()
+    found = workspace.runs.iterdir() if workspace.runs.is_dir() else ()
     numbered = [path for path in found if path.name.isdecimal()]
     return iter(sorted(numbered, key=lambda path: int(path.name), reverse=True))

@@ -18,25 +18,25 @@ from wink_workspace.ledger import is_disk_full
 __all__ = ["Reserve", "is_full"]
 
 _RESERVE_BYTES: Final = 1_048_576
-_KEPT: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_OPEN_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Reserve:
     """Reserved space on the disk of *path*, held by a file of that name.
 
     Attributes:
-        is_spent: Whether the space was released since it was last reserved.
+        is_released: Whether the space was released since it was last reserved.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.is_spent = False
+        self.is_released = False
         self.keep()
 
     def keep(self) -> None:
         """Reserve the space, if it is available."""
         try:
-            file = os.open(self._path, _KEPT, 0o600)
+            file = os.open(self._path, _OPEN_FLAGS, 0o600)
             try:
                 if os.fstat(file).st_size < _RESERVE_BYTES:
                     os.posix_fallocate(file, 0, _RESERVE_BYTES)
@@ -46,15 +46,15 @@ class Reserve:
             with suppress(OSError):  # only a rollback on a full disk needs the reserve
                 self._path.unlink(missing_ok=True)
         else:
-            self.is_spent = False
+            self.is_released = False
 
-    def spend(self) -> bool:
+    def release(self) -> bool:
         """Release the space; whether there was any."""
         try:
             self._path.unlink()
         except OSError:
             return False
-        self.is_spent = True
+        self.is_released = True
         return True
 
 

@@ -34,13 +34,13 @@ class Risk:
     Attributes:
         reason: What to show beside the path, in at most 30 letters.
         names: Patterns for the last part of the path.
-        places: Patterns for the end of the path, of several parts.
+        paths: Patterns for the end of the path, of several parts.
         folders: Directories in which every file counts, at any depth.
     """
 
     reason: str
     names: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
 
 
@@ -69,7 +69,7 @@ RISKS: Final = (
                 "workspace.bazel", "module.bazel", "*.bzl", "magefile.go", "tiltfile",
                 "earthfile", "procfile", "vagrantfile", "dodo.py", "fabfile.py", "flake.nix",
                 "shell.nix", "default.nix", "*.csproj", "*.vcxproj", "directory.build.*"),
-         places=(".cargo/config", ".cargo/config.toml", ".mvn/*", "gradle/wrapper/*")),
+         paths=(".cargo/config", ".cargo/config.toml", ".mvn/*", "gradle/wrapper/*")),
     Risk("package scripts or sources",
          names=("package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs",
                 "pnpmfile.js", "bunfig.toml", "deno.json*", "composer.json", "gemfile",
@@ -122,8 +122,8 @@ def risks_of(
     """
     name = path.name.casefold()
     whole = "/" + str(path).casefold()
-    found = [risk.reason for risk, its_name, its_place in _COMPILED
-             if its_name.match(name) or its_place.match(whole)]  # fmt: skip
+    found = [risk.reason for risk, its_name, its_path in _COMPILED
+             if its_name.match(name) or its_path.match(whole)]  # fmt: skip
     if kind is FileKind.FILE and executable:
         found.append(EXECUTABLE)
     if target is not None and leaves_the_tree(path, target, link_at):
@@ -173,7 +173,7 @@ _COMPILED: Final = tuple(
     (
         risk,
         _any_of(list(risk.names)),
-        _any_of([f"*/{each}" for each in (*risk.places, *(f"{at}/*" for at in risk.folders))]),
+        _any_of([f"*/{each}" for each in (*risk.paths, *(f"{at}/*" for at in risk.folders))]),
     )
     for risk in RISKS
 )

@@ -49,7 +49,7 @@ class WorkspaceSandbox:
     Args:
         folder: The workspace.
         tree: Its files.
-        moved: Returns what may have changed in them since their last snapshot.
+        changed_paths: Returns what may have changed in them since their last snapshot.
         clock: The time.
     """
 
@@ -57,12 +57,12 @@ class WorkspaceSandbox:
         self,
         folder: WorkspaceFolder,
         tree: DiskTree,
-        moved: Callable[[], Dirty],
+        changed_paths: Callable[[], Dirty],
         clock: Clock,
     ) -> None:
         self._folder = folder
         self._tree = tree
-        self._moved = moved
+        self._changed_paths = changed_paths
         self._clock = clock
         self._sandbox: Sandbox | None = None
         self._config: SandboxConfig | None = None
@@ -116,7 +116,7 @@ class WorkspaceSandbox:
 
     def _changed(self) -> tuple[int, int]:
         """How many bytes and entries there are at paths that may have changed."""
-        dirty = self._moved()
+        dirty = self._changed_paths()
         n_bytes = n_entries = 0
         for path in dirty.paths:
             n_bytes += _size(self._tree.entry(path))
@@ -150,11 +150,11 @@ def end_interrupted(folder: WorkspaceFolder) -> str:
     note = folder.sandbox / _BACKEND_NOTE
     name = note.read_text(encoding="utf-8") if note.exists() else ""  # earlier versions wrote none
     try:
-        said = SANDBOXES.get(name or DEFAULT_SANDBOX).end_leftover(folder.sandbox)
+        last_output = SANDBOXES.get(name or DEFAULT_SANDBOX).end_leftover(folder.sandbox)
     except UsageError as error:
         raise SandboxUnavailableError(
             f"a sandbox {name!r} may still run over {folder.files}, and its package is missing",
             hint=f"Install the package again. If no such sandbox runs, delete {note}.",
         ) from error
     note.unlink(missing_ok=True)
-    return said
+    return last_output

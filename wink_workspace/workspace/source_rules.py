@@ -37,7 +37,7 @@ from wink_workspace.ledger import (
     repositories_in,
 )
 
-from .changeset import Changed, Outside
+from .changeset import Changed, SourceFilter
 
 __all__ = ["ReadRules", "outside_of", "rules_in"]
 
@@ -61,7 +61,7 @@ def outside_of(
     imported: tuple[ObjectStore, str] | None = None,
     known: Collection[str] = (),
     include_ignored: bool = False,
-) -> Generator[Outside]:
+) -> Generator[SourceFilter]:
     """The filter for changes that would be applied to *source*, valid inside the block.
 
     Args:
@@ -77,8 +77,8 @@ def outside_of(
         views: list[DirectoryView] = [] if imported is None else [LedgerView(*imported)]
         with suppress(FilesystemError, UsageError):
             views.append(DiskView(opened.enter_context(DiskTree(source))))
-        either = _EitherRules(there, wanted)
-        yield Outside(
+        either = _PresentOrWantedRules(there, wanted)
+        yield SourceFilter(
             ignores=(lambda _, __: False) if include_ignored else either.ignores,
             in_repository=lambda changes: _in_repository(changes, views, imported),
             holds=lambda path: (
@@ -88,7 +88,7 @@ def outside_of(
         )
 
 
-class _EitherRules:
+class _PresentOrWantedRules:
     """What the source ignores now, or would ignore with other rule files."""
 
     def __init__(self, source: _Source, wanted: ReadRules) -> None:
@@ -99,7 +99,7 @@ class _EitherRules:
         self._differs: dict[Parts, bool] = {}
 
     def ignores(self, path: WorkspacePath, is_directory: bool) -> bool:
-        """See ``Outside``."""
+        """See ``SourceFilter``."""
         parts = path.parts
         return self._now.ignores(parts, is_directory=is_directory) or (
             self._differ(parts[:-1]) and self._then.ignores(parts, is_directory=is_directory)
@@ -164,11 +164,13 @@ class _Source:
         cls, source: Path, imported: tuple[ObjectStore, str] | None, opened: ExitStack
     ) -> _Source:
         try:
-            place = source.resolve(strict=True)
-            top = next((each for each in (place, *place.parents) if _has_git(each)), place)
-            found = cls._of(opened.enter_context(DiskTree(top)), top, place)
+            directory = source.resolve(strict=True)
+            top = next(
+                (each for each in (directory, *directory.parents) if _has_git(each)), directory
+            )
+            found = cls._of(opened.enter_context(DiskTree(top)), top, directory)
             if found._above and found.rules(found.read).ignores_itself():  # noqa: SLF001 - of this class
-                found = cls._of(opened.enter_context(DiskTree(place)), place, place)
+                found = cls._of(opened.enter_context(DiskTree(directory)), directory, directory)
         except (FilesystemError, UsageError, OSError):
             if imported is None:
                 return cls(lambda _: None, lambda _: False)
@@ -179,11 +181,11 @@ class _Source:
         return found
 
     @classmethod
-    def _of(cls, tree: DiskTree, top: Path, place: Path) -> _Source:
+    def _of(cls, tree: DiskTree, top: Path, directory: Path) -> _Source:
         return cls(
             partial(_read, tree),
             partial(_exists, tree),
-            above=place.relative_to(top).parts,
+            above=directory.relative_to(top).parts,
             git_directory=_git_directory(top),
         )
 
@@ -225,16 +227,16 @@ def _has_git(directory: Path) -> bool:
 
 def _git_directory(top: Path) -> Path | None:
     """The directory that all working trees of the repository share."""
-    place = top / _GIT
+    directory = top / _GIT
     try:
-        if place.is_file():
-            where = place.read_text(encoding="utf-8", errors="surrogateescape")
-            place = top / where.removeprefix("gitdir:").strip()
-        if (shared := place / "commondir").is_file():
-            place /= shared.read_text(encoding="utf-8", errors="surrogateescape").strip()
+        if directory.is_file():
+            where = directory.read_text(encoding="utf-8", errors="surrogateescape")
+            directory = top / where.removeprefix("gitdir:").strip()
+        if (shared := directory / "commondir").is_file():
+            directory /= shared.read_text(encoding="utf-8", errors="surrogateescape").strip()
     except OSError:
         return None
-    return place if place.is_dir() else None
+    return directory if directory.is_dir() else None
 
 
 def _content(store: ObjectStore, root: str, parts: Parts) -> bytes | None:

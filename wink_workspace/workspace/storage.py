@@ -91,7 +91,7 @@ class WorkspaceFolder:
         return replace(self, branch=branch)
 
     @property
-    def own(self) -> Path:
+    def branch_dir(self) -> Path:
         """The directory for everything that belongs to this branch alone."""
         return self.path if self.branch == MAIN_BRANCH else self.path / "forks" / self.branch
 
@@ -100,37 +100,37 @@ class WorkspaceFolder:
         """The directory with the files."""
         if self.in_place is not None and self.branch == MAIN_BRANCH:
             return self.in_place
-        return self.own / "files"
+        return self.branch_dir / "files"
 
     @property
     def index(self) -> Path:
         """The hint about the statuses of the files."""
-        return self.own / "index"
+        return self.branch_dir / "index"
 
     @property
     def reserve(self) -> Path:
         """The file that reserves disk space for a rollback."""
-        return self.own / "reserve"
+        return self.branch_dir / "reserve"
 
     @property
     def discarded(self) -> Path:
         """The folder of discards that the history does not have yet."""
-        return self.own / "discarded"
+        return self.branch_dir / "discarded"
 
     @property
     def modes(self) -> Path:
         """The file with permissions narrower than the history can record, in place."""
-        return self.own / "modes"
+        return self.branch_dir / "modes"
 
     @property
     def sandbox(self) -> Path:
         """The folder with what a recovery has to know of a container."""
-        return self.own / "sandbox"
+        return self.branch_dir / "sandbox"
 
     @property
     def runs(self) -> Path:
         """The folder of its runs: their tasks, and the turns of their models."""
-        return self.own / "runs"
+        return self.branch_dir / "runs"
 
     @property
     def ledger(self) -> Path:
@@ -277,11 +277,11 @@ class WorkspaceStorage:
         folder = WorkspaceFolder(self._root / secrets.token_hex(6))
         with ExitStack() as owned:
             try:
-                with self._instant():
+                with self._locked_claims():
                     if in_place is not None:
-                        self._check_free(in_place)
+                        self._check_available(in_place)
                     folder.path.mkdir(mode=0o700)
-                    owned.callback(self._own(folder).release)
+                    owned.callback(self._lock_owner(folder).release)
                     if in_place is not None:
                         now = self._clock.now()
                         intended = WorkspaceInfo(folder.path.name, str(in_place), now, "in_place")
@@ -300,10 +300,10 @@ class WorkspaceStorage:
         Folders whose owner is alive are skipped. What cannot be deleted is logged, and stays.
         """
         dead: list[tuple[WorkspaceFolder, WriterLock]] = []
-        with self._instant():
+        with self._locked_claims():
             for folder in self._unfinished():
                 with suppress(LedgerBusyError):
-                    dead.append((folder, self._own(folder)))
+                    dead.append((folder, self._lock_owner(folder)))
         n_deleted = 0
         for folder, owner in dead:
             try:
@@ -316,7 +316,7 @@ class WorkspaceStorage:
         return n_deleted
 
     @contextmanager
-    def _instant(self) -> Generator[None]:
+    def _locked_claims(self) -> Generator[None]:
         """Exclude other processes that create or remove workspaces, for a few system calls only."""
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self._root / "claims").open("wb") as claims:
@@ -330,7 +330,7 @@ class WorkspaceStorage:
             if folder.owner.is_file() and not folder.is_workspace:
                 yield folder
 
-    def _own(self, folder: WorkspaceFolder) -> WriterLock:
+    def _lock_owner(self, folder: WorkspaceFolder) -> WriterLock:
         return WriterLock(folder.owner, what=f"the folder {folder.path}", now=self._clock.now())
 
     def _delete(self, folder: WorkspaceFolder) -> None:
@@ -338,18 +338,18 @@ class WorkspaceStorage:
         for path in folder.path.iterdir() if folder.path.is_dir() else ():
             if path != folder.owner:
                 delete_tree(path)
-        with self._instant():
+        with self._locked_claims():
             delete_tree(folder.path)
 
-    def _check_free(self, place: Path) -> None:
-        self.check_apart(place)
-        if place.is_relative_to(self._root.resolve()):
+    def _check_available(self, directory: Path) -> None:
+        self.check_outside(directory)
+        if directory.is_relative_to(self._root.resolve()):
             raise UsageError(
-                f"{place} is in the folder of the workspaces, {self._root}",
+                f"{directory} is in the folder of the workspaces, {self._root}",
                 hint="Work in a directory of your own, or open the workspace that it belongs to.",
             )
         for info in self.all():
-            if info.mode == "in_place" and _overlap(place, Path(info.source)):
+            if info.mode == "in_place" and _overlap(directory, Path(info.source)):
                 raise UsageError(
                     f"the workspace {info.id} is in {info.source} already",
                     hint=f"Work in {info.id}, fork it, or remove it first.",
@@ -357,31 +357,31 @@ class WorkspaceStorage:
         for folder in self._unfinished():
             with suppress(UsageError):  # it is a copy, or its owner died before it recorded this
                 other = Path(folder.intended().source)
-                if _overlap(place, other):
+                if _overlap(directory, other):
                     self._refuse_owned(folder, other)
 
-    def _refuse_owned(self, folder: WorkspaceFolder, place: Path) -> None:
+    def _refuse_owned(self, folder: WorkspaceFolder, directory: Path) -> None:
         """Raise ``LedgerBusyError`` if the owner of an unfinished folder is alive."""
         WriterLock(
             folder.owner,
-            what=f"{place}, where a workspace is being created,",
+            what=f"{directory}, where a workspace is being created,",
             now=self._clock.now(),
             hint="Wait until it is finished, then work in that one.",
         ).abandon()
 
-    def check_apart(self, place: Path) -> None:
-        """Raise ``UsageError`` if the folder of the workspaces is in *place*."""
-        if self._root.resolve().is_relative_to(place.resolve()):
+    def check_outside(self, directory: Path) -> None:
+        """Raise ``UsageError`` if the folder of the workspaces is in *directory*."""
+        if self._root.resolve().is_relative_to(directory.resolve()):
             raise UsageError(
-                f"the folder of the workspaces, {self._root}, is in {place}",
+                f"the folder of the workspaces, {self._root}, is in {directory}",
                 hint="Keep the workspaces elsewhere: set XDG_STATE_HOME, or give WorkspaceStorage"
                 " another directory.",
             )
 
-    def in_place(self, place: Path) -> WorkspaceInfo | None:
-        """The workspace in place whose directory is *place*, if there is one."""
+    def in_place(self, directory: Path) -> WorkspaceInfo | None:
+        """The workspace in place whose directory is *directory*, if there is one."""
         mine = (info for info in self.all() if info.mode == "in_place")
-        return next((info for info in mine if Path(info.source) == place.resolve()), None)
+        return next((info for info in mine if Path(info.source) == directory.resolve()), None)
 
     def remove(self, folder: WorkspaceFolder) -> None:
         """Delete a workspace with all it holds; the caller has it open for writing.
@@ -393,8 +393,8 @@ class WorkspaceStorage:
             FilesystemError: If something cannot be deleted. It is no longer a workspace all the
                 same, and ``sweep`` tries again.
         """
-        with self._instant():
-            owner = self._own(folder)
+        with self._locked_claims():
+            owner = self._lock_owner(folder)
         try:
             (folder.path / "about.json").unlink()
             self._delete(folder)
@@ -414,17 +414,17 @@ class TemporaryStorage(WorkspaceStorage):
     """
 
     def __init__(self) -> None:
-        self._place = Path(tempfile.mkdtemp(prefix="wink-workspace-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="wink-workspace-"))
         self._owner = os.getpid()
-        super().__init__(self._place)
+        super().__init__(self._directory)
         atexit.register(self.delete)
 
     def delete(self) -> None:
         """Delete everything; may be called again."""
         atexit.unregister(self.delete)
-        if os.getpid() == self._owner and self._place.is_dir():
+        if os.getpid() == self._owner and self._directory.is_dir():
             with suppress(FilesystemError):  # the system deletes temporary files later
-                delete_tree(self._place)
+                delete_tree(self._directory)
 
 
 def delete_tree(path: Path) -> None:

@@ -2,9 +2,9 @@
 
 Rule 1: a snapshot writes only what changed since the last one. If nothing changed, it is the
 same token.
-Rule 2: a restore moves aside what it replaces (``Holding``), so that nothing is lost. What cannot
-be moved aside is removed and recorded, and the restore continues: a rollback must not fail because
-a discard cannot be kept.
+Rule 2: a restore moves aside what it replaces (``PendingDiscards``), so that nothing is lost.
+What cannot be moved aside is removed and recorded, and the restore continues: a rollback must not
+fail because a discard cannot be kept.
 Rule 3: a restore removes before it writes, and touches only paths that differ.
 Rule 4: a path is *odd* if the ledger cannot record all of it: a pipe, or a mode other than 0644
 and 0755. A restore removes or resets what became odd since ``accept``, and nothing older.
@@ -47,10 +47,10 @@ from wink_workspace.processes import OwnProcess
 from wink_workspace.wording import counted
 
 from .contents import content_of, same_content
-from .holding import Cause, Held, Holding, Plan
+from .pending_discards import DiscardCause, DiscardPlan, PendingDiscard, PendingDiscards
 from .reserve import Reserve, is_full
 
-__all__ = ["Discarding", "FilesToken", "TreeHistory"]
+__all__ = ["DiscardRecorder", "FilesToken", "TreeHistory"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,10 +64,10 @@ _MODES: dict[FileKind | None, tuple[int, ...]] = {
 """The modes that a rollback restores; links have no other."""
 
 
-class Discarding(Protocol):
+class DiscardRecorder(Protocol):
     """Knows which call a restore belongs to."""
 
-    def cause(self, reason: str) -> Cause:
+    def cause(self, reason: str) -> DiscardCause:
         """Why something is about to be discarded."""
         ...
 
@@ -83,12 +83,12 @@ class _Steps:
     ``made`` has the wanted entry of each path, and whether only its mode has to be set.
     """
 
-    plan: Plan
+    plan: DiscardPlan
     removed: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     made: list[tuple[WorkspacePath, TreeEntry, bool]] = field(
         default_factory=list[tuple[WorkspacePath, TreeEntry, bool]]
     )
-    whole: set[WorkspacePath] = field(default_factory=set[WorkspacePath])
+    complete: set[WorkspacePath] = field(default_factory=set[WorkspacePath])
     """The paths that are complete, with everything below them."""
 
 
@@ -109,10 +109,10 @@ class TreeHistory:
         store: The store of contents and trees.
         root: The tree of the directory's state, except for what *tracker* reports.
         reserve: Disk space that a restore may use when the disk is full.
-        holding: Where a restore moves what it replaces; without it, that is removed.
+        pending_discards: Where a restore moves what it replaces; without it, that is removed.
 
     Attributes:
-        discarding: Knows why a restore discards something; without it, nothing is kept.
+        discard_recorder: Knows why a restore discards something; without it, nothing is kept.
         fingerprints: Get each small content that is read, so that no file is read twice.
     """
 
@@ -124,7 +124,7 @@ class TreeHistory:
         *,
         root: str,
         reserve: Reserve | None = None,
-        holding: Holding | None = None,
+        pending_discards: PendingDiscards | None = None,
     ) -> None:
         self._tree = tree
         self._tracker = tracker
@@ -132,12 +132,12 @@ class TreeHistory:
         self._token = FilesToken(self, root)
         self._odd: set[WorkspacePath] = set()
         self._process = OwnProcess(f"the history of {tree.root}")
-        self._owed = NOTHING
+        self._unprocessed = NOTHING
         self._is_fresh = False
-        self._unmade: Set[WorkspacePath] = frozenset()  # a restore failed to write these
+        self._not_restored: Set[WorkspacePath] = frozenset()  # a restore failed to write these
         self._reserve = reserve
-        self._holding = holding
-        self.discarding: Discarding | None = None
+        self._pending_discards = pending_discards
+        self.discard_recorder: DiscardRecorder | None = None
         self.fingerprints: DiskFingerprints | None = None
 
     def snapshot(self) -> FilesToken:
@@ -150,12 +150,12 @@ class TreeHistory:
         if self._is_fresh:
             self._is_fresh = False
             return self._token
-        dirty = self.moved()
+        dirty = self.changed_paths()
         if dirty.paths or dirty.prefixes:
-            root = self._written(dirty)
+            root = self._write_tree(dirty)
             if root != self._token.root:
                 self._token = FilesToken(self, root)
-            self._owed = NOTHING
+            self._unprocessed = NOTHING
         return self._token
 
     def restore(self, token: object) -> None:
@@ -165,24 +165,24 @@ class TreeHistory:
             SnapshotError: If the token is not of this history; nothing changed.
             FilesystemError: If a path cannot be restored; the others were.
         """
-        self.move_to(self._own(token))
+        self.move_to(self._checked_token(token))
 
     def move_to(
         self, token: FilesToken, *, reason: str = "rolled back", kept: str | None = None
     ) -> None:
         """As ``restore``, with a reason; the tree *kept* needs no discard."""
-        steps = self._steps(self.moved(), token.root)
+        steps = self._steps(self.changed_paths(), token.root)
         self._move_aside(steps, reason, kept)
-        failures = self._put(steps)
-        for make_room in (self._reserve and self._reserve.spend, self._drop_held):
-            if make_room is not None and is_full(failures.values()) and make_room():
-                failures = self._put(steps)
-        self._owed = Dirty()
+        failures = self._carry_out(steps)
+        for free_space in (self._reserve and self._reserve.release, self._free_discards):
+            if free_space is not None and is_full(failures.values()) and free_space():
+                failures = self._carry_out(steps)
+        self._unprocessed = Dirty()
         self._token = token
         self._odd.clear()
-        self._unmade = frozenset(failures)
+        self._not_restored = frozenset(failures)
         if failures:
-            self._owed = Dirty(prefixes=frozenset(failures))
+            self._unprocessed = Dirty(prefixes=frozenset(failures))
             shown = "; ".join(str(error) for error in failures.values())
             raise FilesystemError(
                 f"{counted(len(failures), 'path')} could not be put back: {shown}",
@@ -192,7 +192,7 @@ class TreeHistory:
     def accept(self) -> None:
         """Accept what is odd now."""
         self._odd.clear()
-        if self._reserve is not None and self._reserve.is_spent:
+        if self._reserve is not None and self._reserve.is_released:
             self._reserve.keep()
 
     def token_of(self, root: str) -> FilesToken:
@@ -205,21 +205,23 @@ class TreeHistory:
         Raises:
             LimitExceededError: If a content is too large to be read as a whole.
         """
-        now = self.snapshot() if after is None else self._own(after)
-        return tuple(file_changes(self._store, diff(self._store, self._own(before).root, now.root)))
+        now = self.snapshot() if after is None else self._checked_token(after)
+        return tuple(
+            file_changes(self._store, diff(self._store, self._checked_token(before).root, now.root))
+        )
 
     def diff(self, before: object, after: object | None = None) -> str:
         """The same as a git-style diff; a path that is too large has one line."""
-        now = self.snapshot() if after is None else self._own(after)
-        changed = diff(self._store, self._own(before).root, now.root)
+        now = self.snapshot() if after is None else self._checked_token(after)
+        changed = diff(self._store, self._checked_token(before).root, now.root)
         return tree_diff(self._store, changed).text()
 
-    def _own(self, token: object) -> FilesToken:
+    def _checked_token(self, token: object) -> FilesToken:
         if not isinstance(token, FilesToken) or token.history is not self:
             raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
-    def moved(self) -> Dirty:
+    def changed_paths(self) -> Dirty:
         """What may have changed; it is reported again until a snapshot or a restore succeeds.
 
         Raises:
@@ -228,12 +230,12 @@ class TreeHistory:
         self._process.check()
         self._is_fresh = False
         moved = self._tracker.drain()
-        self._owed = moved if self._owed is NOTHING else self._owed | moved
-        return self._owed
+        self._unprocessed = moved if self._unprocessed is NOTHING else self._unprocessed | moved
+        return self._unprocessed
 
     # From the directory into the ledger
 
-    def _written(self, dirty: Dirty) -> str:
+    def _write_tree(self, dirty: Dirty) -> str:
         """The tree of the present state, given what may have changed."""
         if dirty.prefixes and dirty.everything:
             with self._store.bulk():
@@ -257,14 +259,14 @@ class TreeHistory:
         return {
             entry.path: kept
             for entry in self._tree.walk(prefix)
-            if (kept := self._kept(entry)) is not None
+            if (kept := self._stored_entry(entry)) is not None
         }
 
     def _entry(self, path: WorkspacePath) -> TreeEntry | None:
         there = self._tree.entry(path)
-        return None if there is None else self._kept(there)
+        return None if there is None else self._stored_entry(there)
 
-    def _kept(self, entry: DiskEntry) -> TreeEntry | None:
+    def _stored_entry(self, entry: DiskEntry) -> TreeEntry | None:
         """The ledger's entry, its content written; ``None`` if it cannot be kept."""
         if entry.mode not in _MODES.get(entry.kind, ()):
             self._odd.add(entry.path)
@@ -305,16 +307,16 @@ class TreeHistory:
         What may have changed is compared with the wanted tree. The content of everything else is
         in the ledger, in the present token's tree.
         """
-        steps = _Steps(Plan(base=self._token.root, wanted=wanted))
+        steps = _Steps(DiscardPlan(base=self._token.root, wanted=wanted))
         for path in sorted(dirty.prefixes | dirty.paths):
             top = self._top(path, wanted)
-            if not _is_inside(top, steps.whole):
+            if not _is_inside(top, steps.complete):
                 below = top != path or path in dirty.prefixes
                 self._compare(steps, top, below=below)
                 if below:
-                    steps.whole.add(top)
+                    steps.complete.add(top)
         for change in diff(self._store, self._token.root, wanted):
-            if change.path in dirty.paths or _is_inside(change.path, steps.whole):
+            if change.path in dirty.paths or _is_inside(change.path, steps.complete):
                 continue
             if change.after is None:
                 steps.removed.append(change.path)
@@ -324,7 +326,7 @@ class TreeHistory:
         moved = set(steps.plan.moves)
         for path in sorted(self._odd - done):
             if not _is_inside(path, moved):
-                self._even(steps, path)
+                self._reset_odd(steps, path)
         steps.made.sort(key=lambda made: made[0])
         return steps
 
@@ -342,18 +344,18 @@ class TreeHistory:
         wanted, there = entry_at(self._store, plan.wanted, path), self._tree.entry(path)
         known = entry_at(self._store, plan.base, path)
         if there is None:
-            if known is not None and path not in self._unmade:
+            if known is not None and path not in self._not_restored:
                 plan.gone.append(path)
-            self._make_whole(steps, path, wanted)
+            self._make_all(steps, path, wanted)
         elif wanted is None or wanted.kind is not there.kind:
             plan.moves.append(path)
-            self._make_whole(steps, path, wanted)
+            self._make_all(steps, path, wanted)
         elif wanted.kind is FileKind.DIRECTORY:
             if path.parts and self._is_odd(there):
                 steps.made.append((path, wanted, True))
             if below:
                 self._compare_entries(steps, path, wanted)
-        elif not self._has(there, wanted):
+        elif not self._has_content(there, wanted):
             plan.moves.append(path)
             steps.made.append((path, wanted, False))
         else:
@@ -371,23 +373,23 @@ class TreeHistory:
             if not path.parts:
                 raise
             steps.plan.moves.append(path)  # it cannot be listed
-            self._make_whole(steps, path, wanted)
+            self._make_all(steps, path, wanted)
             return
         for name in sorted(names.union(names_in(self._store, wanted))):
             self._compare(steps, path / name, below=True)
 
-    def _has(self, there: DiskEntry, wanted: TreeEntry) -> bool:
+    def _has_content(self, there: DiskEntry, wanted: TreeEntry) -> bool:
         """Whether a readable file or link has the wanted content."""
         if there.kind is FileKind.FILE and there.size_bytes != self._store.size_bytes(wanted.id):
             return False
         try:
-            return same_content(content_of(self._tree, there), wanted, but_mode=True)
+            return same_content(content_of(self._tree, there), wanted, ignore_mode=True)
         except FilesystemError:
             return False
 
-    def _make_whole(self, steps: _Steps, path: WorkspacePath, wanted: TreeEntry | None) -> None:
+    def _make_all(self, steps: _Steps, path: WorkspacePath, wanted: TreeEntry | None) -> None:
         """Add all that is wanted at *path* and below it, where nothing exists."""
-        steps.whole.add(path)
+        steps.complete.add(path)
         if wanted is None:
             return
         steps.made.append((path, wanted, False))
@@ -395,7 +397,7 @@ class TreeHistory:
             for each, entry in walk(self._store, wanted.id, path):
                 steps.made.append((each, entry, False))
 
-    def _even(self, steps: _Steps, path: WorkspacePath) -> None:
+    def _reset_odd(self, steps: _Steps, path: WorkspacePath) -> None:
         """Add the step that resets *path*, whose content is right but which is odd."""
         entry = entry_at(self._store, steps.plan.wanted, path)
         if entry is None:
@@ -409,35 +411,37 @@ class TreeHistory:
         is_known = plan.base in (plan.wanted, kept)
         if is_known and not (plan.moves or plan.gone or plan.flipped):
             return
-        if self._holding is None or self.discarding is None:
+        if self._pending_discards is None or self.discard_recorder is None:
             steps.removed += plan.moves
             return
         try:
-            cause = self.discarding.cause(reason)
-            held = self._begun(self._holding, plan, cause)
-            self._holding.move(held, self._tree)
+            cause = self.discard_recorder.cause(reason)
+            discard = self._begin_discard(self._pending_discards, plan, cause)
+            self._pending_discards.move(discard, self._tree)
         except (OSError, WinkError) as error:
             _log.warning("the files that a restore replaces are not kept: %s", error)
             steps.removed += plan.moves
             return
         steps.removed += plan.dropped  # these could not be moved and are in the way
         try:
-            self._holding.trim(held)
+            self._pending_discards.trim(discard)
         except (OSError, WinkError) as error:
             _log.warning("cannot measure what a restore moved aside: %s", error)
 
-    def _begun(self, holding: Holding, plan: Plan, cause: Cause) -> Held:
+    def _begin_discard(
+        self, pending_discards: PendingDiscards, plan: DiscardPlan, cause: DiscardCause
+    ) -> PendingDiscard:
         try:
-            return holding.begin(plan, cause)
+            return pending_discards.begin(plan, cause)
         except OSError:
-            if self._reserve is None or not self._reserve.spend():
+            if self._reserve is None or not self._reserve.release():
                 raise
-            return holding.begin(plan, cause)
+            return pending_discards.begin(plan, cause)
 
-    def _drop_held(self) -> bool:
-        return self._holding is not None and self._holding.make_room()
+    def _free_discards(self) -> bool:
+        return self._pending_discards is not None and self._pending_discards.free_space()
 
-    def _put(self, steps: _Steps) -> dict[WorkspacePath, WinkError]:
+    def _carry_out(self, steps: _Steps) -> dict[WorkspacePath, WinkError]:
         """Remove, then write, everything possible; the failures by path."""
         failures: dict[WorkspacePath, WinkError] = {}
         self._reset_root(failures)

@@ -33,7 +33,6 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import (
-    FileKind,
     Filesystem,
     WorkspacePath,
     parse_path,
@@ -41,7 +40,6 @@ from wink_workspace.filesystem import (
 from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.ledger import (
     MAIN_BRANCH,
-    SOME_DIRECTORY,
     Discarded,
     Draft,
     EntryKind,
@@ -79,6 +77,7 @@ from .applying import Applied, ApplyTarget, SourceUpdate
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
+from .contents import without_contents
 from .discards import Discards
 from .forking import check_out, require_branch
 from .histories import CopyHistory
@@ -140,10 +139,10 @@ class Workspace(ReadableHistory):
                 hint="Use Workspace.create(source), temporary(source) or open(id).",
             )
         self.config = config or WorkspaceConfig()
-        self._leave: Callable[[], None] | None = None
+        self._delete_storage: Callable[[], None] | None = None
         self._process = OwnProcess(f"the workspace {folder.path.name}")
         self._closing = threading.RLock()
-        self._is_kept_tidy = True
+        self._maintenance_enabled = True
         self._task_turns = TaskTurns()
         self._folder = folder.of_branch(branch)
         self._clock = clock
@@ -153,20 +152,20 @@ class Workspace(ReadableHistory):
                     folder.ledger,
                     durable=self.config.durable,
                     clock=clock,
-                    other_trees=lambda: AppliedTrees(self._folder.applied).kept,
+                    other_trees=lambda: AppliedTrees(self._folder.applied).referenced,
                 )
             )
             require_branch(ledger, branch)
             self._writer = opened.enter_context(ledger.write(branch))
             super().__init__(folder.info(), ledger, self._writer, applied=folder.applied)
-            said = end_interrupted(self._folder)
+            last_output = end_interrupted(self._folder)
             if not self._is_in_place:
                 check_out(ledger.store, self.head, self._folder)
             self._opened = self._opened_files(opened)
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.session = self._new_session(slices)
             self._sessions = SessionStore(ledger.store)
-            self._discards = Discards(self._writer, clock, self._opened.holding)
+            self._discards = Discards(self._writer, clock, self._opened.pending_discards)
             self._journal = LedgerJournal(
                 self._writer,
                 self._history,
@@ -174,13 +173,15 @@ class Workspace(ReadableHistory):
                 self.session,
                 files=self.files,
                 discards=self._discards,
-                tidy=self._run_maintenance,
+                run_maintenance=self._run_maintenance,
             )
             transactions = transactions_of(self.session)
             transactions.journal, transactions.process = self._journal, self._process
-            recover(self._writer, self._history, clock, discards=self._discards, said=said)
-            self._discards.index()
-            self._opened.take_in(lambda: self._journal.absorb_external(()))
+            recover(
+                self._writer, self._history, clock, discards=self._discards, last_output=last_output
+            )
+            self._discards.record_pending()
+            self._opened.absorb_before_change(lambda: self._journal.absorb_external(()))
             self._sessions.load(self.session, self.head.session)
             if self.has_unfinished_apply:
                 _log.warning("An apply to %s was interrupted; apply again.", self.info.source)
@@ -204,8 +205,10 @@ class Workspace(ReadableHistory):
             )
         opened.callback(files.close)
         # In place no commands run, so the sandbox has no changes to measure.
-        moved = files.history.moved if isinstance(files.history, CopyHistory) else Dirty
-        self._sandbox = WorkspaceSandbox(self._folder, files.tree, moved, self._clock)
+        changed_paths = (
+            files.history.changed_paths if isinstance(files.history, CopyHistory) else Dirty
+        )
+        self._sandbox = WorkspaceSandbox(self._folder, files.tree, changed_paths, self._clock)
         opened.callback(self._sandbox.close)
         return files
 
@@ -250,15 +253,15 @@ class Workspace(ReadableHistory):
                 Without *storage*, also if no home directory is known.
             LedgerError: If the history cannot be written; nothing is left then.
         """
-        storage = _checked(storage)
+        storage = _storage_or_default(storage)
         if mode not in _MODES:
             raise UsageError(
                 f"{mode!r} is not a mode of a workspace", hint=f"Use {' or '.join(_MODES)}."
             )
         if mode == "in_place":
-            info = _begun_in_place(Path(source).resolve(), storage, clock)
+            info = _create_in_place(Path(source).resolve(), storage, clock)
         else:
-            info = _copied(Path(source).absolute(), storage, clock, progress)
+            info = _create_copy(Path(source).absolute(), storage, clock, progress)
         return cls(storage.folder(info.id), config=config, clock=clock)
 
     @classmethod
@@ -289,7 +292,7 @@ class Workspace(ReadableHistory):
             EntryMissingError: If there is no such fork.
             LedgerBusyError: If another process has it open; the message names it.
         """
-        folder = _checked(storage).folder(which)
+        folder = _storage_or_default(storage).folder(which)
         return cls(folder, config=config, branch=branch, slices=slices, clock=clock)
 
     @classmethod
@@ -307,7 +310,7 @@ class Workspace(ReadableHistory):
         except BaseException:
             storage.delete()
             raise
-        workspace._leave = storage.delete  # noqa: SLF001 - an object of this class
+        workspace._delete_storage = storage.delete  # noqa: SLF001 - an object of this class
         return workspace
 
     @classmethod
@@ -320,12 +323,12 @@ class Workspace(ReadableHistory):
             FilesystemError: If something cannot be deleted; it is no longer a workspace all the
                 same.
         """
-        storage = _checked(storage)
+        storage = _storage_or_default(storage)
         folder = storage.folder(which)
         try:
             _delete(folder, storage)
         except LedgerError as error:
-            if not (is_full([error]) and Reserve(folder.reserve).spend()):
+            if not (is_full([error]) and Reserve(folder.reserve).release()):
                 raise
             _delete(folder, storage)  # the first attempt had no space for the locks of forks
 
@@ -358,12 +361,12 @@ class Workspace(ReadableHistory):
         with self._closing:  # one thread at a time
             self._sandbox.close()  # before the last scan of the files
             self._keep_index()
-            if self._writer.is_held and self._leave is None:
-                self._discards.index(again=True)
+            if self._writer.is_held and self._delete_storage is None:
+                self._discards.record_pending(again=True)
                 self._run_maintenance(at_end=True)
             self._close()
-            if self._leave is not None:
-                self._leave()
+            if self._delete_storage is not None:
+                self._delete_storage()
 
     def _check_open(self) -> None:
         self._process.check()
@@ -543,12 +546,12 @@ class Workspace(ReadableHistory):
 
     # Differences
 
-    def _present(self) -> str:
+    def _present_root(self) -> str:
         self._check_open()
         try:
-            return self._in_reserved_room(lambda: self._history.snapshot().root)
+            return self._with_reserve(lambda: self._history.snapshot().root)
         except (LedgerError, FilesystemError) as error:
-            self._leave_edits_out(error)
+            self._ignore_edits_on_full_disk(error)
             return self.head.files
 
     def diff(self) -> str:
@@ -569,7 +572,7 @@ class Workspace(ReadableHistory):
         """
         return self._revert(
             EntryKind.UNDO,
-            lambda: next(filter(self._left_something, self._writer.in_force()), None),
+            lambda: next(filter(self._changed_something, self._writer.in_force()), None),
         )
 
     def redo(self) -> LogEntry:
@@ -624,13 +627,13 @@ class Workspace(ReadableHistory):
         with self._turn():
             found, head = self.find_discarded(which), self.head
             wanted = [parse_path(path) for path in paths or ()]
-            chosen = _chosen(found, list(self._thrown_away(found)), wanted)
+            chosen = _chosen(found, list(self._discarded_tree_changes(found)), wanted)
             root = build(self._ledger.store, head.files, chosen)
             name = str(found.discard or found.id[:12])
             draft = self._draft(EntryKind.RESTORE, f"restore of discard {name}", root, head.session)
             return self._move(replace(draft, outcome=Outcome.COMMITTED))
 
-    def _left_something(self, entry: LogEntry) -> bool:
+    def _changed_something(self, entry: LogEntry) -> bool:
         """Whether *entry* changed a file, or STATE other than what policies know."""
         before = self._writer.before(entry)
         slices = {
@@ -687,28 +690,28 @@ class Workspace(ReadableHistory):
                     hint="Repeat this when the call has ended.",
                 )
             try:
-                self._in_reserved_room(lambda: self._journal.absorb_external(()))
+                self._with_reserve(lambda: self._journal.absorb_external(()))
             except (LedgerError, FilesystemError) as error:
                 if needs_room:
                     raise
-                self._leave_edits_out(error)
+                self._ignore_edits_on_full_disk(error)
             stack.push(entered.pop_all())
         return stack
 
-    def _leave_edits_out(self, error: WinkError) -> None:
+    def _ignore_edits_on_full_disk(self, error: WinkError) -> None:
         """Continue with the newest entry if *error* says that the disk is full."""
         if not is_full([error]):
             raise error
         what = "The disk is full: edits made since entry %d are not included. Free some space."
         _log.warning(what, self.head.number)
 
-    def _in_reserved_room(self, act: Callable[[], T]) -> T:
+    def _with_reserve(self, act: Callable[[], T]) -> T:
         """The result of *act*; if the disk is full, of a second try with the reserve released."""
         try:
             return act()
         except (LedgerError, FilesystemError) as error:
             reserve = self._opened.reserve
-            if reserve is None or not is_full([error]) or not reserve.spend():
+            if reserve is None or not is_full([error]) or not reserve.release():
                 raise
             return act()
 
@@ -738,7 +741,7 @@ class Workspace(ReadableHistory):
         """
         head, event = self.head, draft.record
         try:
-            entry = self._moved(head, draft)
+            entry = self._commit_move(head, draft)
         except RollbackError:
             raise  # the mark stays: the next process that opens the workspace recovers it
         except BaseException:
@@ -749,14 +752,14 @@ class Workspace(ReadableHistory):
         self.session.notify(event)
         return entry
 
-    def _moved(self, head: LogEntry, draft: Draft) -> LogEntry:
+    def _commit_move(self, head: LogEntry, draft: Draft) -> LogEntry:
         """Append *draft* with its effects and the resulting session, or leave no trace."""
         self._writer.begin(draft.call_id, draft.kind.value, draft.at)
-        taking_part = (self.session, self.files)
+        participants = (self.session, self.files)
         transactions = transactions_of(self.session)
-        with transactions.transaction(taking_part, discard=lambda: None) as transaction:
+        with transactions.transaction(participants, discard=lambda: None) as transaction:
             try:
-                self._history.go_to(draft.files, kept=head.files)
+                self._history.check_out(draft.files, kept=head.files)
                 self._sessions.load(self.session, draft.session)
                 self.session.reduce(draft.record, kind=SliceKind.STATE)
                 session = self._sessions.write(self.session)
@@ -880,12 +883,12 @@ class Workspace(ReadableHistory):
         if name == MAIN_BRANCH:
             raise UsageError("the main branch is not a fork", hint="Delete the workspace instead.")
         require_branch(self._ledger, name)
-        own = self._folder.of_branch(name).own
-        deleted = own.with_name(f"{name}~")  # not a valid name of a fork
+        branch_dir = self._folder.of_branch(name).branch_dir
+        deleted = branch_dir.with_name(f"{name}~")  # not a valid name of a fork
         with self._ledger.write(name):
             delete_tree(deleted)
             with suppress(FileNotFoundError):  # it was never opened
-                own.rename(deleted)  # all at once: missing files would look like deletions
+                branch_dir.rename(deleted)  # all at once: missing files would look like deletions
             delete_tree(deleted)
             with suppress(LedgerDamagedError):  # the next apply reports it
                 AppliedTrees(self._folder.applied).forget(name)
@@ -902,8 +905,8 @@ class Workspace(ReadableHistory):
         if to == "worktree":
             with suppress(UsageError):  # the source is missing; apply reports it
                 update = self._source_update(include_ignored=include_ignored)
-                base = update.base_in_source(self._folder.applied, branch=self._folder.branch)
-        return self._changeset(base, self._present(), include_ignored=include_ignored)
+                base = update.base_for_source(self._folder.applied, branch=self._folder.branch)
+        return self._changeset(base, self._present_root(), include_ignored=include_ignored)
 
     def apply(
         self,
@@ -1023,7 +1026,7 @@ class Workspace(ReadableHistory):
     def _source_update(
         self, previewed: ChangeSet | None = None, *, include_ignored: bool = False
     ) -> SourceUpdate:
-        head = self._present()
+        head = self._present_root()
         if previewed is not None and previewed.wanted != head:
             raise ConflictError(
                 f"the workspace {self.info.id} changed since its changes were shown",
@@ -1043,7 +1046,7 @@ class Workspace(ReadableHistory):
 
         The next ``apply`` completes it, or undoes it if it was undone here meanwhile.
         """
-        return AppliedTrees(self._folder.applied).was_cut_short
+        return AppliedTrees(self._folder.applied).was_interrupted
 
     # Maintenance
 
@@ -1053,13 +1056,16 @@ class Workspace(ReadableHistory):
         It also runs by itself between calls when the history exceeds its budget. New objects are
         packed now and then, between calls and on close.
         """
-        was_kept_tidy, self._is_kept_tidy = self._is_kept_tidy, False  # this call reports all
+        was_enabled, self._maintenance_enabled = (
+            self._maintenance_enabled,
+            False,
+        )  # this call reports all
         try:
             with self._turn(needs_room=False):
-                self._discards.index(again=True)
+                self._discards.record_pending(again=True)
                 return self._ledger.maintain(self.config.retention, steps=steps)
         finally:
-            self._is_kept_tidy = was_kept_tidy
+            self._maintenance_enabled = was_enabled
 
     def _run_maintenance(self, *, at_end: bool = False) -> None:
         """Run maintenance if it is due. It cannot fail a call: errors are logged."""
@@ -1067,7 +1073,7 @@ class Workspace(ReadableHistory):
             if self._is_kept_tidy:
                 self._ledger.maintain_if_due(self.config.retention, at_end=at_end)
         except LedgerError as error:
-            self._is_kept_tidy = False  # otherwise it would fail again before every call
+            self._maintenance_enabled = False  # otherwise it would fail again before every call
             _log.warning("Old history cannot be deleted: %s", error)
 
     def _keep_index(self) -> None:
@@ -1090,15 +1096,15 @@ def _merge_conflict(what: str, merged: Merge, sides: tuple[str, str]) -> Conflic
 
 
 def _chosen(
-    found: Discarded, thrown_away: Sequence[TreeChange], wanted: Sequence[WorkspacePath]
+    found: Discarded, changes: Sequence[TreeChange], wanted: Sequence[WorkspacePath]
 ) -> dict[WorkspacePath, TreeEntry | None]:
     """The new state of each path; a directory keeps its other entries."""
     for path in wanted:
-        if not any(change.path.is_below(path) for change in thrown_away):
+        if not any(change.path.is_below(path) for change in changes):
             raise _not_discarded(found, path)
     chosen = {
-        change.path: _but_of_a_directory_nothing(change.after)
-        for change in thrown_away
+        change.path: without_contents(change.after)
+        for change in changes
         if (
             any(change.path.is_below(path) for path in wanted)
             if wanted
@@ -1111,11 +1117,6 @@ def _chosen(
             hint="To delete a path again that the discard deleted, name it.",
         )
     return chosen
-
-
-def _but_of_a_directory_nothing(entry: TreeEntry | None) -> TreeEntry | None:
-    is_directory = entry is not None and entry.kind is FileKind.DIRECTORY
-    return SOME_DIRECTORY if is_directory else entry
 
 
 def _not_discarded(found: Discarded, path: WorkspacePath) -> FileMissingError:
@@ -1139,7 +1140,7 @@ def _delete(folder: WorkspaceFolder, storage: WorkspaceStorage) -> None:
         storage.remove(folder)
 
 
-def _checked(storage: WorkspaceStorage | None) -> WorkspaceStorage:
+def _storage_or_default(storage: WorkspaceStorage | None) -> WorkspaceStorage:
     """*storage*, or the default one for ``None``."""
     if storage is None:
         return WorkspaceStorage.default()
@@ -1150,10 +1151,10 @@ def _checked(storage: WorkspaceStorage | None) -> WorkspaceStorage:
     return storage
 
 
-def _copied(
+def _create_copy(
     source: Path, storage: WorkspaceStorage, clock: Clock, progress: Progress
 ) -> WorkspaceInfo:
-    storage.check_apart(source)
+    storage.check_outside(source)
 
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
         import_copy(source, folder, clock, progress=progress)
@@ -1162,7 +1163,7 @@ def _copied(
     return storage.add(fill)
 
 
-def _begun_in_place(source: Path, storage: WorkspaceStorage, clock: Clock) -> WorkspaceInfo:
+def _create_in_place(source: Path, storage: WorkspaceStorage, clock: Clock) -> WorkspaceInfo:
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
         import_in_place(source, folder, clock)
         inode = source.stat().st_ino

@@ -59,7 +59,7 @@ class CallEffects:
         """The last effect."""
         return self._effects[-1] if self._effects else None
 
-    def is_ahead_of(self, position: int, last: Effect | None) -> bool:
+    def extends(self, position: int, last: Effect | None) -> bool:
         """Whether the first *position* effects, up to *last*, are still the same."""
         if position == 0:
             return True
@@ -120,7 +120,7 @@ class CallEffects:
             if effect.path in undone:
                 self._states[effect.path] = [effect.after]
 
-    def recall(self) -> Sequence[WorkspacePath]:
+    def load_journal(self) -> Sequence[WorkspacePath]:
         """Load the unconfirmed effects of a dead process; the paths of its unfinished files."""
         planned = self._journal.read()
         self._is_clear = not (planned.effects or planned.unfinished)

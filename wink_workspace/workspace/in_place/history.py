@@ -45,12 +45,12 @@ from wink_workspace.ledger import (
     tree_diff,
 )
 from wink_workspace.workspace.known_modes import KnownModes
-from wink_workspace.workspace.tree_history import Discarding, FilesToken, TreeHistory
+from wink_workspace.workspace.tree_history import DiscardRecorder, FilesToken, TreeHistory
 
 from .call_effects import CallEffects
 from .moving import Mover
-from .own_git import OwnGit
 from .tree import InPlaceTree
+from .user_repository import UserRepository
 
 __all__ = ["InPlaceHistory", "PresentState"]
 
@@ -90,10 +90,10 @@ class PresentState(TreeHistory):
         self.modes.save()
         return token
 
-    def _kept(self, entry: DiskEntry) -> TreeEntry | None:
+    def _stored_entry(self, entry: DiskEntry) -> TreeEntry | None:
         for n_left in reversed(range(_ATTEMPTS)):
             try:
-                kept = super()._kept(entry)
+                kept = super()._stored_entry(entry)
             except (FileMissingError, DirectoryExpectedError, ReadOnlyError):
                 return None
             except LedgerError:  # it may have changed while it was read
@@ -101,7 +101,7 @@ class PresentState(TreeHistory):
                     raise
             else:
                 if kept is not None:
-                    self.modes.saw(entry.path, entry.mode, kept)
+                    self.modes.observe(entry.path, entry.mode, kept)
                 return kept
         return None
 
@@ -149,11 +149,11 @@ class InPlaceHistory:
         present: PresentState,
         effects: CallEffects,
         store: ObjectStore,
-        git: OwnGit,
+        git: UserRepository,
         *,
         earlier: Callable[[], Iterable[str]],
     ) -> None:
-        self.discarding: Discarding | None = None
+        self.discard_recorder: DiscardRecorder | None = None
         self._tree = tree
         self._present = present
         self._effects = effects
@@ -166,9 +166,9 @@ class InPlaceHistory:
     def snapshot(self) -> _Token:
         """The present state, including changes of other programs."""
         self._tree.remove_leftovers()
-        for place in self._git.refresh():
+        for directory in self._git.refresh():
             if self._tree.tracker is not None:
-                self._tree.tracker.note(WorkspacePath(place), below=True)
+                self._tree.tracker.note(WorkspacePath(directory), below=True)
         root, effects = self._present.snapshot().root, self._effects
         if not self._token.is_at(root, effects):
             self._token = _Token(self, root, effects.epoch, effects.position, effects.last)
@@ -184,51 +184,51 @@ class InPlaceHistory:
             GitRepositoryError: If it would write a git repository of no earlier state; likewise.
             FilesystemError: If a path cannot be restored; the others were.
         """
-        wanted = self._own(token)
-        with self._tree.in_one_go():
+        wanted = self._checked_token(token)
+        with self._tree.without_absorbing():
             self._restore(wanted)
 
     def _restore(self, wanted: _Token) -> None:
         effects = self._effects
-        if wanted.epoch != effects.epoch or not effects.is_ahead_of(wanted.position, wanted.last):
-            self._go_to(wanted.root)
+        if wanted.epoch != effects.epoch or not effects.extends(wanted.position, wanted.last):
+            self._check_out(wanted.root)
             return
-        self._tell_discarding()
+        self._keep_discard()
         left = self._mover.take_back(wanted.position)
         self._token = wanted
         if left:
             _log.warning("changed by another program, so not undone: %s", ", ".join(map(str, left)))
 
-    def go_to(self, root: str, *, kept: str) -> None:
+    def check_out(self, root: str, *, kept: str) -> None:
         """Make the directory equal to a tree; raises as ``restore``."""
         del kept  # what is replaced is part of the history
-        with self._tree.in_one_go():
-            self._go_to(root)
+        with self._tree.without_absorbing():
+            self._check_out(root)
 
-    def _go_to(self, root: str) -> None:
+    def _check_out(self, root: str) -> None:
         self._check_repositories(list(diff(self._store, self._effects.root(), root)), root)
-        self._mover.go_to(root)
+        self._mover.check_out(root)
 
     def _check_repositories(self, steps: Sequence[TreeChange], root: str) -> None:
         """Rule 4."""
         changes = {step.path: found_of(self._store, step.after) for step in steps}
-        for place in sorted(set(repositories_in(DiskView(self._tree), changes).values())):
-            wanted = entry_at(self._store, root, place)
-            if wanted is not None and not self._was_repository(place, wanted, root):
+        for directory in sorted(set(repositories_in(DiskView(self._tree), changes).values())):
+            wanted = entry_at(self._store, root, directory)
+            if wanted is not None and not self._was_repository(directory, wanted, root):
                 raise GitRepositoryError(
-                    f"git would take {place} for a repository, and no earlier state had this one;"
+                    f"git would take {directory} for a repository that no earlier state had;"
                     " a repository can make git run programs",
                     hint="Restore a whole entry, or leave out this path.",
                 )
 
-    def _was_repository(self, place: WorkspacePath, wanted: TreeEntry, root: str) -> bool:
+    def _was_repository(self, directory: WorkspacePath, wanted: TreeEntry, root: str) -> bool:
         """Whether it is a repository by itself, and an earlier state has the same.
 
         One that needs a ``commondir`` may have been ordinary files of a call before.
         """
-        is_one = enclosing_repository(LedgerView(self._store, root), place) is not None
+        is_one = enclosing_repository(LedgerView(self._store, root), directory) is not None
         return is_one and any(
-            entry_at(self._store, earlier, place) == wanted for earlier in self._earlier()
+            entry_at(self._store, earlier, directory) == wanted for earlier in self._earlier()
         )
 
     def accept(self) -> None:
@@ -237,31 +237,31 @@ class InPlaceHistory:
         for path in self._tree.leftovers:
             self._effects.begin_file(path)
 
-    def reuse_look(self) -> None:
+    def reuse_snapshot(self) -> None:
         """Do nothing: in the user's own directory each snapshot scans."""
 
-    def after_call(self) -> str:
+    def root_after_call(self) -> str:
         """The state before the call with its effects."""
         return self._effects.root()
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
         """The paths that differ between two tokens, in path order, with their contents."""
-        now = self.snapshot() if after is None else self._own(after)
-        changed = diff(self._store, self._own(before).root, now.root)
+        now = self.snapshot() if after is None else self._checked_token(after)
+        changed = diff(self._store, self._checked_token(before).root, now.root)
         return tuple(file_changes(self._store, changed))
 
     def diff(self, before: object, after: object | None = None) -> str:
         """The same as a git-style diff; a path that is too large has one line."""
-        now = self.snapshot() if after is None else self._own(after)
-        changed = diff(self._store, self._own(before).root, now.root)
+        now = self.snapshot() if after is None else self._checked_token(after)
+        changed = diff(self._store, self._checked_token(before).root, now.root)
         return tree_diff(self._store, changed).text()
 
     # After a crash
 
-    def put_back(self, root: str) -> str:
+    def undo_interrupted(self, root: str) -> str:
         """Undo the effects of a dead process's call, where our bytes still are."""
         self._keep_present(root)
-        changed, left = self._mover.put_back(root)
+        changed, left = self._mover.undo_interrupted(root)
         message = f"what it did to files was undone ({len(changed - set(left))} paths)"
         if left:
             message += f"; changed by another program, so not undone: {', '.join(map(str, left))}"
@@ -273,19 +273,19 @@ class InPlaceHistory:
         except (LedgerError, FilesystemError) as error:
             _log.warning("cannot keep what the interrupted call left: %s", error)
             return
-        if self.discarding is not None and found != root:
-            self.discarding.keep(found, "interrupted")
+        if self.discard_recorder is not None and found != root:
+            self.discard_recorder.keep(found, "interrupted")
 
-    def tidy(self, root: str) -> None:
+    def remove_unfinished(self, root: str) -> None:
         """Remove unfinished files; nothing is undone."""
-        self._mover.tidy(root)
+        self._mover.remove_unfinished(root)
 
-    def _own(self, token: object) -> _Token:
+    def _checked_token(self, token: object) -> _Token:
         if not isinstance(token, _Token) or token.history is not self:
             raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
-    def _tell_discarding(self) -> None:
+    def _keep_discard(self) -> None:
         """Keep the state after the call as a discard, if possible."""
-        if self.discarding is not None and self._effects.position:
-            self.discarding.keep(self._effects.root(), "rolled back")
+        if self.discard_recorder is not None and self._effects.position:
+            self.discard_recorder.keep(self._effects.root(), "rolled back")

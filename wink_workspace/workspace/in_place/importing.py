@@ -26,8 +26,8 @@ from wink_workspace.workspace.storage import WorkspaceFolder
 
 from .call_effects import CallEffects
 from .history import PresentState
-from .own_git import OwnGit, refuse_repository
 from .tree import InPlaceTree
+from .user_repository import UserRepository, refuse_repository
 
 __all__ = ["import_in_place"]
 
@@ -45,7 +45,7 @@ def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None
             f"{source} is not a directory", hint="Name a directory that exists and can be read."
         )
     refuse_repository(source)
-    git = OwnGit(source)
+    git = UserRepository(source)
     Ledger.create(folder.ledger)
     with Ledger(folder.ledger, clock=clock) as ledger, ledger.write() as writer:
         try:

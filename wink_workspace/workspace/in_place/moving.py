@@ -33,7 +33,7 @@ __all__ = ["Mover"]
 
 _log = logging.getLogger(__name__)
 
-_SOMEBODY_ELSES = (
+_CHANGED_BY_OTHERS = (
     DirectoryExpectedError,
     DirectoryNotEmptyError,
     FileChangedError,
@@ -61,7 +61,7 @@ class Mover:
         self._store = store
         self._modes = modes
 
-    def go_to(self, root: str) -> None:
+    def check_out(self, root: str) -> None:
         """Make the directory equal to a tree, or leave it as it was.
 
         Raises:
@@ -76,8 +76,8 @@ class Mover:
             raise
 
     def make(self, root: str) -> None:
-        """As ``go_to``, but the changes before a failure stay."""
-        with _as_conflicts():
+        """As ``check_out``, but the changes before a failure stay."""
+        with _raise_file_changed():
             self._make(list(diff(self._store, self._effects.root(), root)))
 
     def take_back(self, position: int) -> list[WorkspacePath]:
@@ -88,7 +88,7 @@ class Mover:
                 it again.
         """
         self._tree.remove_leftovers()
-        undoing = _Undoing(self._tree, self._store, self._effects.since(position))
+        undoing = _Undo(self._tree, self._store, self._effects.since(position))
         undoing.run()
         if undoing.failures:
             shown = "; ".join(str(error) for error in undoing.failures.values())
@@ -101,20 +101,20 @@ class Mover:
 
     # After a crash
 
-    def put_back(self, root: str) -> tuple[set[WorkspacePath], list[WorkspacePath]]:
+    def undo_interrupted(self, root: str) -> tuple[set[WorkspacePath], list[WorkspacePath]]:
         """Undo the journal of a dead process, which began with the tree *root*.
 
         Returns the paths that it changed, and those among them that another program changed since.
         """
         self._effects.base = root
-        self._finish(self._effects.recall(), undo=True)
+        self._finish(self._effects.load_journal(), undo=True)
         changed = {effect.path for effect in self._effects.since(0)}
         return changed, self.take_back(0)
 
-    def tidy(self, root: str) -> None:
+    def remove_unfinished(self, root: str) -> None:
         """Remove the unfinished files of a dead process; the directory holds *root*."""
         self._effects.base = root
-        self._finish(self._effects.recall(), undo=False)
+        self._finish(self._effects.load_journal(), undo=False)
         self._effects.begin(root)
 
     def _finish(self, unfinished: Iterable[WorkspacePath], *, undo: bool) -> None:
@@ -144,7 +144,7 @@ class Mover:
         match entry.kind:
             case FileKind.DIRECTORY:
                 self._tree.make_directory(path)
-                if (mode := self._modes.of(path, entry)) is not None:
+                if (mode := self._modes.mode_for(path, entry)) is not None:
                     self._tree.set_permissions(path, mode)
             case FileKind.SYMLINK:
                 self._tree.make_symlink(path, _target(self._store, entry))
@@ -161,11 +161,11 @@ class Mover:
 
     def _permissions(self, path: WorkspacePath, entry: TreeEntry) -> int | None:
         """Permissions as narrow as those of the present file and of the wanted one."""
-        mode, there = self._modes.of(path, entry), self._tree.entry(path)
+        mode, there = self._modes.mode_for(path, entry), self._tree.entry(path)
         return mode if mode is None or there is None else mode & there.mode
 
 
-class _Undoing:
+class _Undo:
     """Undoes effects, path by path.
 
     Attributes:
@@ -187,11 +187,11 @@ class _Undoing:
     def run(self) -> None:
         """Remove, then write, everything possible."""
         for path in sorted(self._first, reverse=True):
-            with self._collecting(path):
+            with self._collect_errors(path):
                 self._clear(path, self._first[path].before)
         for path in sorted(self._first.keys() - self.left - self.failures.keys()):
-            with self._collecting(path):
-                self._bring_back(path, self._first[path])
+            with self._collect_errors(path):
+                self._restore(path, self._first[path])
 
     def _clear(self, path: WorkspacePath, wanted: TreeEntry | None) -> None:
         """Remove what is ours and cannot be replaced by the former state."""
@@ -204,7 +204,7 @@ class _Undoing:
             self._tree.delete(path, recursive=False)
             self._ours[path].append(None)
 
-    def _bring_back(self, path: WorkspacePath, effect: Effect) -> None:
+    def _restore(self, path: WorkspacePath, effect: Effect) -> None:
         wanted, now = effect.before, self._tree.content(path)
         if wanted is None:
             return
@@ -228,10 +228,10 @@ class _Undoing:
                 self._tree.write_file(path, content, executable=wanted.executable, permissions=mode)
 
     @contextmanager
-    def _collecting(self, path: WorkspacePath) -> Generator[None]:
+    def _collect_errors(self, path: WorkspacePath) -> Generator[None]:
         try:
             yield
-        except _SOMEBODY_ELSES:
+        except _CHANGED_BY_OTHERS:
             self.left.add(path)
         except WinkError as error:
             self.failures[path] = error
@@ -247,11 +247,11 @@ def _target(store: ObjectStore, link: TreeEntry) -> str:
 
 
 @contextmanager
-def _as_conflicts() -> Generator[None]:
+def _raise_file_changed() -> Generator[None]:
     """Raise ``FileChangedError`` for the errors that changes of other programs cause."""
     try:
         yield
     except FileChangedError:
         raise
-    except _SOMEBODY_ELSES as error:
+    except _CHANGED_BY_OTHERS as error:
         raise FileChangedError(f"{error.message}: another program changed it meanwhile") from error

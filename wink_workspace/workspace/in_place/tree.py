@@ -58,7 +58,7 @@ from wink_workspace.processes import OwnProcess
 from wink_workspace.workspace.contents import UNKNOWN_CONTENT, content_of, same_content
 
 from .call_effects import CallEffects
-from .own_git import OwnGit
+from .user_repository import UserRepository
 
 __all__ = ["InPlaceTree"]
 
@@ -90,7 +90,7 @@ class InPlaceTree(DiskTree):
         *,
         effects: CallEffects,
         store: ObjectStore,
-        git: OwnGit,
+        git: UserRepository,
         tracker: ChangeTracker | None = None,
         durable: bool = False,
         process: OwnProcess | None = None,
@@ -112,7 +112,7 @@ class InPlaceTree(DiskTree):
         unreadable: Callable[[Parts], None] | None = None,
     ) -> Iterator[Listing]:
         """As ``DiskTree.listings``, but unreadable directories are skipped."""
-        return super().listings(path, before=before, unreadable=unreadable or _pass_over)
+        return super().listings(path, before=before, unreadable=unreadable or _skip)
 
     def content(self, path: WorkspacePath) -> TreeEntry | None:
         """The content at *path*, as the ledger would keep it."""
@@ -161,7 +161,7 @@ class InPlaceTree(DiskTree):
         permissions: int | None = None,
     ) -> None:
         """As ``DiskTree.write_file``."""
-        with self._beginning(path), self._parent(path) as directory:
+        with self._change(path), self._parent(path) as directory:
             there, before = self._checked(path)
             _check_writable(there, mode)
             if permissions is None:
@@ -171,37 +171,37 @@ class InPlaceTree(DiskTree):
                     self._copy(path.name, directory, file)
                 for piece in content:
                     write_all(file, piece)
-                self._adopt(file, path.name if there is not None else None, directory)
+                self._copy_owner(file, path.name if there is not None else None, directory)
                 os.lseek(file, 0, os.SEEK_SET)
                 blob = self._store.write_blob_from(file)
                 os.fchmod(file, permissions)
                 self._sync(file)
                 after = TreeEntry(FileKind.FILE, blob, executable=bool(permissions & 0o100))
                 effect = Effect(path, before, after, _mode_of(there), temporary)
-                with _Doing(self, [effect]):
+                with _PlannedEffects(self, [effect]):
                     self._put(effect, directory)
             self._sync_directory(directory)
 
     def make_directory(self, path: WorkspacePath) -> None:
         """As ``DiskTree.make_directory``."""
         with (
-            self._beginning(path, below=True),
-            _Doing(self, [self._making(path, SOME_DIRECTORY)]),
+            self._change(path, below=True),
+            _PlannedEffects(self, [self._creation(path, SOME_DIRECTORY)]),
         ):
             super().make_directory(path)
             passed(KillPoint.EFFECT_IN_PROGRESS)
 
     def make_symlink(self, path: WorkspacePath, target: str) -> None:
         """As ``DiskTree.make_symlink``."""
-        with self._beginning(path):
+        with self._change(path):
             blob = self._store.write_blob(target.encode("utf-8", "surrogateescape"))
-            with _Doing(self, [self._making(path, TreeEntry(FileKind.SYMLINK, blob))]):
+            with _PlannedEffects(self, [self._creation(path, TreeEntry(FileKind.SYMLINK, blob))]):
                 super().make_symlink(path, target)
                 passed(KillPoint.EFFECT_IN_PROGRESS)
 
     def set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
         """As ``DiskTree.set_executable``; other hard links to the file keep their mode."""
-        with self._beginning(path):
+        with self._change(path):
             there, before = self._checked(path)
             if there is None or before is None or before.kind is not FileKind.FILE:
                 super().set_executable(path, executable=executable)  # raises the right error
@@ -215,18 +215,18 @@ class InPlaceTree(DiskTree):
                 )
             else:
                 after = TreeEntry(FileKind.FILE, before.id, executable=executable)
-                with _Doing(self, [Effect(path, before, after, there.mode)]):
+                with _PlannedEffects(self, [Effect(path, before, after, there.mode)]):
                     super().set_executable(path, executable=executable)
                     passed(KillPoint.EFFECT_IN_PROGRESS)
 
     def delete(self, path: WorkspacePath, *, recursive: bool) -> None:
         """As ``DiskTree.delete``; a directory is deleted completely or not at all."""
-        with self._beginning(path, below=True):
-            doomed = self._checked_below(path)
-            if len(doomed) > 1 and not recursive:
+        with self._change(path, below=True):
+            entries = self._checked_below(path)
+            if len(entries) > 1 and not recursive:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-            effects = [self._removing(entry, content) for entry, content in reversed(doomed)]
-            with _Doing(self, effects):
+            effects = [self._removal(entry, content) for entry, content in reversed(entries)]
+            with _PlannedEffects(self, effects):
                 for effect in effects:
                     self._remove(effect)
 
@@ -235,8 +235,8 @@ class InPlaceTree(DiskTree):
         if source == destination:
             return
         with (
-            self._beginning(destination, below=True),
-            self._beginning(source, below=True),
+            self._change(destination, below=True),
+            self._change(source, below=True),
             self._parent(source) as old,
             translate_os_error(destination),
             self._parent(destination) as new,
@@ -244,15 +244,17 @@ class InPlaceTree(DiskTree):
             moved = self._checked_below(source)
             replaced, before = self._checked(destination)
             aside = self.begin_unfinished(destination) if replaced is not None else ""
-            goes = [Effect(at.path, found, None, _mode_of(at)) for at, found in moved]
-            comes = [
+            removals = [Effect(at.path, found, None, _mode_of(at)) for at, found in moved]
+            additions = [
                 Effect(effect.path.moved(source, destination), None, effect.before)
-                for effect in goes
+                for effect in removals
             ]
-            comes[0] = Effect(destination, before, goes[0].before, _mode_of(replaced), aside)
-            with _Doing(self, [*goes, *comes]):
+            additions[0] = Effect(
+                destination, before, removals[0].before, _mode_of(replaced), aside
+            )
+            with _PlannedEffects(self, [*removals, *additions]):
                 if aside:
-                    self._set_aside(comes[0], new)
+                    self._set_aside(additions[0], new)
                 try:
                     rename_to_free(source.name, old, destination.name, new)
                 except OSError:
@@ -261,8 +263,8 @@ class InPlaceTree(DiskTree):
                     raise
                 passed(KillPoint.EFFECT_IN_PROGRESS)
                 if aside:
-                    self._let_go(
-                        comes[0],
+                    self._delete_aside(
+                        additions[0],
                         new,
                         lambda: rename_to_free(destination.name, new, source.name, old),
                     )
@@ -293,18 +295,18 @@ class InPlaceTree(DiskTree):
         if found is None or not path.name.startswith(TEMPORARY_PREFIX):
             return
         with translate_os_error(path), self._changing(path), self._parent(path) as directory:
-            if effect is not None and self._belongs_back(found, effect, undo=undo):
+            if effect is not None and self._must_return(found, effect, undo=undo):
                 with self._changing(effect.path):
-                    self._give_back(effect, path, directory)
+                    self._restore_name(effect, path, directory)
             else:
                 os.unlink(path.name, dir_fd=directory)
 
-    def _belongs_back(self, found: TreeEntry, effect: Effect, *, undo: bool) -> bool:
+    def _must_return(self, found: TreeEntry, effect: Effect, *, undo: bool) -> bool:
         if same_content(found, effect.after):
             return False
         return undo or not self._effects.is_ours(effect.path, found)
 
-    def _give_back(self, effect: Effect, path: WorkspacePath, directory: int) -> None:
+    def _restore_name(self, effect: Effect, path: WorkspacePath, directory: int) -> None:
         there = self.content(effect.path)
         if there is None:
             rename_to_free(path.name, directory, effect.path.name, directory)
@@ -314,7 +316,7 @@ class InPlaceTree(DiskTree):
             _log.warning("%s is an earlier version of %s, by another program", path, effect.path)
 
     @contextmanager
-    def in_one_go(self) -> Generator[None]:
+    def without_absorbing(self) -> Generator[None]:
         """Commit external edits before the block, and none during it."""
         if self._process is not None:
             self._process.check()
@@ -327,10 +329,10 @@ class InPlaceTree(DiskTree):
 
     # Steps
 
-    def _beginning(self, path: WorkspacePath, *, below: bool = False) -> _Beginning:
+    def _change(self, path: WorkspacePath, *, below: bool = False) -> _ChangeErrors:
         changing = self._changing(path, below=below)  # refuses hidden paths
         self.before_change()
-        return _Beginning(path, changing)
+        return _ChangeErrors(path, changing)
 
     def begin_unfinished(self, beside: WorkspacePath) -> str:
         """As ``DiskTree.begin_unfinished``, recorded so that it is removed also after a crash."""
@@ -348,13 +350,13 @@ class InPlaceTree(DiskTree):
             return  # tried again later
         self.leftovers.pop(beside.parent / name, None)
 
-    def _making(self, path: WorkspacePath, after: TreeEntry) -> Effect:
+    def _creation(self, path: WorkspacePath, after: TreeEntry) -> Effect:
         _, before = self._checked(path)
         if before is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         return Effect(path, None, after)
 
-    def _removing(self, entry: DiskEntry, content: TreeEntry) -> Effect:
+    def _removal(self, entry: DiskEntry, content: TreeEntry) -> Effect:
         is_directory = entry.kind is FileKind.DIRECTORY
         aside = "" if is_directory else self.begin_unfinished(entry.path)
         return Effect(entry.path, content, None, _mode_of(entry), aside)
@@ -411,7 +413,7 @@ class InPlaceTree(DiskTree):
             rename_to_free(temporary, directory, name, directory)
             raise
 
-    def _let_go(
+    def _delete_aside(
         self, effect: Effect, directory: int, before_back: Callable[[], None] = lambda: None
     ) -> None:
         """Remove what was set aside; if that fails, restore its name after *before_back*."""
@@ -437,7 +439,7 @@ class InPlaceTree(DiskTree):
         if not same_content(found, effect.before):
             raise _changed(effect.path)
 
-    def _adopt(self, file: int, replaced: str | None, directory: int) -> None:
+    def _copy_owner(self, file: int, replaced: str | None, directory: int) -> None:
         """Copy the owner of the replaced file, or of the directory, if we are root."""
         if os.geteuid() == 0:
             like = os.fstat(directory)
@@ -474,7 +476,7 @@ class InPlaceTree(DiskTree):
 # Not generators: one that Ctrl-C leaves suspended would end when its traceback is deleted.
 
 
-class _Beginning(AbstractContextManager[None]):
+class _ChangeErrors(AbstractContextManager[None]):
     """Translates the errors of a change into this package's, and notifies the tracker."""
 
     def __init__(self, path: WorkspacePath, changing: AbstractContextManager[None]) -> None:
@@ -491,7 +493,7 @@ class _Beginning(AbstractContextManager[None]):
         self._translating.__exit__(kind, error, trace)
 
 
-class _Doing(AbstractContextManager[None]):
+class _PlannedEffects(AbstractContextManager[None]):
     """Plans effects before the block, and records after it which of them happened."""
 
     def __init__(self, tree: InPlaceTree, effects: Sequence[Effect]) -> None:
@@ -513,7 +515,7 @@ class _Doing(AbstractContextManager[None]):
             self._tree.failed(self._effects)
 
 
-def _pass_over(parts: Parts) -> None:
+def _skip(parts: Parts) -> None:
     del parts
 
 

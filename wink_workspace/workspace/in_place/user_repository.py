@@ -22,12 +22,12 @@ from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import DiskView, is_git_directory_name, is_repository
 
-__all__ = ["OwnGit", "refuse_repository"]
+__all__ = ["UserRepository", "refuse_repository"]
 
 _LONGEST_POINTER_BYTES = 65_536
 
 
-class OwnGit:
+class UserRepository:
     """The paths below *root* that belong to its user's repository; implements ``HiddenPaths``."""
 
     def __init__(self, root: Path) -> None:
@@ -45,7 +45,7 @@ class OwnGit:
         if seen == self._seen and seen is not None:
             return ()
         self._seen = seen
-        before, self._inside = self._inside, frozenset(self._places_inside())
+        before, self._inside = self._inside, frozenset(self._directories_inside())
         return before ^ self._inside
 
     def hides(self, parts: Parts) -> bool:
@@ -54,47 +54,47 @@ class OwnGit:
             return False
         if is_git_directory_name(parts[0]):
             return True
-        return any(parts[: len(place)] == place for place in self._inside)
+        return any(parts[: len(path)] == path for path in self._inside)
 
     def may_be_in(self, directory: Parts) -> bool:
         """Whether it may be an entry of *directory*."""
-        return not directory or any(place[:-1] == directory for place in self._inside)
+        return not directory or any(path[:-1] == directory for path in self._inside)
 
     def holds_some(self, directory: Parts) -> bool:
         """Whether a part of it lies below *directory*."""
-        return any(place[: len(directory)] == directory for place in self._inside)
+        return any(path[: len(directory)] == directory for path in self._inside)
 
-    def _places_inside(self) -> Iterator[Parts]:
+    def _directories_inside(self) -> Iterator[Parts]:
         root = self._root.resolve()
-        for place in repository_places(self._root / ".git"):
-            if place.is_relative_to(root) and place != root:
-                yield place.relative_to(root).parts
+        for path in repository_directories(self._root / ".git"):
+            if path.is_relative_to(root) and path != root:
+                yield path.relative_to(root).parts
 
 
-def repository_places(pointer: Path) -> Iterator[Path]:
+def repository_directories(pointer: Path) -> Iterator[Path]:
     """The directories of the repository of a ``.git``: its own, and one that it shares."""
-    place = pointer
+    path = pointer
     with suppress(OSError, RuntimeError):
         if pointer.is_file():
             text = pointer.read_bytes()[:_LONGEST_POINTER_BYTES]
             prefix, _, target = text.partition(b":")
             if prefix != b"gitdir":
                 return
-            place = pointer.parent / os.fsdecode(target.strip())
+            path = pointer.parent / os.fsdecode(target.strip())
             yield pointer.resolve()
-        place = place.resolve()
-        yield place
-        shared = (place / "commondir").read_bytes()[:_LONGEST_POINTER_BYTES]
-        yield (place / os.fsdecode(shared.strip())).resolve()
+        path = path.resolve()
+        yield path
+        shared = (path / "commondir").read_bytes()[:_LONGEST_POINTER_BYTES]
+        yield (path / os.fsdecode(shared.strip())).resolve()
 
 
-def refuse_repository(place: Path) -> None:
-    """Raise ``UsageError`` if *place* is a git repository's own directory, or in one."""
-    own = set(repository_places(place / ".git"))
-    for directory in (place, *place.parents):
+def refuse_repository(path: Path) -> None:
+    """Raise ``UsageError`` if *path* is a git repository's own directory, or in one."""
+    own = set(repository_directories(path / ".git"))
+    for directory in (path, *path.parents):
         if _is_repository(directory) or directory in own:
             raise UsageError(
-                f"{place} is, or lies in, the git directory {directory}",
+                f"{path} is, or lies in, the git directory {directory}",
                 hint="Work in a working tree of it, or in a copy.",
             )
 

@@ -1,21 +1,21 @@
 """The files that a restore discards: moved aside at once, written into the history later.
 
-A restore plans (``Plan``), moves every path whose content the history lacks into a folder of its
-own beside the files, and restores. ``index`` later writes that folder into the history as one
+A restore plans (``DiscardPlan``), moves every path whose content the history lacks into a folder of
+its own beside the files, and restores. ``record`` later writes that folder into the history as one
 discard, and deletes it. So a rollback costs one rename for each path, and reads no contents.
 
 Rule 1: the plan is on the disk before the first path is moved. A process that dies at any
-instant leaves folders that the next process indexes.
+instant leaves folders that the next process records.
 Rule 2: all folders together hold at most ``limit_bytes``. The excess is deleted at once, the
 largest files first, and named in the plan, in the discard and in the record of the call.
-Rule 3: indexing may be repeated. A folder is deleted only after a ref keeps its content. It is
-renamed first, so that a partly deleted folder is not indexed.
+Rule 3: recording may be repeated. A folder is deleted only after a ref keeps its content. It is
+renamed first, so that a partly deleted folder is not recorded.
 
 ::
 
     discarded/<n>/plan.json     which paths are moved, and why
     discarded/<n>/held/<k>      the k-th path of the plan
-    discarded/<n>~              indexed, and about to be deleted
+    discarded/<n>~              recorded, and about to be deleted
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from wink_workspace.ledger import (
 
 from .storage import delete_tree
 
-__all__ = ["Cause", "Held", "Holding", "Plan"]
+__all__ = ["DiscardCause", "DiscardPlan", "PendingDiscard", "PendingDiscards"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ _TOO_DEEP: Final = "in too many nested directories"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class DiscardCause:
     """Why something is discarded, and after which entry (0 for none) it was found."""
 
     reason: str
@@ -75,7 +75,7 @@ class Cause:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class DiscardPlan:
     """What a restore discards.
 
     Attributes:
@@ -98,7 +98,7 @@ class Plan:
         default_factory=dict[WorkspacePath, DroppedFile]
     )
 
-    def dumped(self, cause: Cause) -> bytes:
+    def to_json(self, cause: DiscardCause) -> bytes:
         """The plan as the content of ``plan.json``."""
         lists = {name: [path.parts for path in getattr(self, name)] for name in _LISTS}
         dropped = [
@@ -109,13 +109,13 @@ class Plan:
         return json.dumps({"cause": why, **trees, **lists, "dropped": dropped}).encode()
 
     @classmethod
-    def loaded(cls, content: bytes) -> tuple[Plan, Cause]:
-        """Parse the output of ``dumped``; anything else raises ``LedgerDamagedError``."""
+    def from_json(cls, content: bytes) -> tuple[DiscardPlan, DiscardCause]:
+        """Parse the output of ``to_json``; anything else raises ``LedgerDamagedError``."""
         try:
             read: dict[str, Any] = json.loads(content)
             why = read["cause"]
             at = datetime.fromisoformat(why.pop("at"))
-            cause = Cause(**why, at=at)
+            cause = DiscardCause(**why, at=at)
             plan = cls(base=read["base"], wanted=read["wanted"])
             for name in _LISTS:
                 getattr(plan, name).extend(WorkspacePath(tuple(parts)) for parts in read[name])
@@ -142,11 +142,11 @@ class _File:
     size_bytes: int
 
 
-class Held:
+class PendingDiscard:
     """The folder of one restore."""
 
-    def __init__(self, place: Path, plan: Plan, cause: Cause) -> None:
-        self.place = place
+    def __init__(self, folder: Path, plan: DiscardPlan, cause: DiscardCause) -> None:
+        self.folder = folder
         self.plan = plan
         self.cause = cause
         self.n_bytes = 0
@@ -155,13 +155,13 @@ class Held:
     @property
     def directory(self) -> Path:
         """The directory for the moved paths, each named by its number in the plan."""
-        return self.place / "held"
+        return self.folder / "held"
 
     def write_plan(self) -> None:
         """Write the present plan to the disk."""
-        new = self.place / "plan.new"
-        new.write_bytes(self.plan.dumped(self.cause))
-        new.rename(self.place / "plan.json")
+        new = self.folder / "plan.new"
+        new.write_bytes(self.plan.to_json(self.cause))
+        new.rename(self.folder / "plan.json")
 
     def entries(self, tree: DiskTree) -> Iterator[tuple[WorkspacePath, DiskEntry]]:
         """Everything in the folder with its original path, parents first."""
@@ -176,202 +176,204 @@ class Held:
                     yield WorkspacePath((*path.parts, *below.path.parts[1:])), below
 
 
-class Holding:
+class PendingDiscards:
     """The pending discards of one branch.
 
     Args:
-        place: The folder for them, created when first needed.
+        folder: The folder for them, created when first needed.
         store: The history.
         limit_bytes: The most that they hold together.
     """
 
     def __init__(
         self,
-        place: Path,
+        folder: Path,
         store: ObjectStore,
         *,
         limit_bytes: int,
     ) -> None:
-        self._place = place
+        self._folder = folder
         self._store = store
         self._limit_bytes = limit_bytes
         self._notes: dict[Path, str] = {}
-        self._held = self._found()
+        self._discards = self._found()
 
-    def _found(self) -> list[Held]:
-        """Load what a dead process left; delete what it had indexed already."""
-        held: list[Held] = []
+    def _found(self) -> list[PendingDiscard]:
+        """Load what a dead process left; delete what it had recorded already."""
+        found: list[PendingDiscard] = []
         try:
-            names = sorted(path.name for path in self._place.iterdir())
+            names = sorted(path.name for path in self._folder.iterdir())
         except FileNotFoundError:
-            return held
+            return found
         except OSError as error:
-            _log.warning("cannot read %s: %s", self._place, error)
-            return held
+            _log.warning("cannot read %s: %s", self._folder, error)
+            return found
         for name in names:
-            place = self._place / name
+            folder = self._folder / name
             try:
                 if name.endswith("~"):
-                    delete_tree(place)
+                    delete_tree(folder)
                     continue
-                plan, cause = Plan.loaded((place / "plan.json").read_bytes())
+                plan, cause = DiscardPlan.from_json((folder / "plan.json").read_bytes())
             except FileNotFoundError:  # nothing is moved before there is a plan
                 with suppress(FilesystemError):
-                    delete_tree(place)
+                    delete_tree(folder)
             except (OSError, FilesystemError, LedgerDamagedError) as error:
-                _log.warning("%s, left by a restore, is not touched: %s", place, error)
+                _log.warning("%s, left by a restore, is not touched: %s", folder, error)
             else:
-                held.append(Held(place, plan, cause))
-        return held
+                found.append(PendingDiscard(folder, plan, cause))
+        return found
 
     # During a restore
 
-    def begin(self, plan: Plan, cause: Cause) -> Held:
+    def begin(self, plan: DiscardPlan, cause: DiscardCause) -> PendingDiscard:
         """Create a folder with the plan on the disk.
 
         Raises:
             OSError: If it cannot be created.
         """
-        self._place.mkdir(mode=0o700, exist_ok=True)
-        names = [path.name.rstrip("~") for path in self._place.iterdir()]
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        names = [path.name.rstrip("~") for path in self._folder.iterdir()]
         numbers = [int(name) for name in names if name.isdecimal()]
-        place = self._place / f"{max(numbers, default=0) + 1:0{_DIGITS}}"
-        held = Held(place, plan, cause)
-        held.directory.mkdir(mode=0o700, parents=True)
-        held.write_plan()
+        folder = self._folder / f"{max(numbers, default=0) + 1:0{_DIGITS}}"
+        discard = PendingDiscard(folder, plan, cause)
+        discard.directory.mkdir(mode=0o700, parents=True)
+        discard.write_plan()
         passed(KillPoint.HELD_PLANNED)
-        self._held.append(held)
-        return held
+        self._discards.append(discard)
+        return discard
 
-    def move(self, held: Held, tree: DiskTree) -> None:
+    def move(self, discard: PendingDiscard, tree: DiskTree) -> None:
         """Move the paths of the plan aside; what cannot be moved is removed and recorded.
 
         Raises:
             OSError: If the folder cannot be opened; nothing was moved.
         """
-        directory = os.open(held.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = os.open(discard.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         directories: list[WorkspacePath] = []
         try:
-            for k, path in enumerate(held.plan.moves):
+            for k, path in enumerate(discard.plan.moves):
                 try:
                     if tree.move_out(path, directory, str(k)):
                         directories.append(path)
                 except WinkError as error:
                     there = tree.entry(path)
                     if there is not None:
-                        held.plan.drop(path, there.size_bytes, f"cannot be moved: {error.message}")
+                        discard.plan.drop(
+                            path, there.size_bytes, f"cannot be moved: {error.message}"
+                        )
                 passed(KillPoint.HELD_MOVED)
-            if held.plan.dropped:
-                held.write_plan()
+            if discard.plan.dropped:
+                discard.write_plan()
         finally:
             os.close(directory)
             tree.moved_out(directories)
 
-    def trim(self, held: Held) -> None:
-        """Delete what exceeds the limit (rule 2), and report it in ``take_notes``.
+    def trim(self, discard: PendingDiscard) -> None:
+        """Delete what exceeds the limit (rule 2), and report it in ``pop_notes``.
 
         Raises:
             OSError, FilesystemError: If the deletion fails; the limit may stay exceeded.
         """
-        others = sum(each.n_bytes for each in self._held if each is not held)
-        self._shrink(held, max(0, self._limit_bytes - others), _TOO_LARGE)
-        self._note(held)
+        others = sum(each.n_bytes for each in self._discards if each is not discard)
+        self._shrink(discard, max(0, self._limit_bytes - others), _TOO_LARGE)
+        self._note(discard)
 
-    def make_room(self) -> bool:
+    def free_space(self) -> bool:
         """Delete all pending discards because the disk is full; whether there were any."""
-        n_bytes = sum(held.n_bytes for held in self._held)
-        for held in self._held:
+        n_bytes = sum(discard.n_bytes for discard in self._discards)
+        for discard in self._discards:
             try:
-                self._shrink(held, 0, _DISK_FULL)
+                self._shrink(discard, 0, _DISK_FULL)
             except (OSError, FilesystemError) as error:
                 _log.warning("cannot delete discarded files: %s", error)
             else:
-                self._note(held)
+                self._note(discard)
         return n_bytes > 0
 
-    def _note(self, held: Held) -> None:
-        if held.plan.dropped:
-            note = str(Dropped.of(list(held.plan.dropped.values())))
-            self._notes[held.place] = note
-            _log.warning("Call %s: %s", held.cause.call_id, note)
+    def _note(self, discard: PendingDiscard) -> None:
+        if discard.plan.dropped:
+            note = str(Dropped.of(list(discard.plan.dropped.values())))
+            self._notes[discard.folder] = note
+            _log.warning("Call %s: %s", discard.cause.call_id, note)
 
-    def take_notes(self) -> tuple[str, ...]:
+    def pop_notes(self) -> tuple[str, ...]:
         """What was dropped since the last call of this, in sentences."""
         notes, self._notes = tuple(self._notes.values()), {}
         return notes
 
-    def _shrink(self, held: Held, limit_bytes: float, reason: str) -> None:
+    def _shrink(self, discard: PendingDiscard, limit_bytes: float, reason: str) -> None:
         """Drop the largest files until the others are within the limit."""
-        with DiskTree(held.directory, make_accessible=True) as tree:
+        with DiskTree(discard.directory, make_accessible=True) as tree:
             files = [
                 _File(entry.path, path, entry.size_bytes)
-                for path, entry in held.entries(tree)
+                for path, entry in discard.entries(tree)
                 if entry.kind is FileKind.FILE
             ]
             files.sort(key=lambda file: (file.size_bytes, file.path))
-            held.n_bytes, held.n_files = sum(file.size_bytes for file in files), len(files)
+            discard.n_bytes, discard.n_files = sum(file.size_bytes for file in files), len(files)
             over: list[_File] = []
-            while files and held.n_bytes > limit_bytes:
+            while files and discard.n_bytes > limit_bytes:
                 over.append(files.pop())
-                held.n_bytes -= over[-1].size_bytes
+                discard.n_bytes -= over[-1].size_bytes
             if not over:
                 return
             for file in over:
-                held.plan.drop(file.path, file.size_bytes, reason)
+                discard.plan.drop(file.path, file.size_bytes, reason)
             try:
-                held.write_plan()
+                discard.write_plan()
             except OSError:  # the disk is full, and the deletion makes room
                 _log.warning("cannot record which discarded files are about to be deleted")
             passed(KillPoint.HELD_TRIMMED)
             for file in over:
                 tree.remove(file.at)
-            held.n_files = len(files)
-            held.write_plan()
+            discard.n_files = len(files)
+            discard.write_plan()
 
     # After a restore
 
     @property
     def is_small(self) -> bool:
-        """Whether indexing all of them takes no noticeable time."""
+        """Whether recording all of them takes no noticeable time."""
         return (
-            sum(held.n_bytes for held in self._held) <= _SMALL_BYTES
-            and sum(held.n_files for held in self._held) <= _SMALL_FILES
+            sum(discard.n_bytes for discard in self._discards) <= _SMALL_BYTES
+            and sum(discard.n_files for discard in self._discards) <= _SMALL_FILES
         )
 
-    def index(self, keep: Callable[[str, Cause, Dropped], object]) -> None:
+    def record(self, keep: Callable[[str, DiscardCause, Dropped], object]) -> None:
         """Write all of them into the history with *keep*, oldest first, and delete them.
 
         Raises:
             LedgerError, FilesystemError, OSError: If something cannot be written, read or
                 deleted; what is not in the history stays pending.
         """
-        while self._held:
-            held = self._held[0]
-            self._shrink(held, self._limit_bytes, _TOO_LARGE)
-            self._fit_on_disk(held)
-            root = self._root(held)
-            dropped = Dropped.of(list(held.plan.dropped.values()))
-            if dropped or root not in (held.plan.wanted, held.cause.files):
-                keep(root, held.cause, dropped)
+        while self._discards:
+            discard = self._discards[0]
+            self._shrink(discard, self._limit_bytes, _TOO_LARGE)
+            self._fit_on_disk(discard)
+            root = self._root(discard)
+            dropped = Dropped.of(list(discard.plan.dropped.values()))
+            if dropped or root not in (discard.plan.wanted, discard.cause.files):
+                keep(root, discard.cause, dropped)
             passed(KillPoint.HELD_KEPT)
-            done = held.place.with_name(f"{held.place.name}~")
-            held.place.rename(done)
-            del self._held[0]
+            done = discard.folder.with_name(f"{discard.folder.name}~")
+            discard.folder.rename(done)
+            del self._discards[0]
             passed(KillPoint.HELD_DELETED)
             delete_tree(done)
 
-    def _fit_on_disk(self, held: Held) -> None:
-        """Drop what the disk cannot hold twice; small discards are always indexed."""
-        while held.n_bytes > _SMALL_BYTES:
+    def _fit_on_disk(self, discard: PendingDiscard) -> None:
+        """Drop what the disk cannot hold twice; small discards are always recorded."""
+        while discard.n_bytes > _SMALL_BYTES:
             there = os.statvfs(self._store.repository.directory)
-            lacking = held.n_bytes + _SMALL_BYTES - there.f_bavail * there.f_frsize
+            lacking = discard.n_bytes + _SMALL_BYTES - there.f_bavail * there.f_frsize
             if lacking <= 0:
                 return
-            self._shrink(held, max(0, held.n_bytes - (lacking + 1) // 2), _DISK_FULL)
+            self._shrink(discard, max(0, discard.n_bytes - (lacking + 1) // 2), _DISK_FULL)
 
-    def _root(self, held: Held) -> str:
-        """The root of all files as they were when *held* was moved aside."""
-        plan, store = held.plan, self._store
+    def _root(self, discard: PendingDiscard) -> str:
+        """The root of all files as they were when *discard* was moved aside."""
+        plan, store = discard.plan, self._store
         base = self._readable(plan.base, plan.wanted)
         changes: dict[WorkspacePath, TreeEntry | None] = dict.fromkeys(plan.gone)
         for path in (*plan.same, *plan.flipped):
@@ -380,27 +382,30 @@ class Holding:
             entry = changes[path]
             if entry is not None:
                 changes[path] = TreeEntry(entry.kind, entry.id, not entry.executable)
-        with DiskTree(held.directory, make_accessible=True) as tree:
-            found = list(held.entries(tree))
+        with DiskTree(discard.directory, make_accessible=True) as tree:
+            found = list(discard.entries(tree))
             if len(found) < _WORTH_A_PACK:
-                changes.update(self._contents(held, tree, found))
+                changes.update(self._contents(discard, tree, found))
             else:
                 with store.bulk():
-                    changes.update(self._contents(held, tree, found))
+                    changes.update(self._contents(discard, tree, found))
         for path in plan.dropped:
             changes.setdefault(path, entry_at(store, base, path))
         return build(store, base, {path: entry for path, entry in changes.items() if path.parts})
 
     def _contents(
-        self, held: Held, tree: DiskTree, found: Sequence[tuple[WorkspacePath, DiskEntry]]
+        self,
+        discard: PendingDiscard,
+        tree: DiskTree,
+        found: Sequence[tuple[WorkspacePath, DiskEntry]],
     ) -> Iterator[tuple[WorkspacePath, TreeEntry]]:
         for path, entry in found:
             if len(path.parts) > MAX_TREE_DEPTH:
-                held.plan.drop(path, entry.size_bytes, _TOO_DEEP)
+                discard.plan.drop(path, entry.size_bytes, _TOO_DEEP)
                 continue
             match entry.kind:
                 case None:
-                    held.plan.drop(path, 0, _NO_FILE)
+                    discard.plan.drop(path, 0, _NO_FILE)
                 case FileKind.DIRECTORY:
                     yield path, EMPTY_DIRECTORY
                 case FileKind.SYMLINK:
