@@ -60,7 +60,7 @@ from .in_place.call_effects import CallEffects
 from .in_place.moving import Mover
 from .in_place.tree import InPlaceTree
 from .in_place.user_repository import UserRepository
-from .known_modes import KnownModes
+from .mode_store import ModeStore
 from .source_rules import outside_of, rules_in
 
 __all__ = ["Applied", "ApplyTarget", "SourceUpdate"]
@@ -326,7 +326,7 @@ class _OpenSource:
         self._git = UserRepository(source)
         self._journal = EffectJournal(note.with_name(note.name + ".effects"))
         self._effects = CallEffects(store, self._journal, base=EMPTY_TREE_ID)
-        self._modes = KnownModes(note.with_name(note.name + ".modes"))
+        self._modes = ModeStore(note.with_name(note.name + ".modes"))
         with _opening(source):
             self._tree = InPlaceTree(
                 source,

@@ -27,8 +27,8 @@ from .in_place.filesystem import InPlaceFilesystem
 from .in_place.history import InPlaceHistory, PresentState
 from .in_place.tree import InPlaceTree
 from .in_place.user_repository import UserRepository, refuse_repository
-from .known_modes import KnownModes
 from .last_seen import load_last_seen
+from .mode_store import ModeStore
 from .pending_discards import PendingDiscards
 from .reserve import Reserve
 from .storage import WorkspaceFolder, WorkspaceInfo
@@ -128,7 +128,7 @@ def open_in_place(
     except BaseException:
         tracker.close()
         raise
-    modes = KnownModes(folder.modes)
+    modes = ModeStore(folder.modes)
     present = PresentState(tree, tracker, writer.store, root=root, modes=modes)
     history = InPlaceHistory(
         tree,

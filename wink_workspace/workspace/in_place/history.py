@@ -44,7 +44,7 @@ from wink_workspace.ledger import (
     repositories_in,
     tree_diff,
 )
-from wink_workspace.workspace.known_modes import KnownModes
+from wink_workspace.workspace.mode_store import ModeStore
 from wink_workspace.workspace.tree_history import DiscardRecorder, FilesToken, TreeHistory
 
 from .call_effects import CallEffects
@@ -79,7 +79,7 @@ class PresentState(TreeHistory):
         store: ObjectStore,
         *,
         root: str,
-        modes: KnownModes,
+        modes: ModeStore,
     ) -> None:
         super().__init__(tree, tracker, store, root=root)
         self.modes = modes

@@ -20,8 +20,8 @@ from wink_workspace.ledger import (
 from wink_workspace.session import Session
 from wink_workspace.workspace.forking import IMPORTED_BRANCH
 from wink_workspace.workspace.importing import Imported
-from wink_workspace.workspace.known_modes import KnownModes
 from wink_workspace.workspace.last_seen import save_last_seen
+from wink_workspace.workspace.mode_store import ModeStore
 from wink_workspace.workspace.storage import WorkspaceFolder
 
 from .call_effects import CallEffects
@@ -58,7 +58,7 @@ def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None
         effects = CallEffects(ledger.store, writer.effects, base=EMPTY_TREE_ID)
         tree = InPlaceTree(source, effects=effects, store=ledger.store, git=git)
         try:
-            modes = KnownModes(folder.modes)
+            modes = ModeStore(folder.modes)
             present = PresentState(tree, tracker, ledger.store, root=EMPTY_TREE_ID, modes=modes)
             root = present.snapshot().root
             index = tracker.index

@@ -24,7 +24,7 @@ from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.ledger import Effect, ObjectStore, TreeChange, TreeEntry, diff
 from wink_workspace.wording import counted
 from wink_workspace.workspace.contents import same_content
-from wink_workspace.workspace.known_modes import KnownModes
+from wink_workspace.workspace.mode_store import ModeStore
 
 from .call_effects import CallEffects
 from .tree import InPlaceTree
@@ -54,7 +54,7 @@ class Mover:
     """
 
     def __init__(
-        self, tree: InPlaceTree, effects: CallEffects, store: ObjectStore, modes: KnownModes
+        self, tree: InPlaceTree, effects: CallEffects, store: ObjectStore, modes: ModeStore
     ) -> None:
         self._tree = tree
         self._effects = effects

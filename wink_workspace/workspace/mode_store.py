@@ -20,14 +20,14 @@ from wink_workspace.filesystem.disk.descriptors import usual_mode, with_executab
 from wink_workspace.ledger import TreeEntry
 from wink_workspace.ledger.disk import ledger_failures, write_whole
 
-__all__ = ["KnownModes"]
+__all__ = ["ModeStore"]
 
 _Recorded = tuple[int | None, str]
 
 _FEWEST_OUTDATED = 100
 
 
-class KnownModes:
+class ModeStore:
     """The modes of some paths, stored in a file.
 
     Args:
