@@ -328,7 +328,7 @@ def test_recover_reports_an_interrupted_apply_until_another_apply_finishes_it(
     with monkeypatch.context() as patched:
         for step in ("make", "take_back"):
             patched.setattr(
-                f"wink_workspace.workspace.in_place.moving.Mover.{step}", lambda *_: 1 / 0
+                f"wink_workspace.workspace.in_place.checkout.Checkout.{step}", lambda *_: 1 / 0
             )
         with pytest.raises(ZeroDivisionError):
             main(["apply", workspace])

@@ -57,7 +57,7 @@ from .apply_merge import MERGE_NAMES, BranchChanges, MergeResult, SelectChanges
 from .changeset import is_empty_directory, reported
 from .contents import Captured, capture_all, captured, same_content
 from .in_place.call_effects import CallEffects
-from .in_place.moving import Mover
+from .in_place.checkout import Checkout
 from .in_place.tree import InPlaceTree
 from .in_place.user_repository import UserRepository
 from .mode_store import ModeStore
@@ -334,7 +334,7 @@ class _OpenSource:
                 store=store,
                 git=self._git,
             )
-        self._mover = Mover(self._tree, self._effects, store, self._modes)
+        self._checkout = Checkout(self._tree, self._effects, store, self._modes)
 
     def __enter__(self) -> _OpenSource:
         return self
@@ -357,11 +357,11 @@ class _OpenSource:
         """Undo what an interrupted apply wrote, where it is still unchanged."""
         writing = self._trees.writing
         if writing is None:
-            self._mover.remove_unfinished(EMPTY_TREE_ID)
+            self._checkout.remove_unfinished(EMPTY_TREE_ID)
             return
         before, _ = writing
         with _or_rollback_error():
-            self._mover.undo_interrupted(before)
+            self._checkout.undo_interrupted(before)
         self._trees.end()
 
     def captured(self, branch: BranchChanges) -> Captured:
@@ -403,7 +403,7 @@ class _OpenSource:
         self._effects.begin(before)
         self._trees.begin(before, after)
         try:
-            self._mover.make(after)
+            self._checkout.make(after)
             self._check_written()
             passed(KillPoint.SOURCE_WRITTEN)
             self._trees.add(branch, applied)
@@ -421,7 +421,7 @@ class _OpenSource:
 
     def _take_back(self, error: BaseException) -> None:
         with _or_rollback_error():
-            left = self._mover.take_back(0)
+            left = self._checkout.take_back(0)
         with suppress(LedgerError):  # on a full disk; the next apply has nothing to undo
             self._trees.end()
         if isinstance(error, FileChangedError):

@@ -48,7 +48,7 @@ from wink_workspace.workspace.mode_store import ModeStore
 from wink_workspace.workspace.tree_history import DiscardRecorder, FilesToken, TreeHistory
 
 from .call_effects import CallEffects
-from .moving import Mover
+from .checkout import Checkout
 from .tree import InPlaceTree
 from .user_repository import UserRepository
 
@@ -160,7 +160,7 @@ class InPlaceHistory:
         self._store = store
         self._git = git
         self._earlier = earlier
-        self._mover = Mover(tree, effects, store, present.modes)
+        self._checkout = Checkout(tree, effects, store, present.modes)
         self._token = _Token(self, effects.base, effects.epoch, 0, None)
 
     def snapshot(self) -> _Token:
@@ -194,7 +194,7 @@ class InPlaceHistory:
             self._check_out(wanted.root)
             return
         self._keep_discard()
-        left = self._mover.take_back(wanted.position)
+        left = self._checkout.take_back(wanted.position)
         self._token = wanted
         if left:
             _log.warning("changed by another program, so not undone: %s", ", ".join(map(str, left)))
@@ -207,7 +207,7 @@ class InPlaceHistory:
 
     def _check_out(self, root: str) -> None:
         self._check_repositories(list(diff(self._store, self._effects.root(), root)), root)
-        self._mover.check_out(root)
+        self._checkout.check_out(root)
 
     def _check_repositories(self, steps: Sequence[TreeChange], root: str) -> None:
         """Rule 4."""
@@ -261,7 +261,7 @@ class InPlaceHistory:
     def undo_interrupted(self, root: str) -> str:
         """Undo the effects of a dead process's call, where our bytes still are."""
         self._keep_present(root)
-        changed, left = self._mover.undo_interrupted(root)
+        changed, left = self._checkout.undo_interrupted(root)
         message = f"what it did to files was undone ({len(changed - set(left))} paths)"
         if left:
             message += f"; changed by another program, so not undone: {', '.join(map(str, left))}"
@@ -278,7 +278,7 @@ class InPlaceHistory:
 
     def remove_unfinished(self, root: str) -> None:
         """Remove unfinished files; nothing is undone."""
-        self._mover.remove_unfinished(root)
+        self._checkout.remove_unfinished(root)
 
     def _checked_token(self, token: object) -> _Token:
         if not isinstance(token, _Token) or token.history is not self:

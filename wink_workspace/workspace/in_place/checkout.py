@@ -29,7 +29,7 @@ from wink_workspace.workspace.mode_store import ModeStore
 from .call_effects import CallEffects
 from .tree import InPlaceTree
 
-__all__ = ["Mover"]
+__all__ = ["Checkout"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _CHANGED_BY_OTHERS = (
 """Raised for a path if another program has just changed it, or a directory above it."""
 
 
-class Mover:
+class Checkout:
     """Moves a directory from one tree to another.
 
     Args:
