@@ -61,7 +61,7 @@ from .in_place.checkout import Checkout
 from .in_place.tree import InPlaceTree
 from .in_place.user_repository import UserRepository
 from .mode_store import ModeStore
-from .source_rules import outside_of, rules_in
+from .source_rules import open_source_filter, rules_in
 
 __all__ = ["Applied", "ApplyTarget", "SourceUpdate"]
 
@@ -297,7 +297,9 @@ class SourceUpdate:
 
         target = head.captured(self._base, changes.paths())
         rules = rules_in(self._store, self._base)
-        with outside_of(self._source, rules, include_ignored=include_ignored) as source_filter:
+        with open_source_filter(
+            self._source, rules, include_ignored=include_ignored
+        ) as source_filter:
             merged = changes.merge_into(
                 target,
                 find_excluded=lambda changes: head.left_behind(

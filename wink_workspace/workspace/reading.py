@@ -36,7 +36,7 @@ from wink_workspace.ledger import (
 from .applied_trees import AppliedTrees
 from .changeset import ChangeSet
 from .forking import forks_of, imported_entry
-from .source_rules import outside_of, rules_in
+from .source_rules import open_source_filter, rules_in
 from .storage import WorkspaceFolder, WorkspaceInfo
 
 __all__ = ["ReadableHistory", "WorkspaceReader"]
@@ -178,7 +178,7 @@ class ReadableHistory:
     def _changeset(self, base: str, wanted: str, *, include_ignored: bool) -> ChangeSet:
         store, imported = self._ledger.store, self._imported().files
         applied = AppliedTrees(self._applied).referenced
-        with outside_of(
+        with open_source_filter(
             Path(self.info.source),
             rules_in(store, wanted),
             imported=(store, imported),

@@ -39,7 +39,7 @@ from wink_workspace.ledger import (
 
 from .changeset import Changed, SourceFilter
 
-__all__ = ["ReadRules", "outside_of", "rules_in"]
+__all__ = ["ReadRules", "open_source_filter", "rules_in"]
 
 ReadRules = Callable[[Parts], bytes | None]
 """Returns the ``.gitignore`` of a directory; ``None`` if there is none."""
@@ -54,7 +54,7 @@ def rules_in(store: ObjectStore, root: str) -> ReadRules:
 
 
 @contextmanager
-def outside_of(
+def open_source_filter(
     source: Path,
     wanted: ReadRules,
     *,
