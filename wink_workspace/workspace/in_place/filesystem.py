@@ -105,7 +105,8 @@ class InPlaceFilesystem(DiskFilesystem):
 
     def _refuse_new_repository(self, path: WorkspacePath, arriving: Found | None) -> None:
         for directory in repositories_in(self._view, {path: arriving}).values():
-            where = f"the directory {directory}" if directory.parts else "the workspace's directory"
+            named = f"the directory {directory}"
+            where = named if directory.parts else "the workspace's own directory"
             raise GitRepositoryError(
                 f"with {path}, git would take {where} for a repository,"
                 " and a repository can make git run programs",
