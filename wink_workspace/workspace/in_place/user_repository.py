@@ -94,7 +94,7 @@ def refuse_repository(path: Path) -> None:
     for directory in (path, *path.parents):
         if _is_repository(directory) or directory in own:
             raise UsageError(
-                f"{path} is, or lies in, the git directory {directory}",
+                f"{path} is, or lies in, the git repository {directory} itself",
                 hint="Work in a working tree of it, or in a copy.",
             )
 
