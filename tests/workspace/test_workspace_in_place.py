@@ -250,7 +250,7 @@ def test_directory_that_moved_or_was_replaced_is_named_when_it_is_opened(tmp_pat
     with pytest.raises(UsageError, match="does not exist"):
         reopened(tmp_path)
     source.mkdir()
-    with pytest.raises(UsageError, match="another directory"):
+    with pytest.raises(UsageError, match="is not the directory"):
         reopened(tmp_path)
     assert list(source.iterdir()) == []
     source.rmdir()

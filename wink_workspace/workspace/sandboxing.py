@@ -143,7 +143,7 @@ def end_interrupted(folder: WorkspaceFolder) -> str:
     holds the writer lock.
 
     Raises:
-        SandboxError: If it still runs and cannot be ended, or its package is gone.
+        SandboxError: If it still runs and cannot be ended, or its package is missing.
     """
     if not folder.sandbox.is_dir() or not any(folder.sandbox.iterdir()):
         return ""
