@@ -51,8 +51,8 @@ class FilesHistory(Protocol):
         """Accept the state of the last snapshot: later changes belong to the next call."""
         ...
 
-    def reuse_snapshot(self) -> None:
-        """Let the next ``snapshot`` return the last one, without another scan.
+    def reuse_snapshot(self, allowed: bool, /) -> None:
+        """Allow or forbid the next ``snapshot`` to return the last one, without another scan.
 
         It is for the moment between the entry of external edits and the snapshot of a call. An
         edit in between counts as made during the call, as would an edit an instant later.
@@ -83,12 +83,13 @@ class FilesHistory(Protocol):
 class CopyHistory(TreeHistory):
     """The history of files that only the workspace changes; implements ``FilesHistory``."""
 
-    def reuse_snapshot(self) -> None:
-        """Skip the scan of the next ``snapshot``."""
-        self._is_fresh = True
+    def reuse_snapshot(self, allowed: bool, /) -> None:
+        """Allow or forbid the next ``snapshot`` to skip its scan."""
+        self._is_fresh = allowed
 
     def root_after_call(self) -> str:
         """The present state: every change since the snapshot belongs to the call."""
+        self._is_fresh = False
         return self.snapshot().root
 
     def check_out(self, root: str, *, kept: str) -> None:

@@ -36,6 +36,7 @@ class LedgerJournal:
         history: The files.
         sessions: Writes the session's STATE.
         session: The session.
+        files: The participant whose snapshot *history* takes.
         discards: Keeps the files that restores discard.
         run_maintenance: Called between calls, when every kept object is referenced by the branch.
     """
@@ -64,7 +65,7 @@ class LedgerJournal:
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
         """Append the external edits since the last entry; their paths."""
-        del participants  # only other programs change the directory between calls
+        self._history.reuse_snapshot(False)
         if self._sessions.unknown:  # load kept values of slices that the session got to know
             self._sessions.adopt(self._session)
         if not self._is_finished:
@@ -72,8 +73,9 @@ class LedgerJournal:
         self._discards.record_pending()
         paths = self._commit_external_edits()
         self._run_maintenance()
-        if not paths:
-            self._history.reuse_snapshot()
+        # Only the snapshot of a call that begins now may reuse this scan.
+        begins_call = any(each is self._files for each in participants)
+        self._history.reuse_snapshot(not paths and begins_call)
         return paths
 
     def begin(self, call: PendingCall) -> None:

@@ -237,7 +237,7 @@ class InPlaceHistory:
         for path in self._tree.leftovers:
             self._effects.begin_file(path)
 
-    def reuse_snapshot(self) -> None:
+    def reuse_snapshot(self, allowed: bool, /) -> None:
         """Do nothing: in the user's own directory each snapshot scans."""
 
     def root_after_call(self) -> str:
