@@ -109,7 +109,7 @@ def test_a_call_inside_a_call_is_a_savepoint(workspace: Workspace) -> None:
 
 
 def test_history_changes_inside_a_call_are_refused(workspace: Workspace) -> None:
-    with workspace.call("outer"), pytest.raises(UsageError, match="a call is under way"):
+    with workspace.call("outer"), pytest.raises(UsageError, match="a call is running"):
         workspace.undo()
 
 

@@ -263,7 +263,7 @@ def test_edit_just_before_the_rename_is_restored(
                 workspace.files.move("b.txt", "a.txt", overwrite=True)
 
         with calls(workspace, doing(do)) as call:
-            assert "somebody else" in call("act").text
+            assert "another program" in call("act").text
         # A file that both removed is restored: it is not known which removal came first.
         gone = b"one\n" if act == "delete" else None
         expected = gone if how == "removed" else b"by hand\n"

@@ -170,7 +170,7 @@ class BranchChanges:
         for applied in self._applied:
             asked, missing = missing, set[WorkspacePath]()
             for found in applied_changes(
-                self._store, base=self._base, ours=target, theirs=brought.tree
+                self._store, base=self._base, ours=target, theirs=applied.tree
             ):
                 path, after = found.change.path, found.change.after
                 if asked is not None and path not in asked:

@@ -243,7 +243,7 @@ class WorkspaceCall(CallBoundary):
                 )
 
     def answer(self, error: BaseException) -> tuple[ToolResult[Any], BaseException | None]:
-        """The failure, and the exception itself for the program."""
+        """The result that records the failure, and the exception that the program gets."""
         what = error_text(error, traceback.format_exception_only).strip()
         if self.policy is not None and isinstance(error, Exception):
             if not isinstance(error, CallRefusedError):  # the policy raised: it refuses

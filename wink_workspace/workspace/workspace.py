@@ -1070,7 +1070,7 @@ class Workspace(ReadableHistory):
     def _run_maintenance(self, *, at_end: bool = False) -> None:
         """Run maintenance if it is due. It cannot fail a call: errors are logged."""
         try:
-            if self._is_kept_tidy:
+            if self._maintenance_enabled:
                 self._ledger.maintain_if_due(self.config.retention, at_end=at_end)
         except LedgerError as error:
             self._maintenance_enabled = False  # otherwise it would fail again before every call

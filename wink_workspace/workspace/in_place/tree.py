@@ -389,7 +389,7 @@ class InPlaceTree(DiskTree):
             else:
                 self._set_aside(effect, directory)
                 passed(KillPoint.EFFECT_IN_PROGRESS)
-                self._let_go(effect, directory)
+                self._delete_aside(effect, directory)
             self._sync_directory(directory)
 
     def _remove_directory(self, path: WorkspacePath, directory: int) -> None:
