@@ -1,22 +1,22 @@
 """A workspace for coding agents in which every tool call is a transaction.
 
-What an agent is made of, by its everyday names:
+The everyday names, by what they are for:
 
-- what it reads and may call: ``Prompt``, ``PromptTemplate``, ``MarkdownSection``; ``Tool``, whose
-  handler gets a ``ToolContext`` and gives a ``ToolResult``; ``ToolExample``
+- what an agent reads and may call: ``Prompt``, ``PromptTemplate``, ``MarkdownSection``; ``Tool``,
+  whose handler gets a ``ToolContext`` and returns a ``ToolResult``; ``ToolExample``
 - sections that come with tools: ``VfsToolsSection``, ``PlanningToolsSection``, ``AstevalSection``,
   ``PodmanSandboxSection``
-- where it works: ``Workspace``, on disk and with a history, or ``MemoryFilesystem`` with
-  ``HostMount`` and ``UrlMount``; both are a ``Filesystem`` to a handler
-- what it remembers: ``Session``
-- who answers: ``ModelAdapter``, or ``ScriptedAdapter`` without a model; ``PromptResponse``
-- what bounds it: ``Deadline``, ``Budget``, ``Cancellation``; ``ReadBeforeWritePolicy``,
+- files: ``Workspace``, on disk and with a history, or ``MemoryFilesystem`` with ``HostMount`` and
+  ``UrlMount``; a handler sees both as a ``Filesystem``
+- state: ``Session``
+- models: ``ModelAdapter``, or ``ScriptedAdapter`` without a model; ``PromptResponse``
+- limits: ``Deadline``, ``Budget``, ``Cancellation``; ``ReadBeforeWritePolicy``,
   ``SequentialDependencyPolicy``
-- what goes wrong: ``WinkError``, with a ``code`` and a ``hint``; ``ToolValidationError``, which a
-  handler raises
+- errors: ``WinkError``, with a ``code`` and a ``hint``; ``ToolValidationError``, which a handler
+  raises
 
-Each is loaded when first used, so that importing the package costs next to nothing. Everything
-else is in the subpackages.
+Each name is loaded when it is first used, so importing the package costs almost nothing.
+Everything else is in the subpackages.
 """
 
 from __future__ import annotations

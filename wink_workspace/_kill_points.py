@@ -40,7 +40,7 @@ class KillPoint(StrEnum):
     TREES_WRITTEN = "trees-written"
     """All objects that a commit refers to are written."""
     COMMIT_WRITTEN = "commit-written"
-    """The commit is written; no ref names it."""
+    """The commit is written; no ref points to it."""
     REF_LOCKED = "ref-locked"
     """The ref's lock holds the new value; the ref has the old one."""
     REF_MOVED = "ref-moved"

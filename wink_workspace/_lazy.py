@@ -1,7 +1,7 @@
 """Names of a package that are loaded when they are first used, not when it is imported.
 
-A package imports these names below ``if TYPE_CHECKING``, and that is the one list of them: type
-checkers, import-linter and ``lazy`` read the same statements. ``lazy`` is called below ``if not
+A package imports these names below ``if TYPE_CHECKING``, which is their only list: type checkers,
+import-linter and ``lazy`` read the same statements. ``lazy`` is called below ``if not
 TYPE_CHECKING``, because a type checker that saw a ``__getattr__`` would accept every misspelt name.
 """
 

@@ -1,8 +1,8 @@
-"""Time, and the limits put on work: the only module that reads a clock.
+"""Time, and limits on work: the only module that reads a clock.
 
 Everything that needs the time takes a ``Clock``; tests pass a ``ManualClock``.
-Deadlines are points in UTC, so they survive being stored; durations come from the
-monotonic clock, so a change of the system's time does not bend them.
+Deadlines are points in UTC, so they survive being stored. Durations come from the monotonic
+clock, so changes of the system's time do not affect them.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds from an arbitrary start, never going back."""
+        """Seconds from an arbitrary start; never decreases."""
         ...
 
 
 class WaitingClock(Clock, Protocol):
-    """A source of time that can also let some pass."""
+    """A source of time that can also wait."""
 
     def wait(self, seconds: float) -> None:
-        """Come back when *seconds* have passed; Ctrl-C ends it early."""
+        """Return when *seconds* have passed; Ctrl-C ends it early."""
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system's clock."""
 
     def now(self) -> datetime:
         """The present moment, aware, in UTC."""
@@ -71,7 +71,7 @@ class SystemClock:
         return time.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Come back when *seconds* have passed; Ctrl-C ends it early."""
+        """Return when *seconds* have passed; Ctrl-C ends it early."""
         time.sleep(seconds)
 
 
@@ -80,7 +80,7 @@ SYSTEM_CLOCK = SystemClock()
 
 @dataclass(slots=True)
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only by ``advance`` and ``wait``."""
 
     moment: datetime = datetime(2025, 1, 1, tzinfo=UTC)
     _elapsed_s: float = 0.0
@@ -90,7 +90,7 @@ class ManualClock:
         return self.moment
 
     def monotonic_s(self) -> float:
-        """Seconds it was advanced in all."""
+        """The sum of all seconds by which it was advanced."""
         return self._elapsed_s
 
     def advance(self, seconds: float) -> None:
@@ -165,7 +165,7 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Most tokens to spend; ``None`` sets no limit."""
+    """The most tokens to spend; ``None`` sets no limit."""
 
     max_total_tokens: int | None = None
     max_input_tokens: int | None = None
@@ -188,11 +188,11 @@ class BudgetTracker:
 
     @property
     def used(self) -> TokenUsage:
-        """All that was recorded so far."""
+        """The sum of everything recorded."""
         return self._used
 
     def record(self, usage: TokenUsage) -> None:
-        """Add *usage*. It never raises, for what is spent is spent; see ``check``."""
+        """Add *usage*. It never raises, because the tokens are already spent; see ``check``."""
         with self._lock:
             self._used += usage
 
@@ -210,26 +210,26 @@ class BudgetTracker:
 
 @dataclass(slots=True, eq=False)
 class Cancellation:
-    """Tells work that nobody wants it any more, from any thread; the work asks now and then.
+    """Cancels work from any thread; the work checks it now and then.
 
-    It cannot be taken back.
+    It cannot be reset.
     """
 
     cancelled: bool = False
 
     def cancel(self) -> None:
-        """From now on it is not wanted."""
+        """Cancel the work."""
         self.cancelled = True
 
     def check(self) -> None:
-        """Raise ``CallCancelledError`` if it is not wanted any more."""
+        """Raise ``CallCancelledError`` if the work is cancelled."""
         if self.cancelled:
             raise CallCancelledError("the call was cancelled")
 
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Tells an observer that work is going on.
+    """Notifies observers that work continues.
 
     Observers run on the thread that beats; one that raises is logged and skipped.
     """
@@ -241,16 +241,16 @@ class Heartbeat:
     _last_s: float | None = None
 
     def beat(self) -> None:
-        """Record a sign of life and tell every observer."""
+        """Record a sign of life and notify every observer."""
         self._last_s = self.clock.monotonic_s()
         for observer in tuple(self._observers.values()):
             try:
                 observer()
             except Exception:  # noqa: BLE001 - an observer must not stop the work it watches
-                _log.exception("A heartbeat observer raised; the work goes on")
+                _log.exception("A heartbeat observer raised; the work continues")
 
     def observe(self, observer: Callable[[], None]) -> Callable[[], None]:
-        """Call *observer* at each beat; returns a function that ends it, harmless when repeated."""
+        """Call *observer* at each beat; returns a function that removes it and may be repeated."""
         key = object()
         self._observers[key] = observer
 

@@ -1,4 +1,4 @@
-"""The world a command starts in: the only reader of environment variables and user folders.
+"""The environment of a command: the only reader of environment variables and user folders.
 
 Everything that depends on them takes an ``Environment``; tests make one from a dictionary.
 Nothing here creates a folder or checks that one exists.
@@ -26,13 +26,13 @@ _LEAST_SECRET_CHARS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a program may learn of its surroundings, as it was at one moment.
+    """What a program may know of its surroundings, as they were at one moment.
 
     Args:
         variables: The environment variables; never shown in the ``repr``, as they hold secrets.
-        home: The user's home, ``None`` if there is none to be found.
-        stdin_is_terminal: Whether someone can be asked.
-        stdout_is_terminal: Whether someone reads the output as it comes.
+        home: The user's home directory, ``None`` if it cannot be found.
+        stdin_is_terminal: Whether a user can answer questions.
+        stdout_is_terminal: Whether a user reads the output as it comes.
         stderr_is_terminal: The same for errors and progress.
     """
 
@@ -55,31 +55,31 @@ class Environment:
 
     @property
     def state_dir(self) -> Path:
-        """Where workspaces and their history live (``XDG_STATE_HOME``).
+        """Where workspaces and their history are stored (``XDG_STATE_HOME``).
 
         Raises:
-            UsageError: If neither that nor a home is known.
+            UsageError: If neither the variable nor a home directory is known.
         """
         return self._folder("XDG_STATE_HOME", ".local/state")
 
     @property
     def cache_dir(self) -> Path:
-        """Where things live that may be lost (``XDG_CACHE_HOME``); raises as ``state_dir``."""
+        """The directory for data that may be lost (``XDG_CACHE_HOME``); raises as ``state_dir``."""
         return self._folder("XDG_CACHE_HOME", ".cache")
 
     def redactor(self) -> Callable[[str], str]:
-        """What takes the values of secret variables out of a text.
+        """A function that redacts the values of secret variables in a text.
 
-        Secret is what its name says is one: it ends in ``KEY``, ``TOKEN``, ``SECRET``,
-        ``PASSWORD`` or ``CREDENTIALS``. Values of fewer than 8 characters are switches rather
-        than secrets, and would be found in every second word.
+        A variable is secret if its name ends in ``KEY``, ``TOKEN``, ``SECRET``, ``PASSWORD`` or
+        ``CREDENTIALS``. Values of fewer than 8 characters are not redacted: they are switches
+        rather than secrets, and would match in ordinary words.
         """
         secrets = [
             (value, f"[{name}]")
             for name, value in self.variables.items()
             if len(value) >= _LEAST_SECRET_CHARS and name.upper().endswith(_SECRET_ENDINGS)
         ]
-        secrets.sort(key=lambda secret: len(secret[0]), reverse=True)  # one may hold another
+        secrets.sort(key=lambda secret: len(secret[0]), reverse=True)  # one may contain another
 
         def redact(text: str) -> str:
             for value, name in secrets:
@@ -97,8 +97,8 @@ class Environment:
     def stdout_color(self) -> bool:
         """Whether to colour the output.
 
-        ``NO_COLOR`` forbids it and ``FORCE_COLOR`` demands it, in this order, when not empty
-        (see no-color.org); else it is for terminals, except those with ``TERM=dumb``.
+        ``NO_COLOR`` forbids it and ``FORCE_COLOR`` demands it, in this order, if not empty
+        (see no-color.org). Otherwise terminals get colour, except those with ``TERM=dumb``.
         """
         return self._color(self.stdout_is_terminal)
 
@@ -109,7 +109,7 @@ class Environment:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether a display that redraws itself on standard error makes sense."""
+        """Whether to show a display that redraws itself on standard error."""
         return self.stderr_is_terminal and not self.is_ci and self._can_move_cursor
 
     @property
@@ -135,7 +135,7 @@ class Environment:
 def _home() -> Path | None:
     try:
         return Path.home()
-    except RuntimeError:  # no HOME, and a user without an entry in the user database
+    except RuntimeError:  # HOME is not set, and the user database has no entry for the user
         return None
 
 

@@ -1,7 +1,7 @@
-"""Every error this package raises on purpose, in one tree.
+"""Every error that this package raises deliberately, in one tree.
 
-Rule 1: each class has a stable ``code``, for programs, and each error a ``hint``, one
-sentence for a model or a tired person that says what to do next.
+Rule 1: each class has a stable ``code``, for programs. Each error has a ``hint``: one sentence,
+for a model or a user, that says what to do next.
 Rule 2: an error that Python already has a name for is also that built-in, so that
 ``except FileNotFoundError`` works.
 
@@ -9,7 +9,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
 
     WinkError
      +-- UsageError (ValueError)            the caller passed something wrong
-     |    +-- ForkedProcessError            a forked child used what is its parent's
+     |    +-- ForkedProcessError            a forked child used an object of its parent
      |    +-- InvalidPathError              a path that cannot be a workspace path
      |    |    +-- PathEscapeError          ... because it leads outside
      |    +-- ParseError                    data that does not fit its type; lists every problem
@@ -17,8 +17,8 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- ProgramError                  a program that a sandbox cannot run
      +-- DeadlineExceededError (TimeoutError)
      +-- BudgetExceededError
-     +-- CallCancelledError                nobody wants the answer any more
-     +-- CallRefusedError                  a policy refused a program's own call
+     +-- CallCancelledError                 the caller cancelled the call
+     +-- CallRefusedError                   a policy refused a program's own call
      +-- ResourceError
      |    +-- UnboundResourceError (LookupError)
      |    +-- CircularDependencyError
@@ -27,7 +27,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- ResourcesClosedError
      +-- SessionError
      |    +-- ReducerError                  a reducer raised
-     |    +-- SnapshotError                 unknown or foreign snapshot
+     |    +-- SnapshotError                 a snapshot that is unknown or of another object
      |         +-- SnapshotVersionError     ... or of another schema version
      +-- FilesystemError
      |    +-- FileMissingError (FileNotFoundError)
@@ -36,7 +36,7 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- DirectoryExpectedError (NotADirectoryError)
      |    +-- DirectoryNotEmptyError (OSError)
      |    +-- ReadOnlyError (PermissionError)
-     |    |    +-- GitRepositoryError       ... as git would find a repository there
+     |    |    +-- GitRepositoryError       ... because git would find a repository there
      |    +-- LinkError (OSError)           a link that loops or leads outside
      |    +-- LimitExceededError
      |    +-- BinaryFileError (ValueError)
@@ -45,27 +45,27 @@ Rule 2: an error that Python already has a name for is also that built-in, so th
      |    +-- PatternError (ValueError)     an invalid glob or regular expression
      |    +-- SearchTimeoutError (TimeoutError)
      |    +-- MountError
-     +-- LedgerError                       history that cannot be read or written
+     +-- LedgerError                        history that cannot be read or written
      |    +-- LedgerBusyError               another process is writing it
-     |    +-- LedgerMovedError              it grew since it was last looked at
-     |    +-- LedgerDamagedError            an object is missing or not what it should be
+     |    +-- LedgerMovedError              it grew since it was last read
+     |    +-- LedgerDamagedError            an object is missing or damaged
      |    +-- EntryMissingError             no such entry, or it is no longer kept
-     +-- SandboxError                      foreign code cannot be run, or its place failed
+     +-- SandboxError                       untrusted code cannot be run, or its sandbox failed
      |    +-- SandboxUnavailableError       the engine, an image or a kernel feature is missing
-     |    +-- IsolationError                     a wall is not up: nothing was run
-     |    +-- SandboxBrokenError            the inside broke the protocol or died; it was ended
-     +-- ConflictError                     later edits are in the way; nothing was changed
-     |    +-- FileChangedError             ... to a file, since it was last read or written
+     |    +-- IsolationError                an isolation layer is missing: nothing was run
+     |    +-- SandboxBrokenError            the sandbox broke the protocol or died; it was ended
+     +-- ConflictError                      later edits are in the way; nothing was changed
+     |    +-- FileChangedError              ... in a file, since it was last read or written
      +-- PromptError
      |    +-- PromptValidationError
      |    +-- PromptRenderError
-     |    +-- PromptEvaluationError         the provider's failure or ours; ends a run
+     |    +-- PromptEvaluationError         the provider or a limit ended a run
      |    +-- OverridesError                the store of overrides cannot be read
      +-- ToolValidationError                raised by handlers: the call's arguments are wrong
      +-- VisibilityExpansionRequired        the model asked to open sections; re-render
      +-- ScriptError                        a recorded script that cannot be replayed
      +-- RollbackError                      a restore failed; the workspace is poisoned
-     +-- PoisonedError                      ... and refuses work until it is recovered
+     +-- PoisonedError                      ... and refuses calls until it is recovered
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ __all__ = [
 ]
 
 
-_PROBLEMS_TOLD = 50
+_MAX_LISTED_PROBLEMS = 50
 
 
 class WinkError(Exception):
@@ -170,12 +170,12 @@ class UsageError(WinkError, ValueError):
 
 
 class ForkedProcessError(UsageError):
-    """A forked child used something that is its parent's."""
+    """A forked child used an object of its parent."""
 
     code = "forked-process"
     default_hint = (
-        "Open it anew in the child once the parent has closed it, or let the parent do this:"
-        " a forked child cannot go on with what its parent has open."
+        "Open it again in the child once the parent has closed it, or let the parent do this:"
+        " a forked child cannot use what its parent has open."
     )
 
 
@@ -213,18 +213,18 @@ class Problem:
 
 
 class ParseError(UsageError):
-    """Data that does not fit its type; ``problems`` holds all of them, never just the first.
+    """Data that does not fit its type; ``problems`` holds all of them, not only the first.
 
-    Of millions it holds the first thousand, and how many more there are; the message tells the
-    first fifty, since somebody has to read it.
+    It holds at most a thousand, and then the number of the others. The message lists the first
+    fifty, so that it stays readable.
     """
 
     code = "parse"
     default_hint = "Correct every problem listed and try again."
 
     def __init__(self, what: str, problems: Sequence[Problem], *, hint: str | None = None) -> None:
-        listed = "; ".join(str(problem) for problem in problems[:_PROBLEMS_TOLD])
-        n_more = len(problems) - _PROBLEMS_TOLD
+        listed = "; ".join(str(problem) for problem in problems[:_MAX_LISTED_PROBLEMS])
+        n_more = len(problems) - _MAX_LISTED_PROBLEMS
         more = f"; and {n_more} more" if n_more > 0 else ""
         super().__init__(f"{what}: {listed}{more}", hint=hint)
         self.problems = tuple(problems)
@@ -237,17 +237,17 @@ class SchemaError(UsageError):
 
 
 class ProgramError(UsageError):
-    """A program that a sandbox cannot run; ``is_missing`` if there is none of that name."""
+    """A program that a sandbox cannot run; ``is_missing`` if no program has that name."""
 
     code = "program"
 
     def __init__(self, given: str, reason: str, *, is_missing: bool) -> None:
         super().__init__(
             f"{given!r} cannot be run: {reason}",
-            hint="Name a program that the image has; one whose first line names an interpreter"
-            " that the image lacks is not found, either."
+            hint="Name a program of the image. A program is also not found if its first line names"
+            " an interpreter that the image lacks."
             if is_missing
-            else "Name a program that may be executed: `chmod +x` it, or run it with its"
+            else "Name an executable program: `chmod +x` it, or run it with its"
             " interpreter, as in `sh FILE`.",
         )
         self.is_missing = is_missing
@@ -268,10 +268,10 @@ class BudgetExceededError(WinkError):
 
 
 class CallCancelledError(WinkError):
-    """Whoever asked for the call has taken it back."""
+    """The caller cancelled the call."""
 
     code = "cancelled"
-    default_hint = "Nothing was changed. Call again if it is wanted after all."
+    default_hint = "Nothing was changed. Call again if the result is needed after all."
 
 
 class CallRefusedError(WinkError):
@@ -287,7 +287,7 @@ class CallRefusedError(WinkError):
 
 
 class ResourceError(WinkError):
-    """A resource could not be had."""
+    """A resource could not be provided."""
 
     code = "resource"
 
@@ -299,13 +299,13 @@ class UnboundResourceError(ResourceError, LookupError):
 
 
 class CircularDependencyError(ResourceError):
-    """Resources that need one another in a circle."""
+    """Resources that need one another in a cycle."""
 
     code = "resource-cycle"
 
 
 class DuplicateBindingError(ResourceError):
-    """Two bindings for one type, and no rule that says which wins."""
+    """Two bindings for one type, and no rule that chooses between them."""
 
     code = "resource-duplicate"
 
@@ -392,17 +392,17 @@ class DirectoryNotEmptyError(FilesystemError, OSError):
 
 
 class ReadOnlyError(FilesystemError, PermissionError):
-    """A change where nothing may be changed."""
+    """A change at a path that may only be read."""
 
     code = "read-only"
     default_hint = "Write somewhere else; this part of the workspace can only be read."
 
 
 class GitRepositoryError(ReadOnlyError):
-    """A change inside a git repository, or one after which git would find a repository."""
+    """A change inside a git repository, or one that would create a repository for git."""
 
     code = "git-repository"
-    default_hint = "Change the files beside it, and leave the repository to its user."
+    default_hint = "Change the files beside it; only the user changes the repository."
 
 
 class LinkError(FilesystemError, OSError):
@@ -422,7 +422,7 @@ class BinaryFileError(FilesystemError, ValueError):
     """A text operation on a file that is not text."""
 
     code = "binary-file"
-    default_hint = "Read it as bytes, or leave it alone."
+    default_hint = "Read it as bytes, or do not read it."
 
 
 class EditError(FilesystemError):
@@ -445,7 +445,7 @@ class PatternError(FilesystemError, ValueError):
 
 
 class SearchTimeoutError(FilesystemError, TimeoutError):
-    """A search that took longer than it may."""
+    """A search that exceeded its time limit."""
 
     code = "search-timeout"
     default_hint = "Use a simpler expression or search fewer files."
@@ -464,35 +464,35 @@ class LedgerError(WinkError):
 
 
 class LedgerBusyError(LedgerError):
-    """Another writer is at work; the message says who."""
+    """Another process is writing; the message names it."""
 
     code = "ledger-busy"
     default_hint = "Wait until it has ended, or fork the workspace and work on the fork."
 
 
 class LedgerMovedError(LedgerError):
-    """The history grew since it was last looked at; nothing was written."""
+    """The history grew since it was last read; nothing was written."""
 
     code = "ledger-moved"
-    default_hint = "Open the workspace again and repeat what was to be done."
+    default_hint = "Open the workspace again and repeat the operation."
 
 
 class LedgerDamagedError(LedgerError):
-    """An object of the history is missing or not what it should be."""
+    """An object of the history is missing or damaged."""
 
     code = "ledger-damaged"
     default_hint = "Run `git fsck` on the ledger to see what is missing."
 
 
 class EntryMissingError(LedgerError):
-    """No entry of the history answers to a number or an id, or more than one does."""
+    """No entry of the history has this number or id, or several ids begin with it."""
 
     code = "entry-missing"
     default_hint = "List the history to find the entry's number."
 
 
 class SandboxError(WinkError):
-    """Foreign code cannot be run, or the place where it ran failed."""
+    """Untrusted code cannot be run, or its sandbox failed."""
 
     code = "sandbox"
 
@@ -505,17 +505,17 @@ class SandboxUnavailableError(SandboxError):
 
 
 class IsolationError(SandboxError):
-    """A wall of the sandbox is not up; nothing was run."""
+    """An isolation layer of the sandbox is missing; nothing was run."""
 
     code = "sandbox-wall"
-    default_hint = "Run `wink-workspace doctor` to see which walls this machine can put up."
+    default_hint = "Run `wink-workspace doctor` to see which isolation layers are missing."
 
 
 class SandboxBrokenError(SandboxError):
-    """The inside of a sandbox broke its protocol, fell silent or died; it was ended."""
+    """A sandbox broke its protocol, stopped answering or died; it was ended."""
 
     code = "sandbox-broken"
-    default_hint = "Call again: a new one is started. What the call had done was undone."
+    default_hint = "Call again: a new sandbox is started. The effects of the call were undone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,7 +523,7 @@ class ConflictHunk:
     """One place of a text file that both sides changed.
 
     Each side has its text there, cut if it is long, and the number of its first line, counted
-    from 1. A side that has no lines there has an empty text.
+    from 1. A side without lines there has an empty text.
     """
 
     base_line: int
@@ -542,7 +542,7 @@ class Conflict:
         path: The path.
         reason: A clause such as ``was deleted since``.
         hunks: Where a text file was changed on both sides; empty for every other conflict.
-        n_more_hunks: How many hunks are not among them.
+        n_more_hunks: The number of hunks that ``hunks`` does not list.
     """
 
     path: str
@@ -554,7 +554,7 @@ class Conflict:
         return f"{self.path} {self.reason}"
 
     def shown(self, ours: str, theirs: str) -> str:
-        """It with its hunks, between the markers that git uses; *ours* and *theirs* are names."""
+        """The conflict with its hunks, between git's markers; *ours* and *theirs* are names."""
         lines = [str(self)]
         for hunk in self.hunks:
             lines += [
@@ -573,14 +573,14 @@ class Conflict:
 
 
 class ConflictError(WinkError):
-    """What is to be put in place was changed meanwhile by somebody else; nothing was changed.
+    """Another program or a later edit changed what was to be written; nothing was changed.
 
-    ``conflicts`` holds what is known of each path, in path order; ``sides`` are what to call
-    our side of each and the other.
+    ``conflicts`` has what is known of each path, in path order; ``sides`` names our side and the
+    other one.
     """
 
     code = "conflict"
-    default_hint = "Put the named paths in order, then try again."
+    default_hint = "Resolve the conflicts in the named paths, then try again."
 
     def __init__(
         self,
@@ -601,14 +601,14 @@ class ConflictError(WinkError):
 
 
 class FileChangedError(ConflictError, FilesystemError):
-    """Somebody else changed a file since it was last looked at; it was left as it is."""
+    """Another program changed a file since it was last read; it was not touched."""
 
     code = "file-changed"
-    default_hint = "Call again: what was changed is taken in first. Then read the file once more."
+    default_hint = "Call again: the external edit is committed first. Then read the file again."
 
 
 class PromptError(WinkError):
-    """Something wrong with a prompt."""
+    """A prompt cannot be used."""
 
     code = "prompt"
 
@@ -620,7 +620,7 @@ class PromptValidationError(PromptError):
         message: What is wrong.
         section_path: Titles or keys from the root, empty when no section is known yet.
         tool: The tool's name as given.
-        field: The offending field or argument.
+        field: The wrong field or argument.
     """
 
     code = "prompt-validation"
@@ -634,12 +634,12 @@ class PromptValidationError(PromptError):
         field: str | None = None,
         hint: str | None = None,
     ) -> None:
-        place = [
+        location = [
             *(["section " + " > ".join(section_path)] if section_path else []),
             *([f"tool {tool!r}"] if tool is not None else []),
             *([f"field {field!r}"] if field is not None else []),
         ]
-        super().__init__(f"{', '.join(place)}: {message}" if place else message, hint=hint)
+        super().__init__(f"{', '.join(location)}: {message}" if location else message, hint=hint)
         self.reason = message
         self.section_path = tuple(section_path)
         self.tool = tool
@@ -647,7 +647,7 @@ class PromptValidationError(PromptError):
 
 
 class PromptRenderError(PromptError):
-    """A prompt that cannot be turned into text with the parameters at hand."""
+    """A prompt that cannot be rendered with its parameters."""
 
     code = "prompt-render"
 
@@ -676,7 +676,7 @@ class OverridesError(PromptError):
 
 
 class ToolValidationError(WinkError):
-    """Raised by a handler whose arguments parse but make no sense; the model is told why."""
+    """Raised by a handler whose arguments parse but make no sense; the model gets the message."""
 
     code = "tool-validation"
 

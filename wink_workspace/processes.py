@@ -1,7 +1,7 @@
 """What belongs to one process, and refuses to work in a child that it forks.
 
-A forked child has copies of everything its parent has open. If it went on with a workspace, it
-would take the parent's events of changes away, and write without the parent's lock.
+A forked child has copies of everything that its parent has open. If it used a workspace, it would
+consume the parent's change events, and write without the parent's lock.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ __all__ = ["OwnProcess"]
 
 
 class OwnProcess:
-    """The process that made this object.
+    """The process that created this object.
 
     Args:
-        what: What belongs to it, as a message begins: ``the workspace 3f1``.
+        what: What belongs to it, as the beginning of a message: ``the workspace 3f1``.
     """
 
     __slots__ = ("_pid", "_what")
@@ -28,7 +28,7 @@ class OwnProcess:
 
     @property
     def is_present(self) -> bool:
-        """Whether the present process is the one."""
+        """Whether this is that process."""
         return os.getpid() == self._pid
 
     def check(self) -> None:

@@ -1,11 +1,10 @@
-"""Spans, by OpenTelemetry's conventions for generative AI: the only door to that library.
+"""Spans, by OpenTelemetry's conventions for generative AI: the only module that uses that library.
 
-Rule 1: spans go to the tracer provider that the program has set, and there is none by default.
-A program that never imported opentelemetry has set none, so nothing is made and nothing is
-imported; that is what most runs cost.
-Rule 2: a span holds names, numbers and outcomes. What was said, arguments, results and the texts
-of errors are content; whoever makes a span adds content only when asked to.
-Rule 3: telemetry fails no call: the library catches what its exporters raise.
+Rule 1: spans go to the tracer provider that the program has set; by default there is none. A
+program that never imported opentelemetry has set none, so no span is made and nothing is imported.
+Rule 2: a span holds names, numbers and outcomes. Messages, arguments, results and error texts are
+content; the code that makes a span adds content only when asked to.
+Rule 3: telemetry cannot fail a call: the library catches what its exporters raise.
 
 ``export_spans`` is for commands; a program that embeds this package sets its own provider.
 """
@@ -29,7 +28,7 @@ __all__ = ["AttributeValue", "Span", "export_spans", "open_span", "span"]
 _SCOPE: Final = "wink_workspace"
 
 _OTLP_EXPORTERS: Final = {
-    "": "otlp_proto_grpc",  # what the SDK for Python takes when nothing is said
+    "": "otlp_proto_grpc",  # the default of the SDK for Python
     "grpc": "otlp_proto_grpc",
     "http/protobuf": "otlp_proto_http",
 }
@@ -38,7 +37,7 @@ AttributeValue = str | bool | int | float | list[str]
 
 
 class Span:
-    """One piece of work as telemetry sees it; does nothing when nobody listens."""
+    """One unit of work for telemetry; does nothing without a tracer provider."""
 
     __slots__ = ("_inner",)
 
@@ -47,7 +46,7 @@ class Span:
 
     @property
     def is_recording(self) -> bool:
-        """Whether what is noted goes anywhere."""
+        """Whether attributes are recorded."""
         return self._inner is not None and self._inner.is_recording()
 
     def note(self, attributes: Mapping[str, AttributeValue]) -> None:
@@ -56,7 +55,7 @@ class Span:
             self._inner.set_attributes(attributes)
 
     def fail(self, error_type: str) -> None:
-        """Say that the work failed; *error_type* is one of few words, never a sentence."""
+        """Record that the work failed; *error_type* is one of few words, never a sentence."""
         if self._inner is not None:
             from opentelemetry.trace import StatusCode
 
@@ -75,14 +74,14 @@ def span(
     is_remote: bool = False,
     asked_by: Mapping[str, object] | None = None,
 ) -> Generator[Span]:
-    """The work of the block, as a child of the span around it.
+    """Make a span for the block, as a child of the current span.
 
     Args:
         name: What is done, with few different values.
         attributes: What is known at the start.
         is_remote: Whether another party does the work, such as a provider.
-        asked_by: What another party sent along that asked for the work. Its ``traceparent``, if
-            there is one, names the parent; which keys are looked at, ``OTEL_PROPAGATORS`` says.
+        asked_by: The headers of the party that requested the work. Their ``traceparent``, if
+            there is one, names the parent. ``OTEL_PROPAGATORS`` decides which keys are read.
     """
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
@@ -110,14 +109,14 @@ def span(
 
 
 def _context_of(carrier: Mapping[str, object]) -> Context:
-    """The context that *carrier* brings; the one around if it brings none that can be read."""
+    """The context in *carrier*, or the current one if *carrier* has none that can be read."""
     from opentelemetry.propagate import extract
 
     return extract({key: value for key, value in carrier.items() if isinstance(value, str)})
 
 
 def open_span() -> dict[str, str]:
-    """The ids of the span around, as ``trace_id`` and ``span_id``; empty if there is none."""
+    """The ids of the current span, as ``trace_id`` and ``span_id``; empty if there is none."""
     if sys.modules.get("opentelemetry.trace") is None:
         return {}
     from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
@@ -132,13 +131,13 @@ def open_span() -> dict[str, str]:
 
 
 def export_spans(variables: Mapping[str, str]) -> Callable[[], None]:
-    """Send spans where ``OTEL_TRACES_EXPORTER`` says; what to call at the end.
+    """Send spans where ``OTEL_TRACES_EXPORTER`` says; returns the function to call at the end.
 
     Nothing is sent when it is unset or ``none``, or when ``OTEL_SDK_DISABLED`` is true. All
     other settings (``OTEL_SERVICE_NAME``, ``OTEL_EXPORTER_OTLP_…``) are read by the SDK.
 
     Raises:
-        UsageError: If the SDK or the exporter is not installed, or speaks no such protocol.
+        UsageError: If the SDK or the exporter is not installed, or lacks the protocol.
     """
     wanted = [name.strip() for name in variables.get("OTEL_TRACES_EXPORTER", "").split(",")]
     names = [name for name in wanted if name and name != "none"]
@@ -164,9 +163,9 @@ def _exporter(name: str, variables: Mapping[str, str]) -> SpanExporter:
     if name == "console":
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
-        return ConsoleSpanExporter(out=sys.stderr)  # results have the other stream to themselves
+        return ConsoleSpanExporter(out=sys.stderr)  # standard output is for results
     wanted = _otlp_exporter(variables) if name == "otlp" else name
-    from importlib.metadata import entry_points  # heavy, and most runs export nothing
+    from importlib.metadata import entry_points  # slow to import, and most runs export nothing
 
     found = list(entry_points(group="opentelemetry_traces_exporter", name=wanted))
     if not found:
@@ -179,7 +178,7 @@ def _exporter(name: str, variables: Mapping[str, str]) -> SpanExporter:
 
 
 def _otlp_exporter(variables: Mapping[str, str]) -> str:
-    """The exporter for the protocol that the variables name."""
+    """The exporter for the protocol in the variables."""
     protocol = (
         variables.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
         or variables.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")

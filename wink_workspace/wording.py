@@ -1,4 +1,4 @@
-"""How numbers of things and sizes are put into words, for people and for models."""
+"""Counts and sizes in words, for users and for models."""
 
 from __future__ import annotations
 

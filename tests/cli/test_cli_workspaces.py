@@ -328,7 +328,7 @@ def test_recover_reports_an_interrupted_apply_until_another_apply_finishes_it(
     with monkeypatch.context() as patched:
         for step in ("make", "take_back"):
             patched.setattr(
-                f"wink_workspace.workspace.in_place.moving.Mover.{step}", lambda *_: 1 / 0
+                f"wink_workspace.workspace.in_place.checkout.Checkout.{step}", lambda *_: 1 / 0
             )
         with pytest.raises(ZeroDivisionError):
             main(["apply", workspace])
@@ -382,7 +382,7 @@ def test_recover_in_place_reports_what_was_undone_and_what_was_left(shell: Shell
     shell.kill_in_a_call(workspace, "half.txt", "a.py", "b.py")
     (shell.source / "b.py").write_text("by hand\n")
     printed = " ".join(shell("recover", workspace).split())
-    assert "undone (2 paths); left as somebody else changed them: b.py" in printed
+    assert "undone (2 paths); changed by another program, so not undone: b.py" in printed
     assert sorted(path.name for path in shell.source.iterdir()) == ["a.py", "b.py"]
     assert (shell.source / "a.py").read_text() == "print('helo')\n"
     assert (shell.source / "b.py").read_text() == "by hand\n"

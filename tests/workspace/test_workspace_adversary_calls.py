@@ -34,8 +34,8 @@ def test_history_change_inside_a_call_fails_the_call_without_a_trace(
         with calls(workspace, doing(act)) as call:
             call("write_file", file_path="b.txt", content="b\n")
             text = call("act").text
-            assert "a call is under way" in text
-            assert "Do it when the call is over." in text
+            assert "a call is running" in text
+            assert "Repeat this when the call has ended." in text
             call("ls", path=".")  # commits external edits; there are none
         assert [entry.tool for entry in workspace.log()] == ["ls", "act", "write_file", ""]
         assert sorted(file.path.name for file in workspace.files.list(".")) == ["a.txt", "b.txt"]

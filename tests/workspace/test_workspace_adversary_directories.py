@@ -27,7 +27,7 @@ def test_copy_whose_files_are_missing_is_restored_from_its_history(
     with reopened(tmp_path) as workspace:
         assert_same(before, picture(files))
         assert workspace.head.files == head.files
-    assert f"{files} is gone" in caplog.text
+    assert f"{files} is missing" in caplog.text
 
 
 def test_link_in_place_of_the_files_of_a_copy_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from wink_workspace.errors import (
 )
 from wink_workspace.ledger import Retention
 from wink_workspace.workspace import Workspace, WorkspaceConfig
-from wink_workspace.workspace.in_place.moving import Mover
+from wink_workspace.workspace.in_place.checkout import Checkout
 from wink_workspace.workspace.in_place.tree import InPlaceTree
 
 FILES: dict[str, str | bytes | None] = {
@@ -190,7 +190,7 @@ def test_an_apply_that_was_killed_at_any_step_is_finished_by_the_next(
         for n in count(1):
             with monkeypatch.context() as patched:
                 steps.fail_at(n)
-                patched.setattr(Mover, "take_back", lambda *_: 1 / 0)
+                patched.setattr(Checkout, "take_back", lambda *_: 1 / 0)
                 try:
                     workspace.apply()
                 except (ZeroDivisionError, FilesystemError):
@@ -221,7 +221,7 @@ def test_a_source_that_cannot_be_restored_is_reported_and_restored_by_the_next_a
             for name in ("write_file", "make_directory", "make_symlink"):
                 patched.setattr(InPlaceTree, name, fails)
             with pytest.raises(
-                RollbackError, match=r"could not be put back: .*sub/c\.bin.*apply again"
+                RollbackError, match=r"could not be restored: .*sub/c\.bin.*apply again"
             ):
                 workspace.apply()
         workspace.restore(1)

@@ -109,7 +109,7 @@ def test_a_call_inside_a_call_is_a_savepoint(workspace: Workspace) -> None:
 
 
 def test_history_changes_inside_a_call_are_refused(workspace: Workspace) -> None:
-    with workspace.call("outer"), pytest.raises(UsageError, match="a call is under way"):
+    with workspace.call("outer"), pytest.raises(UsageError, match="a call is running"):
         workspace.undo()
 
 
@@ -283,7 +283,7 @@ def test_parameters_and_results_without_a_json_form_are_refused(workspace: Works
 def test_a_closed_workspace_makes_no_calls(tmp_path: Path) -> None:
     workspace = Workspace.temporary(make_tree(tmp_path / "source", FILES))
     workspace.close()
-    with pytest.raises(UsageError, match="not open"):
+    with pytest.raises(UsageError, match="no longer open"):
         workspace.call("late")
 
 

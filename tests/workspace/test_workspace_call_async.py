@@ -161,9 +161,9 @@ def test_a_call_of_a_task_started_by_the_block_is_refused_instead_of_a_deadlock(
 
     async def body() -> None:
         async with workspace.call("parent"):
-            with pytest.raises(UsageError, match="would wait for it"):
+            with pytest.raises(UsageError, match="waits for it"):
                 await asyncio.create_task(child())
-            with pytest.raises(UsageError, match="would wait for it"):
+            with pytest.raises(UsageError, match="waits for it"):
                 await workspace.run_async(int)
             started_inside = asyncio.create_task(late())
         over.set()

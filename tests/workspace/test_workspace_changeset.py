@@ -22,7 +22,7 @@ from wink_workspace.ledger import (
 )
 from wink_workspace.workspace import ChangeSet, Workspace, WorkspaceReader
 from wink_workspace.workspace.changeset import LeftOutReason
-from wink_workspace.workspace.source_rules import outside_of, rules_in
+from wink_workspace.workspace.source_rules import open_source_filter, rules_in
 
 FILES: dict[str, str | bytes | None] = {
     "a.txt": "one\ntwo\n",
@@ -345,7 +345,7 @@ def test_the_tree_of_a_changeset_differs_from_its_base_only_by_its_changes(tmp_p
             base, wanted = (written(ledger, random_tree(choose)) for _ in range(2))
             rules = rules_in(ledger.store, wanted)
             imported = (ledger.store, base)
-            with outside_of(tmp_path / "none", rules, imported=imported) as outside:
+            with open_source_filter(tmp_path / "none", rules, imported=imported) as outside:
                 changes = ChangeSet.between(ledger.store, base, wanted, outside)
             found = diff(ledger.store, base, changes.root())
             assert list(map(without_ids, found)) == list(map(without_ids, changes.trees))

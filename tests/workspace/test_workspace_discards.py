@@ -152,7 +152,7 @@ def test_call_that_only_deleted_leaves_a_discard_without_files(tmp_path: Path) -
         with calls(workspace, doing((root / "a.txt").unlink, fails=True)) as call:
             call("act")
         assert [str(path) for path in workspace.find_discarded(1).removed] == ["a.txt"]
-        with pytest.raises(EntryMissingError, match="discard 1 has no file to bring back"):
+        with pytest.raises(EntryMissingError, match="discard 1 has no file to restore"):
             workspace.restore_discarded(1)
 
 

@@ -101,7 +101,7 @@ def test_the_main_branch_is_not_deleted_as_a_fork(tmp_path: Path) -> None:
         workspace.fork("try")
     folder = state(tmp_path).folder(workspace.info.id)
     with Workspace.open(workspace.info.id, storage=state(tmp_path), branch="try") as fork:
-        with pytest.raises(UsageError, match="no fork"):
+        with pytest.raises(UsageError, match="not a fork"):
             fork.delete_fork("main")
         assert (folder.files / "a.txt").read_text() == "a\n"
 

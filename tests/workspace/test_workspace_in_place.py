@@ -247,10 +247,10 @@ def test_directory_that_moved_or_was_replaced_is_named_when_it_is_opened(tmp_pat
     source = source_of(tmp_path)
     begun(tmp_path, FILES).close()
     source.rename(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="not there any more"):
+    with pytest.raises(UsageError, match="does not exist"):
         reopened(tmp_path)
     source.mkdir()
-    with pytest.raises(UsageError, match="another directory"):
+    with pytest.raises(UsageError, match="is not the directory"):
         reopened(tmp_path)
     assert list(source.iterdir()) == []
     source.rmdir()

@@ -106,7 +106,7 @@ def test_write_over_an_edit_made_during_the_call_is_refused_and_the_edit_stays(
         with calls(workspace, doing(act)) as call:
             done = call("act")
             assert not done.result.success
-            assert "somebody else" in done.text
+            assert "another program" in done.text
             assert (source / "a.txt").read_bytes() == b"by hand\n"
             assert not (source / "new.txt").exists()
             call("ls")
@@ -127,7 +127,7 @@ def test_directory_with_a_new_file_of_the_user_stays(tmp_path: Path, recursive: 
                 workspace.files.move("sub", "moved")
 
         with calls(workspace, doing(act)) as call:
-            assert "somebody else" in call("act").text
+            assert "another program" in call("act").text
         assert (source / "sub/mine.txt").read_bytes() == b"mine\n"
         assert (source / "sub/c.txt").read_bytes() == b"c\n"
 
@@ -263,7 +263,7 @@ def test_edit_just_before_the_rename_is_restored(
                 workspace.files.move("b.txt", "a.txt", overwrite=True)
 
         with calls(workspace, doing(do)) as call:
-            assert "somebody else" in call("act").text
+            assert "another program" in call("act").text
         # A file that both removed is restored: it is not known which removal came first.
         gone = b"one\n" if act == "delete" else None
         expected = gone if how == "removed" else b"by hand\n"
@@ -285,7 +285,7 @@ def test_file_that_the_user_creates_just_before_ours_stays(
     with begun(tmp_path, FILES) as workspace:
         monkeypatch.setattr(in_place_tree, "rename_to_free", racing)
         with calls(workspace) as call:
-            assert "somebody else" in call("write_file", file_path="n.txt", content="x").text
+            assert "another program" in call("write_file", file_path="n.txt", content="x").text
     assert (source / "n.txt").read_bytes() == b"by hand\n"
     assert unfinished_in(source) == []
 
@@ -304,8 +304,8 @@ def test_pipe_of_the_user_is_left_alone_and_its_directory_stays(tmp_path: Path) 
     source = source_of(tmp_path)
     with begun(tmp_path, FILES) as workspace, calls(workspace) as call:
         os.mkfifo(source / "sub/pipe")
-        assert "could not be put back" in call("rm", path="sub/pipe").text
-        assert "could not be put back" in call("rm", path="sub").text
+        assert "could not be restored" in call("rm", path="sub/pipe").text
+        assert "could not be restored" in call("rm", path="sub").text
         assert (source / "sub/c.txt").exists()
         fail = doing(lambda: workspace.files.write_text("sub/c.txt", "x"), fails=True)
         with calls(workspace, fail) as failing:

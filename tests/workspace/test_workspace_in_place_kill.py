@@ -146,7 +146,7 @@ def test_call_killed_between_its_changes_is_rolled_back_and_the_record_names_the
             entry = next(entry for entry in workspace.log() if entry.tool == "damage")
             message = workspace.record(entry).event.message
         assert "was undone" in message
-        assert "left as somebody else changed them: a.txt" in message
+        assert "changed by another program, so not undone: a.txt" in message
 
 
 @pytest.mark.parametrize("work", ["calls", "undo"])

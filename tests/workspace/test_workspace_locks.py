@@ -108,13 +108,13 @@ APPLIER = """
 import sys
 from pathlib import Path
 from wink_workspace.workspace import Workspace, WorkspaceStorage
-from wink_workspace.workspace.in_place.moving import Mover
-real = Mover.make
+from wink_workspace.workspace.in_place.checkout import Checkout
+real = Checkout.make
 def held(mover, root):
     real(mover, root)
     print("in the middle", flush=True)
     sys.stdin.readline()
-Mover.make = held
+Checkout.make = held
 storage = WorkspaceStorage(Path(sys.argv[1]))
 with Workspace.open(sys.argv[2], storage=storage, branch="one") as fork:
     fork.files.write_text("one.txt", "of one")

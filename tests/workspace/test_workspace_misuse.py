@@ -16,9 +16,9 @@ FILES = {"a.txt": "one\n"}
 def test_storage_given_as_a_path_and_an_unknown_mode_are_refused(tmp_path: Path) -> None:
     source = make_tree(tmp_path / "source", FILES)
     for make in (Workspace.create, Workspace.open):
-        with pytest.raises(UsageError, match=r"'folder' is no storage .* WorkspaceStorage\("):
+        with pytest.raises(UsageError, match=r"'folder' is not a storage .* WorkspaceStorage\("):
             make(str(source), storage="folder")  # pyright: ignore[reportArgumentType] - the mistake
-    with pytest.raises(UsageError, match=r"'inplace' is no mode .* copy or in_place"):
+    with pytest.raises(UsageError, match=r"'inplace' is not a mode .* copy or in_place"):
         Workspace.create(source, storage=state(tmp_path), mode="inplace")  # pyright: ignore[reportArgumentType] - the mistake
     assert not list(state(tmp_path).all())
 
@@ -46,7 +46,7 @@ def test_a_closed_workspace_says_that_it_is_closed(tmp_path: Path) -> None:
         lambda: workspace.delete_fork("bold"),
         lambda: workspace.restore(1),
     ):
-        with pytest.raises(UsageError, match="not open in this process any more"):
+        with pytest.raises(UsageError, match="no longer open in this process"):
             call()
     with pytest.raises(
         FilesystemError, match=r"a\.txt is not accessible: its workspace was closed"

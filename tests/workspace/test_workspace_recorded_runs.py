@@ -141,7 +141,7 @@ def test_a_line_that_is_not_a_turn_is_reported_and_the_others_count(
     )
     kept = [each.native for each in messages if isinstance(each, AssistantMessage)]
     assert kept == ["FIRST", "SECOND"]
-    assert f"{natives}, line 3 cannot be read" in caplog.text
+    assert f"cannot read line 3 of {natives}" in caplog.text
 
 
 def test_a_finished_run_cannot_be_resumed(tmp_path: Path) -> None:

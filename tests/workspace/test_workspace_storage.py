@@ -55,7 +55,7 @@ def test_error_without_any_workspace_says_how_to_create_one(tmp_path: Path) -> N
 def test_only_an_id_is_resolved_to_a_folder(tmp_path: Path, which: str) -> None:
     storage = WorkspaceStorage(tmp_path)
     add(storage, 1)
-    with pytest.raises(UsageError, match="There are: "):
+    with pytest.raises(UsageError, match="The workspaces are: "):
         storage.folder(which)
 
 

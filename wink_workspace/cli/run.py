@@ -323,7 +323,7 @@ class Run:
         from wink_workspace.filesystem.ignoring import RULES_NAME, Parts
         from wink_workspace.session import Session
         from wink_workspace.workspace import FileChanges
-        from wink_workspace.workspace.source_rules import outside_of
+        from wink_workspace.workspace.source_rules import open_source_filter
 
         files = MemoryFilesystem(mounts=[HostMount(source)])
         before = files.snapshot()
@@ -337,8 +337,10 @@ class Run:
                 return None
 
         def changes() -> FileChanges:
-            with outside_of(source, read_rules, include_ignored=include_ignored) as outside:
-                return FileChanges.of(files.changes(before), outside)
+            with open_source_filter(
+                source, read_rules, include_ignored=include_ignored
+            ) as source_filter:
+                return FileChanges.of(files.changes(before), source_filter)
 
         prompt = _prompt(task, NO_SANDBOX, more_sections).bind(resources={Filesystem: files})
         return cls(files=files, session=Session(), prompt=prompt, changes=changes)

@@ -1,13 +1,13 @@
-"""What each branch of a workspace has brought to the source, kept in a small file.
+"""What each branch of a workspace applied to the source, recorded in a small file.
 
 ::
 
     {"branches": {"main": [{"base": "<root>", "tree": "<root>", "marked": {}}, ...]},
      "writing": null}
 
-For each branch the newest come last. An apply that writes to the source first notes the trees
-between which it moves, as ``writing``; the rename of the file that has the new entry is its
-commit point. Who finds ``writing`` set and no lock held knows that an apply was cut short.
+The applies of a branch are in order, the newest last. An apply that writes to the source first
+records the trees between which it moves, as ``writing``. The rename of the file with the new entry
+is its commit point. If ``writing`` is set and the lock is free, an apply was interrupted.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from wink_workspace.errors import LedgerDamagedError
 from wink_workspace.ledger import ObjectStore, try_read_lock
 from wink_workspace.ledger.disk import ledger_failures, write_whole
 
-__all__ = ["AppliedTrees", "Brought"]
+__all__ = ["AppliedChange", "AppliedTrees"]
 
 _ROOT: Final = re.compile("[0-9a-f]{40}")
 _MOST_KEPT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
-    """One apply of a branch: the source was brought what differs between two trees.
+class AppliedChange:
+    """The record of one apply of a branch.
 
     Attributes:
         base: The root of the branch's base.
-        tree: The root of what was brought.
-        marked: The paths that got conflict markers, with the id of what they held before.
+        tree: The root of the applied files.
+        marked: The paths that got conflict markers, with the id of their former content.
     """
 
     base: str
@@ -46,44 +46,44 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    branches: Mapping[str, tuple[Brought, ...]] = field(
-        default_factory=dict[str, tuple[Brought, ...]]
+    branches: Mapping[str, tuple[AppliedChange, ...]] = field(
+        default_factory=dict[str, tuple[AppliedChange, ...]]
     )
     writing: tuple[str, str] | None = None
 
     @property
     def roots(self) -> set[str]:
-        """Every tree that it names."""
-        entries = [entry for brought in self.branches.values() for entry in brought]
+        """Every tree that the file names."""
+        entries = [entry for applied in self.branches.values() for entry in applied]
         return {root for entry in entries for root in (entry.base, entry.tree)} | {
             *(self.writing or ())
         }
 
 
 class AppliedTrees:
-    """The file; every method reads it anew.
+    """The file; every method reads it again.
 
     Args:
-        place: The file.
+        path: The path of the file.
     """
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
     def _read(self) -> _Note:
         try:
-            content = self._place.read_bytes()
+            content = self._path.read_bytes()
         except FileNotFoundError:
             return _Note()
         except OSError as error:
             raise self._damaged("cannot be read") from error
         try:
             noted: dict[str, Any] = json.loads(content)
-            if "roots" in noted:  # by a version that did not know which branch it was
+            if "roots" in noted:  # a version that did not record the branch
                 noted = {"branches": {}, "writing": None}
             note = _Note(
                 {
-                    name: tuple(Brought(**entry) for entry in entries)
+                    name: tuple(AppliedChange(**entry) for entry in entries)
                     for name, entries in noted["branches"].items()
                 },
                 None if noted["writing"] is None else (noted["writing"][0], noted["writing"][1]),
@@ -96,7 +96,7 @@ class AppliedTrees:
 
     def _damaged(self, how: str) -> LedgerDamagedError:
         return LedgerDamagedError(
-            f"{self._place}, which records what was applied to the source, {how}",
+            f"{self._path}, which records what was applied to the source, {how}",
             hint="Delete it; the changes since the import are then applied.",
         )
 
@@ -105,8 +105,8 @@ class AppliedTrees:
         if any(root not in store.repository for root in self._read().roots):
             raise self._damaged("names a tree that is not there any more")
 
-    def brought(self, branch: str, base: str) -> tuple[Brought, ...]:
-        """What *branch*, since it has this *base*, brought, the newest first.
+    def applied_changes(self, branch: str, base: str) -> tuple[AppliedChange, ...]:
+        """What *branch* applied since it has this *base*, newest first.
 
         Raises:
             LedgerDamagedError: If the file cannot be read.
@@ -116,20 +116,20 @@ class AppliedTrees:
 
     @property
     def writing(self) -> tuple[str, str] | None:
-        """Between which trees an apply moves the source; raises as ``brought``."""
+        """The trees between which an apply moves the source; raises as ``applied_changes``."""
         return self._read().writing
 
     @property
-    def kept(self) -> frozenset[str]:
-        """The trees that the ledger has to keep for the next ``apply``, as far as is known."""
+    def referenced(self) -> frozenset[str]:
+        """The trees that the ledger has to keep for the next ``apply``; none if unreadable."""
         try:
             return frozenset(self._read().roots)
         except LedgerDamagedError:
             return frozenset()
 
     @property
-    def was_cut_short(self) -> bool:
-        """Whether an apply was begun, did not come to its end, and no process is at it."""
+    def was_interrupted(self) -> bool:
+        """Whether an apply began and did not end, and no process is running it."""
         if not self._is_unfinished:
             return False
         with try_read_lock(self.lock) as applies_locked:
@@ -144,28 +144,28 @@ class AppliedTrees:
 
     @property
     def lock(self) -> Path:
-        """The lock of who applies something."""
-        return self._place.with_name(self._place.name + ".lock")
+        """The lock of the process that applies something."""
+        return self._path.with_name(self._path.name + ".lock")
 
-    # Writing, for the holder of the lock; all raise ``LedgerError``
+    # Writing, for the holder of the lock; all methods raise ``LedgerError``
 
     def begin(self, before: str, after: str) -> None:
-        """Note that the source is about to be moved from one tree to another."""
+        """Record that the source is about to be moved from one tree to another."""
         self._write(_Note(self._read().branches, (before, after)))
 
     def end(self) -> None:
-        """Note that the source is as it was before ``begin``."""
+        """Record that the source is as it was before ``begin``."""
         self._write(_Note(self._read().branches))
 
-    def add(self, branch: str, brought: Brought) -> None:
-        """Note what *branch* brought, and that the source has all of it."""
+    def add(self, branch: str, applied: AppliedChange) -> None:
+        """Record that the source has all that *branch* applied."""
         note = self._read()
-        others = [entry for entry in note.branches.get(branch, ()) if entry != brought]
-        entries = (*others, brought)[-_MOST_KEPT:]
+        others = [entry for entry in note.branches.get(branch, ()) if entry != applied]
+        entries = (*others, applied)[-_MOST_KEPT:]
         self._write(_Note({**note.branches, branch: entries}))
 
     def forget(self, branch: str) -> None:
-        """Forget a branch that is deleted; what it brought stays in the source."""
+        """Forget a deleted branch; what it applied stays in the source."""
         note = self._read()
         if branch in note.branches:
             kept = {name: entries for name, entries in note.branches.items() if name != branch}
@@ -178,4 +178,4 @@ class AppliedTrees:
         }
         text = json.dumps({"branches": branches, "writing": note.writing}) + "\n"
         with ledger_failures("what is applied to the source cannot be recorded"):
-            write_whole(self._place, text.encode("ascii"), durable=False)
+            write_whole(self._path, text.encode("ascii"), durable=False)

@@ -1,15 +1,15 @@
-"""Bringing what a branch of a workspace changed to the directory that it was made of.
+"""Applying the changes of a branch to the source, the directory that the workspace was made from.
 
-Rule 1: it is a three-way merge (``bringing.py``). One conflict, and nothing is written, unless
-conflict markers are asked for.
-Rule 2: the source is written to as a workspace in place writes to it: each path is compared
-before and after it is exchanged, and what somebody saves meanwhile is put back and is a conflict.
-Each file appears whole or not at all. When something fails midway, what was done is taken back;
-after a crash the next apply does that first.
-Rule 3: no path is touched that is part of a git repository, or would complete one in the source
-(``ledger.git_discovery``). A repository there is its user's, and what is planted in one, a hook or
-a configured program, would run on the host.
-Rule 4: nothing is reached through a link, and no directory goes that holds more than is known.
+Rule 1: an apply is a three-way merge (``apply_merge.py``). With one conflict nothing is written,
+unless conflict markers are asked for.
+Rule 2: the source is written to as in a workspace in place. Each path is compared before and after
+the exchange. A file that another program saves meanwhile is put back and is a conflict. Each file
+appears whole or not at all. A failure in the middle undoes what was done; after a crash the next
+apply does that first.
+Rule 3: no path is changed that is part of a git repository, or would complete one in the source
+(``ledger.git_discovery``). A repository there is its user's, and a hook or a configured program
+that is written into it would run on the host.
+Rule 4: links are not followed, and a directory with unknown entries is not deleted.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from wink_workspace.ledger import (
     without_lines,
 )
 
-from .applied_trees import AppliedTrees, Brought
-from .bringing import MERGE_NAMES, BranchChanges, Bringing, Choose
+from .applied_trees import AppliedChange, AppliedTrees
+from .apply_merge import MERGE_NAMES, BranchChanges, MergeResult, SelectChanges
 from .changeset import is_empty_directory, reported
-from .contents import Captured, captured, same_content, whole
+from .contents import Captured, capture_all, captured, same_content
 from .in_place.call_effects import CallEffects
-from .in_place.moving import Mover
-from .in_place.own_git import OwnGit
+from .in_place.checkout import Checkout
 from .in_place.tree import InPlaceTree
-from .known_modes import KnownModes
-from .source_rules import outside_of, rules_in
+from .in_place.user_repository import UserRepository
+from .mode_store import ModeStore
+from .source_rules import open_source_filter, rules_in
 
 __all__ = ["Applied", "ApplyTarget", "SourceUpdate"]
 
@@ -74,17 +74,17 @@ _NOT_A_FILE: Final = "is a pipe, a socket or a device in the source, or cannot b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What ``apply`` did.
+    """The result of ``apply``.
 
     Attributes:
-        added: The paths that were made.
-        changed: The paths that have another content, kind or mode than before.
-        removed: The paths that are gone.
+        added: The created paths.
+        changed: The paths with another content, kind or mode than before.
+        removed: The deleted paths.
         already_there: The branch's other paths: the target has these changes already.
-        edited: Of the paths that were applied before, those whose lines the source changed
-            since; its edits stay.
+        edited: The paths that were applied before and in which the source changed the same lines
+            since. Its edits stay.
         conflicts: What was not merged, if conflict markers were asked for.
-        left_out: Changed paths that stay behind: those that are part of a git repository or
+        left_out: Changed paths that are not applied: those that are part of a git repository or
             would complete one, and for a branch also ignored ones and what git cannot keep.
         patch: The patch, if one was asked for.
         branch: The branch's name, if one was asked for.
@@ -104,7 +104,7 @@ class Applied:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths that are not as they were before."""
+        """The added, changed and removed paths."""
         return tuple(sorted((*self.added, *self.changed, *self.removed)))
 
 
@@ -113,9 +113,9 @@ class SourceState:
     """Trees of the source, by their roots.
 
     Attributes:
-        base: The base for merging it into the branch.
-        files: What it has.
-        foreign: The same without what the branch brought: the branch's next base.
+        base: The base for merging the source into the branch.
+        files: The present files.
+        foreign: The present files without what the branch applied: the branch's next base.
     """
 
     base: str
@@ -124,20 +124,20 @@ class SourceState:
 
 
 class SourceUpdate:
-    """What a branch changed, on its way to the source.
+    """Applies the changes of a branch to the source.
 
     Args:
-        store: Where the trees are.
+        store: The store of the trees.
         source: The directory.
         base: The root of the branch's base.
         head: The root of its files.
-        choose: Decides which of its changes are brought.
+        choose: Decides which of its changes are applied.
 
-    Every method raises ``UsageError`` if the source is not there any more.
+    Every method raises ``UsageError`` if the source is missing.
     """
 
     def __init__(
-        self, store: ObjectStore, source: Path, *, base: str, head: str, choose: Choose
+        self, store: ObjectStore, source: Path, *, base: str, head: str, choose: SelectChanges
     ) -> None:
         self._store = store
         self._source = source
@@ -153,25 +153,25 @@ class SourceUpdate:
         at: datetime,
         markers: bool = False,
     ) -> Applied:
-        """Write it into the source.
+        """Merge the changes into the source.
 
         Args:
             note: The file of ``AppliedTrees``; beside it are a lock, a journal and modes.
-            branch: The branch, by whose name what it brought is remembered.
-            at: When.
+            branch: The name of the branch, for the record of the apply.
+            at: The time.
             markers: Write what can be merged, and conflict markers where texts cannot.
 
         Raises:
-            ConflictError: If a path cannot be merged, or was saved by somebody else while it
-                was written; the source is as it was, with what was saved.
-            FilesystemError: If something cannot be written; what was done was taken back.
-            LedgerError: If what is done cannot be recorded; likewise.
-            RollbackError: If that was not possible either.
-            LedgerBusyError: If another branch is just being applied.
+            ConflictError: If a path cannot be merged, or another program saved it during the
+                apply. The source is as it was, with what was saved.
+            FilesystemError: If something cannot be written; all changes were undone.
+            LedgerError: If the changes cannot be recorded; likewise.
+            RollbackError: If the changes could not be undone, either.
+            LedgerBusyError: If another branch is being applied.
         """
         trees = AppliedTrees(note)
-        with self._alone(trees, at):
-            writing = _SourceWriting(self._source, self._store, note)
+        with self._locked(trees, at):
+            writing = _OpenSource(self._source, self._store, note)
             with writing:
                 trees.check(self._store)
                 writing.recover()
@@ -185,73 +185,73 @@ class SourceUpdate:
                         conflicts=merged.conflicts,
                         sides=_SIDES,
                     )
-                brought = Brought(changes.base, merged.tree, merged.marked)
-                writing.write(merged.before, merged.after, branch, brought)
+                applied = AppliedChange(changes.base, merged.tree, merged.marked)
+                writing.write(merged.before, merged.after, branch, applied)
                 return _applied(self._store, merged)
 
-    def base_in_source(self, note: Path, *, branch: str) -> str:
-        """The base of a merge with the present source, as ``to_directory`` finds it."""
+    def base_for_source(self, note: Path, *, branch: str) -> str:
+        """The base of a merge with the present source, as ``to_directory`` computes it."""
         trees = AppliedTrees(note)
         if trees.writing is not None:
             return self._base
         trees.check(self._store)
-        with _SourceWriting(self._source, self._store, note) as writing:
+        with _OpenSource(self._source, self._store, note) as writing:
             changes = self._changes(trees, branch)
-            return changes.base_in(writing.captured(changes).root)
+            return changes.base_for(writing.captured(changes).root)
 
     def read_source(self, note: Path, *, branch: str, at: datetime) -> SourceState:
-        """The whole present source, as a branch that follows it needs it.
+        """The whole present source, for ``sync``.
 
         What cannot be read counts as unchanged.
 
         Raises:
-            UsageError: If it is gone, or has a part of what an apply was bringing.
-            LedgerBusyError: If something is just being applied to it.
+            UsageError: If it is missing, or holds a part of an interrupted apply.
+            LedgerBusyError: If another process is applying to it.
         """
         trees = AppliedTrees(note)
-        with self._alone(trees, at):
+        with self._locked(trees, at):
             if trees.writing is not None:
                 raise UsageError(
-                    f"an apply to {self._source} was cut short", hint="Apply again first."
+                    f"an apply to {self._source} was interrupted", hint="Apply again first."
                 )
             trees.check(self._store)
             with _opening(self._source):
                 tree = DiskTree(self._source, hidden=_TopGit())
             with tree:
-                source = whole(tree, self._store, known=self._base)
-            base = self._changes(trees, branch).base_in(source)
-            foreign = self._without_ours(base, source)
-            trees.add(branch, Brought(foreign, source))
+                source = capture_all(tree, self._store, known=self._base)
+            base = self._changes(trees, branch).base_for(source)
+            foreign = self._without_applied(base, source)
+            trees.add(branch, AppliedChange(foreign, source))
         return SourceState(base, source, foreign)
 
-    def _without_ours(self, base: str, source: str) -> str:
-        """*source* without what the branch brought there, which is what is in *base* of it."""
+    def _without_applied(self, base: str, source: str) -> str:
+        """*source* without what the branch applied, which is the difference to *base*."""
         merged = merge_trees(
             self._store, base=base, ours=self._base, theirs=source, markers=MERGE_NAMES
         )
         changes: dict[WorkspacePath, TreeEntry | None] = {}
         for conflict in merged.conflicts:
             path = WorkspacePath(tuple(conflict.path.split("/")))
-            before, brought, now = (
+            before, applied, now = (
                 entry_at(self._store, root, path) for root in (self._base, base, source)
             )
-            changes[path] = without_lines(self._store, before, brought, now)
+            changes[path] = without_lines(self._store, before, applied, now)
         return build(self._store, merged.tree or source, changes)
 
     def _changes(self, trees: AppliedTrees, branch: str) -> BranchChanges:
-        brought = trees.brought(branch, self._base)
+        applied = trees.applied_changes(branch, self._base)
         return BranchChanges(
-            self._store, base=self._base, head=self._head, choose=self._choose, brought=brought
+            self._store, base=self._base, head=self._head, choose=self._choose, applied=applied
         )
 
     @contextmanager
-    def _alone(self, trees: AppliedTrees, at: datetime) -> Generator[None]:
-        """Let one branch at a time bring something to the source."""
+    def _locked(self, trees: AppliedTrees, at: datetime) -> Generator[None]:
+        """Hold the lock that lets one branch at a time apply to the source."""
         lock = WriterLock(
             trees.lock,
-            what=f"{self._source}, to which something is just being applied,",
+            what=f"{self._source}, to which changes are being applied,",
             now=at,
-            hint="Wait until that is done, then apply again.",
+            hint="Wait until that has ended, then apply again.",
         )
         try:
             yield
@@ -259,17 +259,17 @@ class SourceUpdate:
             lock.release()
 
     def as_patch(self) -> Applied:
-        """It as a patch that ``git apply`` accepts, complete and in memory; nothing is written."""
+        """The changes as a patch for ``git apply``, whole and in memory; nothing is written."""
         pieces: list[bytes] = []
         applied = self.write_patch(pieces.append)
         return replace(applied, patch=b"".join(pieces).decode("utf-8", "surrogateescape"))
 
     def write_patch(self, write: Callable[[bytes], object]) -> Applied:
-        """The same patch, given to *write* in pieces."""
+        """Pass the same patch to *write* in pieces."""
         chosen = self._choose(self._base)
         empty = {change.path for change in chosen.reported if is_empty_directory(change)}
         chosen.review().write_to(write, full=True)
-        done = _kinds(change for change in chosen.reported if change.path not in empty)
+        done = _by_status(change for change in chosen.reported if change.path not in empty)
         left_out = {*(each.path for each in chosen.left_out), *empty}
         return replace(done, left_out=_names(sorted(left_out)))
 
@@ -283,10 +283,10 @@ class SourceUpdate:
         at: datetime,
         include_ignored: bool = False,
     ) -> Applied:
-        """It as one commit on a new branch of the source's repository, by the same merge.
+        """Merge the changes into HEAD, as one commit on a new branch of the source's repository.
 
-        Without *include_ignored* an ignored file that HEAD does not have is left out even if it
-        was imported: its whole content would be published.
+        Without *include_ignored*, an ignored file that HEAD lacks is left out even if it was
+        imported: its whole content would be published.
 
         Raises as ``ledger.ForeignHead``, and ``ConflictError`` if HEAD has other changes.
         """
@@ -297,17 +297,19 @@ class SourceUpdate:
 
         target = head.captured(self._base, changes.paths())
         rules = rules_in(self._store, self._base)
-        with outside_of(self._source, rules, include_ignored=include_ignored) as outside:
-            merged = changes.merged_into(
+        with open_source_filter(
+            self._source, rules, include_ignored=include_ignored
+        ) as source_filter:
+            merged = changes.merge_into(
                 target,
-                left_behind=lambda changes: head.left_behind(
-                    changes, ignores=lambda path: outside.ignores(path, False)
+                find_excluded=lambda changes: head.left_behind(
+                    changes, ignores=lambda path: source_filter.ignores(path, False)
                 ),
             )
         if merged.after is None:
             raise ConflictError(
                 f"the last commit has other changes in: {_shown(merged.conflicts)}",
-                hint="Commit what is there, or take the changes as a patch.",
+                hint="Commit your changes, or take those of the workspace as a patch.",
                 conflicts=merged.conflicts,
                 sides=_SIDES,
             )
@@ -317,16 +319,16 @@ class SourceUpdate:
         return replace(done, branch=name, commit=commit)
 
 
-class _SourceWriting:
-    """The source, open to be merged with and written to; a ``with`` block closes it."""
+class _OpenSource:
+    """The source, opened for a merge; a ``with`` block closes it."""
 
     def __init__(self, source: Path, store: ObjectStore, note: Path) -> None:
         self._store = store
         self._trees = AppliedTrees(note)
-        self._git = OwnGit(source)
+        self._git = UserRepository(source)
         self._journal = EffectJournal(note.with_name(note.name + ".effects"))
         self._effects = CallEffects(store, self._journal, base=EMPTY_TREE_ID)
-        self._modes = KnownModes(note.with_name(note.name + ".modes"))
+        self._modes = ModeStore(note.with_name(note.name + ".modes"))
         with _opening(source):
             self._tree = InPlaceTree(
                 source,
@@ -334,9 +336,9 @@ class _SourceWriting:
                 store=store,
                 git=self._git,
             )
-        self._mover = Mover(self._tree, self._effects, store, self._modes)
+        self._checkout = Checkout(self._tree, self._effects, store, self._modes)
 
-    def __enter__(self) -> _SourceWriting:
+    def __enter__(self) -> _OpenSource:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -344,37 +346,37 @@ class _SourceWriting:
         self._journal.close()
 
     def _hidden(self, changes: Sequence[TreeChange]) -> frozenset[WorkspacePath]:
-        """What belongs to the repository of the source, wherever it is."""
+        """The changed paths that belong to the user's repository, wherever it is."""
         return frozenset(at.path for at in changes if self._git.hides(at.path.parts))
 
-    def _left_behind(self, changes: Sequence[TreeChange]) -> frozenset[WorkspacePath]:
-        """What rule 3 keeps out."""
-        brought = ((change.path, change.after) for change in changes)
+    def _excluded(self, changes: Sequence[TreeChange]) -> frozenset[WorkspacePath]:
+        """The changed paths that rule 3 excludes."""
+        arriving = ((change.path, change.after) for change in changes)
         with DiskTree(self._tree.root) as plain:
-            return paths_left_behind(self._store, [DiskView(plain)], brought)
+            return paths_left_behind(self._store, [DiskView(plain)], arriving)
 
     def recover(self) -> None:
-        """Take back what an apply that was cut short had written, where it still is."""
+        """Undo what an interrupted apply wrote, where it is still unchanged."""
         writing = self._trees.writing
         if writing is None:
-            self._mover.tidy(EMPTY_TREE_ID)
+            self._checkout.remove_unfinished(EMPTY_TREE_ID)
             return
         before, _ = writing
         with _or_rollback_error():
-            self._mover.put_back(before)
+            self._checkout.undo_interrupted(before)
         self._trees.end()
 
     def captured(self, branch: BranchChanges) -> Captured:
-        """What the source has now where it matters to *branch*."""
+        """The present state of the source at the paths of *branch*."""
         paths = branch.paths()
-        return captured(self._tree, self._store, branch.base, paths, saw=self._modes.saw)
+        return captured(self._tree, self._store, branch.base, paths, on_entry=self._modes.observe)
 
-    def merged(self, branch: BranchChanges, *, markers: bool) -> Bringing:
-        """The merge with what the source has now."""
+    def merged(self, branch: BranchChanges, *, markers: bool) -> MergeResult:
+        """The merge with the present state of the source."""
         found = self.captured(branch)
         passed(KillPoint.SOURCE_READ)
-        merged = branch.merged_into(found.root, left_behind=self._hidden, markers=markers)
-        self._check_completes_none(merged)
+        merged = branch.merge_into(found.root, find_excluded=self._hidden, markers=markers)
+        self._refuse_new_repository(merged)
         unknown = {str(path) for path in found.unknown}
         reasons = tuple(
             Conflict(each.path, _NOT_A_FILE) if each.path in unknown else each
@@ -382,53 +384,53 @@ class _SourceWriting:
         )
         return replace(merged, conflicts=reasons)
 
-    def _check_completes_none(self, merged: Bringing) -> None:
+    def _refuse_new_repository(self, merged: MergeResult) -> None:
         """Refuse a merge of ordinary files whose result would complete a repository."""
         if merged.after is None:
             return
         written = list(diff(self._store, merged.before, merged.after))
-        for path in sorted(self._left_behind(written)):
+        for path in sorted(self._excluded(written)):
             raise GitRepositoryError(
-                f"with {path} as it would be merged, git would take its directory for a repository",
-                hint="Take the changes as a patch, and look at this file.",
+                f"with the merged {path}, git would take its directory for a repository",
+                hint="Take the changes as a patch, and check this file.",
             )
 
-    def write(self, before: str, after: str, branch: str, brought: Brought) -> None:
-        """Move the source from *before* to *after*, which is what *line* brought."""
+    def write(self, before: str, after: str, branch: str, applied: AppliedChange) -> None:
+        """Move the source from *before* to *after*, and record what *branch* applied."""
         if before == after:
-            self._trees.add(branch, brought)
+            self._trees.add(branch, applied)
             return
         self._modes.save()
         self._store.sync()
         self._effects.begin(before)
         self._trees.begin(before, after)
         try:
-            self._mover.make(after)
+            self._checkout.make(after)
             self._check_written()
             passed(KillPoint.SOURCE_WRITTEN)
-            self._trees.add(branch, brought)
+            self._trees.add(branch, applied)
         except BaseException as error:
             self._take_back(error)
             raise
         self._effects.begin(after)
 
     def _check_written(self) -> None:
-        """Raise ``FileChangedError`` if somebody saved a path after it was written."""
+        """Raise ``FileChangedError`` if another program saved a path after it was written."""
         final = {effect.path: effect.after for effect in self._effects.since(0)}
         for path, after in final.items():
             if not same_content(self._tree.content(path), after):
-                raise FileChangedError(f"{path} was changed by somebody else meanwhile")
+                raise FileChangedError(f"{path} was changed by another program meanwhile")
 
     def _take_back(self, error: BaseException) -> None:
         with _or_rollback_error():
-            left = self._mover.take_back(0)
-        with suppress(LedgerError):  # on a full disk; the next apply finds nothing to take back
+            left = self._checkout.take_back(0)
+        with suppress(LedgerError):  # on a full disk; the next apply has nothing to undo
             self._trees.end()
         if isinstance(error, FileChangedError):
-            stays = f"; left as they are now: {', '.join(map(str, left))}" if left else ""
+            stays = f"; not undone: {', '.join(map(str, left))}" if left else ""
             raise ConflictError(
-                f"the source changed just now: {error.message}{stays}",
-                hint="Everything else was taken back. Apply again to merge with what was saved.",
+                f"the source was changed during the apply: {error.message}{stays}",
+                hint="All other changes were undone. Apply again to merge with what was saved.",
                 conflicts=[Conflict(str(path), "was saved while it was written") for path in left],
             ) from error
 
@@ -440,12 +442,12 @@ def _opening(source: Path) -> Generator[None]:
     except (FilesystemError, UsageError) as error:
         raise UsageError(
             f"the source {source} cannot be opened: {error.message}",
-            hint="Put the directory back in its place, or write a patch.",
+            hint="Move the directory back to its path, or write a patch.",
         ) from error
 
 
 class _TopGit:
-    """The source's own repository, which was not imported either; implements ``HiddenPaths``."""
+    """The source's own repository, which is not imported either; implements ``HiddenPaths``."""
 
     def hides(self, parts: Parts) -> bool:
         return parts[:1] == (".git",)
@@ -460,14 +462,14 @@ def _or_rollback_error() -> Generator[None]:
         yield
     except FilesystemError as error:
         raise RollbackError(
-            f"the source could not be put back: {error.message}",
+            f"the source could not be restored: {error.message}",
             [error],
-            hint="The workspace is unharmed. Correct what the system reports, then apply again.",
+            hint="The workspace is intact. Fix what the system reports, then apply again.",
         ) from error
 
 
-def _applied(store: ObjectStore, merged: Bringing) -> Applied:
-    done = _kinds(reported(diff(store, merged.before, merged.after or merged.before)))
+def _applied(store: ObjectStore, merged: MergeResult) -> Applied:
+    done = _by_status(reported(diff(store, merged.before, merged.after or merged.before)))
     return replace(
         done,
         already_there=merged.already_there,
@@ -477,7 +479,7 @@ def _applied(store: ObjectStore, merged: Bringing) -> Applied:
     )
 
 
-def _kinds(changes: Iterable[TreeChange]) -> Applied:
+def _by_status(changes: Iterable[TreeChange]) -> Applied:
     changes = list(changes)
     return Applied(
         added=_names(change.path for change in changes if change.before is None),

@@ -1,11 +1,11 @@
 """A program's own code as one call: ``with workspace.call("rename module") as call``.
 
-The same boundary as for a tool call, without a tool: no arguments to parse, no model to answer.
-What the code raises is raised again once everything it did has been undone.
+The boundary is that of a tool call, without arguments to parse and without a model to answer.
+What the code raises is raised again after the rollback.
 
 In asyncio, ``async with workspace.call(…)`` does the same on the loop's thread. The block may wait,
 so the tasks of a loop take turns (``TaskTurns``): another task that begins a call waits until this
-one is over. Only the task that opened the block makes calls inside it, as savepoints.
+one has ended. Only the task that opened the block makes calls inside it, as savepoints.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _inherited: ContextVar[tuple[_TaskTurn, ...]] = ContextVar("wink_workspace_task_
 
 
 class TaskTurns:
-    """Lets one task of an event loop at a time be inside a call of a workspace."""
+    """Admits one task of an event loop at a time to the calls of a workspace."""
 
     def __init__(self) -> None:
         self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
@@ -77,13 +77,13 @@ class TaskTurns:
         """Wait for the turn of this task.
 
         Raises:
-            UsageError: If the task was started inside a block whose end it would wait for.
+            UsageError: If the task was started inside a call: each would wait for the other.
         """
         import asyncio
 
         if any(turn.is_open and turn.turns is self for turn in _inherited.get()):
             raise UsageError(
-                "the call around this one cannot end before it, and would wait for it",
+                "the call that this task was started in waits for it, so it cannot begin another",
                 hint="Inside `async with workspace.call(…)`, call in the task of the block: with"
                 " `workspace.call` or `workspace.run`.",
             )
@@ -93,15 +93,15 @@ class TaskTurns:
 
 
 class WorkspaceCall(CallBoundary):
-    """One call of a program: an entry of the history, or nothing but its record.
+    """One call of a program: one entry of the history, or only its record after a failure.
 
     Made by ``Workspace.call``. A call inside another one on the same thread is a savepoint of it.
 
     Attributes:
         files: The workspace's files.
         session: Its state; ``dispatch`` events there.
-        cancellation: Whether the call is still wanted. The code may ask it; once it is cancelled
-            the call fails at its end in any case.
+        cancellation: Cancels the call. The code may check it; a cancelled call fails at its end
+            in any case.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class WorkspaceCall(CallBoundary):
         if not label or len(label) > _MOST_LABEL_CHARS:
             raise UsageError(
                 f"a label has 1 to {_MOST_LABEL_CHARS} characters, not {len(label)}",
-                hint="Say in a few words what the call does; details go into params.",
+                hint="Describe the call in a few words; details go into params.",
             )
         dump(params)
         super().__init__(
@@ -136,7 +136,7 @@ class WorkspaceCall(CallBoundary):
         self._task_turn: _TaskTurn | None = None
 
     def result(self, value: object = None, message: str = "") -> None:
-        """Set what the entry shows as the result.
+        """Set the result that the entry records.
 
         Args:
             value: A text, a dataclass, or anything else with a JSON form.
@@ -151,7 +151,7 @@ class WorkspaceCall(CallBoundary):
         )
 
     def fail(self, message: str) -> None:
-        """Have everything undone at the end of the block, without an exception."""
+        """Roll everything back at the end of the block, without an exception."""
         self.tool_result = ToolResult.error(message)
 
     def __enter__(self) -> Self:
@@ -174,7 +174,7 @@ class WorkspaceCall(CallBoundary):
         return self
 
     async def __aenter__(self) -> Self:
-        """Begin the call once no other task of this loop is inside one; raises as ``with``."""
+        """Begin the call when no other task of this loop is inside one; raises as ``with``."""
         task = current_task()
         if self._transactions.task is not task:
             self._task_turn = await self._turns.take()
@@ -203,7 +203,7 @@ class WorkspaceCall(CallBoundary):
             try:
                 self.cancellation.check()
                 if self._policies:
-                    with self._seen_by_policies() as (tool, context):
+                    with self._policy_view() as (tool, context):
                         result = self.tool_result
                         self.notify_policies(self._policies, tool, self.params, result, context)
             except BaseException as failure:  # noqa: BLE001 - raised by __exit__
@@ -215,14 +215,14 @@ class WorkspaceCall(CallBoundary):
             return
         for policy in self._policies:
             policy.install(self.session)
-        with self._seen_by_policies() as (tool, context):
+        with self._policy_view() as (tool, context):
             refusal = self.refusal(self._policies, tool, self.params, context)
         if refusal is not None:
             raise CallRefusedError(*refusal)
 
     @contextmanager
-    def _seen_by_policies(self) -> Generator[tuple[Tool[Any, Any], ToolContext]]:
-        """The call as policies see one: a tool named after the label, in an empty prompt."""
+    def _policy_view(self) -> Generator[tuple[Tool[Any, Any], ToolContext]]:
+        """Present the call to policies as a tool named after the label, in an empty prompt."""
         name = _NOT_IN_A_TOOL_NAME.sub("-", self.tool.lower()).strip("-")[:64] or "call"
         tool = Tool[None, None](name=name, description="A program's own code.")
         prompt = Prompt[None](ns="workspace", key="call", sections=[])
@@ -243,10 +243,10 @@ class WorkspaceCall(CallBoundary):
                 )
 
     def answer(self, error: BaseException) -> tuple[ToolResult[Any], BaseException | None]:
-        """The failure, and the exception itself for the program."""
+        """The result that records the failure, and the exception that the program gets."""
         what = error_text(error, traceback.format_exception_only).strip()
         if self.policy is not None and isinstance(error, Exception):
-            if not isinstance(error, CallRefusedError):  # it raised, which is a refusal
+            if not isinstance(error, CallRefusedError):  # the policy raised: it refuses
                 refusal = CallRefusedError(self.policy, f"it raised {what}")
                 refusal.__cause__ = error
                 self.decisions.append(
@@ -269,14 +269,14 @@ class _Files:
         return self._participants
 
     def begin(self) -> None:
-        """Nothing: files and session exist before and after."""
+        """Do nothing: files and session exist before and after the call."""
 
     def evict(self, transaction: Transaction) -> None:
-        """Nothing, likewise."""
+        """Do nothing, for the same reason."""
 
 
 def recorded(value: object) -> tuple[object, str]:
-    """What an entry shows of *value*: itself, or its type if it has no JSON form."""
+    """What an entry records of *value*: itself, or its type if it has no JSON form."""
     try:
         dump(value)
     except UsageError:
@@ -285,7 +285,7 @@ def recorded(value: object) -> tuple[object, str]:
 
 
 async def in_thread(work: Callable[[], T], cancellation: Cancellation) -> T:
-    """Do *work* on another thread; a task that is cancelled cancels it and waits for its end."""
+    """Run *work* in another thread; a cancelled task cancels it and waits for its end."""
     import asyncio
 
     done = asyncio.ensure_future(asyncio.to_thread(work))
@@ -297,7 +297,7 @@ async def in_thread(work: Callable[[], T], cancellation: Cancellation) -> T:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([done])
         if not done.cancelled():
-            done.exception()  # it was the cancellation's, or comes too late
+            done.exception()  # retrieved, so that asyncio does not log it
         raise
 
 

@@ -1,10 +1,9 @@
-"""What a workspace brings to its source: one answer for every command that shows or brings it.
+"""The changes that a workspace would apply to its source, the same for every command.
 
 Rule 1: ``run``, ``diff``, ``apply``, its patch and its branch start from the same ``ChangeSet``.
-Rule 2: a change is included unless there is a reason against it, and each one left out is named
-with its reason. Nothing that was there before is left out for being ignored: only what the
-workspace created.
-Rule 3: directories are no changes of their own, as in git, but for those that are empty.
+Rule 2: a change is included unless there is a reason against it. Each change that is left out is
+listed with its reason. Only what the workspace created can be left out because it is ignored.
+Rule 3: only empty directories count as changes of their own, as in git.
 Rule 4: nothing is written here. ``ChangeSet.root`` alone adds trees to the ledger.
 """
 
@@ -43,22 +42,22 @@ __all__ = [
     "FileChanges",
     "LeftOut",
     "LeftOutReason",
-    "Outside",
     "PathChange",
+    "SourceFilter",
     "Status",
     "is_empty_directory",
-    "nothing_outside",
+    "no_filter",
     "reported",
 ]
 
 OUTPUT_FOLDER: Final = WorkspacePath((".wink-output",))
-"""Where the output of commands is kept that is too long for their results."""
+"""The directory for command output that is too long for a result."""
 
 Status = Literal["added", "changed", "removed"]
 
 
 class LeftOutReason(StrEnum):
-    """Why a change is not brought."""
+    """Why a change is left out."""
 
     IGNORED = "ignored"
     OWN_OUTPUT = "output kept by wink-workspace"
@@ -67,7 +66,7 @@ class LeftOutReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A path that stays behind; if it is a directory, with the files in it that changed."""
+    """A path that is left out; for a directory, with the number of changed files in it."""
 
     path: WorkspacePath
     reason: LeftOutReason
@@ -76,15 +75,15 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathChange:
-    """What becomes of one path.
+    """What happens to one path.
 
     Attributes:
         path: The file, link or empty directory.
-        status: ``"changed"`` if there is something before and after.
-        detail: What else is to be said of it: another mode, a link, an empty directory.
+        status: ``"changed"`` if the path exists before and after.
+        detail: Another mode, a link, or an empty directory.
         risks: Why it can run something on the user's machine.
-        lines: The lines that come and go; ``None`` for what is too large for a diff.
-        n_bytes: The size of the content after it, or before it for one that is removed.
+        lines: Added and deleted lines; ``None`` for what is too large for a diff.
+        n_bytes: The size after the change, or before it for a removed path.
     """
 
     path: WorkspacePath
@@ -100,17 +99,17 @@ class Changed(Protocol):
 
     @property
     def path(self) -> WorkspacePath:
-        """Where it is."""
+        """The path."""
         ...
 
     @property
     def before(self) -> TreeEntry | FileState | None:
-        """What was there; ``None`` for nothing."""
+        """The state before; ``None`` if nothing was there."""
         ...
 
     @property
     def after(self) -> TreeEntry | FileState | None:
-        """What is there then."""
+        """The state after; ``None`` if nothing is there."""
         ...
 
 
@@ -120,13 +119,13 @@ Side: TypeAlias = TreeEntry | FileState
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
-    """What is known of the source, by which changes are left out.
+class SourceFilter:
+    """What is known of the source, to decide which changes are left out.
 
     Attributes:
         ignores: Whether its rules ignore a path; the second argument is whether it is a directory.
-        in_repository: Which of these changes are part of a git repository, or would make one.
-        holds: Whether the source is known to hold something at a path.
+        in_repository: Which of the changes are part of a git repository, or would create one.
+        holds: Whether the source is known to have something at a path.
     """
 
     ignores: Callable[[WorkspacePath, bool], bool]
@@ -134,19 +133,19 @@ class Outside:
     holds: Callable[[WorkspacePath], bool] = lambda _: False
 
 
-nothing_outside: Final = Outside(lambda _, __: False, lambda _: frozenset())
-"""Leaves out our own output alone."""
+no_filter: Final = SourceFilter(lambda _, __: False, lambda _: frozenset())
+"""Leaves out only the kept output of commands."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """What differs between two trees, as far as it is to be brought.
+    """The difference of two trees, without what is left out.
 
     Attributes:
         base: The root before.
-        wanted: The root after, with all that is left out.
-        trees: The included changes, directories among them, in path order.
-        left_out: The others.
+        wanted: The root after, including what is left out.
+        trees: The included changes with their directories, in path order.
+        left_out: The changes that are not included.
     """
 
     store: ObjectStore
@@ -158,11 +157,11 @@ class ChangeSet:
 
     @classmethod
     def between(
-        cls, store: ObjectStore, base: str, wanted: str, outside: Outside = nothing_outside
+        cls, store: ObjectStore, base: str, wanted: str, source_filter: SourceFilter = no_filter
     ) -> ChangeSet:
         """The changes from *base* to *wanted*."""
         changes = list(diff(store, base, wanted))
-        choice = _Choice(changes, outside)
+        choice = _Choice(changes, source_filter)
         included = tuple(choice.included(changes))
         return cls(store, base, wanted, included, tuple(choice.left_out), choice.emptied)
 
@@ -177,7 +176,7 @@ class ChangeSet:
         return tuple(str(change.path) for change in self.reported)
 
     def root(self) -> str:
-        """The tree that *base* becomes by the included changes, written to the ledger.
+        """The tree *base* with the included changes, written to the ledger.
 
         Raises:
             LedgerError: If it cannot be written.
@@ -191,11 +190,11 @@ class ChangeSet:
         return build(self.store, self.wanted, entries) if entries else self.wanted
 
     def review(self) -> Diff:
-        """``reported`` as a diff; its contents are read while the ledger is open."""
+        """``reported`` as a diff; contents are read while the ledger is open."""
         return tree_diff(self.store, self.reported)
 
     def changes(self) -> tuple[PathChange, ...]:
-        """What becomes of each path, with its lines counted and its risks marked."""
+        """What happens to each path, with counted lines and risks."""
         return tuple(_described(self.review(), self.reported, _Contents(self.store, self.wanted)))
 
     def marked(self) -> Mapping[WorkspacePath, tuple[str, ...]]:
@@ -207,7 +206,7 @@ class ChangeSet:
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """The same choice for files that are in no ledger.
+    """The same choice for files that are not in a ledger.
 
     Attributes:
         reported: The included files, links and empty directories.
@@ -218,10 +217,10 @@ class FileChanges:
     left_out: tuple[LeftOut, ...] = ()
 
     @classmethod
-    def of(cls, changes: Iterable[FileChange], outside: Outside) -> FileChanges:
+    def of(cls, changes: Iterable[FileChange], source_filter: SourceFilter) -> FileChanges:
         """The choice among *changes*."""
         ordered = sorted(changes, key=lambda change: change.path)
-        choice = _Choice(ordered, outside)
+        choice = _Choice(ordered, source_filter)
         return cls(tuple(reported(tuple(choice.included(ordered)))), tuple(choice.left_out))
 
     @property
@@ -242,34 +241,34 @@ class FileChanges:
 
 
 class _Choice:
-    """Decides for each change whether it is brought.
+    """Decides for each change whether it is included.
 
     Attributes:
-        left_out: What is not, with the reason; what is below a directory counts with it.
-        emptied: New directories of whose contents nothing is brought; they are not, either.
+        left_out: What is not, with the reason; changes below a directory are counted with it.
+        emptied: New directories of which everything is left out, so they are left out, too.
     """
 
-    def __init__(self, changes: Sequence[Changed], outside: Outside) -> None:
-        self._outside = outside
-        self._repositories = outside.in_repository(changes)
+    def __init__(self, changes: Sequence[Changed], source_filter: SourceFilter) -> None:
+        self._source_filter = source_filter
+        self._repositories = source_filter.in_repository(changes)
         self._hidden: set[WorkspacePath] = set()
         self._kept: set[WorkspacePath] = set()
         self.left_out: list[LeftOut] = []
         for change in changes:
-            self._look_at(change)
-        self._leave_directories_that_stay(changes)
-        self.emptied = self._directories_without_anything(changes)
+            self._consider(change)
+        self._keep_nonempty_directories(changes)
+        self.emptied = self._find_emptied(changes)
 
     def included(self, changes: Sequence[_C]) -> Iterator[_C]:
-        """Those of *changes* that are brought."""
+        """Those of *changes* that are included."""
         for change in changes:
             if change.path in self.emptied:
-                if change.before is not None:  # a file that a directory took the place of
+                if change.before is not None:  # a file that a directory replaced
                     yield replace(change, after=None)
             elif change.path not in self._hidden and change.path not in self._kept:
                 yield change
 
-    def _look_at(self, change: Changed) -> None:
+    def _consider(self, change: Changed) -> None:
         last = self.left_out[-1] if self.left_out else None
         if last is not None and change.path.is_below(last.path):
             reason = last.reason
@@ -288,14 +287,18 @@ class _Choice:
             return LeftOutReason.OWN_OUTPUT
         if path in self._repositories:
             return LeftOutReason.REPOSITORY
-        if change.before is None and change.after is not None and not self._outside.holds(path):
+        if (
+            change.before is None
+            and change.after is not None
+            and not self._source_filter.holds(path)
+        ):
             is_directory = change.after.kind is FileKind.DIRECTORY
-            if self._outside.ignores(path, is_directory):
+            if self._source_filter.ignores(path, is_directory):
                 return LeftOutReason.IGNORED
         return None
 
-    def _leave_directories_that_stay(self, changes: Sequence[Changed]) -> None:
-        """What was removed around something that stays is not removed, and nothing replaces it."""
+    def _keep_nonempty_directories(self, changes: Sequence[Changed]) -> None:
+        """Keep removed directories that still hold something left out; nothing replaces them."""
         stays = (each for each in changes if each.path in self._hidden and each.before is not None)
         around = {above for change in stays for above in change.path.ancestors()}
         for change in changes:
@@ -309,8 +312,8 @@ class _Choice:
                 n_files = sum(map(_has_file, inside))
                 self.left_out.append(LeftOut(change.path, reason, n_files))
 
-    def _directories_without_anything(self, changes: Sequence[Changed]) -> frozenset[WorkspacePath]:
-        """New directories of whose contents nothing is brought, though they have some."""
+    def _find_emptied(self, changes: Sequence[Changed]) -> frozenset[WorkspacePath]:
+        """New directories with contents of which everything is left out."""
         full = {change.path.parent for change in changes if change.after is not None}
         alive: set[WorkspacePath] = set()
         emptied: set[WorkspacePath] = set()
@@ -327,7 +330,7 @@ class _Choice:
 
 
 def reported(changes: Iterable[_C]) -> Iterator[_C]:
-    """Rule 3: without the directories that something else in *changes* is in."""
+    """Rule 3: *changes* without the directories that hold other changed paths."""
     changes = list(changes)
     left = {each.path.parent for each in changes if each.before is not None}
     came = {each.path.parent for each in changes if each.after is not None}
@@ -342,7 +345,7 @@ def reported(changes: Iterable[_C]) -> Iterator[_C]:
 
 
 def is_empty_directory(change: Changed) -> bool:
-    """Whether a reported change is only that of a directory, which git cannot keep."""
+    """Whether a reported change is only a directory, which git cannot keep."""
     return not _has_file(change)
 
 
@@ -356,18 +359,18 @@ def _has_file(change: Changed) -> bool:
     )
 
 
-# -------------------------------------------------------------------------- what is said of it
+# ----------------------------------------------------------------------------- the description
 
 
 class _Contents:
-    """Sizes of both sides, and where links lead."""
+    """Sizes, and targets of links, of both sides."""
 
     def __init__(self, store: ObjectStore | None, root: str) -> None:
         self._store = store
         self._root = root
 
     def n_bytes(self, side: Side | None) -> int:
-        """The size of the content; 0 for nothing and for a directory."""
+        """The size of the content; 0 for a directory or nothing."""
         match side:
             case FileState():
                 return len(side.data)
@@ -377,7 +380,7 @@ class _Contents:
                 return 0
 
     def risks(self, change: Changed) -> tuple[str, ...]:
-        """Why what comes can run something on the user's machine."""
+        """Why the new state can run something on the user's machine."""
         after = change.after
         if after is None:
             return ()
@@ -396,7 +399,7 @@ class _Contents:
         return self._target(entry_at(self._store, self._root, path))
 
     def _target(self, side: Side | None) -> str | None:
-        """Where a link leads; ``None`` for what is none."""
+        """The target of a link; ``None`` for everything else."""
         if side is None or side.kind is not FileKind.SYMLINK:
             return None
         if isinstance(side, FileState):

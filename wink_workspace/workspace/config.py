@@ -1,4 +1,4 @@
-"""How a workspace behaves."""
+"""The settings of a workspace."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["WorkspaceConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceConfig:
-    """How a workspace behaves.
+    """The settings of a workspace.
 
     Attributes:
         limits: Bounds on single file operations.
         retention: How much history is kept.
-        durable: Whether a committed call survives a loss of power, not only the death of the
-            process; each call then waits for the device.
-        force_scan: Look at every file after each call instead of being told of changes.
+        durable: Whether a committed call survives a power loss, not only the death of the
+            process. Each call then waits for the device.
+        force_scan: Scan all files after each call, without change events of the system.
     """
 
     limits: FilesystemLimits = FilesystemLimits()  # noqa: RUF009 - frozen, so it may be shared

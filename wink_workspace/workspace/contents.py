@@ -1,4 +1,4 @@
-"""What is in a directory on disk, as the ledger would keep it."""
+"""The contents of a directory on disk, in the form in which the ledger keeps them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,24 @@ from wink_workspace.ledger import (
     entry_at,
 )
 
-__all__ = ["UNKNOWN_CONTENT", "Captured", "captured", "content_of", "same_content", "whole"]
+__all__ = [
+    "UNKNOWN_CONTENT",
+    "Captured",
+    "capture_all",
+    "captured",
+    "content_of",
+    "same_content",
+    "without_contents",
+]
 
 UNKNOWN_CONTENT: Final = TreeEntry(FileKind.FILE, "")
-"""What the ledger cannot keep: a pipe, a socket, a device; it is like nothing else."""
+"""What the ledger cannot keep: a pipe, a socket, a device. It equals no other content."""
 
 _CHUNK_BYTES: Final = 1_048_576
 
 
 def content_of(tree: DiskTree, there: DiskEntry | None) -> TreeEntry | None:
-    """What is there; of a directory, only that it is one.
+    """The content of an entry; for a directory, only that it is one.
 
     Raises:
         FilesystemError: If a file cannot be read.
@@ -51,19 +59,27 @@ def content_of(tree: DiskTree, there: DiskEntry | None) -> TreeEntry | None:
             return TreeEntry(FileKind.FILE, found, there.executable)
 
 
-def same_content(one: TreeEntry | None, other: TreeEntry | None, *, but_mode: bool = False) -> bool:
-    """Whether two are the same, directories whatever is in them; *but_mode* leaves out the bit."""
+def same_content(
+    one: TreeEntry | None, other: TreeEntry | None, *, ignore_mode: bool = False
+) -> bool:
+    """Whether two entries are equal; contents of directories and, on request, modes are ignored."""
     if one is None or other is None:
         return one is other
     if one.kind is not other.kind:
         return False
     if one.kind is FileKind.DIRECTORY:
         return True
-    return one.id == other.id and (but_mode or one.executable == other.executable)
+    return one.id == other.id and (ignore_mode or one.executable == other.executable)
+
+
+def without_contents(entry: TreeEntry | None) -> TreeEntry | None:
+    """*entry*, reduced for a directory to the fact that it is one."""
+    is_directory = entry is not None and entry.kind is FileKind.DIRECTORY
+    return SOME_DIRECTORY if is_directory else entry
 
 
 def _blob_id(size_bytes: int, pieces: Iterable[bytes]) -> str:
-    """The id that git gives to a content."""
+    """The id that git gives to this content."""
     digest = git_hash(object_header("blob", size_bytes))
     for piece in pieces:
         digest.update(piece)
@@ -72,15 +88,15 @@ def _blob_id(size_bytes: int, pieces: Iterable[bytes]) -> str:
 
 # Reading a directory into a tree
 
-_NOT_KEPT: Final = b"\0this is not a regular file, or it cannot be read\n"
+_PLACEHOLDER: Final = b"\0this is not a regular file, or it cannot be read\n"
 _ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A tree that has some paths as a directory has them.
+    """A tree in which some paths have the present state of a directory.
 
-    ``unknown`` are those among them that cannot be kept: pipes, sockets, devices, and what
+    ``unknown`` are those of the paths that cannot be kept: pipes, sockets, devices, and what
     cannot be read.
     """
 
@@ -94,21 +110,21 @@ def captured(
     root: str,
     paths: Iterable[WorkspacePath],
     *,
-    saw: Callable[[WorkspacePath, int, TreeEntry], None],
+    on_entry: Callable[[WorkspacePath, int, TreeEntry], None],
 ) -> Captured:
-    """The tree *root* with *paths*, and what leads to them, as they are in *tree*.
+    """The tree *root* with the present state of *paths*, and of what leads to them, in *tree*.
 
-    Of a directory among *paths* also the names of what is in it are right, so that a merge sees
-    what others put there. *saw* is called with the mode of everything that is found.
+    For a directory among *paths*, the names of its entries are included, too, so that a merge
+    sees files that other programs added. *on_entry* is called with the mode of every path found.
     """
-    return _Capture(tree, store, root, saw).run(paths)
+    return _Capture(tree, store, root, on_entry).run(paths)
 
 
-def whole(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
-    """The root of all that is in *tree*; what cannot be read is as in the tree *known*.
+def capture_all(tree: DiskTree, store: ObjectStore, *, known: str) -> str:
+    """The root of everything in *tree*; an unreadable path has its state of the tree *known*.
 
     Raises:
-        LedgerError: If a content cannot be written, or changes each time that it is read.
+        LedgerError: If a content cannot be written, or changes during each attempt to read it.
     """
     unreadable: list[WorkspacePath] = []
     found: dict[WorkspacePath, TreeEntry | None] = {}
@@ -131,12 +147,12 @@ class _Capture:
         tree: DiskTree,
         store: ObjectStore,
         root: str,
-        saw: Callable[[WorkspacePath, int, TreeEntry], None],
+        on_entry: Callable[[WorkspacePath, int, TreeEntry], None],
     ) -> None:
         self._tree = tree
         self._store = store
         self._root = root
-        self._saw = saw
+        self._on_entry = on_entry
         self._found: dict[WorkspacePath, TreeEntry | None] = {}
         self._unknown: set[WorkspacePath] = set()
 
@@ -154,7 +170,7 @@ class _Capture:
             self._found[path] = found
             if found == SOME_DIRECTORY and path in wanted:
                 self._add_names(path, wanted | above)
-        # Below a file there is nothing, which needs no saying.
+        # Nothing can be below a file, so such paths are left out.
         changes = {
             path: entry
             for path, entry in self._found.items()
@@ -170,7 +186,7 @@ class _Capture:
                     self._found[entry.path] = self._placeholder()
 
     def entry(self, path: WorkspacePath) -> tuple[TreeEntry | None, bool]:
-        """What is at *path*, its content in the ledger, and whether that could be read."""
+        """The entry at *path* with its content in the ledger, and whether it could be read."""
         for n_left in reversed(range(_ATTEMPTS)):
             try:
                 there = self._tree.entry(path)
@@ -179,11 +195,11 @@ class _Capture:
                     return None, True
                 if found == UNKNOWN_CONTENT:
                     break
-                self._saw(path, there.mode, found)
+                self._on_entry(path, there.mode, found)
                 return self._kept(there, found), True
             except FileMissingError:
                 continue
-            except FilesystemError:  # no way to it, or not readable
+            except FilesystemError:  # not reachable, or not readable
                 break
             except LedgerError:  # it may have changed while it was read
                 if not n_left:
@@ -191,10 +207,10 @@ class _Capture:
         return None, False
 
     def _placeholder(self) -> TreeEntry:
-        return TreeEntry(FileKind.FILE, self._store.write_blob(_NOT_KEPT))
+        return TreeEntry(FileKind.FILE, self._store.write_blob(_PLACEHOLDER))
 
     def _kept(self, there: DiskEntry, found: TreeEntry) -> TreeEntry:
-        """*found* with its content in the ledger."""
+        """*found*, after its content is written to the ledger."""
         if found.kind is FileKind.DIRECTORY or found.id in self._store.repository:
             return found
         if found.kind is FileKind.SYMLINK:

@@ -1,4 +1,4 @@
-"""What restores throw away, on its way into the history."""
+"""Records in the history what restores discard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, LedgerError
 from wink_workspace.ledger import EMPTY_TREE_ID, BranchWriter, Dropped, PendingMark
 
-from .holding import Cause, Holding
+from .pending_discards import DiscardCause, PendingDiscards
 
 __all__ = ["Discards"]
 
@@ -18,30 +18,32 @@ _NO_CALL = "outside"
 
 
 class Discards:
-    """Knows which call a restore is for, and writes down what was moved aside.
+    """Knows the call that a restore belongs to, and records what was moved aside.
 
-    Implements ``tree_history.Discarding``.
+    Implements ``tree_history.DiscardRecorder``.
 
     Args:
-        writer: The line.
+        writer: The branch.
         clock: The time.
-        holding: What was moved aside; ``None`` in place, where nothing is.
+        pending_discards: What was moved aside; ``None`` in place, where nothing is moved aside.
 
     Attributes:
-        mark: The call, while one is recovered that a crash interrupted.
+        mark: The interrupted call, during its recovery.
     """
 
-    def __init__(self, writer: BranchWriter, clock: Clock, holding: Holding | None) -> None:
+    def __init__(
+        self, writer: BranchWriter, clock: Clock, pending_discards: PendingDiscards | None
+    ) -> None:
         self.mark: PendingMark | None = None
         self._writer = writer
         self._clock = clock
-        self._holding = holding
+        self._pending_discards = pending_discards
         self._has_failed = False
 
-    def cause(self, reason: str) -> Cause:
-        """Why something is about to be thrown away."""
+    def cause(self, reason: str) -> DiscardCause:
+        """Why something is about to be discarded."""
         head, mark = self._writer.head, self.mark or self._writer.begun
-        return Cause(
+        return DiscardCause(
             reason=reason,
             call_id=(mark.call_id if mark is not None else "") or _NO_CALL,
             number=0 if head is None else head.number,
@@ -50,13 +52,13 @@ class Discards:
         )
 
     def keep(self, root: str, reason: str) -> None:
-        """Keep a state that is in the ledger already; a failure is logged."""
+        """Keep a state that is already in the ledger; a failure is logged."""
         try:
             self._keep(root, self.cause(reason), Dropped())
         except LedgerError as error:
-            _log.warning("What a restore replaces is not kept: %s", error)
+            _log.warning("The files that a restore replaces are not kept: %s", error)
 
-    def _keep(self, root: str, cause: Cause, dropped: Dropped) -> None:
+    def _keep(self, root: str, cause: DiscardCause, dropped: Dropped) -> None:
         self._writer.discard(
             root,
             reason=cause.reason,
@@ -66,32 +68,30 @@ class Discards:
             dropped=dropped,
         )
 
-    def take_notes(self) -> tuple[str, ...]:
-        """What could not be kept since this was last asked, in sentences."""
-        return () if self._holding is None else self._holding.take_notes()
+    def pop_notes(self) -> tuple[str, ...]:
+        """What could not be kept since the last call of this, in sentences."""
+        return () if self._pending_discards is None else self._pending_discards.pop_notes()
 
-    def make_room(self) -> bool:
-        """Delete what is held, as the disk is full; whether there was any."""
-        return self._holding is not None and self._holding.make_room()
+    def free_space(self) -> bool:
+        """Delete the pending discards because the disk is full; whether there were any."""
+        return self._pending_discards is not None and self._pending_discards.free_space()
 
-    def index(self, *, only_small: bool = False, again: bool = False) -> None:
-        """Write what was moved aside into the history; what cannot be written stays for later.
+    def record_pending(self, *, only_small: bool = False, again: bool = False) -> None:
+        """Record what was moved aside in the history; what cannot be written stays for later.
 
         Args:
-            only_small: Leave it for later if it takes noticeable time.
-            again: Also if it failed before; else a failure would be repeated before every call.
+            only_small: Postpone it if it takes noticeable time.
+            again: Try also after a failure. By default a failure is not repeated at every call.
         """
-        holding = self._holding
-        if holding is None or (self._has_failed and not again):
+        pending = self._pending_discards
+        if pending is None or (self._has_failed and not again):
             return
-        if only_small and not holding.is_small:
+        if only_small and not pending.is_small:
             return
         try:
-            holding.index(self._keep)
+            pending.record(self._keep)
         except (LedgerError, FilesystemError, OSError) as error:
             self._has_failed = True
-            _log.warning(
-                "What a rollback threw away is kept, but not in the history yet: %s", error
-            )
+            _log.warning("Discarded files are kept, but not in the history yet: %s", error)
         else:
             self._has_failed = False

@@ -1,8 +1,8 @@
-"""The lines of a workspace beside its main one.
+"""The branches of a workspace beside its main branch.
 
-The files of a fork are made from the ledger when it is first opened, and so are those of the main
-line if they are gone. One line is no fork: it ends at the import and never grows, so that no
-retention takes away what the source was.
+The files of a branch are written from the ledger when they are missing: those of a fork when it is
+first opened, those of the main branch if they were deleted. The branch ``imported`` is not a fork.
+It ends at the import and never grows, so that retention keeps the original files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import MAIN_BRANCH, Ledger, LogEntry, ObjectStore, walk
 from wink_workspace.sandbox.ownership import give_to_sandbox
 
-from .last_seen import SeenWhenMade
+from .last_seen import NewFileIndex
 from .storage import WorkspaceFolder, delete_tree
 
 __all__ = ["IMPORTED_BRANCH", "check_out", "forks_of", "imported_entry", "require_branch"]
@@ -26,14 +26,14 @@ __all__ = ["IMPORTED_BRANCH", "check_out", "forks_of", "imported_entry", "requir
 _log = logging.getLogger(__name__)
 
 IMPORTED_BRANCH: Final = "imported"
-"""The line that keeps the first entry."""
+"""The branch that keeps the first entry."""
 
 
 def imported_entry(ledger: Ledger) -> LogEntry:
-    """The entry of the import; ``EntryMissingError`` if it was never finished."""
+    """The entry of the import; ``EntryMissingError`` if the import did not finish."""
     entry = ledger.branch(IMPORTED_BRANCH).head
     if entry is None:
-        raise EntryMissingError("there is no import in this history")
+        raise EntryMissingError("this history has no import")
     return entry
 
 
@@ -43,46 +43,46 @@ def forks_of(ledger: Ledger) -> tuple[str, ...]:
 
 
 def require_branch(ledger: Ledger, name: str) -> None:
-    """Raise ``EntryMissingError`` unless *name* is the main line or a fork."""
+    """Raise ``EntryMissingError`` unless *name* is the main branch or a fork."""
     if name != MAIN_BRANCH and name not in (forks := forks_of(ledger)):
         raise EntryMissingError(
-            f"there is no fork {name!r}", hint=f"There are: {', '.join(forks) or 'none'}."
+            f"there is no fork {name!r}", hint=f"The forks are: {', '.join(forks) or 'none'}."
         )
 
 
 def check_out(store: ObjectStore, entry: LogEntry, folder: WorkspaceFolder) -> None:
-    """Make *folder*'s files be those of *entry*, unless they are there already.
+    """Write the files of *entry* into *folder*, unless they exist already.
 
-    They appear as a whole or not at all; the caller holds the writer lock of the line.
+    They appear all at once or not at all. The caller holds the writer lock of the branch.
 
     Raises:
-        UsageError: If a link is in their place: what it leads to is not ours to put back.
+        UsageError: If a link is in their place: its target does not belong to the workspace.
         LedgerError: If something cannot be read.
         FilesystemError: If something cannot be written.
     """
     if folder.files.is_symlink():
         raise UsageError(
-            f"{folder.files} is a link, and what it leads to is not this workspace's to change",
-            hint="Put the directory itself there, or delete the link: then its files, as they "
-            "were after the newest entry, are made again.",
+            f"{folder.files} is a link, and its target does not belong to this workspace",
+            hint="Put the directory itself there, or delete the link: then the files of the "
+            "newest entry are written again.",
         )
     if folder.files.is_dir():
         return
     if folder.branch == MAIN_BRANCH:
-        _log.warning("%s is gone; it is made again as the history has it", folder.files)
+        _log.warning("%s is missing; it is written again from the history", folder.files)
     unfinished = folder.files.with_name("files.new")
     delete_tree(unfinished)
     unfinished.mkdir(parents=True, mode=0o700)
     give_to_sandbox(unfinished)
     with DiskTree(unfinished) as tree:
-        seen = _filled(NewTree(tree), store, entry.files)
+        seen = _write_files(NewTree(tree), store, entry.files)
     seen.save(folder.index, entry)
     unfinished.rename(folder.files)
 
 
-def _filled(tree: NewTree, store: ObjectStore, root: str) -> SeenWhenMade:
-    """What everything looks like once all of *root* is in *tree*."""
-    seen = SeenWhenMade()
+def _write_files(tree: NewTree, store: ObjectStore, root: str) -> NewFileIndex:
+    """Write *root* into *tree*; the statuses of everything written."""
+    seen = NewFileIndex()
     for path, entry in walk(store, root):
         above = path.parts[:-1]
         with translate_os_error(path), tree.entered(above) as directory:

@@ -1,8 +1,8 @@
-"""What a workspace asks of the history of its files, however these are kept.
+"""What a workspace needs from the history of its files, with two implementations.
 
-There are two: of a copy, which is ours and is put back whole (``CopyHistory``), and of the user's
-own directory, where only what a call did is undone (``InPlaceHistory``). Why two:
-docs/design/020.
+``CopyHistory`` serves a copy, which belongs to the workspace alone and is restored as a whole.
+``InPlaceHistory`` serves the user's own directory, where only the effects of a call are undone.
+Why there are two: docs/design/020.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Protocol
 
 from wink_workspace.filesystem import FileChange
 
-from .tree_history import Discarding, TreeHistory
+from .tree_history import DiscardRecorder, TreeHistory
 
 __all__ = ["CopyHistory", "FilesHistory", "FilesState"]
 
 
 class FilesState(Protocol):
-    """A token of a history; ``root`` is the id of its tree."""
+    """A snapshot of a history; ``root`` is the id of its tree."""
 
     @property
     def root(self) -> str:
@@ -26,17 +26,17 @@ class FilesState(Protocol):
 
 
 class FilesHistory(Protocol):
-    """A history of files that a workspace can put back and commit."""
+    """A history of files that a workspace can restore and commit."""
 
-    discarding: Discarding | None
-    """Knows why a restore throws something away."""
+    discard_recorder: DiscardRecorder | None
+    """Knows why a restore discards something."""
 
     def snapshot(self) -> FilesState:
         """The present state; the same token while nothing changes."""
         ...
 
     def restore(self, token: object) -> None:
-        """Put back the state of one of its tokens, or raise ``SnapshotError``."""
+        """Restore the state of a token of this history, or raise ``SnapshotError``."""
         ...
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
@@ -44,62 +44,62 @@ class FilesHistory(Protocol):
         ...
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """The same as a git-style diff, in which a path that is too large has one line."""
+        """The same as a git-style diff; a path that is too large has one line."""
         ...
 
     def accept(self) -> None:
-        """Take the state of the last snapshot as meant so: what follows is a call's."""
+        """Accept the state of the last snapshot: later changes belong to the next call."""
         ...
 
-    def reuse_look(self, allowed: bool, /) -> None:
-        """Whether the next ``snapshot`` may answer as the last one did, without another look.
+    def reuse_snapshot(self, allowed: bool, /) -> None:
+        """Allow or forbid the next ``snapshot`` to return the last one, without another scan.
 
-        For the moment between the entry of external edits and the snapshot of a call. An edit
-        in between counts as made during the call, as one an instant later does.
+        It is for the moment between the entry of external edits and the snapshot of a call. An
+        edit in between counts as made during the call, as would an edit an instant later.
         """
         ...
 
-    def after_call(self) -> str:
+    def root_after_call(self) -> str:
         """The root of what is to be committed for the call that just ended."""
         ...
 
-    def go_to(self, root: str, *, kept: str) -> None:
-        """Make the files those of a tree; what is replaced need not be kept if it is *kept*."""
+    def check_out(self, root: str, *, kept: str) -> None:
+        """Make the files those of a tree; the tree *kept* needs no discard."""
         ...
 
-    def put_back(self, root: str) -> str:
-        """Undo what a call did that a crash interrupted, after *root* was committed.
+    def undo_interrupted(self, root: str) -> str:
+        """Undo the effects of a call that a crash interrupted, after *root* was committed.
 
-        What the call left is kept, if that can be done. The answer is half a sentence that says
-        what was undone.
+        What the call left is kept as a discard, if possible. Returns the end of a sentence that
+        says what was undone.
         """
         ...
 
-    def tidy(self, root: str) -> None:
-        """Remove what a dead process left beside its effects; *root* is what was committed."""
+    def remove_unfinished(self, root: str) -> None:
+        """Remove unfinished files of a dead process; *root* is what was committed."""
         ...
 
 
 class CopyHistory(TreeHistory):
-    """The history of files that are ours alone; implements ``FilesHistory``."""
+    """The history of files that only the workspace changes; implements ``FilesHistory``."""
 
-    def reuse_look(self, allowed: bool, /) -> None:
-        """Let the next ``snapshot`` skip its look, or forbid it."""
+    def reuse_snapshot(self, allowed: bool, /) -> None:
+        """Allow or forbid the next ``snapshot`` to skip its scan."""
         self._is_fresh = allowed
 
-    def after_call(self) -> str:
-        """The present state: whatever is there is the call's."""
+    def root_after_call(self) -> str:
+        """The present state: every change since the snapshot belongs to the call."""
         self._is_fresh = False
         return self.snapshot().root
 
-    def go_to(self, root: str, *, kept: str) -> None:
-        """Make the files those of *root*, whatever they are."""
+    def check_out(self, root: str, *, kept: str) -> None:
+        """Make the files those of *root*, whatever their present state."""
         self.move_to(self.token_of(root), reason="replaced", kept=kept)
 
-    def put_back(self, root: str) -> str:
+    def undo_interrupted(self, root: str) -> str:
         """Make the files those of *root*."""
         self.move_to(self.token_of(root), reason="interrupted")
         return "what it did to files was undone"
 
-    def tidy(self, root: str) -> None:
-        """Nothing: unfinished files are part of what is put back."""
+    def remove_unfinished(self, root: str) -> None:
+        """Do nothing: unfinished files are removed by the restore."""

@@ -1,8 +1,8 @@
-"""How a workspace begins: a copy of a directory, and the first entry of its history.
+"""The beginning of a workspace: a copy of a directory, and the first entry of its history.
 
-Each file is read once: what was read is written into the copy, hashed and packed, and the
-index of the copy is what the system said when it was written. That holds for as long as
-nobody else knows of the copy, which is until this has ended.
+Each file is read once: its content is written into the copy, hashed and packed. The index of the
+copy has the statuses that the system reported at the write. They stay valid because no other
+process knows of the copy before the import has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from wink_workspace.sandbox.ownership import give_to_sandbox
 from wink_workspace.session import Session
 
 from .forking import IMPORTED_BRANCH
-from .last_seen import SeenWhenMade
+from .last_seen import NewFileIndex
 from .storage import WorkspaceFolder
 
 __all__ = ["Imported", "Progress", "import_copy", "no_progress"]
@@ -43,8 +43,8 @@ __all__ = ["Imported", "Progress", "import_copy", "no_progress"]
 class Imported:
     """The record of a workspace's first entry.
 
-    ``skipped`` are the paths that could not be read, or are no file, directory or link. The
-    source's own ``.git`` stays behind and is not among them.
+    ``skipped`` are the paths that could not be read, or that are not files, directories or links.
+    The source's own ``.git`` is not copied and not listed.
     """
 
     source: str
@@ -54,11 +54,11 @@ class Imported:
 
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Told again and again how many files, of how many bytes together, are copied."""
+"""Called repeatedly with the number of copied files and of their bytes."""
 
 
 def no_progress(n_files: int, n_bytes: int) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
     del n_files, n_bytes
 
 
@@ -96,20 +96,20 @@ def _source_tree(source: Path) -> DiskTree:
         return DiskTree(source)
     except (FilesystemError, UsageError) as error:
         raise MountError(
-            f"{source} cannot be copied: {error.message}",
+            f"cannot copy {source}: {error.message}",
             hint="Name a directory that exists and can be read.",
         ) from error
 
 
 class _Import:
-    """What is known of a copy: its objects, its tree and what its entries look like.
+    """What is known of the copy: its objects, its tree and the statuses of its entries.
 
     ``keep`` and ``keep_large`` are those of ``ContentStore``.
     """
 
     def __init__(self, store: ObjectStore, progress: Progress) -> None:
         self._store = store
-        self.seen = SeenWhenMade()
+        self.seen = NewFileIndex()
         self._progress = progress
         self._entries: dict[Parts, dict[str, TreeEntry]] = {(): {}}
         self._skipped: list[str] = []
@@ -117,15 +117,15 @@ class _Import:
         self._n_bytes = 0
 
     def keep(self, content: bytes) -> PreparedBlob | str:
-        """The object of a small file, made in any thread."""
+        """The object of a small file; may be called in any thread."""
         return self._store.prepare_blob(content)
 
     def keep_large(self, file: int) -> PreparedBlob | str:
-        """The id of a large file's object."""
+        """The id of the object of a large file."""
         return self._store.write_blob_from(file)
 
     def root_of(self, copying: TreeCopy[PreparedBlob | str]) -> str:
-        """Have everything copied; the root of its tree."""
+        """Copy everything; the root of its tree."""
         with self._store.bulk():
             for part in copying.run():
                 self._add(part)
@@ -142,9 +142,9 @@ class _Import:
         entries = self._entries.setdefault(part.directory, {})
         for entry in part.entries:
             self.seen.add(part.directory, entry.name, entry.status)
-            entries[entry.name] = self._kept(entry)
+            entries[entry.name] = self._tree_entry(entry)
 
-    def _kept(self, entry: CopiedEntry[PreparedBlob | str]) -> TreeEntry:
+    def _tree_entry(self, entry: CopiedEntry[PreparedBlob | str]) -> TreeEntry:
         if entry.target is not None:
             target = entry.target.encode("utf-8", "surrogateescape")
             return TreeEntry(FileKind.SYMLINK, self._store.write_blob(target))

@@ -1,8 +1,8 @@
-"""What the files looked like when they were last seen, so that opening need not read them all.
+"""The statuses of the files when they were last seen, so that opening need not read all files.
 
-An index of statuses is worth something only together with the tree of the same moment: with a
-newer tree, a file that came and went in between would not be missed. So an index bears the id of
-the entry that has that tree, and is used only while the history keeps this entry.
+An index of statuses is valid only with the tree of the same moment. With a newer tree, a file that
+was created and deleted in between would not be noticed. So the name of an index has the id of the
+entry with that tree, and the index is used only while the history keeps this entry.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from wink_workspace.filesystem.changes.index import FileIndex, Status, status_of
 from wink_workspace.filesystem.disk.descriptors import Parts
 from wink_workspace.ledger import Branch, LogEntry
 
-__all__ = ["SeenWhenMade", "load_last_seen", "save_last_seen"]
+__all__ = ["NewFileIndex", "load_last_seen", "save_last_seen"]
 
 
 _MOST_TRIES: Final = 10_000  # some 20 ms
 
 
-class SeenWhenMade:
-    """What files looked like when they were made, in a directory that nobody else knows of."""
+class NewFileIndex:
+    """The statuses of files written into a directory that no other process knows of."""
 
     def __init__(self) -> None:
         self._statuses: dict[Parts, dict[str, Status]] = {(): {}}
 
     def add_directory(self, directory: Parts) -> None:
-        """Know a directory, of whose entries nothing is known yet."""
+        """Add a directory without entries."""
         self._statuses.setdefault(directory, {})
 
     def add(self, directory: Parts, name: str, status: os.stat_result) -> None:
-        """Know an entry of a directory that is known."""
+        """Add an entry of a directory that was added before."""
         self._statuses[directory][name] = status_of(status)
 
-    def save(self, place: Path, entry: LogEntry) -> None:
-        """As ``save_last_seen``, once everything is made.
+    def save(self, file: Path, entry: LogEntry) -> None:
+        """Save the index once everything is written, as ``save_last_seen``.
 
-        All that changes from now on gets another change time, unless the filesystem's clock
-        still shows that of the entry: such entries count as racily_clean.
+        Every later change gets another change time, unless the filesystem's clock still shows
+        the time of the entry. Such entries count as racily clean.
         """
         index = FileIndex()
         with suppress(OSError):
@@ -48,17 +48,17 @@ class SeenWhenMade:
                 (at.changed_ns for all_of in self._statuses.values() for at in all_of.values()),
                 default=0,
             )
-            now_ns = _now_on_disk_ns(place.parent, after_ns=newest_ns)
+            now_ns = _now_on_disk_ns(file.parent, after_ns=newest_ns)
             for directory, statuses in self._statuses.items():
                 index.put(directory, statuses, now_ns)
-            save_last_seen(place, index, entry)
+            save_last_seen(file, index, entry)
 
 
 def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
-    """The change time of what changes now, once it is later than *after_ns*.
+    """The change time of a change made now, if possible later than *after_ns*.
 
-    Most filesystems' clocks tick every few milliseconds, for which this waits; one that ticks
-    every two seconds is not waited for, and then the answer is not later.
+    Most filesystem clocks tick every few milliseconds, and this waits for the next tick. It does
+    not wait for a clock that ticks every two seconds; then the result is not later.
     """
     canary = directory / "canary"
     file = os.open(canary, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -75,29 +75,27 @@ def _now_on_disk_ns(directory: Path, *, after_ns: int) -> int:
         canary.unlink()
 
 
-def save_last_seen(place: Path, index: FileIndex, entry: LogEntry) -> None:
-    """Keep what was seen when the files were those of *entry*; a failure is none, it is a hint."""
+def save_last_seen(file: Path, index: FileIndex, entry: LogEntry) -> None:
+    """Save the index of the files of *entry*. Failures are ignored: the index is only a hint."""
     with suppress(OSError):
-        index.save(place.with_name(f"{place.name}-{entry.id}"))
-        for other in _stored(place):
+        index.save(file.with_name(f"{file.name}-{entry.id}"))
+        for other in _stored(file):
             if other != entry.id:
-                place.with_name(f"{place.name}-{other}").unlink(missing_ok=True)
+                file.with_name(f"{file.name}-{other}").unlink(missing_ok=True)
 
 
-def load_last_seen(place: Path, branch: Branch) -> tuple[FileIndex, str] | None:
-    """The newest index of an entry that *line* keeps, and that entry's tree.
+def load_last_seen(file: Path, branch: Branch) -> tuple[FileIndex, str] | None:
+    """The newest index of an entry that *branch* keeps, and the tree of that entry.
 
-    What it costs does not follow the number of entries since.
+    The cost does not depend on the number of later entries.
     """
-    kept = [entry for stored in _stored(place) if (entry := branch.kept(stored)) is not None]
+    kept = [entry for stored in _stored(file) if (entry := branch.kept(stored)) is not None]
     for entry in sorted(kept, key=lambda entry: entry.number, reverse=True):
-        if index := FileIndex.load(place.with_name(f"{place.name}-{entry.id}")):
+        if index := FileIndex.load(file.with_name(f"{file.name}-{entry.id}")):
             return index, entry.files
     return None
 
 
-def _stored(place: Path) -> set[str]:
-    """The ids of the entries of which there is an index."""
-    return {
-        path.name.removeprefix(f"{place.name}-") for path in place.parent.glob(f"{place.name}-*")
-    }
+def _stored(file: Path) -> set[str]:
+    """The ids of the entries that have an index."""
+    return {path.name.removeprefix(f"{file.name}-") for path in file.parent.glob(f"{file.name}-*")}

@@ -2,8 +2,8 @@
 
 The protocol: ``begin`` writes the pending mark; the call has its effects; ``commit`` or
 ``rolled_back`` appends the entry, whose ref update is the commit point for files and STATE
-together; then the mark is removed. A mark that cannot be removed harms nobody: whoever opens
-the workspace next finds that the head is the marked call's own entry.
+together; then the mark is removed. A mark that cannot be removed does no harm: the next process
+that opens the workspace finds that the head is the entry of the marked call.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _log = logging.getLogger(__name__)
 
 
 class LedgerJournal:
-    """Writes one line of the ledger; implements ``runtime.Journal``.
+    """Writes one branch of the ledger; implements ``runtime.Journal``.
 
     Args:
-        writer: The line.
+        writer: The branch.
         history: The files.
         sessions: Writes the session's STATE.
         session: The session.
         files: The participant whose snapshot *history* takes.
-        discards: Keeps what restores throw away.
-        tidy: Called between calls, when nothing is kept that the line does not lead to.
+        discards: Keeps the files that restores discard.
+        run_maintenance: Called between calls, when every kept object is referenced by the branch.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LedgerJournal:
         *,
         files: Snapshotable,
         discards: Discards,
-        tidy: Callable[[], None],
+        run_maintenance: Callable[[], None],
     ) -> None:
         self._writer = writer
         self._files = files
@@ -58,23 +58,24 @@ class LedgerJournal:
         self._sessions = sessions
         self._session = session
         self._discards = discards
-        self._tidy = tidy
+        self._run_maintenance = run_maintenance
         self._call_id = ""
         self._is_finished = True
-        history.discarding = discards
+        history.discard_recorder = discards
 
     def absorb_external(self, participants: Sequence[Snapshotable]) -> tuple[str, ...]:
-        """Append what moved in the directory since the last entry; the paths that did."""
-        self._history.reuse_look(False)
-        if self._sessions.unknown:  # give the session what is kept for slices it came to know
+        """Append the external edits since the last entry; their paths."""
+        self._history.reuse_snapshot(False)
+        if self._sessions.unknown:  # load kept values of slices that the session got to know
             self._sessions.adopt(self._session)
         if not self._is_finished:
             self.finish_pending()
-        self._discards.index()
-        paths = self._absorbed()
-        self._tidy()
-        # Only the snapshot of a call that begins now may rely on this look.
-        self._history.reuse_look(not paths and any(each is self._files for each in participants))
+        self._discards.record_pending()
+        paths = self._commit_external_edits()
+        self._run_maintenance()
+        # Only the snapshot of a call that begins now may reuse this scan.
+        begins_call = any(each is self._files for each in participants)
+        self._history.reuse_snapshot(not paths and begins_call)
         return paths
 
     def begin(self, call: PendingCall) -> None:
@@ -89,36 +90,36 @@ class LedgerJournal:
         self.finish_pending()
 
     def rolled_back(self, event: ToolInvoked, saved: Saved) -> None:
-        """Append the record of a call whose effects are gone."""
+        """Append the record of a call that was rolled back."""
         del saved
-        event = replace(event, notes=(*event.notes, *self._discards.take_notes()))
+        event = replace(event, notes=(*event.notes, *self._discards.pop_notes()))
         try:
-            self._append_on_any_disk(event)
+            self._append_or_free_space(event)
         finally:
             self.finish_pending()
-        self._discards.index(only_small=True)
+        self._discards.record_pending(only_small=True)
 
-    def _append_on_any_disk(self, event: ToolInvoked) -> None:
-        """Append the record of a failed call; where the disk is full, give up what is held."""
+    def _append_or_free_space(self, event: ToolInvoked) -> None:
+        """Append the record of a failed call; if the disk is full, delete pending discards."""
         try:
             self._append(event)
         except LedgerError as error:
-            if not (is_full([error]) and self._discards.make_room()):
+            if not (is_full([error]) and self._discards.free_space()):
                 raise
-            notes = (*event.notes, *self._discards.take_notes())
+            notes = (*event.notes, *self._discards.pop_notes())
             self._append(replace(event, notes=notes))
 
     def finish_pending(self) -> None:
-        """Remove the pending mark, now that nothing is in doubt; if that fails, later."""
+        """Remove the pending mark after the call ended; if that fails, try again later."""
         try:
             self._writer.finish_pending()
         except LedgerError as error:
             self._is_finished = False
-            _log.warning("The mark of the finished call %s stays: %s", self._call_id, error)
+            _log.warning("cannot remove the mark of the finished call %s: %s", self._call_id, error)
         else:
             self._is_finished = True
 
-    def _absorbed(self) -> tuple[str, ...]:
+    def _commit_external_edits(self) -> tuple[str, ...]:
         root = self._history.snapshot().root
         self._history.accept()
         head = self._writer.head
@@ -143,7 +144,7 @@ class LedgerJournal:
             Draft(
                 kind=EntryKind.CALL,
                 subject=f"{event.tool}: {event.message or event.outcome}",
-                files=self._history.after_call(),
+                files=self._history.root_after_call(),
                 session=self._sessions.write(self._session),
                 record=event,
                 at=event.started_at,

@@ -1,4 +1,4 @@
-"""The files of an open workspace, with what knows what moved in them and what they held before."""
+"""The files of an open workspace, with their tracker and their history."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from wink_workspace.processes import OwnProcess
 
 from .config import WorkspaceConfig
 from .histories import CopyHistory, FilesHistory
-from .holding import Holding
 from .in_place.call_effects import CallEffects
 from .in_place.filesystem import InPlaceFilesystem
 from .in_place.history import InPlaceHistory, PresentState
-from .in_place.own_git import OwnGit, refuse_repository
 from .in_place.tree import InPlaceTree
-from .known_modes import KnownModes
+from .in_place.user_repository import UserRepository, refuse_repository
 from .last_seen import load_last_seen
+from .mode_store import ModeStore
+from .pending_discards import PendingDiscards
 from .reserve import Reserve
 from .storage import WorkspaceFolder, WorkspaceInfo
 
@@ -38,22 +38,22 @@ __all__ = ["OpenedFiles", "open_copy", "open_in_place"]
 
 @dataclass(frozen=True, slots=True)
 class OpenedFiles:
-    """The parts; ``close`` lets go of them.
+    """The parts, which ``close`` closes.
 
-    ``take_in`` is to be told how to take in what others changed, before something is changed
-    outside of any call.
+    ``absorb_before_change`` sets the function that commits external edits before a change outside
+    of any call.
     """
 
     tree: DiskTree
     tracker: ChangeTracker
     history: FilesHistory
     filesystem: DiskFilesystem
-    holding: Holding | None = None
+    pending_discards: PendingDiscards | None = None
     reserve: Reserve | None = None
-    take_in: Callable[[Callable[[], object]], None] = lambda _: None
+    absorb_before_change: Callable[[Callable[[], object]], None] = lambda _: None
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory and the tracker."""
         self.tree.close()
         self.tracker.close()
 
@@ -65,7 +65,7 @@ def open_copy(
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    """The files of a copy, which is ours alone."""
+    """Open the files of a copy, which only the workspace changes."""
     index, root = load_last_seen(folder.index, writer) or (None, _head(writer).files)
     tracker = open_tracker(
         folder.files, index=index, force_scan=config.force_scan, make_accessible=True, clock=clock
@@ -82,15 +82,17 @@ def open_copy(
         tracker.close()
         raise
     reserve = Reserve(folder.reserve)
-    holding = Holding(
+    pending_discards = PendingDiscards(
         folder.discarded,
         writer.store,
         limit_bytes=config.retention.discard_bytes,
     )
-    history = CopyHistory(tree, tracker, writer.store, root=root, reserve=reserve, holding=holding)
+    history = CopyHistory(
+        tree, tracker, writer.store, root=root, reserve=reserve, pending_discards=pending_discards
+    )
     filesystem = DiskFilesystem(tree, history=history, limits=config.limits, clock=clock)
     history.fingerprints = filesystem.fingerprints
-    return OpenedFiles(tree, tracker, history, filesystem, holding, reserve)
+    return OpenedFiles(tree, tracker, history, filesystem, pending_discards, reserve)
 
 
 def open_in_place(
@@ -100,13 +102,13 @@ def open_in_place(
     config: WorkspaceConfig,
     clock: Clock,
 ) -> OpenedFiles:
-    """The files of the user's own directory.
+    """Open the files of the user's own directory.
 
     Raises:
-        UsageError: If it is not there any more, or is not the one that it was.
+        UsageError: If the directory is missing, or is not the one of the import.
     """
     check_directory(folder.info())
-    git = OwnGit(folder.files)
+    git = UserRepository(folder.files)
     head = _head(writer)
     index, root = load_last_seen(folder.index, writer) or (None, head.files)
     tracker = open_tracker(
@@ -126,7 +128,7 @@ def open_in_place(
     except BaseException:
         tracker.close()
         raise
-    modes = KnownModes(folder.modes)
+    modes = ModeStore(folder.modes)
     present = PresentState(tree, tracker, writer.store, root=root, modes=modes)
     history = InPlaceHistory(
         tree,
@@ -140,41 +142,43 @@ def open_in_place(
         tree, history=history, git=git, limits=config.limits, clock=clock
     )
 
-    def take_in(absorb: Callable[[], object]) -> None:
+    def absorb_before_change(absorb: Callable[[], object]) -> None:
         def before_change() -> None:
-            if not writer.has_begun and history.snapshot().root != history.after_call():
+            if not writer.has_begun and history.snapshot().root != history.root_after_call():
                 absorb()
 
         tree.before_change = before_change
 
-    return OpenedFiles(tree, tracker, history, filesystem, take_in=take_in)
+    return OpenedFiles(
+        tree, tracker, history, filesystem, absorb_before_change=absorb_before_change
+    )
 
 
 def check_directory(info: WorkspaceInfo) -> None:
-    """Raise ``UsageError`` if the directory of a workspace in place is not what it was."""
-    place = Path(info.source)
+    """Raise ``UsageError`` if the directory of a workspace in place was removed or replaced."""
+    directory = Path(info.source)
     hint = (
-        "Put it back where it was, or remove the workspace, which deletes its history and no "
-        "file of yours."
+        "Move it back to where it was, or remove the workspace: that deletes its history, "
+        "but none of your files."
     )
     try:
-        inode = place.stat().st_ino if place.is_dir() else None
+        inode = directory.stat().st_ino if directory.is_dir() else None
     except OSError:
         inode = None
     if inode is None:
         raise UsageError(
-            f"the directory {place}, in which the workspace {info.id} is, is not there any more",
+            f"the directory {directory} of the workspace {info.id} does not exist",
             hint=hint,
         )
     if inode != info.inode:
         raise UsageError(
-            f"{place} is another directory than the one in which the workspace {info.id} is",
+            f"{directory} is not the directory in which the workspace {info.id} was created",
             hint=hint,
         )
-    refuse_repository(place)
+    refuse_repository(directory)
 
 
 def _head(writer: BranchWriter) -> LogEntry:
     if writer.head is None:
-        raise lost_ref(MAIN_BRANCH, "the history cannot be gone on with")
+        raise lost_ref(MAIN_BRANCH, "the history cannot be continued")
     return writer.head

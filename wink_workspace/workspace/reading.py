@@ -1,8 +1,8 @@
-"""A workspace's history, to be read: what every owner of one offers.
+"""Read access to a workspace's history, for open workspaces and for ``WorkspaceReader``.
 
-``WorkspaceReader`` reads while somebody else has the workspace open. No lock is taken, nothing
-is recovered and nothing is written, but for a new fork. What is found is what was committed:
-edits that no entry has yet are not seen.
+``WorkspaceReader`` reads a workspace that another process may have open. It takes no lock and
+recovers nothing. It writes nothing except a new fork. It sees what was committed: edits without
+an entry are not included.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from wink_workspace.ledger import (
 from .applied_trees import AppliedTrees
 from .changeset import ChangeSet
 from .forking import forks_of, imported_entry
-from .source_rules import outside_of, rules_in
+from .source_rules import open_source_filter, rules_in
 from .storage import WorkspaceFolder, WorkspaceInfo
 
 __all__ = ["ReadableHistory", "WorkspaceReader"]
@@ -45,12 +45,12 @@ _LARGEST_READ_BYTES = 64 * 1_048_576
 
 
 class ReadableHistory:
-    """One line of a workspace's history.
+    """One branch of a workspace's history.
 
     Args:
-        info: What the workspace is.
-        ledger: Where its history is.
-        branch: The line.
+        info: The id, source and mode of the workspace.
+        ledger: The ledger.
+        branch: The branch.
         applied: The file of ``AppliedTrees``.
     """
 
@@ -63,19 +63,19 @@ class ReadableHistory:
         self._branch = branch
 
     def log(self, *, limit: int | None = None) -> Iterator[LogEntry]:
-        """The entries, newest first, each read when asked for."""
+        """The entries, newest first, each read on demand."""
         return self._branch.log(limit=limit)
 
     def entry(self, which: int | str) -> LogEntry:
-        """The entry with a number or the beginning of an id; ``EntryMissingError`` if none."""
+        """The entry with a number or the beginning of an id, or ``EntryMissingError``."""
         return self._branch.find(which)
 
     def record(self, entry: LogEntry) -> Record:
-        """What an entry says of itself in full."""
+        """The full record of an entry."""
         return self._branch.record(entry)
 
     def changes_of(self, entry: LogEntry) -> tuple[FileChange, ...]:
-        """What one entry did to files, with contents; everything, for the first.
+        """What one entry changed in files, with contents; for the first entry, all files.
 
         Raises:
             LimitExceededError: If a content is above 64 MiB; ``review_of`` has no such limit.
@@ -84,21 +84,21 @@ class ReadableHistory:
         return self._with_contents(changed)
 
     def review_of(self, entry: LogEntry) -> Diff:
-        """``changes_of`` an entry to be shown; contents are read while this is open."""
+        """The changes of an entry as a diff; contents are read while this is open."""
         store = self._ledger.store
         return tree_diff(store, diff(store, self._root_before(entry), entry.files))
 
     def changeset(
         self, *, since: LogEntry | None = None, include_ignored: bool = False
     ) -> ChangeSet:
-        """What there is to bring to the source: what differs between the base and now.
+        """The changes that can be applied to the source: from the base to the present state.
 
         Args:
-            since: Compare with the files after this entry instead.
-            include_ignored: Also created files that the source's rules ignore.
+            since: Compare with the files after this entry instead of the base.
+            include_ignored: Include created files that the source's rules ignore.
         """
         base = self._base_files() if since is None else since.files
-        return self._changeset(base, self._present(), include_ignored=include_ignored)
+        return self._changeset(base, self._present_root(), include_ignored=include_ignored)
 
     def changes(self) -> tuple[FileChange, ...]:
         """``changeset`` with contents.
@@ -118,48 +118,50 @@ class ReadableHistory:
         return head
 
     def forgotten(self) -> Forgotten | None:
-        """What the retention made this line forget last, ``None`` if nothing."""
+        """What retention removed last from this branch; ``None`` if nothing."""
         note = self._ledger.forgotten(self._branch)
         if note is None or any(entry.number <= note.up_to_number for entry in self.log()):
             return None  # a process died between the note and the deletion
         return note
 
     def discarded(self) -> tuple[Discarded, ...]:
-        """What rollbacks, recoveries and undos threw away in this workspace, newest first."""
+        """What rollbacks, recoveries and undos discarded in this workspace, newest first."""
         return self._ledger.discarded()
 
     def find_discarded(self, which: int | str) -> Discarded:
         """The discard with a number or the beginning of an id.
 
         Raises:
-            EntryMissingError: If there is none, or several ids begin so.
+            EntryMissingError: If there is none, or if several ids begin with *which*.
         """
         return find_discarded(self.discarded(), which)
 
     def discarded_paths(self, discarded: Discarded) -> tuple[WorkspacePath, ...]:
-        """The paths that were thrown away, in path order, without those that were deleted then."""
-        return tuple(each.path for each in self._thrown_away(discarded) if each.after is not None)
+        """The discarded paths in path order, without those that were deleted at that time."""
+        return tuple(
+            each.path for each in self._discarded_tree_changes(discarded) if each.after is not None
+        )
 
     def discarded_changes(self, discarded: Discarded) -> tuple[FileChange, ...]:
-        """What was thrown away, compared with the entry that it was found after, with contents.
+        """The discarded state compared with the entry after which it was found, with contents.
 
         Raises:
             LimitExceededError: If a content is above 64 MiB; ``review_of_discarded`` has no such
                 limit.
         """
-        return self._with_contents(self._thrown_away(discarded))
+        return self._with_contents(self._discarded_tree_changes(discarded))
 
     def review_of_discarded(self, discarded: Discarded) -> Diff:
-        """``discarded_changes`` to be shown, as ``review_of``."""
-        return tree_diff(self._ledger.store, self._thrown_away(discarded))
+        """``discarded_changes`` as a diff, like ``review_of``."""
+        return tree_diff(self._ledger.store, self._discarded_tree_changes(discarded))
 
-    def _thrown_away(self, discarded: Discarded) -> Iterator[TreeChange]:
+    def _discarded_tree_changes(self, discarded: Discarded) -> Iterator[TreeChange]:
         store, base = self._ledger.store, discarded.base
-        if base is None:  # what an older release wrote
+        if base is None:  # written by an older release
             with suppress(EntryMissingError):
                 base = self._branch.find(discarded.number).files
         elif base != EMPTY_TREE_ID and base not in store.repository:
-            base = None  # the retention has forgotten it
+            base = None  # retention removed it
         return discard_changes(store, discarded, base=base)
 
     def forks(self) -> tuple[str, ...]:
@@ -169,27 +171,27 @@ class ReadableHistory:
     def _imported(self) -> LogEntry:
         return imported_entry(self._ledger)
 
-    def _present(self) -> str:
-        """The root of what is there now."""
+    def _present_root(self) -> str:
+        """The root of the present files."""
         return self.head.files
 
     def _changeset(self, base: str, wanted: str, *, include_ignored: bool) -> ChangeSet:
         store, imported = self._ledger.store, self._imported().files
-        applied = AppliedTrees(self._applied).kept
-        with outside_of(
+        applied = AppliedTrees(self._applied).referenced
+        with open_source_filter(
             Path(self.info.source),
             rules_in(store, wanted),
             imported=(store, imported),
             known=[imported, *(root for root in applied if root in store.repository)],
             include_ignored=include_ignored,
-        ) as outside:
-            return ChangeSet.between(store, base, wanted, outside)
+        ) as source_filter:
+            return ChangeSet.between(store, base, wanted, source_filter)
 
     def _base_files(self) -> str:
-        """The root of what the changes of this branch are relative to.
+        """The root that the changes of this branch are relative to.
 
-        That is what was last synced, or else the import; for a fork of a workspace in place,
-        whose source goes on changing, the entry at which it left the main branch.
+        That is the last synced state, or else the import. For a fork of a workspace in place,
+        whose source keeps changing, it is the entry at which the fork left the main branch.
         """
         if self.head.base:
             return self.head.base
@@ -207,11 +209,11 @@ class ReadableHistory:
 
 
 class WorkspaceReader(ReadableHistory):
-    """The same for one who does not have the workspace open; used in a ``with`` block.
+    """The history of a workspace that need not be open; used in a ``with`` block.
 
     Args:
         folder: The workspace.
-        branch: The main line, or the name of a fork.
+        branch: The main branch, or the name of a fork.
 
     Raises:
         EntryMissingError: If there is no such fork.
@@ -222,7 +224,7 @@ class WorkspaceReader(ReadableHistory):
         info, ledger = folder.info(), Ledger(folder.ledger)
         try:
             super().__init__(info, ledger, ledger.branch(branch), applied=folder.applied)
-            _ = self.head  # there always is one
+            _ = self.head  # raises if it is missing
         except BaseException:
             ledger.close()
             raise
@@ -239,9 +241,9 @@ class WorkspaceReader(ReadableHistory):
         self._ledger.close()
 
     def fork(self, name: str) -> None:
-        """Begin another line of history at the newest entry.
+        """Begin another branch at the newest entry.
 
         Raises:
-            UsageError: If *name* is taken, or cannot be one.
+            UsageError: If *name* is taken, or is not a valid name.
         """
         self._ledger.fork(name, self.head)

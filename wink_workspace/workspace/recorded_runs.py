@@ -1,15 +1,15 @@
-"""The runs of a workspace: what each was asked, and the turns of its model.
+"""The runs of a workspace: the task of each, and the turns of its model.
 
 ::
 
     runs/<number>/
         about.json      the task, the model, the sandbox, the entry after which it began
         turns.jsonl     a script: every turn, on disk before its calls run
-        natives.jsonl   turns in their provider's own form, by number, where there is one
+        natives.jsonl   turns in the provider's own format, by number, if there is one
 
-Turns are here and answers in the ledger: a call and its answer belong to one commit, and only
-what was committed counts. The conversation of an interrupted run is put together from both.
-A turn that was half written when the process died was never acted on, so it is left out.
+Turns are stored here, and answers in the ledger: a call and its answer belong to one commit, and
+only committed calls count. The conversation of an interrupted run is built from both. A turn that
+was half written when the process died was never acted on, so it is left out.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _VERSION: Final = 1
 _NATIVES: Final = "natives.jsonl"
 
 _RESUMED: Final = (
-    "The run was interrupted here and goes on now. Files may have changed meanwhile: read again "
+    "The run was interrupted here and continues now. Files may have changed meanwhile: read again "
     "what you rely on."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RunAbout:
-    """What a run was begun with; ``after_entry`` is the newest entry there was then."""
+    """The start of a run; ``after_entry`` is the number of the newest entry at that time."""
 
     task: str
     model: str
@@ -70,34 +70,34 @@ class RecordedRun:
     about: RunAbout
 
     @classmethod
-    def begin(cls, place: WorkspaceFolder, about: RunAbout) -> Self:
-        """A new run of a workspace, or of a fork."""
-        number = max((int(path.name) for path in _folders(place)), default=0) + 1
-        folder = place.runs / str(number)
+    def begin(cls, workspace: WorkspaceFolder, about: RunAbout) -> Self:
+        """Start a new run of a workspace, or of a fork."""
+        number = max((int(path.name) for path in _folders(workspace)), default=0) + 1
+        folder = workspace.runs / str(number)
         folder.mkdir(parents=True, mode=0o700)
         run = cls(folder, about)
         run.script.touch()
         fields = {**asdict(about), "version": _VERSION}
         temporary = folder / "about.json.new"
         temporary.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
-        temporary.rename(folder / "about.json")  # without it this is no run
+        temporary.rename(folder / "about.json")  # only this makes the folder a run
         return run
 
     @classmethod
-    def newest(cls, place: WorkspaceFolder) -> Self | None:
-        """The last run that was begun; ``None`` if there is none."""
-        for folder in _folders(place):
+    def newest(cls, workspace: WorkspaceFolder) -> Self | None:
+        """The run that was started last; ``None`` if there is none."""
+        for folder in _folders(workspace):
             try:
                 fields: dict[str, Any] = json.loads((folder / "about.json").read_bytes())
                 if fields.pop("version") == _VERSION:
                     return cls(folder, RunAbout(**fields))
             except (OSError, ValueError, KeyError, TypeError):
-                continue  # its making was interrupted
+                continue  # its creation was interrupted
         return None
 
     @property
     def script(self) -> Path:
-        """Its turns; ``ScriptRecorder`` writes it."""
+        """The file with its turns; ``ScriptRecorder`` writes it."""
         return self.folder / "turns.jsonl"
 
     def turns(self) -> tuple[ModelTurn, ...]:
@@ -109,37 +109,37 @@ class RecordedRun:
         return load_script(self.script)
 
     def drop_half_turn(self) -> None:
-        """Cut off what was being written when the process died."""
+        """Cut off a turn that was half written when the process died."""
         content = self.script.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:
             self.script.write_bytes(whole)
 
     def keep_native(self, number: int, native: str | None) -> None:
-        """Keep what the *number*-th turn was in its provider's own form, JSON."""
-        line = "\n" + json.dumps([number, native])  # begins one: the last may be half written
+        """Store the *number*-th turn in its provider's own format, as JSON."""
+        line = "\n" + json.dumps([number, native])  # a new line: the last may be half written
         with (self.folder / _NATIVES).open("a", encoding="utf-8") as file:
             file.write(line)
 
     def with_natives(
         self, conversation: Sequence[Message], load: Callable[[str], object]
     ) -> tuple[Message, ...]:
-        """*conversation* with its turns as their provider had them, as far as *load* knows them."""
+        """*conversation* with turns in their provider's format, where one is stored."""
         natives = dict(self._natives())
-        said: list[Message] = []
+        messages: list[Message] = []
         number = 0
         for message in conversation:
             if isinstance(message, AssistantMessage):
                 number += 1
                 native = natives.get(number)
                 if native is not None:
-                    said.append(replace(message, native=load(native)))
+                    messages.append(replace(message, native=load(native)))
                     continue
-            said.append(message)
-        return tuple(said)
+            messages.append(message)
+        return tuple(messages)
 
     def _natives(self) -> Iterator[tuple[int, str | None]]:
-        """What was kept, oldest first; the newer of two for one turn is the one that counts."""
+        """The stored turns, oldest first; a later one for the same number counts."""
         path = self.folder / _NATIVES
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -156,11 +156,11 @@ class RecordedRun:
                 case [int(number), (str() | None) as native]:
                     yield number, native
                 case _:
-                    _log.warning("%s, line %d cannot be read; the run goes on without it", path, n)
+                    _log.warning("cannot read line %d of %s; the run continues without it", n, path)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model has given its last answer."""
+        """Whether the last turn of the model made no calls."""
         turns = self.turns()
         return bool(turns) and not turns[-1].tool_calls
 
@@ -170,34 +170,34 @@ class RecordedRun:
         return sum((turn.usage for turn in self.turns()), TokenUsage())
 
     def conversation(self, history: ReadableHistory) -> tuple[Message, ...]:
-        """What was said so far, to go on from there.
+        """The messages so far, to continue from.
 
-        A call of the last turn that has no answer, or whose answer is that it was interrupted,
-        is left open: all that it did was undone, so it can be made again.
+        A call of the last turn is left open if it has no answer or was interrupted: its effects
+        were undone, so it can be made again.
 
         Raises:
             UsageError: If the run is finished.
             ScriptError: If its turns cannot be read.
         """
         if self.is_finished:
-            raise UsageError("the run is finished", hint="Begin another one with a task.")
+            raise UsageError("the run is finished", hint="Start another run with a task.")
         answers, turns = self._answers(history), self.turns()
-        said: list[Message] = []
+        messages: list[Message] = []
         is_open = False
         for number, turn in enumerate(turns, start=1):
-            said.append(AssistantMessage(turn.text, tuple(turn.tool_calls)))
+            messages.append(AssistantMessage(turn.text, tuple(turn.tool_calls)))
             for call in turn.tool_calls:
                 answer = answers[call.id].popleft() if answers[call.id] else None
                 is_open = answer is None and number == len(turns)
                 if is_open:
                     break
-                said.append(_answer(call, answer))
-        if said and not is_open:
-            said.append(UserMessage(_RESUMED))
-        return tuple(said)
+                messages.append(_answer(call, answer))
+        if messages and not is_open:
+            messages.append(UserMessage(_RESUMED))
+        return tuple(messages)
 
     def _answers(self, history: ReadableHistory) -> dict[str, deque[ToolInvoked]]:
-        """The records of calls that were not interrupted, in order; an id may come twice."""
+        """The records of calls that were not interrupted, in order; an id may occur twice."""
         answers: defaultdict[str, deque[ToolInvoked]] = defaultdict(deque)
         for entry in history.log():
             if entry.number <= self.about.after_entry:
@@ -210,19 +210,19 @@ class RecordedRun:
 
 
 def _answer(call: ToolCall, event: ToolInvoked | None) -> ToolMessage:
-    if event is None:  # the retention's doing: later calls were answered, so this one was, too
+    if event is None:  # retention removed it; later calls were answered, so this one was, too
         return ToolMessage(call.id, call.name, "(The answer is no longer kept.)", success=True)
     return ToolMessage(call.id, call.name, event.text, event.success)
 
 
 def _was_interrupted(event: ToolInvoked) -> bool:
-    """Whether the call ended with its process, or by Ctrl-C."""
+    """Whether the end of the process or Ctrl-C interrupted the call."""
     last_line = (event.error or "").rstrip().rpartition("\n")[2]
     return event.outcome is Outcome.UNKNOWN or last_line.startswith("KeyboardInterrupt")
 
 
-def _folders(place: WorkspaceFolder) -> Iterator[Path]:
+def _folders(workspace: WorkspaceFolder) -> Iterator[Path]:
     """The folders of all runs, newest first."""
-    found = place.runs.iterdir() if place.runs.is_dir() else ()
+    found = workspace.runs.iterdir() if workspace.runs.is_dir() else ()
     numbered = [path for path in found if path.name.isdecimal()]
     return iter(sorted(numbered, key=lambda path: int(path.name), reverse=True))

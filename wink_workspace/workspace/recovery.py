@@ -1,6 +1,6 @@
-"""Opening a workspace whose last process died in a call.
+"""Recovery of a workspace whose last process died during a call.
 
-Every step may be repeated, so dying in the middle of a recovery changes nothing.
+Every step may be repeated, so a crash during a recovery does no harm.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ def recover(
     clock: Clock,
     *,
     discards: Discards,
-    said: str = "",
+    last_output: str = "",
 ) -> None:
-    """Undo what an interrupted call did, keep what that was, and record it.
+    """Undo an interrupted call, keep what it left as a discard, and record it.
 
     Args:
-        writer: The line.
+        writer: The branch.
         history: The files.
         clock: The time.
         discards: Keeps what the call left.
-        said: What a command of that call had last written.
+        last_output: The last output of a command of that call.
 
     Raises:
-        FilesystemError: If something cannot be put back.
+        FilesystemError: If something cannot be restored.
         LedgerError: If it cannot be recorded.
     """
     mark, head = writer.pending(), writer.head
     if head is None:
-        raise lost_ref(MAIN_BRANCH, "the history cannot be gone on with")
+        raise lost_ref(MAIN_BRANCH, "the history cannot be continued")
     if mark is not None and not writer.is_recorded(mark):
         discards.mark = mark
-        undone = history.put_back(head.files)
-        event = _interrupted(mark, undone, said, discards.take_notes())
+        undone = history.undo_interrupted(head.files)
+        event = _interrupted(mark, undone, last_output, discards.pop_notes())
         writer.append(_draft(event, head, clock.now()))
-    history.tidy(head.files if writer.head is None else writer.head.files)
+    history.remove_unfinished(head.files if writer.head is None else writer.head.files)
     if mark is not None:
         writer.finish_pending()
 
@@ -73,7 +73,9 @@ def _draft(event: ToolInvoked, head: LogEntry, at: datetime) -> Draft:
     )
 
 
-def _interrupted(mark: PendingMark, undone: str, said: str, notes: tuple[str, ...]) -> ToolInvoked:
+def _interrupted(
+    mark: PendingMark, undone: str, last_output: str, notes: tuple[str, ...]
+) -> ToolInvoked:
     message = f"interrupted by the end of the process; {undone}"
     return ToolInvoked(
         call_id=mark.call_id,
@@ -84,7 +86,7 @@ def _interrupted(mark: PendingMark, undone: str, said: str, notes: tuple[str, ..
         message=message,
         value=None,
         rendered_text="",
-        text=f"{message}\n\nLast output of its command:\n{said}" if said else message,
+        text=f"{message}\n\nLast output of its command:\n{last_output}" if last_output else message,
         outcome=Outcome.UNKNOWN,
         started_at=mark.started_at,
         duration_s=0.0,

@@ -1,8 +1,8 @@
-"""Room on the disk for the day on which there is none.
+"""Reserved disk space for a rollback on a full disk.
 
 A rollback on a full disk has to write what its call deleted. So a file beside the files of a
-workspace takes up some room, and goes when a rollback needs it. What is left of the room then
-is for the record of that call.
+workspace takes up some space, and is deleted when a rollback needs it. The record of that call
+uses what remains of the space.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from wink_workspace.ledger import is_disk_full
 __all__ = ["Reserve", "is_full"]
 
 _RESERVE_BYTES: Final = 1_048_576
-_KEPT: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_OPEN_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Reserve:
-    """Room that is kept on the disk of *path*, in the file of that name.
+    """Reserved space on the disk of *path*, held by a file of that name.
 
     Attributes:
-        is_spent: Whether it was given back since it was last kept.
+        is_released: Whether the space was released since it was last reserved.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.is_spent = False
+        self.is_released = False
         self.keep()
 
     def keep(self) -> None:
-        """Take up the room, if it is there to be had."""
+        """Reserve the space, if it is available."""
         try:
-            file = os.open(self._path, _KEPT, 0o600)
+            file = os.open(self._path, _OPEN_FLAGS, 0o600)
             try:
                 if os.fstat(file).st_size < _RESERVE_BYTES:
                     os.posix_fallocate(file, 0, _RESERVE_BYTES)
             finally:
                 os.close(file)
         except OSError:
-            with suppress(OSError):  # without it everything works but a rollback on a full disk
+            with suppress(OSError):  # only a rollback on a full disk needs the reserve
                 self._path.unlink(missing_ok=True)
         else:
-            self.is_spent = False
+            self.is_released = False
 
-    def spend(self) -> bool:
-        """Give the room back; whether there was any."""
+    def release(self) -> bool:
+        """Release the space; whether there was any."""
         try:
             self._path.unlink()
         except OSError:
             return False
-        self.is_spent = True
+        self.is_released = True
         return True
 
 
 def is_full(failures: Iterable[BaseException]) -> bool:
-    """Whether one of the failures is that the disk takes no more."""
+    """Whether one of the failures says that the disk is full."""
     return any(map(is_disk_full, failures))

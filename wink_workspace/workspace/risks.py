@@ -1,11 +1,11 @@
 """Which changed paths can run something on the user's machine, and why.
 
 Rule 1: a mark is a hint for the person who reviews a change, and never a permission: any file of
-a program runs when the program does. Marked are the files that a tool runs or obeys although
-nobody starts them by name: by entering the directory, opening an editor, building, testing,
-installing, committing or pushing.
-Rule 2: one table says all of it. Names are compared without case, as some systems do.
-Rule 3: only what arrives is marked. A removed path runs nothing.
+a program runs when the program does. Marked are the files that a tool runs or obeys without a
+command that names them: when a directory is entered, an editor opened, or a project built, tested,
+installed, committed or pushed.
+Rule 2: one table holds all kinds. Names are compared without case, as some systems do.
+Rule 3: only new states are marked. A removed path runs nothing.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from wink_workspace.ledger import is_git_directory_name
 __all__ = ["EXECUTABLE", "LINK_OUTSIDE", "RISKS", "LinkAt", "Risk", "leaves_the_tree", "risks_of"]
 
 LinkAt = Callable[[WorkspacePath], str | None]
-"""The target of the link at a path; ``None`` if there is none."""
+"""The target of the link at a path; ``None`` if there is no link."""
 
 _MOST_LINKS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """One kind of file that runs without being started by name.
+    """One kind of file that runs although no command names it.
 
     Attributes:
         reason: What to show beside the path, in at most 30 letters.
         names: Patterns for the last part of the path.
-        places: Patterns for the end of the path, of several parts.
+        paths: Patterns for the end of the path, of several parts.
         folders: Directories in which every file counts, at any depth.
     """
 
     reason: str
     names: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
 
 
@@ -69,7 +69,7 @@ RISKS: Final = (
                 "workspace.bazel", "module.bazel", "*.bzl", "magefile.go", "tiltfile",
                 "earthfile", "procfile", "vagrantfile", "dodo.py", "fabfile.py", "flake.nix",
                 "shell.nix", "default.nix", "*.csproj", "*.vcxproj", "directory.build.*"),
-         places=(".cargo/config", ".cargo/config.toml", ".mvn/*", "gradle/wrapper/*")),
+         paths=(".cargo/config", ".cargo/config.toml", ".mvn/*", "gradle/wrapper/*")),
     Risk("package scripts or sources",
          names=("package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs",
                 "pnpmfile.js", "bunfig.toml", "deno.json*", "composer.json", "gemfile",
@@ -111,19 +111,19 @@ RISKS: Final = (
 def risks_of(
     path: WorkspacePath, kind: FileKind, *, executable: bool, target: str | None, link_at: LinkAt
 ) -> tuple[str, ...]:
-    """Why what arrives at *path* can run something; empty for what cannot.
+    """Why the new state of *path* can run something; empty if it cannot.
 
     Args:
-        path: Where it arrives.
-        kind: What it is.
-        executable: Whether it has the bit.
-        target: Where it leads, for a link.
-        link_at: The other links there.
+        path: The path.
+        kind: Its kind.
+        executable: Whether it has the executable bit.
+        target: The target, for a link.
+        link_at: Finds the other links of the tree.
     """
     name = path.name.casefold()
     whole = "/" + str(path).casefold()
-    found = [risk.reason for risk, its_name, its_place in _COMPILED
-             if its_name.match(name) or its_place.match(whole)]  # fmt: skip
+    found = [risk.reason for risk, its_name, its_path in _COMPILED
+             if its_name.match(name) or its_path.match(whole)]  # fmt: skip
     if kind is FileKind.FILE and executable:
         found.append(EXECUTABLE)
     if target is not None and leaves_the_tree(path, target, link_at):
@@ -134,7 +134,7 @@ def risks_of(
 def leaves_the_tree(path: WorkspacePath, target: str, link_at: LinkAt) -> bool:
     """Whether a link at *path* leads out of the directory, or into a ``.git`` of it.
 
-    Other links on the way are followed. One that goes round in circles leads nowhere.
+    Other links on the way are followed. A cycle of links leads nowhere.
     """
     at = list(path.parts[:-1])
     ahead = target.split("/")[::-1]
@@ -173,7 +173,7 @@ _COMPILED: Final = tuple(
     (
         risk,
         _any_of(list(risk.names)),
-        _any_of([f"*/{each}" for each in (*risk.places, *(f"{at}/*" for at in risk.folders))]),
+        _any_of([f"*/{each}" for each in (*risk.paths, *(f"{at}/*" for at in risk.folders))]),
     )
     for risk in RISKS
 )

@@ -1,13 +1,13 @@
-"""The sandbox of a workspace: one, over its files, of the kind that its configuration names.
+"""The sandbox of a workspace: one sandbox over its files, of the configured kind.
 
 It belongs to the workspace and not to a prompt, so that it stays warm from one prompt to the
-next. Which kinds there are, only the registry knows. What a command changes, the tracker of the
-files sees like all other changes. All that a transaction needs is that every process is dead when
+next. Only the registry knows which kinds there are. The tracker of the files notices what a
+command changes, like all other changes. A transaction only needs every process to be dead when
 the command returns.
 
-Output that a result does not hold is kept in ``OUTPUT_FOLDER``, in the workspace and as text:
-so it can be read with the file tools, and comes and goes with its call. The next such output
-takes its place. It is no part of what was done, so a ``ChangeSet`` leaves that folder out.
+Output that is too long for a result is stored in ``OUTPUT_FOLDER`` of the workspace, as text. So
+the file tools can read it, and a rollback of the call removes it. The next such output replaces
+it. It does not belong to the work, so a ``ChangeSet`` leaves that folder out.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ __all__ = ["WorkspaceSandbox", "end_interrupted"]
 _CHUNK_CHARS: Final = 262_144
 
 _BACKEND_NOTE: Final = "backend"
-"""Holds the name of the sandbox's backend while there is one, for whoever comes after a crash."""
+"""Holds the name of the sandbox's backend while there is one, for recovery after a crash."""
 
 
 class WorkspaceSandbox:
-    """Makes the sandbox when it is first asked for, and another one for another configuration.
+    """Creates the sandbox on first use, and another one for another configuration.
 
     Args:
         folder: The workspace.
         tree: Its files.
-        moved: Tells what may have moved in them since their last snapshot.
+        changed_paths: Returns what may have changed in them since their last snapshot.
         clock: The time.
     """
 
@@ -57,12 +57,12 @@ class WorkspaceSandbox:
         self,
         folder: WorkspaceFolder,
         tree: DiskTree,
-        moved: Callable[[], Dirty],
+        changed_paths: Callable[[], Dirty],
         clock: Clock,
     ) -> None:
         self._folder = folder
         self._tree = tree
-        self._moved = moved
+        self._changed_paths = changed_paths
         self._clock = clock
         self._sandbox: Sandbox | None = None
         self._config: SandboxConfig | None = None
@@ -73,10 +73,10 @@ class WorkspaceSandbox:
     def get(
         self, config: SandboxConfig | None = None, *, environment: Environment | None = None
     ) -> Sandbox:
-        """The sandbox with this configuration; one with another is ended.
+        """The sandbox with this configuration; one with another configuration is ended.
 
         Raises:
-            UsageError: If there is no such sandbox, or it runs no commands.
+            UsageError: If there is no such sandbox, or it cannot run commands.
             SandboxUnavailableError: If its package cannot be loaded.
         """
         wanted = config or self._config or SANDBOXES.get(DEFAULT_SANDBOX).config()
@@ -97,7 +97,7 @@ class WorkspaceSandbox:
         return self._sandbox
 
     def close(self) -> None:
-        """End the sandbox, if there is one. Once is enough."""
+        """End the sandbox, if there is one. May be called again."""
         sandbox, self._sandbox = self._sandbox, None
         if sandbox is not None:
             sandbox.close()
@@ -115,8 +115,8 @@ class WorkspaceSandbox:
         return str(path)
 
     def _changed(self) -> tuple[int, int]:
-        """How many bytes and entries there are where something may have moved."""
-        dirty = self._moved()
+        """How many bytes and entries there are at paths that may have changed."""
+        dirty = self._changed_paths()
         n_bytes = n_entries = 0
         for path in dirty.paths:
             n_bytes += _size(self._tree.entry(path))
@@ -137,24 +137,24 @@ def _size(entry: DiskEntry | None) -> int:
 
 
 def end_interrupted(folder: WorkspaceFolder) -> str:
-    """End the sandbox that a killed process left; what its command had last written.
+    """End the sandbox that a killed process left; the last output of its command.
 
-    Comes before anybody looks at the files, as it may still be writing to them. Only who holds
-    the writer's lock may ask.
+    This runs before the files are read, because the sandbox may still write to them. The caller
+    holds the writer lock.
 
     Raises:
-        SandboxError: If it still runs and cannot be ended, or its package is gone.
+        SandboxError: If it still runs and cannot be ended, or its package is missing.
     """
     if not folder.sandbox.is_dir() or not any(folder.sandbox.iterdir()):
         return ""
     note = folder.sandbox / _BACKEND_NOTE
-    name = note.read_text(encoding="utf-8") if note.exists() else ""  # as of earlier versions
+    name = note.read_text(encoding="utf-8") if note.exists() else ""  # earlier versions wrote none
     try:
-        said = SANDBOXES.get(name or DEFAULT_SANDBOX).end_leftover(folder.sandbox)
+        last_output = SANDBOXES.get(name or DEFAULT_SANDBOX).end_leftover(folder.sandbox)
     except UsageError as error:
         raise SandboxUnavailableError(
-            f"a sandbox {name!r} may still run over {folder.files}, and its package is gone",
-            hint=f"Install the package again. If nothing of it runs, delete {note}.",
+            f"a sandbox {name!r} may still run over {folder.files}, and its package is missing",
+            hint=f"Install the package again. If no such sandbox runs, delete {note}.",
         ) from error
     note.unlink(missing_ok=True)
-    return said
+    return last_output

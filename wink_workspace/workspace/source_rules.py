@@ -1,15 +1,16 @@
-"""By which rules changes are left out: those of the source, and those that it would have.
+"""The rules that decide which changes are left out: present rules of the source, and changed ones.
 
-Ignored is what git ignores in the source now, or would ignore there with the changes. So a rule
-that the user adds while a run is reviewed counts, and so does the ``.gitignore`` that a tool puts
-into its cache.
+A path is ignored if git ignores it in the source now, or would ignore it there with the changes.
+So a rule counts that the user adds during the review of a run, and so does a ``.gitignore`` that
+a tool writes into its cache.
 
-Rule 1: asked are the ``.gitignore`` of every directory and ``info/exclude``, from the top of the
-repository that the source is in. Without one, the ``.gitignore`` files of the source count alone.
-Rule 2: no configuration is read, neither the repository's nor the user's, and no git is started.
-Files of rules are read as git does: links are not followed, and one above 1 MiB has no rules.
-Rule 3: a source that its own repository ignores is taken for a directory without one.
-Rule 4: if the source is not there, the rules are those that were imported.
+Rule 1: the ``.gitignore`` of every directory and ``info/exclude`` are read, from the top of the
+repository that holds the source. Without a repository, only the ``.gitignore`` files of the
+source count.
+Rule 2: no configuration is read, neither the repository's nor the user's, and git is not started.
+Rule files are read as git does: links are not followed, and a file above 1 MiB has no rules.
+Rule 3: a source that its own repository ignores counts as a directory without a repository.
+Rule 4: if the source is missing, the imported rules count.
 """
 
 from __future__ import annotations
@@ -36,48 +37,48 @@ from wink_workspace.ledger import (
     repositories_in,
 )
 
-from .changeset import Changed, Outside
+from .changeset import Changed, SourceFilter
 
-__all__ = ["ReadRules", "outside_of", "rules_in"]
+__all__ = ["ReadRules", "open_source_filter", "rules_in"]
 
 ReadRules = Callable[[Parts], bytes | None]
-"""Gives the ``.gitignore`` of a directory; ``None`` for none."""
+"""Returns the ``.gitignore`` of a directory; ``None`` if there is none."""
 
 _LARGEST_BYTES: Final = 1_048_576
 _GIT: Final = ".git"
 
 
 def rules_in(store: ObjectStore, root: str) -> ReadRules:
-    """The files of rules in a tree of the ledger."""
+    """The rule files in a tree of the ledger."""
     return lambda parts: _content(store, root, (*parts, RULES_NAME))
 
 
 @contextmanager
-def outside_of(
+def open_source_filter(
     source: Path,
     wanted: ReadRules,
     *,
     imported: tuple[ObjectStore, str] | None = None,
     known: Collection[str] = (),
     include_ignored: bool = False,
-) -> Generator[Outside]:
-    """What decides about changes that are on their way to *source*, inside the block.
+) -> Generator[SourceFilter]:
+    """The filter for changes that would be applied to *source*, valid inside the block.
 
     Args:
         source: The directory.
-        wanted: The files of rules that it would get.
-        imported: The ledger and the root of what was copied from it, if there is a ledger.
-        known: Other roots of which the source may hold parts. What one of them has was not
-            created since, so it is never left out for being ignored.
-        include_ignored: Bring what is ignored, too.
+        wanted: The rule files of the changed state.
+        imported: The ledger and the root of the imported files, if there is a ledger.
+        known: Other roots of which the source may hold parts. A path in one of them was not
+            created since, so it is not left out because it is ignored.
+        include_ignored: Include ignored files, too.
     """
     with ExitStack() as opened:
         there = _Source.opened(source, imported, opened)
         views: list[DirectoryView] = [] if imported is None else [LedgerView(*imported)]
         with suppress(FilesystemError, UsageError):
             views.append(DiskView(opened.enter_context(DiskTree(source))))
-        either = _EitherRules(there, wanted)
-        yield Outside(
+        either = _PresentOrWantedRules(there, wanted)
+        yield SourceFilter(
             ignores=(lambda _, __: False) if include_ignored else either.ignores,
             in_repository=lambda changes: _in_repository(changes, views, imported),
             holds=lambda path: (
@@ -87,8 +88,8 @@ def outside_of(
         )
 
 
-class _EitherRules:
-    """What the source ignores now, or would ignore with other files of rules."""
+class _PresentOrWantedRules:
+    """What the source ignores now, or would ignore with other rule files."""
 
     def __init__(self, source: _Source, wanted: ReadRules) -> None:
         self._read_now = source.read
@@ -98,14 +99,14 @@ class _EitherRules:
         self._differs: dict[Parts, bool] = {}
 
     def ignores(self, path: WorkspacePath, is_directory: bool) -> bool:
-        """See ``Outside``."""
+        """See ``SourceFilter``."""
         parts = path.parts
         return self._now.ignores(parts, is_directory=is_directory) or (
             self._differ(parts[:-1]) and self._then.ignores(parts, is_directory=is_directory)
         )
 
     def _differ(self, directory: Parts) -> bool:
-        """Whether other rules are for what is in *directory*."""
+        """Whether other rules apply to the entries of *directory*."""
         if directory not in self._differs:
             self._differs[directory] = self._read_now(directory) != self._read_then(directory) or (
                 bool(directory) and self._differ(directory[:-1])
@@ -118,7 +119,7 @@ def _in_repository(
     views: Sequence[DirectoryView],
     imported: tuple[ObjectStore, str] | None,
 ) -> frozenset[WorkspacePath]:
-    """The changed paths that git would take for part of a repository, there or completed."""
+    """The changed paths that git would take for part of a present or completed repository."""
     arriving = {change.path: _found(change.after, imported) for change in changes}
     return frozenset(path for view in views for path in repositories_in(view, arriving))
 
@@ -139,10 +140,10 @@ class _Source:
     """Reads rules from a source.
 
     Args:
-        content: The file at a path below the top, ``None`` for none.
-        is_there: Whether anything is at such a path.
-        above: Where the source is below the top.
-        git_directory: What ``.git`` stands for at the top; ``None`` if there is none.
+        content: Returns the file at a path below the top, ``None`` if there is none.
+        is_there: Whether such a path exists.
+        above: The path of the source below the top.
+        git_directory: The git directory at the top; ``None`` if there is none.
     """
 
     def __init__(
@@ -163,11 +164,13 @@ class _Source:
         cls, source: Path, imported: tuple[ObjectStore, str] | None, opened: ExitStack
     ) -> _Source:
         try:
-            place = source.resolve(strict=True)
-            top = next((each for each in (place, *place.parents) if _has_git(each)), place)
-            found = cls._of(opened.enter_context(DiskTree(top)), top, place)
+            directory = source.resolve(strict=True)
+            top = next(
+                (each for each in (directory, *directory.parents) if _has_git(each)), directory
+            )
+            found = cls._of(opened.enter_context(DiskTree(top)), top, directory)
             if found._above and found.rules(found.read).ignores_itself():  # noqa: SLF001 - of this class
-                found = cls._of(opened.enter_context(DiskTree(place)), place, place)
+                found = cls._of(opened.enter_context(DiskTree(directory)), directory, directory)
         except (FilesystemError, UsageError, OSError):
             if imported is None:
                 return cls(lambda _: None, lambda _: False)
@@ -178,11 +181,11 @@ class _Source:
         return found
 
     @classmethod
-    def _of(cls, tree: DiskTree, top: Path, place: Path) -> _Source:
+    def _of(cls, tree: DiskTree, top: Path, directory: Path) -> _Source:
         return cls(
             partial(_read, tree),
             partial(_exists, tree),
-            above=place.relative_to(top).parts,
+            above=directory.relative_to(top).parts,
             git_directory=_git_directory(top),
         )
 
@@ -191,7 +194,7 @@ class _Source:
         return self._content((*self._above, *parts, RULES_NAME))
 
     def rules(self, inside: ReadRules) -> IgnoreRules:
-        """The rules of the source with other files of rules inside of it."""
+        """The rules of the source with other rule files inside of it."""
         n_above = len(self._above)
 
         def read(parts: Parts) -> bytes | None:
@@ -223,17 +226,17 @@ def _has_git(directory: Path) -> bool:
 
 
 def _git_directory(top: Path) -> Path | None:
-    """Where the files are that all working trees of the repository share."""
-    place = top / _GIT
+    """The directory that all working trees of the repository share."""
+    directory = top / _GIT
     try:
-        if place.is_file():
-            where = place.read_text(encoding="utf-8", errors="surrogateescape")
-            place = top / where.removeprefix("gitdir:").strip()
-        if (shared := place / "commondir").is_file():
-            place /= shared.read_text(encoding="utf-8", errors="surrogateescape").strip()
+        if directory.is_file():
+            where = directory.read_text(encoding="utf-8", errors="surrogateescape")
+            directory = top / where.removeprefix("gitdir:").strip()
+        if (shared := directory / "commondir").is_file():
+            directory /= shared.read_text(encoding="utf-8", errors="surrogateescape").strip()
     except OSError:
         return None
-    return place if place.is_dir() else None
+    return directory if directory.is_dir() else None
 
 
 def _content(store: ObjectStore, root: str, parts: Parts) -> bytes | None:
@@ -251,7 +254,7 @@ def _read(tree: DiskTree, parts: Parts) -> bytes | None:
             return None
         with tree.open(path) as file:
             return file.read(_LARGEST_BYTES)
-    except (FilesystemError, OSError):  # git goes on without rules that it cannot read
+    except (FilesystemError, OSError):  # git continues without rules that it cannot read
         return None
 
 

@@ -1,25 +1,25 @@
-"""Where workspaces live, and what is known of each without opening it.
+"""Where workspaces are stored, and what is known of each without opening it.
 
 ::
 
     <state>/workspaces/<id>/
-        about.json      what it was made of, and when; written last: without it this is no workspace
+        about.json      what it was made of, and when; written last: a workspace has this file
         owner           locked by the process that makes or removes it
         ledger.git/     its history
         files/          its files, unless it is in place
-        index           what the files looked like when it was last closed; only a hint
-        reserve         room on the disk, for a rollback that finds no other
-        discarded/      what rollbacks threw away and the history does not have yet
-        modes           of one in place: what gives fewer rights than its history can tell
+        index           statuses of the files when it was last closed; only a hint
+        reserve         reserved disk space for a rollback on a full disk
+        discarded/      what rollbacks discarded and the history does not have yet
+        modes           in place: permissions narrower than the history can record
         applied         what each branch applied to the source
-        applied.effects what an apply that was cut short had written
-        applied.modes   what gave fewer rights in the source when an apply removed it
-        applied.lock    locked while something is applied, by whichever line
-        sandbox/        which container runs, and what its present command has written
-        runs/<number>/  what each run was asked, and the turns of its model
+        applied.effects what an interrupted apply had written
+        applied.modes   narrow permissions in the source of what an apply removed
+        applied.lock    locked during an apply of any branch
+        sandbox/        which container runs, and the output of its present command
+        runs/<number>/  the task of each run, and the turns of its model
         forks/<name>/   files/, index, reserve, discarded/, sandbox/ and runs/ of a fork, made when
                         it is first opened
-    <state>/workspaces/claims       locked for the instants in which owners come and go
+    <state>/workspaces/claims       locked for an instant when an owner starts or ends
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ WorkspaceMode = Literal["copy", "in_place"]
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceInfo:
-    """What a workspace is: its id, the directory it was made of or is in, and when.
+    """The id, directory, creation time and mode of a workspace.
 
-    ``inode`` tells the directory of one in place from another that takes its place later.
+    ``inode`` distinguishes the directory of a workspace in place from a later replacement.
     """
 
     id: str
@@ -77,9 +77,9 @@ class WorkspaceInfo:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceFolder:
-    """The places of one workspace on the disk; with a *line* other than the main one, a fork's.
+    """The paths of one workspace on the disk; with another *branch*, those of a fork.
 
-    ``in_place`` is the user's directory, if the workspace is in it and not a copy of it.
+    ``in_place`` is the user's directory, if the workspace is in place.
     """
 
     path: Path
@@ -87,77 +87,77 @@ class WorkspaceFolder:
     in_place: Path | None = None
 
     def of_branch(self, branch: str) -> WorkspaceFolder:
-        """The places of another line of the same workspace."""
+        """The paths of another branch of the same workspace."""
         return replace(self, branch=branch)
 
     @property
-    def own(self) -> Path:
-        """The directory of what belongs to this line alone."""
+    def branch_dir(self) -> Path:
+        """The directory for everything that belongs to this branch alone."""
         return self.path if self.branch == MAIN_BRANCH else self.path / "forks" / self.branch
 
     @property
     def files(self) -> Path:
-        """The directory that holds the files."""
+        """The directory with the files."""
         if self.in_place is not None and self.branch == MAIN_BRANCH:
             return self.in_place
-        return self.own / "files"
+        return self.branch_dir / "files"
 
     @property
     def index(self) -> Path:
-        """The hint of what the files looked like."""
-        return self.own / "index"
+        """The hint about the statuses of the files."""
+        return self.branch_dir / "index"
 
     @property
     def reserve(self) -> Path:
-        """What takes up room until a rollback needs it."""
-        return self.own / "reserve"
+        """The file that reserves disk space for a rollback."""
+        return self.branch_dir / "reserve"
 
     @property
     def discarded(self) -> Path:
-        """What rollbacks threw away and the history does not have yet."""
-        return self.own / "discarded"
+        """The folder of discards that the history does not have yet."""
+        return self.branch_dir / "discarded"
 
     @property
     def modes(self) -> Path:
-        """What gives fewer rights than the history can tell, in place."""
-        return self.own / "modes"
+        """The file with permissions narrower than the history can record, in place."""
+        return self.branch_dir / "modes"
 
     @property
     def sandbox(self) -> Path:
-        """What has to be known of a container after a crash."""
-        return self.own / "sandbox"
+        """The folder with what a recovery has to know of a container."""
+        return self.branch_dir / "sandbox"
 
     @property
     def runs(self) -> Path:
-        """What its runs were asked, and the turns of their models."""
-        return self.own / "runs"
+        """The folder of its runs: their tasks, and the turns of their models."""
+        return self.branch_dir / "runs"
 
     @property
     def ledger(self) -> Path:
-        """The git directory of the history, of all lines."""
+        """The git directory of the history of all branches."""
         return self.path / "ledger.git"
 
     @property
     def applied(self) -> Path:
-        """What ``apply`` knows of the source."""
+        """The file with what ``apply`` knows of the source."""
         return self.path / "applied"
 
     @property
     def owner(self) -> Path:
-        """The lock of the process that makes or removes it."""
+        """The lock of the process that creates or removes it."""
         return self.path / "owner"
 
     @property
     def is_workspace(self) -> bool:
-        """Whether it was made to the end and nobody has begun to remove it."""
+        """Whether its creation finished and its removal did not begin."""
         return os.path.lexists(self.path / "about.json")
 
     def info(self) -> WorkspaceInfo:
-        """What is written of it; ``UsageError`` if there is no workspace here."""
+        """What ``about.json`` says; ``UsageError`` if there is no workspace here."""
         return self._read("about.json")
 
     def intended(self) -> WorkspaceInfo:
-        """As ``info``, of one that is being made in place."""
+        """As ``info``, for a workspace in place that is being created."""
         return self._read("about.json.new")
 
     def _read(self, name: str) -> WorkspaceInfo:
@@ -174,17 +174,17 @@ class WorkspaceFolder:
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"there is no workspace in {self.path}", hint="List the ones that there are."
+                f"there is no workspace in {self.path}", hint="List the existing workspaces."
             ) from error
 
     def write_intended(self, info: WorkspaceInfo) -> None:
-        """Say what the folder is to become."""
+        """Record what the folder will become."""
         about = {**asdict(info), "created_at": info.created_at.isoformat(), "version": _VERSION}
         text = json.dumps(about, indent=2) + "\n"
         (self.path / "about.json.new").write_text(text, encoding="utf-8")
 
     def write_info(self, info: WorkspaceInfo) -> None:
-        """Make the folder a workspace."""
+        """Turn the folder into a workspace."""
         self.write_intended(info)
         (self.path / "about.json.new").rename(self.path / "about.json")
 
@@ -193,8 +193,8 @@ class WorkspaceStorage:
     """The folder of all workspaces of a user.
 
     Args:
-        state_dir: Where the program keeps its state; made when first needed.
-        clock: The time, for the messages to others.
+        state_dir: The state directory of the program; created when first needed.
+        clock: The time, for messages to other processes.
     """
 
     def __init__(self, state_dir: str | os.PathLike[str], *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -203,7 +203,7 @@ class WorkspaceStorage:
 
     @classmethod
     def default(cls) -> WorkspaceStorage:
-        """The storage that the command ``wink-workspace`` uses, too.
+        """The storage that the command ``wink-workspace`` uses.
 
         It is below ``$XDG_STATE_HOME``, or ``~/.local/state``, in ``wink-workspace``.
 
@@ -219,11 +219,11 @@ class WorkspaceStorage:
             try:
                 found.append(WorkspaceFolder(path).info())
             except UsageError:
-                continue  # a folder whose making was interrupted
+                continue  # its creation was interrupted
         return iter(sorted(found, key=lambda info: info.created_at, reverse=True))
 
     def folder(self, which: str) -> WorkspaceFolder:
-        """The folder of the workspace with this id, or the only one whose id begins so.
+        """The folder of the workspace with this id, or with the only id that begins with *which*.
 
         Raises:
             UsageError: If there is none, or more than one.
@@ -237,52 +237,51 @@ class WorkspaceStorage:
             found = f"{len(ids)} workspaces are" if ids else "no workspace is"
             id_, slash, _ = which.partition("/")
             if slash and id_ and any(each.startswith(id_) for each in known):
-                hint = "The name of a fork goes apart from the id: branch=…."
+                hint = "Give the name of a fork apart from the id: branch=…."
             elif known:
-                hint = f"There are: {', '.join(ids or known)}."
+                hint = f"The workspaces are: {', '.join(ids or known)}."
             else:
-                hint = "Make one of a directory first: `wink-workspace new DIRECTORY`."
+                hint = "Create one from a directory first: `wink-workspace new DIRECTORY`."
             raise UsageError(f"{found} called {which!r}", hint=hint)
         folder = WorkspaceFolder(self._root / ids[0])
         info = folder.info()
         return replace(folder, in_place=Path(info.source)) if info.mode == "in_place" else folder
 
     def _refuse_damaged(self, which: str) -> None:
-        """Raise ``UsageError`` if there is a workspace of that id that does not say what it is."""
+        """Raise ``UsageError`` if the workspace of that id exists but its note is unreadable."""
         folder = WorkspaceFolder(self._root / (which or "claims"))
         if folder.path.parent == self._root and folder.is_workspace:
             raise UsageError(
-                f"the note {folder.path / 'about.json'}, which says what this workspace is, "
-                "cannot be read",
+                f"cannot read {folder.path / 'about.json'}, which describes this workspace",
                 hint=f"Its files are in {folder.files} unless it was in place, and its history in "
-                f"{folder.ledger}. Take what you need, then delete {folder.path}.",
+                f"{folder.ledger}. Copy what you need, then delete {folder.path}.",
             )
 
     def add(
         self, fill: Callable[[WorkspaceFolder], WorkspaceInfo], *, in_place: Path | None = None
     ) -> WorkspaceInfo:
-        """Make a folder and let *fill* make it a workspace; if that raises, nothing is left.
+        """Create a folder and let *fill* make it a workspace; if that raises, nothing is left.
 
-        What others left of folders when they died is deleted before.
+        Folders that dead processes left unfinished are deleted first.
 
         Args:
-            fill: Given the folder.
-            in_place: The directory that the workspace will be in, for one in place.
+            fill: Called with the folder.
+            in_place: The user's directory, for a workspace in place.
 
         Raises:
-            UsageError: If *in_place* is, holds, or lies in, a directory in which one is already,
-                or where workspaces are kept; the message names it.
-            LedgerBusyError: If another process is just making one there; the message says which.
+            UsageError: If *in_place* equals, holds or lies in the directory of another workspace
+                in place, or holds or lies in the folder of the workspaces.
+            LedgerBusyError: If another process is creating one there; the message names it.
         """
         self.sweep()
         folder = WorkspaceFolder(self._root / secrets.token_hex(6))
         with ExitStack() as owned:
             try:
-                with self._instant():
+                with self._locked_claims():
                     if in_place is not None:
-                        self._check_free(in_place)
+                        self._check_available(in_place)
                     folder.path.mkdir(mode=0o700)
-                    owned.callback(self._own(folder).release)
+                    owned.callback(self._lock_owner(folder).release)
                     if in_place is not None:
                         now = self._clock.now()
                         intended = WorkspaceInfo(folder.path.name, str(in_place), now, "in_place")
@@ -296,106 +295,106 @@ class WorkspaceStorage:
         return info
 
     def sweep(self) -> int:
-        """Delete what is left of folders whose making or removal was interrupted; how many.
+        """Delete folders whose creation or removal was interrupted; how many.
 
-        Only of those whose owner is dead. What cannot be deleted is said, and stays.
+        Folders whose owner is alive are skipped. What cannot be deleted is logged, and stays.
         """
         dead: list[tuple[WorkspaceFolder, WriterLock]] = []
-        with self._instant():
+        with self._locked_claims():
             for folder in self._unfinished():
                 with suppress(LedgerBusyError):
-                    dead.append((folder, self._own(folder)))
+                    dead.append((folder, self._lock_owner(folder)))
         n_deleted = 0
         for folder, owner in dead:
             try:
                 self._delete(folder)
                 n_deleted += 1
             except FilesystemError as error:
-                _log.warning("What is left of the workspace %s stays: %s", folder.path, error)
+                _log.warning("cannot delete the unfinished workspace %s: %s", folder.path, error)
             finally:
                 owner.release()
         return n_deleted
 
     @contextmanager
-    def _instant(self) -> Generator[None]:
-        """Hold off others who make or remove workspaces; not for longer than a few system calls."""
+    def _locked_claims(self) -> Generator[None]:
+        """Exclude other processes that create or remove workspaces, for a few system calls only."""
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self._root / "claims").open("wb") as claims:
             fcntl.flock(claims, fcntl.LOCK_EX)
             yield
 
     def _unfinished(self) -> Iterator[WorkspaceFolder]:
-        """The folders that an owner has, or had when it died, and that are no workspaces."""
+        """The folders with an owner, alive or dead, that are not workspaces."""
         for path in self._root.iterdir():
             folder = WorkspaceFolder(path)
             if folder.owner.is_file() and not folder.is_workspace:
                 yield folder
 
-    def _own(self, folder: WorkspaceFolder) -> WriterLock:
+    def _lock_owner(self, folder: WorkspaceFolder) -> WriterLock:
         return WriterLock(folder.owner, what=f"the folder {folder.path}", now=self._clock.now())
 
     def _delete(self, folder: WorkspaceFolder) -> None:
-        """Delete a folder of which the caller is the owner, the lock last."""
+        """Delete a folder that the caller owns, the lock last."""
         for path in folder.path.iterdir() if folder.path.is_dir() else ():
             if path != folder.owner:
                 delete_tree(path)
-        with self._instant():
+        with self._locked_claims():
             delete_tree(folder.path)
 
-    def _check_free(self, place: Path) -> None:
-        self.check_apart(place)
-        if place.is_relative_to(self._root.resolve()):
+    def _check_available(self, directory: Path) -> None:
+        self.check_outside(directory)
+        if directory.is_relative_to(self._root.resolve()):
             raise UsageError(
-                f"{place} is in the folder of the workspaces, {self._root}",
-                hint="Work in a directory of your own, or open the workspace that it is of.",
+                f"{directory} is in the folder of the workspaces, {self._root}",
+                hint="Work in a directory of your own, or open the workspace that it belongs to.",
             )
         for info in self.all():
-            if info.mode == "in_place" and _overlap(place, Path(info.source)):
+            if info.mode == "in_place" and _overlap(directory, Path(info.source)):
                 raise UsageError(
                     f"the workspace {info.id} is in {info.source} already",
                     hint=f"Work in {info.id}, fork it, or remove it first.",
                 )
         for folder in self._unfinished():
-            with suppress(UsageError):  # it is a copy, or dead before it could say anything
+            with suppress(UsageError):  # it is a copy, or its owner died before it recorded this
                 other = Path(folder.intended().source)
-                if _overlap(place, other):
+                if _overlap(directory, other):
                     self._refuse_owned(folder, other)
 
-    def _refuse_owned(self, folder: WorkspaceFolder, place: Path) -> None:
+    def _refuse_owned(self, folder: WorkspaceFolder, directory: Path) -> None:
         """Raise ``LedgerBusyError`` if the owner of an unfinished folder is alive."""
         WriterLock(
             folder.owner,
-            what=f"{place}, where a workspace is just being made,",
+            what=f"{directory}, where a workspace is being created,",
             now=self._clock.now(),
-            hint="Wait until it is made, then work in that one.",
+            hint="Wait until it is finished, then work in that one.",
         ).abandon()
 
-    def check_apart(self, place: Path) -> None:
-        """Raise ``UsageError`` if the folder of the workspaces is in *place*."""
-        if self._root.resolve().is_relative_to(place.resolve()):
+    def check_outside(self, directory: Path) -> None:
+        """Raise ``UsageError`` if the folder of the workspaces is in *directory*."""
+        if self._root.resolve().is_relative_to(directory.resolve()):
             raise UsageError(
-                f"the folder of the workspaces, {self._root}, is in {place}",
+                f"the folder of the workspaces, {self._root}, is in {directory}",
                 hint="Keep the workspaces elsewhere: set XDG_STATE_HOME, or give WorkspaceStorage"
                 " another directory.",
             )
 
-    def in_place(self, place: Path) -> WorkspaceInfo | None:
-        """The workspace that is in the directory *place*, if there is one."""
+    def in_place(self, directory: Path) -> WorkspaceInfo | None:
+        """The workspace in place whose directory is *directory*, if there is one."""
         mine = (info for info in self.all() if info.mode == "in_place")
-        return next((info for info in mine if Path(info.source) == place.resolve()), None)
+        return next((info for info in mine if Path(info.source) == directory.resolve()), None)
 
     def remove(self, folder: WorkspaceFolder) -> None:
         """Delete a workspace with all it holds; the caller has it open for writing.
 
-        One in place is outside of the directory that it is in, of which nothing is deleted.
+        The directory of a workspace in place is not touched.
 
         Raises:
-            LedgerBusyError: If another process is removing it; the message says which.
-            FilesystemError: If something stays; it is no workspace any more all the same, and
-                ``sweep`` tries it again.
+            LedgerBusyError: If another process is removing it; the message names it.
+            FilesystemError: If something cannot be deleted. It is no longer a workspace all the
+                same, and ``sweep`` tries again.
         """
-        with self._instant():
-            owner = self._own(folder)
+        with self._locked_claims():
+            owner = self._lock_owner(folder)
         try:
             (folder.path / "about.json").unlink()
             self._delete(folder)
@@ -408,31 +407,31 @@ def _overlap(one: Path, other: Path) -> bool:
 
 
 class TemporaryStorage(WorkspaceStorage):
-    """A folder for workspaces that goes with ``delete``, at the latest when the interpreter ends.
+    """A folder for workspaces that ``delete`` or the end of the interpreter deletes.
 
-    It does not go earlier, however little of it is still referred to: somebody may have kept
-    only the files. A forked child leaves it to its parent.
+    It is not deleted earlier, because a caller may have kept only the files and no reference to
+    the workspace. A forked child leaves the deletion to its parent.
     """
 
     def __init__(self) -> None:
-        self._place = Path(tempfile.mkdtemp(prefix="wink-workspace-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="wink-workspace-"))
         self._owner = os.getpid()
-        super().__init__(self._place)
+        super().__init__(self._directory)
         atexit.register(self.delete)
 
     def delete(self) -> None:
-        """Delete everything; once is enough."""
+        """Delete everything; may be called again."""
         atexit.unregister(self.delete)
-        if os.getpid() == self._owner and self._place.is_dir():
-            with suppress(FilesystemError):  # the system's own cleaning of temporary files is left
-                delete_tree(self._place)
+        if os.getpid() == self._owner and self._directory.is_dir():
+            with suppress(FilesystemError):  # the system deletes temporary files later
+                delete_tree(self._directory)
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a directory that is there or not, whatever the modes inside of it.
+    """Delete a directory, whatever the modes inside of it; it need not exist.
 
     Raises:
-        FilesystemError: If something stays.
+        FilesystemError: If something cannot be deleted.
     """
     if not path.parent.is_dir():
         return

@@ -1,13 +1,13 @@
 """Former states of a directory on disk, each the root of a tree in the ledger.
 
-Rule 1: a snapshot writes what moved since the last one, and nothing else; when nothing did, it
-is the same token.
-Rule 2: a restore moves aside what it is about to replace (``Holding``), so that nothing is lost.
-What cannot be moved aside is removed and named, and the restore goes on: the promise to the
-caller is the older one.
+Rule 1: a snapshot writes only what changed since the last one. If nothing changed, it is the
+same token.
+Rule 2: a restore moves aside what it replaces (``PendingDiscards``), so that nothing is lost.
+What cannot be moved aside is removed and recorded, and the restore continues: a rollback must not
+fail because a discard cannot be kept.
 Rule 3: a restore removes before it writes, and touches only paths that differ.
-Rule 4: what the ledger keeps less of than there is (pipes, modes other than 0644 and 0755) is
-*odd*. A restore removes or resets what became odd since ``accept``, and nothing older.
+Rule 4: a path is *odd* if the ledger cannot record all of it: a pipe, or a mode other than 0644
+and 0755. A restore removes or resets what became odd since ``accept``, and nothing older.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from wink_workspace.processes import OwnProcess
 from wink_workspace.wording import counted
 
 from .contents import content_of, same_content
-from .holding import Cause, Held, Holding, Plan
+from .pending_discards import DiscardCause, DiscardPlan, PendingDiscard, PendingDiscards
 from .reserve import Reserve, is_full
 
-__all__ = ["Discarding", "FilesToken", "TreeHistory"]
+__all__ = ["DiscardRecorder", "FilesToken", "TreeHistory"]
 
 _log = logging.getLogger(__name__)
 
@@ -61,59 +61,59 @@ _MODES: dict[FileKind | None, tuple[int, ...]] = {
     FileKind.DIRECTORY: (0o755,),
     FileKind.SYMLINK: (0o777,),
 }
-"""The modes that come back after a rollback; links have no other."""
+"""The modes that a rollback restores; links have no other."""
 
 
-class Discarding(Protocol):
-    """Whoever knows which call a restore is for."""
+class DiscardRecorder(Protocol):
+    """Knows which call a restore belongs to."""
 
-    def cause(self, reason: str) -> Cause:
-        """Why something is about to be thrown away."""
+    def cause(self, reason: str) -> DiscardCause:
+        """Why something is about to be discarded."""
         ...
 
     def keep(self, root: str, reason: str) -> None:
-        """Keep a state that a restore throws away and that is in the ledger; never raises."""
+        """Keep a state of the ledger that a restore discards; never raises."""
         ...
 
 
 @dataclass(slots=True)
 class _Steps:
-    """What a restore does, in this order: move ``plan.moves`` aside, remove, make.
+    """The steps of a restore, in this order: move ``plan.moves`` aside, remove, make.
 
-    ``made`` has what is to be at a path, and whether it is there and only its mode differs.
+    ``made`` has the wanted entry of each path, and whether only its mode has to be set.
     """
 
-    plan: Plan
+    plan: DiscardPlan
     removed: list[WorkspacePath] = field(default_factory=list[WorkspacePath])
     made: list[tuple[WorkspacePath, TreeEntry, bool]] = field(
         default_factory=list[tuple[WorkspacePath, TreeEntry, bool]]
     )
-    whole: set[WorkspacePath] = field(default_factory=set[WorkspacePath])
-    """The paths that are dealt with, with all below them."""
+    complete: set[WorkspacePath] = field(default_factory=set[WorkspacePath])
+    """The paths that are complete, with everything below them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilesToken:
-    """A state of the files; ``root`` is the id of its tree."""
+    """A snapshot of the files; ``root`` is the id of its tree."""
 
     history: TreeHistory
     root: str
 
 
 class TreeHistory:
-    """Serves a ``DiskFilesystem``'s snapshots from the ledger.
+    """Serves the snapshots of a ``DiskFilesystem`` from the ledger.
 
     Args:
         tree: The directory.
-        tracker: Knows what moved in it.
-        store: Where contents and trees are kept.
-        root: The tree of the state in which the directory is, but for what *tracker* knows.
-        reserve: Room on the disk that a restore may use up when there is no other.
-        holding: Where a restore moves what it replaces; without, that is removed.
+        tracker: Knows what may have changed in it.
+        store: The store of contents and trees.
+        root: The tree of the directory's state, except for what *tracker* reports.
+        reserve: Disk space that a restore may use when the disk is full.
+        pending_discards: Where a restore moves what it replaces; without it, that is removed.
 
     Attributes:
-        discarding: Knows why a restore throws something away; without, it is not kept.
-        fingerprints: Are given each small content that is read, so that no file is read twice.
+        discard_recorder: Knows why a restore discards something; without it, nothing is kept.
+        fingerprints: Get each small content that is read, so that no file is read twice.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class TreeHistory:
         *,
         root: str,
         reserve: Reserve | None = None,
-        holding: Holding | None = None,
+        pending_discards: PendingDiscards | None = None,
     ) -> None:
         self._tree = tree
         self._tracker = tracker
@@ -132,71 +132,71 @@ class TreeHistory:
         self._token = FilesToken(self, root)
         self._odd: set[WorkspacePath] = set()
         self._process = OwnProcess(f"the history of {tree.root}")
-        self._owed = NOTHING
+        self._unprocessed = NOTHING
         self._is_fresh = False
-        self._unmade: Set[WorkspacePath] = frozenset()  # by a restore, so nobody deleted these
+        self._not_restored: Set[WorkspacePath] = frozenset()  # a restore failed to write these
         self._reserve = reserve
-        self._holding = holding
-        self.discarding: Discarding | None = None
+        self._pending_discards = pending_discards
+        self.discard_recorder: DiscardRecorder | None = None
         self.fingerprints: DiskFingerprints | None = None
 
     def snapshot(self) -> FilesToken:
         """The present state; the same token while nothing changes.
 
         Raises:
-            LedgerError: If it cannot be written; what moved is looked at again next time.
-            FilesystemError: If a file cannot be read, likewise.
+            LedgerError: If it cannot be written; the changes are read again next time.
+            FilesystemError: If a file cannot be read; likewise.
         """
         if self._is_fresh:
             self._is_fresh = False
             return self._token
-        dirty = self.moved()
+        dirty = self.changed_paths()
         if dirty.paths or dirty.prefixes:
-            root = self._written(dirty)
+            root = self._write_tree(dirty)
             if root != self._token.root:
                 self._token = FilesToken(self, root)
-            self._owed = NOTHING
+            self._unprocessed = NOTHING
         return self._token
 
     def restore(self, token: object) -> None:
-        """Make the directory what it was at *token*.
+        """Restore the directory to its state at *token*.
 
         Raises:
             SnapshotError: If the token is not of this history; nothing changed.
-            FilesystemError: If a path cannot be put back; the others were.
+            FilesystemError: If a path cannot be restored; the others were.
         """
-        self.move_to(self._own(token))
+        self.move_to(self._checked_token(token))
 
     def move_to(
         self, token: FilesToken, *, reason: str = "rolled back", kept: str | None = None
     ) -> None:
-        """As ``restore``; what is replaced need not be kept if it is the tree *kept*."""
-        steps = self._steps(self.moved(), token.root)
+        """As ``restore``, with a reason; the tree *kept* needs no discard."""
+        steps = self._steps(self.changed_paths(), token.root)
         self._move_aside(steps, reason, kept)
-        failures = self._put(steps)
-        for make_room in (self._reserve and self._reserve.spend, self._drop_held):
-            if make_room is not None and is_full(failures.values()) and make_room():
-                failures = self._put(steps)
-        self._owed = Dirty()
+        failures = self._carry_out(steps)
+        for free_space in (self._reserve and self._reserve.release, self._free_discards):
+            if free_space is not None and is_full(failures.values()) and free_space():
+                failures = self._carry_out(steps)
+        self._unprocessed = Dirty()
         self._token = token
         self._odd.clear()
-        self._unmade = frozenset(failures)
+        self._not_restored = frozenset(failures)
         if failures:
-            self._owed = Dirty(prefixes=frozenset(failures))
+            self._unprocessed = Dirty(prefixes=frozenset(failures))
             shown = "; ".join(str(error) for error in failures.values())
             raise FilesystemError(
                 f"{counted(len(failures), 'path')} could not be put back: {shown}",
-                hint="Mend what the system complains of, then recover the workspace.",
+                hint="Fix what the system reports, then recover the workspace.",
             ) from next(iter(failures.values()))
 
     def accept(self) -> None:
-        """Take what is odd now as meant so."""
+        """Accept what is odd now."""
         self._odd.clear()
-        if self._reserve is not None and self._reserve.is_spent:
+        if self._reserve is not None and self._reserve.is_released:
             self._reserve.keep()
 
     def token_of(self, root: str) -> FilesToken:
-        """The token of a tree that the ledger keeps."""
+        """The token of a tree that the ledger has."""
         return self._token if root == self._token.root else FilesToken(self, root)
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
@@ -205,22 +205,24 @@ class TreeHistory:
         Raises:
             LimitExceededError: If a content is too large to be read as a whole.
         """
-        now = self.snapshot() if after is None else self._own(after)
-        return tuple(file_changes(self._store, diff(self._store, self._own(before).root, now.root)))
+        now = self.snapshot() if after is None else self._checked_token(after)
+        return tuple(
+            file_changes(self._store, diff(self._store, self._checked_token(before).root, now.root))
+        )
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """The same as a git-style diff, in which a path that is too large has one line."""
-        now = self.snapshot() if after is None else self._own(after)
-        changed = diff(self._store, self._own(before).root, now.root)
+        """The same as a git-style diff; a path that is too large has one line."""
+        now = self.snapshot() if after is None else self._checked_token(after)
+        changed = diff(self._store, self._checked_token(before).root, now.root)
         return tree_diff(self._store, changed).text()
 
-    def _own(self, token: object) -> FilesToken:
+    def _checked_token(self, token: object) -> FilesToken:
         if not isinstance(token, FilesToken) or token.history is not self:
-            raise SnapshotError("the files were asked for a snapshot that they did not make")
+            raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
-    def moved(self) -> Dirty:
-        """What may have moved; it stays owed until the caller has dealt with all of it.
+    def changed_paths(self) -> Dirty:
+        """What may have changed; it is reported again until a snapshot or a restore succeeds.
 
         Raises:
             ForkedProcessError: In a child of the process that opened the files.
@@ -228,13 +230,13 @@ class TreeHistory:
         self._process.check()
         self._is_fresh = False
         moved = self._tracker.drain()
-        self._owed = moved if self._owed is NOTHING else self._owed | moved
-        return self._owed
+        self._unprocessed = moved if self._unprocessed is NOTHING else self._unprocessed | moved
+        return self._unprocessed
 
     # From the directory into the ledger
 
-    def _written(self, dirty: Dirty) -> str:
-        """The tree of the present state, given what may have moved."""
+    def _write_tree(self, dirty: Dirty) -> str:
+        """The tree of the present state, given what may have changed."""
         if dirty.prefixes and dirty.everything:
             with self._store.bulk():
                 return build(self._store, EMPTY_TREE_ID, self._below(WorkspacePath(())))
@@ -257,15 +259,15 @@ class TreeHistory:
         return {
             entry.path: kept
             for entry in self._tree.walk(prefix)
-            if (kept := self._kept(entry)) is not None
+            if (kept := self._stored_entry(entry)) is not None
         }
 
     def _entry(self, path: WorkspacePath) -> TreeEntry | None:
         there = self._tree.entry(path)
-        return None if there is None else self._kept(there)
+        return None if there is None else self._stored_entry(there)
 
-    def _kept(self, entry: DiskEntry) -> TreeEntry | None:
-        """What the ledger keeps of an entry, its content written; ``None`` if it cannot be kept."""
+    def _stored_entry(self, entry: DiskEntry) -> TreeEntry | None:
+        """The ledger's entry, its content written; ``None`` if it cannot be kept."""
         if entry.mode not in _MODES.get(entry.kind, ()):
             self._odd.add(entry.path)
         match entry.kind:
@@ -300,21 +302,21 @@ class TreeHistory:
     # From the ledger into the directory
 
     def _steps(self, dirty: Dirty, wanted: str) -> _Steps:
-        """What is to be done; nothing is changed yet.
+        """Plan the restore; nothing is changed yet.
 
-        What may have moved is compared with what is wanted. Of the rest the ledger has the
-        content, as it was in the present token.
+        What may have changed is compared with the wanted tree. The content of everything else is
+        in the ledger, in the present token's tree.
         """
-        steps = _Steps(Plan(base=self._token.root, wanted=wanted))
+        steps = _Steps(DiscardPlan(base=self._token.root, wanted=wanted))
         for path in sorted(dirty.prefixes | dirty.paths):
             top = self._top(path, wanted)
-            if not _is_inside(top, steps.whole):
+            if not _is_inside(top, steps.complete):
                 below = top != path or path in dirty.prefixes
                 self._compare(steps, top, below=below)
                 if below:
-                    steps.whole.add(top)
+                    steps.complete.add(top)
         for change in diff(self._store, self._token.root, wanted):
-            if change.path in dirty.paths or _is_inside(change.path, steps.whole):
+            if change.path in dirty.paths or _is_inside(change.path, steps.complete):
                 continue
             if change.after is None:
                 steps.removed.append(change.path)
@@ -324,12 +326,12 @@ class TreeHistory:
         moved = set(steps.plan.moves)
         for path in sorted(self._odd - done):
             if not _is_inside(path, moved):
-                self._even(steps, path)
+                self._reset_odd(steps, path)
         steps.made.sort(key=lambda made: made[0])
         return steps
 
     def _top(self, path: WorkspacePath, wanted: str) -> WorkspacePath:
-        """*path*, or what is above it and is to be no directory."""
+        """*path*, or the highest path above it that must not be a directory."""
         for above in path.ancestors():
             entry = entry_at(self._store, wanted, above)
             if entry is None or entry.kind is not FileKind.DIRECTORY:
@@ -337,23 +339,23 @@ class TreeHistory:
         return path
 
     def _compare(self, steps: _Steps, path: WorkspacePath, *, below: bool) -> None:
-        """Add what makes *path* as it is wanted, with *below* also everything under it."""
+        """Add the steps that restore *path*; with *below*, also everything under it."""
         plan = steps.plan
         wanted, there = entry_at(self._store, plan.wanted, path), self._tree.entry(path)
         known = entry_at(self._store, plan.base, path)
         if there is None:
-            if known is not None and path not in self._unmade:
+            if known is not None and path not in self._not_restored:
                 plan.gone.append(path)
-            self._make_whole(steps, path, wanted)
+            self._make_all(steps, path, wanted)
         elif wanted is None or wanted.kind is not there.kind:
             plan.moves.append(path)
-            self._make_whole(steps, path, wanted)
+            self._make_all(steps, path, wanted)
         elif wanted.kind is FileKind.DIRECTORY:
             if path.parts and self._is_odd(there):
                 steps.made.append((path, wanted, True))
             if below:
                 self._compare_entries(steps, path, wanted)
-        elif not self._has(there, wanted):
+        elif not self._has_content(there, wanted):
             plan.moves.append(path)
             steps.made.append((path, wanted, False))
         else:
@@ -371,23 +373,23 @@ class TreeHistory:
             if not path.parts:
                 raise
             steps.plan.moves.append(path)  # it cannot be listed
-            self._make_whole(steps, path, wanted)
+            self._make_all(steps, path, wanted)
             return
         for name in sorted(names.union(names_in(self._store, wanted))):
             self._compare(steps, path / name, below=True)
 
-    def _has(self, there: DiskEntry, wanted: TreeEntry) -> bool:
-        """Whether a file or link that can be read has the content that is wanted."""
+    def _has_content(self, there: DiskEntry, wanted: TreeEntry) -> bool:
+        """Whether a readable file or link has the wanted content."""
         if there.kind is FileKind.FILE and there.size_bytes != self._store.size_bytes(wanted.id):
             return False
         try:
-            return same_content(content_of(self._tree, there), wanted, but_mode=True)
+            return same_content(content_of(self._tree, there), wanted, ignore_mode=True)
         except FilesystemError:
             return False
 
-    def _make_whole(self, steps: _Steps, path: WorkspacePath, wanted: TreeEntry | None) -> None:
-        """Add all that is wanted at *path* and below it, where nothing is."""
-        steps.whole.add(path)
+    def _make_all(self, steps: _Steps, path: WorkspacePath, wanted: TreeEntry | None) -> None:
+        """Add all that is wanted at *path* and below it, where nothing exists."""
+        steps.complete.add(path)
         if wanted is None:
             return
         steps.made.append((path, wanted, False))
@@ -395,8 +397,8 @@ class TreeHistory:
             for each, entry in walk(self._store, wanted.id, path):
                 steps.made.append((each, entry, False))
 
-    def _even(self, steps: _Steps, path: WorkspacePath) -> None:
-        """Add what makes *path*, which is odd and otherwise as it should be, no longer odd."""
+    def _reset_odd(self, steps: _Steps, path: WorkspacePath) -> None:
+        """Add the step that resets *path*, whose content is right but which is odd."""
         entry = entry_at(self._store, steps.plan.wanted, path)
         if entry is None:
             steps.removed.append(path)
@@ -404,41 +406,43 @@ class TreeHistory:
             steps.made.append((path, entry, True))
 
     def _move_aside(self, steps: _Steps, reason: str, kept: str | None) -> None:
-        """Hold what is replaced and not known to be kept; if that fails, remove it."""
+        """Move aside what is replaced and not known to be kept; if that fails, remove it."""
         plan = steps.plan
         is_known = plan.base in (plan.wanted, kept)
         if is_known and not (plan.moves or plan.gone or plan.flipped):
             return
-        if self._holding is None or self.discarding is None:
+        if self._pending_discards is None or self.discard_recorder is None:
             steps.removed += plan.moves
             return
         try:
-            cause = self.discarding.cause(reason)
-            held = self._begun(self._holding, plan, cause)
-            self._holding.move(held, self._tree)
+            cause = self.discard_recorder.cause(reason)
+            discard = self._begin_discard(self._pending_discards, plan, cause)
+            self._pending_discards.move(discard, self._tree)
         except (OSError, WinkError) as error:
-            _log.warning("What a restore replaces is not kept: %s", error)
+            _log.warning("the files that a restore replaces are not kept: %s", error)
             steps.removed += plan.moves
             return
-        steps.removed += plan.dropped  # what could not be moved is in the way
+        steps.removed += plan.dropped  # these could not be moved and are in the way
         try:
-            self._holding.trim(held)
+            self._pending_discards.trim(discard)
         except (OSError, WinkError) as error:
-            _log.warning("What a restore moved aside cannot be measured: %s", error)
+            _log.warning("cannot measure what a restore moved aside: %s", error)
 
-    def _begun(self, holding: Holding, plan: Plan, cause: Cause) -> Held:
+    def _begin_discard(
+        self, pending_discards: PendingDiscards, plan: DiscardPlan, cause: DiscardCause
+    ) -> PendingDiscard:
         try:
-            return holding.begin(plan, cause)
+            return pending_discards.begin(plan, cause)
         except OSError:
-            if self._reserve is None or not self._reserve.spend():
+            if self._reserve is None or not self._reserve.release():
                 raise
-            return holding.begin(plan, cause)
+            return pending_discards.begin(plan, cause)
 
-    def _drop_held(self) -> bool:
-        return self._holding is not None and self._holding.make_room()
+    def _free_discards(self) -> bool:
+        return self._pending_discards is not None and self._pending_discards.free_space()
 
-    def _put(self, steps: _Steps) -> dict[WorkspacePath, WinkError]:
-        """Remove, then make, all that can be; what could not be, and why."""
+    def _carry_out(self, steps: _Steps) -> dict[WorkspacePath, WinkError]:
+        """Remove, then write, everything possible; the failures by path."""
         failures: dict[WorkspacePath, WinkError] = {}
         self._reset_root(failures)
         for path in reversed(steps.removed):
@@ -454,9 +458,9 @@ class TreeHistory:
         return failures
 
     def _reset_root(self, failures: dict[WorkspacePath, WinkError]) -> None:
-        """Reset the mode and the attributes of the root, which is in no tree and never removed.
+        """Reset the mode and the attributes of the root, which is not part of any tree.
 
-        No tracker reports that they changed, so they are looked at each time: two system calls.
+        No tracker reports their changes, so they are read each time: two system calls.
         """
         try:
             there = self._tree.entry(ROOT)
@@ -480,7 +484,7 @@ class TreeHistory:
 
 
 def _is_inside(path: WorkspacePath, prefixes: Set[WorkspacePath]) -> bool:
-    """Whether *path* is or lies below one of many; what it costs is its depth."""
+    """Whether *path* is or lies below one of *prefixes*; the cost is its depth."""
     return bool(prefixes) and (
         path in prefixes or any(above in prefixes for above in path.ancestors())
     )

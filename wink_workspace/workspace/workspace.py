@@ -1,11 +1,11 @@
 """A workspace on disk: a copy of a directory in which every tool call is one commit.
 
-The composition root. It joins what know nothing of one another: the directory
+The composition root. It joins components that do not know each other: the directory
 (``DiskFilesystem``) with the ledger that serves its snapshots, and the ledger with the runtime
-that says when to keep them. The source is only read, until ``apply`` is asked for by name.
+that decides when to keep them. The source is only read, until a caller asks for ``apply``.
 
-Whoever opens a workspace finds it as it was after *some* completed call. What a call that a
-crash interrupted had done is undone then, and kept among the thrown-away files.
+An opened workspace always has the state after *some* completed call. The effects of a call that a
+crash interrupted are undone when it is opened, and kept as a discard.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import (
-    FileKind,
     Filesystem,
     WorkspacePath,
     parse_path,
@@ -41,7 +40,6 @@ from wink_workspace.filesystem import (
 from wink_workspace.filesystem.changes import Dirty
 from wink_workspace.ledger import (
     MAIN_BRANCH,
-    SOME_DIRECTORY,
     Discarded,
     Draft,
     EntryKind,
@@ -79,6 +77,7 @@ from .applying import Applied, ApplyTarget, SourceUpdate
 from .calls import TaskTurns, WorkspaceCall, executor_for, in_thread, recorded
 from .changeset import OUTPUT_FOLDER, ChangeSet
 from .config import WorkspaceConfig
+from .contents import without_contents
 from .discards import Discards
 from .forking import check_out, require_branch
 from .histories import CopyHistory
@@ -117,12 +116,12 @@ _KNOWN_TO_POLICIES = frozenset(  # as the ledger names slices
 
 
 class Workspace(ReadableHistory):
-    """An open workspace; made by ``create`` and ``open``, and used in a ``with`` block.
+    """An open workspace, from ``create`` or ``open``; used in a ``with`` block.
 
     Attributes:
-        info: What it is and what it was made of.
+        info: Its id, source and mode.
         files: Its files; bind them to prompts as ``Filesystem``.
-        session: Its state; evaluate prompts on it.
+        session: Its state; evaluate prompts with it.
     """
 
     def __init__(
@@ -134,16 +133,16 @@ class Workspace(ReadableHistory):
         slices: Iterable[type[Any]] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if not isinstance(folder, WorkspaceFolder):  # pyright: ignore[reportUnnecessaryIsInstance] - what a newcomer tries first
+        if not isinstance(folder, WorkspaceFolder):  # pyright: ignore[reportUnnecessaryIsInstance] - a common first mistake
             raise UsageError(
-                f"a workspace is not made of {folder!r}",
+                f"a workspace cannot be made of {folder!r}",
                 hint="Use Workspace.create(source), temporary(source) or open(id).",
             )
         self.config = config or WorkspaceConfig()
-        self._leave: Callable[[], None] | None = None
+        self._delete_storage: Callable[[], None] | None = None
         self._process = OwnProcess(f"the workspace {folder.path.name}")
         self._closing = threading.RLock()
-        self._is_kept_tidy = True
+        self._maintenance_enabled = True
         self._task_turns = TaskTurns()
         self._folder = folder.of_branch(branch)
         self._clock = clock
@@ -153,20 +152,20 @@ class Workspace(ReadableHistory):
                     folder.ledger,
                     durable=self.config.durable,
                     clock=clock,
-                    other_trees=lambda: AppliedTrees(self._folder.applied).kept,
+                    other_trees=lambda: AppliedTrees(self._folder.applied).referenced,
                 )
             )
             require_branch(ledger, branch)
             self._writer = opened.enter_context(ledger.write(branch))
             super().__init__(folder.info(), ledger, self._writer, applied=folder.applied)
-            said = end_interrupted(self._folder)
+            last_output = end_interrupted(self._folder)
             if not self._is_in_place:
                 check_out(ledger.store, self.head, self._folder)
             self._opened = self._opened_files(opened)
             self._history, self.files = self._opened.history, self._opened.filesystem
             self.session = self._new_session(slices)
             self._sessions = SessionStore(ledger.store)
-            self._discards = Discards(self._writer, clock, self._opened.holding)
+            self._discards = Discards(self._writer, clock, self._opened.pending_discards)
             self._journal = LedgerJournal(
                 self._writer,
                 self._history,
@@ -174,20 +173,22 @@ class Workspace(ReadableHistory):
                 self.session,
                 files=self.files,
                 discards=self._discards,
-                tidy=self._run_maintenance,
+                run_maintenance=self._run_maintenance,
             )
             transactions = transactions_of(self.session)
             transactions.journal, transactions.process = self._journal, self._process
-            recover(self._writer, self._history, clock, discards=self._discards, said=said)
-            self._discards.index()
-            self._opened.take_in(lambda: self._journal.absorb_external(()))
+            recover(
+                self._writer, self._history, clock, discards=self._discards, last_output=last_output
+            )
+            self._discards.record_pending()
+            self._opened.absorb_before_change(lambda: self._journal.absorb_external(()))
             self._sessions.load(self.session, self.head.session)
             if self.has_unfinished_apply:
-                _log.warning("An apply to %s was cut short; apply again.", self.info.source)
+                _log.warning("An apply to %s was interrupted; apply again.", self.info.source)
             self._close = opened.pop_all().close
 
     def _opened_files(self, opened: ExitStack) -> OpenedFiles:
-        """The files, and for a copy the sandbox over them."""
+        """Open the files, and for a copy the sandbox over them."""
         if self._is_in_place:
             files = open_in_place(
                 self._folder,
@@ -203,9 +204,11 @@ class Workspace(ReadableHistory):
                 clock=self._clock,
             )
         opened.callback(files.close)
-        # In place nothing is ever run, so nothing has moved that a sandbox would have to weigh.
-        moved = files.history.moved if isinstance(files.history, CopyHistory) else Dirty
-        self._sandbox = WorkspaceSandbox(self._folder, files.tree, moved, self._clock)
+        # In place no commands run, so the sandbox has no changes to measure.
+        changed_paths = (
+            files.history.changed_paths if isinstance(files.history, CopyHistory) else Dirty
+        )
+        self._sandbox = WorkspaceSandbox(self._folder, files.tree, changed_paths, self._clock)
         opened.callback(self._sandbox.close)
         return files
 
@@ -235,30 +238,30 @@ class Workspace(ReadableHistory):
 
         Args:
             source: A directory. Its own ``.git`` is not copied; nested ones are.
-            storage: Where workspaces live; when omitted, ``WorkspaceStorage.default()``, which
-                the command ``wink-workspace`` uses, too.
+            storage: Where workspaces are stored; ``WorkspaceStorage.default()`` when omitted,
+                like the command ``wink-workspace``.
             mode: With ``"in_place"`` nothing is copied: calls change the directory itself, with
-                file tools only. Its own ``.git`` is out of bounds.
-            config: How it shall behave.
+                file tools only. Its own ``.git`` is never touched.
+            config: The settings.
             clock: The time.
-            progress: Told how many files and bytes are copied so far.
+            progress: Called with the number of files and bytes copied so far.
 
         Raises:
-            MountError: If *source* is no directory that can be read.
-            UsageError: If *source* holds, or lies in, the folder of the workspaces; in place
-                also if another one is in it, or above or below it, or if it is a repository.
+            MountError: If *source* is not a readable directory.
+            UsageError: If *source* holds, or lies in, the folder of the workspaces. In place, also
+                if another workspace is in it, above it or below it, or if it is a repository.
                 Without *storage*, also if no home directory is known.
             LedgerError: If the history cannot be written; nothing is left then.
         """
-        storage = _checked(storage)
+        storage = _storage_or_default(storage)
         if mode not in _MODES:
             raise UsageError(
-                f"{mode!r} is no mode of a workspace", hint=f"Use {' or '.join(_MODES)}."
+                f"{mode!r} is not a mode of a workspace", hint=f"Use {' or '.join(_MODES)}."
             )
         if mode == "in_place":
-            info = _begun_in_place(Path(source).resolve(), storage, clock)
+            info = _create_in_place(Path(source).resolve(), storage, clock)
         else:
-            info = _copied(Path(source).absolute(), storage, clock, progress)
+            info = _create_copy(Path(source).absolute(), storage, clock, progress)
         return cls(storage.folder(info.id), config=config, clock=clock)
 
     @classmethod
@@ -272,24 +275,24 @@ class Workspace(ReadableHistory):
         slices: Iterable[type[Any]] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> Workspace:
-        """Open a workspace by its id, or the beginning of it; a crash is recovered from here.
+        """Open a workspace by its id, or the beginning of it; recovers from a crash.
 
         Args:
             which: The id.
-            storage: Where workspaces live; as for ``create``.
-            branch: The main line, or the name of a fork, whose files are made when it is first
-                opened.
-            config: How it shall behave.
-            slices: Classes of STATE of your own, so that their values come back at once;
-                without, they come back when a section that registers them is used.
+            storage: Where workspaces are stored; as for ``create``.
+            branch: The main branch, or the name of a fork, whose files are written when it is
+                first opened.
+            config: The settings.
+            slices: Your own classes of STATE, so that their values are loaded at once. Without,
+                they are loaded when a section that registers them is used.
             clock: The time.
 
         Raises:
             UsageError: If there is no such workspace.
             EntryMissingError: If there is no such fork.
-            LedgerBusyError: If another process has it open; the message says which.
+            LedgerBusyError: If another process has it open; the message names it.
         """
-        folder = _checked(storage).folder(which)
+        folder = _storage_or_default(storage).folder(which)
         return cls(folder, config=config, branch=branch, slices=slices, clock=clock)
 
     @classmethod
@@ -300,14 +303,14 @@ class Workspace(ReadableHistory):
         config: WorkspaceConfig | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> Workspace:
-        """As ``create``, in a folder that goes with ``close``, or when the interpreter ends."""
+        """As ``create``, in a folder that ``close`` or the end of the interpreter deletes."""
         storage = TemporaryStorage()
         try:
             workspace = cls.create(source, storage=storage, config=config, clock=clock)
         except BaseException:
             storage.delete()
             raise
-        workspace._leave = storage.delete  # noqa: SLF001 - an object of this class
+        workspace._delete_storage = storage.delete  # noqa: SLF001 - an object of this class
         return workspace
 
     @classmethod
@@ -316,17 +319,18 @@ class Workspace(ReadableHistory):
 
         Raises:
             UsageError: If there is no such workspace.
-            LedgerBusyError: If somebody has it or a fork of it open.
-            FilesystemError: If something stays; it is no workspace any more all the same.
+            LedgerBusyError: If another process has it or one of its forks open.
+            FilesystemError: If something cannot be deleted; it is no longer a workspace all the
+                same.
         """
-        storage = _checked(storage)
+        storage = _storage_or_default(storage)
         folder = storage.folder(which)
         try:
             _delete(folder, storage)
         except LedgerError as error:
-            if not (is_full([error]) and Reserve(folder.reserve).spend()):
+            if not (is_full([error]) and Reserve(folder.reserve).release()):
                 raise
-            _delete(folder, storage)  # the locks of forks are made only now
+            _delete(folder, storage)  # the first attempt had no space for the locks of forks
 
     def __enter__(self) -> Self:
         return self
@@ -340,9 +344,9 @@ class Workspace(ReadableHistory):
         self.close()
 
     def close(self) -> None:
-        """Let go of everything; what is not temporary stays on the disk. Once is enough.
+        """Close everything; only a temporary workspace is deleted. May be called again.
 
-        In a forked child it does nothing: all is left to the parent.
+        In a forked child it does nothing: the parent closes the workspace.
 
         Raises:
             UsageError: Inside a call on the same thread, which could not be rolled back then.
@@ -355,47 +359,47 @@ class Workspace(ReadableHistory):
                 hint="Close it when the call is over.",
             )
         with self._closing:  # one thread at a time
-            self._sandbox.close()  # before the last look at the files
+            self._sandbox.close()  # before the last scan of the files
             self._keep_index()
-            if self._writer.is_held and self._leave is None:
-                self._discards.index(again=True)
+            if self._writer.is_held and self._delete_storage is None:
+                self._discards.record_pending(again=True)
                 self._run_maintenance(at_end=True)
             self._close()
-            if self._leave is not None:
-                self._leave()
+            if self._delete_storage is not None:
+                self._delete_storage()
 
     def _check_open(self) -> None:
         self._process.check()
         if not self._writer.is_held:
             raise UsageError(
-                f"the workspace {self.info.id} is not open in this process any more",
-                hint="Do it before the end of its `with` block, or open it again.",
+                f"the workspace {self.info.id} is no longer open in this process",
+                hint="Use it before the end of its `with` block, or open it again.",
             )
 
     @property
     def resources(self) -> dict[type[Any], object]:
-        """What to bind to a prompt: ``prompt.bind(resources=workspace.resources)``.
+        """The resources for a prompt: ``prompt.bind(resources=workspace.resources)``.
 
-        In place there is no sandbox: what runs there could not be told from its user.
+        In place there is no sandbox: its changes could not be distinguished from the user's.
         """
         if self._is_in_place:
             return {Filesystem: self.files}
         return {Filesystem: self.files, Sandbox: self._sandbox.binding}
 
     def sandbox(self, config: SandboxConfig | None = None) -> Sandbox:
-        """Where commands run over the files; it is started with the first command.
+        """The sandbox that runs commands over the files; the first command starts it.
 
-        There is one at a time: another *config* ends the one before. It ends with ``close``.
+        There is one at a time: another *config* ends the previous one. ``close`` ends it, too.
 
         Args:
-            config: Which sandbox, and its limits; as before, or the default one, when omitted.
+            config: The sandbox and its limits; when omitted, the previous or the default one.
 
         Raises:
-            UsageError: If the workspace is in place, or the sandbox runs no commands.
+            UsageError: If the workspace is in place, or the sandbox cannot run commands.
         """
         if self._is_in_place:
             raise UsageError(
-                f"the workspace {self.info.id} is in place, where no commands run",
+                f"the workspace {self.info.id} is in place, where commands cannot run",
                 hint="Fork it: the files of a fork are a copy.",
             )
         self._process.check()
@@ -413,17 +417,17 @@ class Workspace(ReadableHistory):
     ) -> WorkspaceCall:
         """A program's own code as one call: ``with workspace.call("rename module") as call``.
 
-        What the block does to files and STATE is one entry, which can be undone. An exception,
-        Ctrl-C included, undoes all of it and is raised again; the record stays. A call inside
-        another one on the same thread is a savepoint of it.
+        The changes of the block to files and STATE are one entry, which can be undone. An
+        exception, Ctrl-C included, rolls them back and is raised again; the record stays. A call
+        inside another one on the same thread is a savepoint of it.
 
         ``async with`` does the same in a task of asyncio: a task that is cancelled is rolled back,
         and other tasks wait for their turn (see docs/asyncio.md).
 
         Args:
             label: What the call does; the entry shows it as its tool.
-            params: What it does it with, for the record; anything with a JSON form.
-            cancellation: Fails the call once it is cancelled.
+            params: Its parameters, for the record; anything with a JSON form.
+            cancellation: Fails the call when it is cancelled.
             policies: Asked before the block, and notified of its success. They see a tool named
                 after the label (``rename-module``) and *params* as given. A refusal raises
                 ``CallRefusedError`` before the block runs.
@@ -453,18 +457,18 @@ class Workspace(ReadableHistory):
         cancellation: Cancellation | None = None,
         policies: Sequence[ToolPolicy] = (),
     ) -> T:
-        """Run ``function(*arguments)`` as one call, and give what it returns; see ``call``.
+        """Run ``function(*arguments)`` as one call and return its result; see ``call``.
 
         Args:
             function: It changes ``files`` and ``session`` of the workspace.
-            arguments: What it is given.
-            label: The function's name if left out.
+            arguments: Its arguments.
+            label: The function's name when omitted.
             params: For the record.
-            cancellation: Fails the call once it is cancelled.
+            cancellation: Fails the call when it is cancelled.
             policies: As for ``call``.
 
-        Raises whatever *function* raises, after the rollback, and as ``call``. The entry shows what
-        it returns, or only its type if that has no JSON form.
+        Raises whatever *function* raises, after the rollback, and as ``call``. The entry records
+        the result, or only its type if it has no JSON form.
         """
         name = label or getattr(function, "__name__", type(function).__name__)
         calling = self.call(name, params=params, cancellation=cancellation, policies=policies)
@@ -482,10 +486,10 @@ class Workspace(ReadableHistory):
         cancellation: Cancellation | None = None,
         policies: Sequence[ToolPolicy] = (),
     ) -> T:
-        """As ``run``, on another thread, so that the event loop goes on.
+        """As ``run``, in another thread, so that the event loop continues.
 
-        A cancelled task cancels the call and ends when the call has been rolled back. A *function*
-        that takes long should look at *cancellation*, or hand it to what it waits for.
+        A cancelled task cancels the call and ends when the call has been rolled back. A slow
+        *function* should check *cancellation*, or pass it to what it waits for.
 
         Raises as ``run``, and ``UsageError`` inside ``async with workspace.call(…)``.
         """
@@ -521,7 +525,7 @@ class Workspace(ReadableHistory):
 
         Args:
             prompt: Whose tools are called.
-            heartbeat: Beats with every call, and when a handler asks.
+            heartbeat: Beats at every call, and when a handler asks for it.
             redact: See ``ToolExecutor``.
         """
         self._check_open()
@@ -540,49 +544,49 @@ class Workspace(ReadableHistory):
         with self.executor(prompt) as executor:
             return executor.execute(call, cancellation=cancellation)
 
-    # What happened
+    # Differences
 
-    def _present(self) -> str:
+    def _present_root(self) -> str:
         self._check_open()
         try:
-            return self._in_reserved_room(lambda: self._history.snapshot().root)
+            return self._with_reserve(lambda: self._history.snapshot().root)
         except (LedgerError, FilesystemError) as error:
-            self._leave_edits_out(error)
+            self._ignore_edits_on_full_disk(error)
             return self.head.files
 
     def diff(self) -> str:
-        """``changeset`` as a git-style diff, in which a path that is too large has one line."""
+        """``changeset`` as a git-style diff; a path that is too large has one line."""
         return self.changeset().review().text()
 
-    # Moving in time
+    # Moves in the history
 
     def undo(self) -> LogEntry:
-        """Take back the newest call in force that left something; the entry that says so.
+        """Undo the newest call that is in force and changed something; the new entry.
 
-        A call that only read is passed over: what policies know of it is nothing to undo.
-        Later edits, by people or by calls, stay: files are merged three-way.
+        A call that only read is skipped: what policies remember of it does not count. Later
+        edits, by the user or by calls, stay: files are merged three-way.
 
         Raises:
             EntryMissingError: If there is nothing to undo.
-            ConflictError: If a later edit is in the way; nothing was changed.
+            ConflictError: If a later edit overlaps; nothing was changed.
         """
         return self._revert(
             EntryKind.UNDO,
-            lambda: next(filter(self._left_something, self._writer.in_force()), None),
+            lambda: next(filter(self._changed_something, self._writer.in_force()), None),
         )
 
     def redo(self) -> LogEntry:
-        """Take back the newest undo; raises as ``undo``."""
+        """Undo the newest undo; raises as ``undo``."""
         return self._revert(EntryKind.REDO, lambda: next(self._writer.undone(), None))
 
     def restore(self, which: int | str, *, paths: Sequence[str] | None = None) -> LogEntry:
-        """Bring back the files, or only *paths*, as they were after an entry.
+        """Restore the files, or only *paths*, as they were after an entry.
 
-        With no *paths* the STATE comes back too. Nothing is lost: it is another entry.
+        Without *paths*, STATE is restored, too. Nothing is lost: it is one more entry.
 
         Raises:
             EntryMissingError: If there is no such entry.
-            FileMissingError: If one of *paths* is neither there nor in that entry.
+            FileMissingError: If one of *paths* is neither in the workspace nor in that entry.
         """
         with self._turn():
             entry = self._writer.find(which)
@@ -606,30 +610,30 @@ class Workspace(ReadableHistory):
     def restore_discarded(
         self, which: int | str, *, paths: Sequence[str] | None = None
     ) -> LogEntry:
-        """Bring back files that a rollback, a recovery or an undo threw away.
+        """Restore files that a rollback, a recovery or an undo discarded.
 
-        It is one entry, which ``undo`` takes back. The STATE stays as it is.
+        It is one entry, which ``undo`` undoes. STATE stays as it is.
 
         Args:
             which: The number of the discard, or the beginning of its id.
-            paths: Only these, each with all below it. When left out, every file that was thrown
-                away; what was deleted then is deleted again only when it is named here.
+            paths: Only these, each with everything below it. When omitted, every discarded file.
+                Paths that the discard deleted are deleted again only if they are named here.
 
         Raises:
-            EntryMissingError: If there is no such discard, or it has no file to bring back.
+            EntryMissingError: If there is no such discard, or it has no file to restore.
             FileMissingError: If one of *paths* is not in the discard; the message says if it
                 was too large to keep.
         """
         with self._turn():
             found, head = self.find_discarded(which), self.head
             wanted = [parse_path(path) for path in paths or ()]
-            chosen = _chosen(found, list(self._thrown_away(found)), wanted)
+            chosen = _chosen(found, list(self._discarded_tree_changes(found)), wanted)
             root = build(self._ledger.store, head.files, chosen)
             name = str(found.discard or found.id[:12])
             draft = self._draft(EntryKind.RESTORE, f"restore of discard {name}", root, head.session)
             return self._move(replace(draft, outcome=Outcome.COMMITTED))
 
-    def _left_something(self, entry: LogEntry) -> bool:
+    def _changed_something(self, entry: LogEntry) -> bool:
         """Whether *entry* changed a file, or STATE other than what policies know."""
         before = self._writer.before(entry)
         slices = {
@@ -643,12 +647,12 @@ class Workspace(ReadableHistory):
             entry = choose()
             if entry is None:
                 raise EntryMissingError(
-                    f"there is nothing to {kind}", hint="Look at the history for what there is."
+                    f"there is nothing to {kind}", hint="List the history to see its entries."
                 )
             reverted = self._writer.reverted(entry)
             if reverted.files.tree is None:
                 raise ConflictError(
-                    f"the {kind} of entry {entry.number} meets later edits: "
+                    f"the {kind} of entry {entry.number} conflicts with later edits: "
                     + "; ".join(str(conflict) for conflict in reverted.files.conflicts),
                     conflicts=reverted.files.conflicts,
                     sides=("now", f"after the {kind}"),
@@ -667,13 +671,13 @@ class Workspace(ReadableHistory):
             )
 
     def _turn(self, *, needs_room: bool = True) -> ExitStack:
-        """Own the session, with what others changed meanwhile already in the history.
+        """Lock the session for a move, after external edits are committed.
 
-        Without *needs_room*, these changes may be left out where the disk is full.
+        Without *needs_room*, these edits may be left out if the disk is full.
 
         Raises:
-            UsageError: If a call is under way, of whose effects nothing may be in the history yet;
-                or if the workspace is closed.
+            UsageError: If a call is running, whose effects must not be committed yet, or if the
+                workspace is closed.
         """
         self._check_open()
         stack = ExitStack()
@@ -682,37 +686,37 @@ class Workspace(ReadableHistory):
             entered.enter_context(transactions.turn())
             if transactions.depth:
                 raise UsageError(
-                    "a call is under way, in which nothing but its own files and state can move",
-                    hint="Do it when the call is over.",
+                    "a call is running, which can change only its own files and state",
+                    hint="Repeat this when the call has ended.",
                 )
             try:
-                self._in_reserved_room(lambda: self._journal.absorb_external(()))
+                self._with_reserve(lambda: self._journal.absorb_external(()))
             except (LedgerError, FilesystemError) as error:
                 if needs_room:
                     raise
-                self._leave_edits_out(error)
+                self._ignore_edits_on_full_disk(error)
             stack.push(entered.pop_all())
         return stack
 
-    def _leave_edits_out(self, error: WinkError) -> None:
-        """Go on with the newest entry, if *error* is that the disk is full."""
+    def _ignore_edits_on_full_disk(self, error: WinkError) -> None:
+        """Continue with the newest entry if *error* says that the disk is full."""
         if not is_full([error]):
             raise error
-        what = "The disk is full: edits made since entry %d are not seen. Make room on it."
+        what = "The disk is full: edits made since entry %d are not included. Free some space."
         _log.warning(what, self.head.number)
 
-    def _in_reserved_room(self, act: Callable[[], T]) -> T:
-        """What *act* gives; where the disk is full, once more in the room kept for that."""
+    def _with_reserve(self, act: Callable[[], T]) -> T:
+        """The result of *act*; if the disk is full, of a second try with the reserve released."""
         try:
             return act()
         except (LedgerError, FilesystemError) as error:
             reserve = self._opened.reserve
-            if reserve is None or not is_full([error]) or not reserve.spend():
+            if reserve is None or not is_full([error]) or not reserve.release():
                 raise
             return act()
 
     def _draft(self, kind: EntryKind, reason: str, root: str, session: str) -> Draft:
-        """An entry that makes files and STATE be those of two trees."""
+        """An entry that sets files and STATE to those of two trees."""
         head = self.head
         at = self._clock.now()
         paths = tuple(str(change.path) for change in diff(self._ledger.store, head.files, root))
@@ -727,7 +731,7 @@ class Workspace(ReadableHistory):
         )
 
     def _move(self, draft: Draft) -> LogEntry:
-        """Make files and STATE be those of *draft*, as one entry.
+        """Set files and STATE to those of *draft*, as one entry.
 
         It shares the turn, the transaction and the pending mark with ``CallBoundary``, but is not a
         call. A boundary runs code that it does not know: it delivers Ctrl-C to the code, runs the
@@ -737,9 +741,9 @@ class Workspace(ReadableHistory):
         """
         head, event = self.head, draft.record
         try:
-            entry = self._moved(head, draft)
+            entry = self._commit_move(head, draft)
         except RollbackError:
-            raise  # the mark stays: who opens the workspace next puts it in order
+            raise  # the mark stays: the next process that opens the workspace recovers it
         except BaseException:
             self._journal.finish_pending()
             raise
@@ -748,14 +752,14 @@ class Workspace(ReadableHistory):
         self.session.notify(event)
         return entry
 
-    def _moved(self, head: LogEntry, draft: Draft) -> LogEntry:
-        """Append *draft* with its effects, the session as it then is, or leave no trace."""
+    def _commit_move(self, head: LogEntry, draft: Draft) -> LogEntry:
+        """Append *draft* with its effects and the resulting session, or leave no trace."""
         self._writer.begin(draft.call_id, draft.kind.value, draft.at)
-        taking_part = (self.session, self.files)
+        participants = (self.session, self.files)
         transactions = transactions_of(self.session)
-        with transactions.transaction(taking_part, discard=lambda: None) as transaction:
+        with transactions.transaction(participants, discard=lambda: None) as transaction:
             try:
-                self._history.go_to(draft.files, kept=head.files)
+                self._history.check_out(draft.files, kept=head.files)
                 self._sessions.load(self.session, draft.session)
                 self.session.reduce(draft.record, kind=SliceKind.STATE)
                 session = self._sessions.write(self.session)
@@ -766,13 +770,13 @@ class Workspace(ReadableHistory):
             transaction.commit()
         return entry
 
-    # Forks and the way back
+    # Forks, merges and apply
 
     def fork(self, name: str) -> None:
-        """Begin another line of history at the present state; ``open`` it by its name.
+        """Begin another branch at the present state; ``open`` it by its name.
 
         Raises:
-            UsageError: If *name* is taken, or cannot be one.
+            UsageError: If *name* is taken, or is not a valid name.
         """
         with self._turn():
             self._ledger.fork(name, self.head)
@@ -780,23 +784,23 @@ class Workspace(ReadableHistory):
     def merge(self, branch: str) -> LogEntry | None:
         """Merge what another branch of this workspace committed into this one, as one entry.
 
-        The answer is ``None`` if there is nothing that is not merged already.
+        Returns ``None`` if everything is merged already.
 
-        The base is the newest entry that both have, through earlier merges, too. The files are
-        merged; STATE stays as it is here. It can be undone.
+        The base is the newest common entry, also by way of earlier merges. Files are merged;
+        STATE stays as it is here. It can be undone.
 
         Args:
-            branch: The main line, or the name of a fork.
+            branch: The main branch, or the name of a fork.
 
         Raises:
             EntryMissingError: If there is no such fork.
             ConflictError: If both changed the same lines; nothing was changed.
-            UsageError: If it is this branch itself, or the files are the user's own.
+            UsageError: If it is this branch itself, or the workspace is in place.
         """
         self._refuse_in_place("merged into", f"Apply the fork instead, with branch={branch!r}.")
         require_branch(self._ledger, branch)
         if branch == self._folder.branch:
-            raise UsageError("a branch cannot be merged into itself", hint="Name another one.")
+            raise UsageError("a branch cannot be merged into itself", hint="Name another branch.")
         with self._turn():
             store, head = self._ledger.store, self.head
             other = self._ledger.branch(branch).head
@@ -818,7 +822,7 @@ class Workspace(ReadableHistory):
             return self._move(replace(draft, merged=other, base=source))
 
     def _merged_base(self, common: LogEntry, other: LogEntry) -> str:
-        """The base of this branch after a merge: what either branch synced."""
+        """The base of this branch after a merge: what both branches synced."""
         ours, theirs = self.head.base, other.base
         if common.base == theirs or ours == theirs:
             return ours
@@ -832,17 +836,17 @@ class Workspace(ReadableHistory):
     def sync(self) -> LogEntry | None:
         """Merge later changes of the source into this branch, as one entry.
 
-        The answer is ``None`` if the source has none since the import or the last sync.
+        Returns ``None`` if the source did not change since the import or the last sync.
 
-        Afterwards the changes of this branch are relative to the source as it was synced,
-        without what this branch applied to it. It can be undone.
+        Afterwards the changes of this branch are relative to the synced source, without what
+        this branch applied to it. It can be undone.
 
         Raises:
             ConflictError: If both changed the same lines; nothing was changed.
-            UsageError: If the source is gone, or the files are the source's own.
-            LedgerBusyError: If something is just being applied to the source.
+            UsageError: If the source is missing, or the workspace is in place.
+            LedgerBusyError: If another process is applying to the source.
         """
-        self._refuse_in_place("synced with", "Changes of others are taken in by themselves.")
+        self._refuse_in_place("synced with", "External edits are committed before each call.")
         with self._turn():
             head = self.head
             update = self._source_update()
@@ -872,37 +876,37 @@ class Workspace(ReadableHistory):
 
         Raises:
             EntryMissingError: If there is no such fork.
-            LedgerBusyError: If somebody has it open.
-            UsageError: If it is the main line.
+            LedgerBusyError: If another process has it open.
+            UsageError: If it is the main branch.
         """
         self._check_open()
         if name == MAIN_BRANCH:
-            raise UsageError("the main line is no fork", hint="Delete the workspace instead.")
+            raise UsageError("the main branch is not a fork", hint="Delete the workspace instead.")
         require_branch(self._ledger, name)
-        own = self._folder.of_branch(name).own
-        deleted = own.with_name(f"{name}~")  # which is no fork's name
+        branch_dir = self._folder.of_branch(name).branch_dir
+        deleted = branch_dir.with_name(f"{name}~")  # not a valid name of a fork
         with self._ledger.write(name):
             delete_tree(deleted)
             with suppress(FileNotFoundError):  # it was never opened
-                own.rename(deleted)  # all at once: half of its files would look like deletions
+                branch_dir.rename(deleted)  # all at once: missing files would look like deletions
             delete_tree(deleted)
             with suppress(LedgerDamagedError):  # the next apply reports it
                 AppliedTrees(self._folder.applied).forget(name)
         self._ledger.delete_fork(name)
 
     def preview(self, to: ApplyTarget = "worktree", *, include_ignored: bool = False) -> ChangeSet:
-        """What ``apply`` would bring, to be shown before: see ``ChangeSet.changes``.
+        """What ``apply`` would change, to be shown before it; see ``ChangeSet.changes``.
 
-        For the working tree that is what differs from what this branch brought and is still
-        there. What it removed or what was undone here since is there as a removal.
+        For the working tree, that is the difference from what this branch applied before and the
+        source still has. A path that was undone here since then appears as a removal.
         """
         self._check_target(to)
         base = self._base_files()
         if to == "worktree":
-            with suppress(UsageError):  # the source is gone; apply reports it
+            with suppress(UsageError):  # the source is missing; apply reports it
                 update = self._source_update(include_ignored=include_ignored)
-                base = update.base_in_source(self._folder.applied, branch=self._folder.branch)
-        return self._changeset(base, self._present(), include_ignored=include_ignored)
+                base = update.base_for_source(self._folder.applied, branch=self._folder.branch)
+        return self._changeset(base, self._present_root(), include_ignored=include_ignored)
 
     def apply(
         self,
@@ -916,30 +920,30 @@ class Workspace(ReadableHistory):
         """Merge what this branch changed since its base into the source.
 
         The base is the import or what was last synced. Where the source still has what this
-        branch applied before, that is the base instead: so an undo is brought, too, and what
-        the source lost is brought again. A path that this branch did not change is not touched.
+        branch applied before, that is the base instead: so an undo is applied, too, and what
+        the source lost is applied again. A path that this branch did not change is not touched.
 
-        In place there is nothing to bring to the files: they are the source's. A fork of one in
-        place brings what changed since it began.
+        In place there is nothing to apply: the files are the source's. A fork of a workspace in
+        place applies what changed since it began.
 
         Args:
-            to: ``"worktree"`` writes the files; ``"patch"`` writes nothing and gives the patch,
+            to: ``"worktree"`` writes the files; ``"patch"`` writes nothing and returns the patch,
                 whole and in memory (see ``write_patch``);
                 ``"branch"`` is ``apply_to_branch(branch)``.
             branch: The new branch's name.
-            merge: Into the working tree, write what can be merged, and conflict markers where a
+            merge: In the working tree, write what can be merged, and conflict markers where a
                 text cannot. ``Applied.conflicts`` names what was not merged.
-            include_ignored: Bring created files, too, that the source's rules ignore.
-            previewed: What ``preview`` gave; nothing but that is brought.
+            include_ignored: Include created files that the source's rules ignore.
+            previewed: The result of ``preview``; nothing else is applied.
 
         Raises:
-            ConflictError: If the source has other changes in the same lines, if a file was saved
-                while it was written, or if the workspace is not as it was previewed. The source
-                is as it was, with what was saved.
-            UsageError: If the source is gone, if its files are the workspace's own, or if there
-                cannot be such a branch.
-            LedgerBusyError: If another branch is just being applied; the message says by whom.
-            FilesystemError: If a file cannot be written; what was done was taken back.
+            ConflictError: If the source has other changes in the same lines, if another program
+                saved a file during the apply, or if the workspace changed since the preview. The
+                source is as it was, with what was saved.
+            UsageError: If the source is missing, if the workspace is in place, or if such a branch
+                cannot be created.
+            LedgerBusyError: If another branch is being applied; the message names the process.
+            FilesystemError: If a file cannot be written; all changes were undone.
         """
         self._check_target(to, branch, merge=merge)
         if to == "branch":
@@ -967,15 +971,15 @@ class Workspace(ReadableHistory):
 
         Args:
             name: The new branch's name.
-            message: Of the commit; it names the workspace and the entry when omitted.
+            message: The message of the commit; by default it names the workspace and the entry.
             include_ignored: As for ``apply``.
             previewed: As for ``apply``.
 
         Raises:
-            ConflictError: If HEAD has other changes in the same lines, or if the workspace is not
-                as it was previewed; no branch was made.
-            UsageError: If the source is no git repository with a commit, or *name* is taken or
-                cannot be a branch's name.
+            ConflictError: If HEAD has other changes in the same lines, or if the workspace changed
+                since the preview; no branch was created.
+            UsageError: If the source is not a git repository with a commit, or if *name* is taken
+                or is not a valid branch name.
         """
         with self._turn():
             update = self._source_update(previewed, include_ignored=include_ignored)
@@ -992,7 +996,7 @@ class Workspace(ReadableHistory):
     def _check_target(self, to: ApplyTarget, branch: str = "", *, merge: bool = False) -> None:
         if to not in _TARGETS or (branch and to != "branch") or (merge and to != "worktree"):
             raise UsageError(
-                f"apply to {to!r}{f' with the branch {branch!r}' if branch else ''} means nothing",
+                f"cannot apply to {to!r}{f' with the branch {branch!r}' if branch else ''}",
                 hint=f"Use {', '.join(_TARGETS)}; a branch's name goes with 'branch' alone, and "
                 "conflict markers go with 'worktree' alone.",
             )
@@ -1012,7 +1016,7 @@ class Workspace(ReadableHistory):
         """As ``apply("patch")``, with the patch given to *write* in pieces and not returned.
 
         Raises:
-            ConflictError: If the workspace is not as it was previewed; nothing was written then.
+            ConflictError: If the workspace changed since the preview; nothing was written then.
             UsageError: If the workspace is closed.
         """
         with self._turn(needs_room=False):
@@ -1022,7 +1026,7 @@ class Workspace(ReadableHistory):
     def _source_update(
         self, previewed: ChangeSet | None = None, *, include_ignored: bool = False
     ) -> SourceUpdate:
-        head = self._present()
+        head = self._present_root()
         if previewed is not None and previewed.wanted != head:
             raise ConflictError(
                 f"the workspace {self.info.id} changed since its changes were shown",
@@ -1038,39 +1042,42 @@ class Workspace(ReadableHistory):
 
     @property
     def has_unfinished_apply(self) -> bool:
-        """Whether the source holds a part of what an ``apply`` that a crash ended was bringing.
+        """Whether the source holds a part of an ``apply`` that a crash interrupted.
 
-        The next ``apply`` brings the rest, or takes it back if it was undone here meanwhile.
+        The next ``apply`` completes it, or undoes it if it was undone here meanwhile.
         """
-        return AppliedTrees(self._folder.applied).was_cut_short
+        return AppliedTrees(self._folder.applied).was_interrupted
 
-    # Keeping house
+    # Maintenance
 
     def maintain(self, *, steps: Steps = no_steps) -> Maintenance:
-        """Forget what the retention does not keep, pack the rest; *steps* is told how far it is.
+        """Delete what retention does not keep, and pack the rest; *steps* reports the progress.
 
-        Done without being asked between calls when the history is above its budget. What calls
-        wrote is packed now and then, between them and at the end.
+        It also runs by itself between calls when the history exceeds its budget. New objects are
+        packed now and then, between calls and on close.
         """
-        was_kept_tidy, self._is_kept_tidy = self._is_kept_tidy, False  # all of it is reported here
+        was_enabled, self._maintenance_enabled = (
+            self._maintenance_enabled,
+            False,
+        )  # this call reports all
         try:
             with self._turn(needs_room=False):
-                self._discards.index(again=True)
+                self._discards.record_pending(again=True)
                 return self._ledger.maintain(self.config.retention, steps=steps)
         finally:
-            self._is_kept_tidy = was_kept_tidy
+            self._maintenance_enabled = was_enabled
 
     def _run_maintenance(self, *, at_end: bool = False) -> None:
-        """Keep the ledger small and quick, which fails no call; what stands in the way is said."""
+        """Run maintenance if it is due. It cannot fail a call: errors are logged."""
         try:
-            if self._is_kept_tidy:
+            if self._maintenance_enabled:
                 self._ledger.maintain_if_due(self.config.retention, at_end=at_end)
         except LedgerError as error:
-            self._is_kept_tidy = False  # else it would fail again before every call
+            self._maintenance_enabled = False  # otherwise it would fail again before every call
             _log.warning("Old history cannot be deleted: %s", error)
 
     def _keep_index(self) -> None:
-        """Keep what is known of the files, if that is what the history knows of them too."""
+        """Save the index of the files if they are those of the newest entry."""
         if not self._writer.is_held:
             return
         with suppress(LedgerError, FilesystemError):
@@ -1081,7 +1088,7 @@ class Workspace(ReadableHistory):
 
 def _merge_conflict(what: str, merged: Merge, sides: tuple[str, str]) -> ConflictError:
     return ConflictError(
-        f"the {what} meets other changes: {'; '.join(map(str, merged.conflicts))}",
+        f"the {what} conflicts with other changes: {'; '.join(map(str, merged.conflicts))}",
         hint="Make these lines the same on both sides, then try again.",
         conflicts=merged.conflicts,
         sides=sides,
@@ -1089,15 +1096,15 @@ def _merge_conflict(what: str, merged: Merge, sides: tuple[str, str]) -> Conflic
 
 
 def _chosen(
-    found: Discarded, thrown_away: Sequence[TreeChange], wanted: Sequence[WorkspacePath]
+    found: Discarded, changes: Sequence[TreeChange], wanted: Sequence[WorkspacePath]
 ) -> dict[WorkspacePath, TreeEntry | None]:
-    """What becomes of which paths; in a directory stays what else is there."""
+    """The new state of each path; a directory keeps its other entries."""
     for path in wanted:
-        if not any(change.path.is_below(path) for change in thrown_away):
+        if not any(change.path.is_below(path) for change in changes):
             raise _not_discarded(found, path)
     chosen = {
-        change.path: _but_of_a_directory_nothing(change.after)
-        for change in thrown_away
+        change.path: without_contents(change.after)
+        for change in changes
         if (
             any(change.path.is_below(path) for path in wanted)
             if wanted
@@ -1106,15 +1113,10 @@ def _chosen(
     }
     if not chosen:
         raise EntryMissingError(
-            f"discard {found.discard or found.id[:12]} has no file to bring back",
-            hint="Name a path that was deleted then to delete it again.",
+            f"discard {found.discard or found.id[:12]} has no file to restore",
+            hint="To delete a path again that the discard deleted, name it.",
         )
     return chosen
-
-
-def _but_of_a_directory_nothing(entry: TreeEntry | None) -> TreeEntry | None:
-    is_directory = entry is not None and entry.kind is FileKind.DIRECTORY
-    return SOME_DIRECTORY if is_directory else entry
 
 
 def _not_discarded(found: Discarded, path: WorkspacePath) -> FileMissingError:
@@ -1124,10 +1126,10 @@ def _not_discarded(found: Discarded, path: WorkspacePath) -> FileMissingError:
         return FileMissingError(
             f"{path} was not kept in discard {name}: {dropped[0].size_bytes:,} bytes, "
             f"{dropped[0].reason}",
-            hint="Allow more with the retention's discard_bytes; this file is gone.",
+            hint="Raise the retention's discard_bytes for later discards; this file is lost.",
         )
     return FileMissingError(
-        f"{path} is not in discard {name}", hint="Show the discard for the paths that it has."
+        f"{path} is not in discard {name}", hint="Show the discard to see its paths."
     )
 
 
@@ -1138,21 +1140,21 @@ def _delete(folder: WorkspaceFolder, storage: WorkspaceStorage) -> None:
         storage.remove(folder)
 
 
-def _checked(storage: WorkspaceStorage | None) -> WorkspaceStorage:
-    """The storage that is meant; the default one for ``None``."""
+def _storage_or_default(storage: WorkspaceStorage | None) -> WorkspaceStorage:
+    """*storage*, or the default one for ``None``."""
     if storage is None:
         return WorkspaceStorage.default()
-    if not isinstance(storage, WorkspaceStorage):  # pyright: ignore[reportUnnecessaryIsInstance] - a path is easily given
+    if not isinstance(storage, WorkspaceStorage):  # pyright: ignore[reportUnnecessaryIsInstance] - a path is a common mistake
         raise UsageError(
-            f"{storage!r} is no storage of workspaces", hint="Write WorkspaceStorage(directory)."
+            f"{storage!r} is not a storage of workspaces", hint="Use WorkspaceStorage(directory)."
         )
     return storage
 
 
-def _copied(
+def _create_copy(
     source: Path, storage: WorkspaceStorage, clock: Clock, progress: Progress
 ) -> WorkspaceInfo:
-    storage.check_apart(source)
+    storage.check_outside(source)
 
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
         import_copy(source, folder, clock, progress=progress)
@@ -1161,7 +1163,7 @@ def _copied(
     return storage.add(fill)
 
 
-def _begun_in_place(source: Path, storage: WorkspaceStorage, clock: Clock) -> WorkspaceInfo:
+def _create_in_place(source: Path, storage: WorkspaceStorage, clock: Clock) -> WorkspaceInfo:
     def fill(folder: WorkspaceFolder) -> WorkspaceInfo:
         import_in_place(source, folder, clock)
         inode = source.stat().st_ino

@@ -1,6 +1,6 @@
-"""Workspaces in the user's own directory, where people and their programs work meanwhile.
+"""Workspaces in the user's own directory, which other programs change at the same time.
 
-``own_git`` says what is out of bounds; ``call_effects`` what a call did; ``tree`` changes the
-directory with all due care; ``history`` takes back and moves; ``filesystem`` is what tools see;
-``importing`` begins.
+``user_repository`` finds the user's repository; ``call_effects`` records what a call did; ``tree``
+changes the directory with checks; ``history`` rolls back and moves between states; ``filesystem``
+serves the tools; ``importing`` creates the workspace.
 """

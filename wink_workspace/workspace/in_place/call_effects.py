@@ -1,9 +1,8 @@
-"""What the call under way did to a directory that is not ours alone.
+"""The effects of the running call on a directory that other programs change, too.
 
-Beside what was done, this is what tells our bytes from other people's: a path that nothing was
-done to holds what the *base* has there, every other one what was last done to it. An effect is
-planned, durably, before it happens, and confirmed afterwards; in between its path may hold the
-one or the other.
+The effects also distinguish our bytes from those of others. A path without an effect holds what
+the *base* has there; every other path holds what its last effect wrote. An effect is planned,
+durably, before it happens, and confirmed afterwards. In between its path may hold either state.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ __all__ = ["CallEffects"]
 
 
 class CallEffects:
-    """The effects since ``begin``, in their order.
+    """The effects since ``begin``, in order.
 
     Args:
-        store: Where the trees are.
-        journal: What survives the process.
-        base: The root of what the directory held when it began.
+        store: The store of the trees.
+        journal: The record that survives the process.
+        base: The root of the directory's state at the beginning.
     """
 
     def __init__(self, store: ObjectStore, journal: EffectJournal, *, base: str) -> None:
@@ -36,10 +35,10 @@ class CallEffects:
         self._is_clear = False
 
     def begin(self, base: str) -> None:
-        """Forget everything: the directory now holds *base*, as far as we know.
+        """Forget all effects: the directory now holds *base*, as far as is known.
 
         Raises:
-            LedgerError: If the journal cannot be cleared; then nothing changed.
+            LedgerError: If the journal cannot be cleared; nothing changed then.
         """
         if not self._is_clear:
             self._journal.clear()
@@ -52,16 +51,16 @@ class CallEffects:
 
     @property
     def position(self) -> int:
-        """How many effects there are."""
+        """The number of effects."""
         return len(self._effects)
 
     @property
     def last(self) -> Effect | None:
-        """The last of them."""
+        """The last effect."""
         return self._effects[-1] if self._effects else None
 
-    def is_ahead_of(self, position: int, last: Effect | None) -> bool:
-        """Whether there were *position* effects when *last* was the last, and only more since."""
+    def extends(self, position: int, last: Effect | None) -> bool:
+        """Whether the first *position* effects, up to *last*, are still the same."""
         if position == 0:
             return True
         return position <= len(self._effects) and self._effects[position - 1] is last
@@ -71,28 +70,28 @@ class CallEffects:
         return self._effects[position:]
 
     def root(self) -> str:
-        """The tree of what the directory holds if nobody else touched it."""
+        """The tree of the directory if no other program changed it."""
         final = {effect.path: effect.after for effect in self._effects}
         return build(self._store, self.base, final) if final else self.base
 
     def states(self, path: WorkspacePath) -> Sequence[TreeEntry | None]:
-        """What *path* may hold of ours; the last is what it holds if nothing is in doubt."""
+        """The states that *path* may have by our effects; the last one if all are confirmed."""
         states = self._states.get(path)
         return (entry_at(self._store, self.base, path),) if states is None else states
 
     def is_ours(self, path: WorkspacePath, found: TreeEntry | None) -> bool:
-        """Whether *found*, at *path*, is what we know to be there."""
+        """Whether *found*, at *path*, is a state that we know."""
         return any(same_content(found, state) for state in self.states(path))
 
     # Adding
 
     def begin_file(self, path: WorkspacePath) -> None:
-        """Note that an unfinished file is about to be at *path*; raises ``LedgerError``."""
+        """Record that an unfinished file is about to be at *path*; raises ``LedgerError``."""
         self._is_clear = False
         self._journal.add_unfinished(path)
 
     def plan(self, effects: Sequence[Effect]) -> None:
-        """Note what is about to be done; if this raises (``LedgerError``), it must not be."""
+        """Record the next effects. If this raises (``LedgerError``), they must not happen."""
         self._is_clear = False
         self._journal.add(effects)
         for effect in effects:
@@ -100,19 +99,19 @@ class CallEffects:
             self._states[effect.path] = [*self.states(effect.path), effect.after]
 
     def confirm(self, effects: Iterable[Effect]) -> None:
-        """Take for certain that these happened."""
+        """Record that these effects happened."""
         for effect in effects:
             self._states[effect.path] = [effect.after]
 
     def retract(self, effects: Iterable[Effect]) -> None:
-        """Take for certain that these, the last ones, did not happen."""
+        """Record that these effects, the last ones, did not happen."""
         gone = {id(effect): effect for effect in effects}
         self._effects = [effect for effect in self._effects if id(effect) not in gone]
         for effect in gone.values():
             self._states[effect.path] = [effect.before]
 
     def forget_since(self, position: int) -> None:
-        """Take for certain that all is as it was at *position*."""
+        """Record that every path is as it was at *position*."""
         undone = {effect.path for effect in self._effects[position:]}
         del self._effects[position:]
         for path in undone:
@@ -121,8 +120,8 @@ class CallEffects:
             if effect.path in undone:
                 self._states[effect.path] = [effect.after]
 
-    def recall(self) -> Sequence[WorkspacePath]:
-        """Take up what a dead process noted; where it had begun files. All of it is in doubt."""
+    def load_journal(self) -> Sequence[WorkspacePath]:
+        """Load the unconfirmed effects of a dead process; the paths of its unfinished files."""
         planned = self._journal.read()
         self._is_clear = not (planned.effects or planned.unfinished)
         self._effects = list(planned.effects)

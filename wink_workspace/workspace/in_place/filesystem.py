@@ -1,4 +1,4 @@
-"""The files of the user's own directory, as tools see them."""
+"""The filesystem that tools see in the user's own directory."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from wink_workspace.ledger import (
 )
 
 from .history import InPlaceHistory
-from .own_git import OwnGit
 from .tree import InPlaceTree
+from .user_repository import UserRepository
 
 __all__ = ["InPlaceFilesystem"]
 
 
 class InPlaceFilesystem(DiskFilesystem):
-    """A ``DiskFilesystem`` that keeps its hands off repositories.
+    """A ``DiskFilesystem`` that never changes a git repository.
 
-    The one at the top is not there. Nested ones, bare ones too, can be read, and go and come
-    back with the directories that they are in. Nothing is written into them, and no change may
-    complete one (``ledger.git_discovery``): git may run what it finds there.
+    The repository at the top is hidden. Nested ones, bare ones too, can be read, and are deleted
+    and restored with the directories that hold them. Nothing is written into them, and no change
+    may complete one (``ledger.git_discovery``): git may run what it finds there.
 
     Args:
         tree: The directory.
         history: Serves snapshots.
-        git: What belongs to the user's git.
+        git: The user's repository.
         limits: Bounds on single operations.
         clock: The time.
     """
@@ -49,7 +49,7 @@ class InPlaceFilesystem(DiskFilesystem):
         tree: InPlaceTree,
         *,
         history: InPlaceHistory,
-        git: OwnGit,
+        git: UserRepository,
         limits: FilesystemLimits | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -64,48 +64,49 @@ class InPlaceFilesystem(DiskFilesystem):
             if not self._git.hides(path.parts):
                 raise
             raise FileMissingError(
-                f"{path} is no part of this workspace, as it belongs to the user's git repository",
+                f"{path} belongs to the user's git repository, not to this workspace",
                 hint="Work with the files beside it.",
             ) from error
 
-    def _check_writable(self, *places: WorkspacePath) -> None:
-        super()._check_writable(*places)
-        for place in places:
-            if self._git.hides(place.parts) or enclosing_repository(self._view, place) is not None:
+    def _check_writable(self, *paths: WorkspacePath) -> None:
+        super()._check_writable(*paths)
+        for path in paths:
+            if self._git.hides(path.parts) or enclosing_repository(self._view, path) is not None:
                 raise GitRepositoryError(
-                    f"{place} is part of a git repository, which only its user may change"
+                    f"{path} is part of a git repository, which only its user may change"
                 )
 
-    # Nothing that completes a repository: asked here, where every writer ends
+    # Nothing may complete a repository: checked here, where every write ends
 
     def _write(self, path: WorkspacePath, data: bytes, *, mode: WriteMode) -> None:
         if is_layout_name(path.name):
             before = self._view.look(path) if mode == "append" else None
             content = data if before is None else before.beginning() + data
-            self._check_completes_none(path, Found(FileKind.FILE, lambda: content))
+            self._refuse_new_repository(path, Found(FileKind.FILE, lambda: content))
         super()._write(path, data, mode=mode)
 
     def _mkdir(self, path: WorkspacePath) -> None:
         if is_layout_name(path.name):
-            self._check_completes_none(path, Found(FileKind.DIRECTORY))
+            self._refuse_new_repository(path, Found(FileKind.DIRECTORY))
         super()._mkdir(path)
 
     def _symlink(self, path: WorkspacePath, target: str) -> None:
         content = target.encode("utf-8", "surrogateescape")
-        self._check_completes_none(path, Found(FileKind.SYMLINK, lambda: content))
+        self._refuse_new_repository(path, Found(FileKind.SYMLINK, lambda: content))
         super()._symlink(path, target)
 
     def _move(self, source: WorkspacePath, destination: WorkspacePath) -> None:
         moved = self._view.look(source)
         if moved is not None and moved.kind is FileKind.DIRECTORY:
-            self._check_common_directories_stay(source)
+            self._refuse_moved_commondir(source)
             moved = replace(moved, is_whole=True)
-        self._check_completes_none(destination, moved)
+        self._refuse_new_repository(destination, moved)
         super()._move(source, destination)
 
-    def _check_completes_none(self, path: WorkspacePath, arriving: Found | None) -> None:
-        for place in repositories_in(self._view, {path: arriving}).values():
-            where = f"the directory {place}" if place.parts else "the workspace's own directory"
+    def _refuse_new_repository(self, path: WorkspacePath, arriving: Found | None) -> None:
+        for directory in repositories_in(self._view, {path: arriving}).values():
+            named = f"the directory {directory}"
+            where = named if directory.parts else "the workspace's own directory"
             raise GitRepositoryError(
                 f"with {path}, git would take {where} for a repository,"
                 " and a repository can make git run programs",
@@ -113,10 +114,10 @@ class InPlaceFilesystem(DiskFilesystem):
                 " when it runs. A workspace that is a copy may hold one.",
             )
 
-    def _check_common_directories_stay(self, moved: WorkspacePath) -> None:
-        """Refuse to move a ``commondir`` that leads out of *moved*: it would lead elsewhere."""
-        for holder, place in self._view.common_directories().items():
-            if holder.is_below(moved) and not place.is_below(moved):
+    def _refuse_moved_commondir(self, moved: WorkspacePath) -> None:
+        """Refuse to move a ``commondir`` that points out of *moved*: it would point elsewhere."""
+        for holder, shared in self._view.common_directories().items():
+            if holder.is_below(moved) and not shared.is_below(moved):
                 raise GitRepositoryError(
-                    f"{moved} has to stay: the git repository {holder} in it shares {place}"
+                    f"{moved} cannot be moved: the git repository {holder} in it shares {shared}"
                 )

@@ -1,13 +1,14 @@
-"""Former states of the user's own directory, where others work at the same time.
+"""Former states of the user's own directory, which other programs change at the same time.
 
-Rule 1: what a call did is what it planned (``CallEffects``), and nothing else. Its commit has
-that; what others did meanwhile is found afterwards, and is an entry of its own.
-Rule 2: a rollback takes back what the call did, path by path, where our bytes still are. What
-somebody else made of a path since stays, and is an entry of its own, too.
-Rule 3: moving to another state is all or nothing: a path that somebody changed is a
-``FileChangedError``, and what was done until then is taken back.
-Rule 4: moving to another state brings a git repository only as it was in an earlier state of this
-history. Calls make none, so such a one is the user's; a mixture of states could be a call's.
+Rule 1: the effects of a call are those that it planned (``CallEffects``). Its commit has these;
+other changes of that time are found afterwards, and become an entry of their own.
+Rule 2: a rollback undoes the effects of the call, path by path, where our bytes still are. A path
+that another program changed since stays, and becomes part of an entry of its own, too.
+Rule 3: moving to another state is all or nothing. A path that another program changed raises
+``FileChangedError``, and the steps until then are undone.
+Rule 4: moving to another state writes a git repository only as an earlier state of this history
+had it. Calls do not create repositories, so that one is the user's. A mixture of states could
+contain one that a call prepared.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from wink_workspace.ledger import (
     repositories_in,
     tree_diff,
 )
-from wink_workspace.workspace.known_modes import KnownModes
-from wink_workspace.workspace.tree_history import Discarding, FilesToken, TreeHistory
+from wink_workspace.workspace.mode_store import ModeStore
+from wink_workspace.workspace.tree_history import DiscardRecorder, FilesToken, TreeHistory
 
 from .call_effects import CallEffects
-from .moving import Mover
-from .own_git import OwnGit
+from .checkout import Checkout
 from .tree import InPlaceTree
+from .user_repository import UserRepository
 
 __all__ = ["InPlaceHistory", "PresentState"]
 
@@ -59,17 +60,16 @@ _ATTEMPTS = 3
 
 
 class PresentState(TreeHistory):
-    """The tree of what is in the directory now, while others change it.
+    """The tree of what is in the directory now, while other programs change it.
 
-    What vanishes while it is looked at is not there, and what cannot be read is nobody's
-    business.
+    A path that disappears during the scan counts as missing. An unreadable path is skipped.
 
     Args:
         tree: The directory.
-        tracker: Knows what moved in it.
-        store: Where contents and trees are kept.
-        root: As of ``TreeHistory``.
-        modes: Is told of the mode of everything that is looked at.
+        tracker: Knows what may have changed in it.
+        store: The store of contents and trees.
+        root: As for ``TreeHistory``.
+        modes: Gets the mode of every path that is read.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PresentState(TreeHistory):
         store: ObjectStore,
         *,
         root: str,
-        modes: KnownModes,
+        modes: ModeStore,
     ) -> None:
         super().__init__(tree, tracker, store, root=root)
         self.modes = modes
@@ -90,10 +90,10 @@ class PresentState(TreeHistory):
         self.modes.save()
         return token
 
-    def _kept(self, entry: DiskEntry) -> TreeEntry | None:
+    def _stored_entry(self, entry: DiskEntry) -> TreeEntry | None:
         for n_left in reversed(range(_ATTEMPTS)):
             try:
-                kept = super()._kept(entry)
+                kept = super()._stored_entry(entry)
             except (FileMissingError, DirectoryExpectedError, ReadOnlyError):
                 return None
             except LedgerError:  # it may have changed while it was read
@@ -101,7 +101,7 @@ class PresentState(TreeHistory):
                     raise
             else:
                 if kept is not None:
-                    self.modes.saw(entry.path, entry.mode, kept)
+                    self.modes.observe(entry.path, entry.mode, kept)
                 return kept
         return None
 
@@ -114,7 +114,7 @@ class PresentState(TreeHistory):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Token:
-    """A state: its tree, and how many effects of which call there were, with the last of them."""
+    """A state: its tree, the call (``epoch``), its number of effects and the last of them."""
 
     history: InPlaceHistory
     root: str
@@ -136,11 +136,11 @@ class InPlaceHistory:
 
     Args:
         tree: The directory.
-        present: Tells what is in it.
-        effects: What the call under way did.
-        store: Where contents are kept.
-        git: What belongs to the user's git.
-        earlier: Gives the roots of the earlier states of the directory, the newest first.
+        present: Reads what is in it.
+        effects: The effects of the running call.
+        store: The store of contents.
+        git: The user's repository.
+        earlier: Returns the roots of earlier states of the directory, newest first.
     """
 
     def __init__(
@@ -149,143 +149,143 @@ class InPlaceHistory:
         present: PresentState,
         effects: CallEffects,
         store: ObjectStore,
-        git: OwnGit,
+        git: UserRepository,
         *,
         earlier: Callable[[], Iterable[str]],
     ) -> None:
-        self.discarding: Discarding | None = None
+        self.discard_recorder: DiscardRecorder | None = None
         self._tree = tree
         self._present = present
         self._effects = effects
         self._store = store
         self._git = git
         self._earlier = earlier
-        self._mover = Mover(tree, effects, store, present.modes)
+        self._checkout = Checkout(tree, effects, store, present.modes)
         self._token = _Token(self, effects.base, effects.epoch, 0, None)
 
     def snapshot(self) -> _Token:
-        """The present state, other people's changes included."""
+        """The present state, including changes of other programs."""
         self._tree.remove_leftovers()
-        for place in self._git.refresh():
+        for directory in self._git.refresh():
             if self._tree.tracker is not None:
-                self._tree.tracker.note(WorkspacePath(place), below=True)
+                self._tree.tracker.note(WorkspacePath(directory), below=True)
         root, effects = self._present.snapshot().root, self._effects
         if not self._token.is_at(root, effects):
             self._token = _Token(self, root, effects.epoch, effects.position, effects.last)
         return self._token
 
     def restore(self, token: object) -> None:
-        """Take back what was done since *token*; see rules 2 and 3.
+        """Undo the effects since *token*; see rules 2 and 3.
 
         Raises:
             SnapshotError: If the token is not of this history; nothing changed.
-            FileChangedError: If the token is older than the last call and somebody changed a
-                path that would have to; nothing changed.
-            GitRepositoryError: If it would bring a git repository of no earlier state; likewise.
-            FilesystemError: If a path cannot be put back; the others were.
+            FileChangedError: If the token is older than the last call and another program changed
+                a path that would have to change; nothing changed.
+            GitRepositoryError: If it would write a git repository of no earlier state; likewise.
+            FilesystemError: If a path cannot be restored; the others were.
         """
-        wanted = self._own(token)
-        with self._tree.in_one_go():
+        wanted = self._checked_token(token)
+        with self._tree.without_absorbing():
             self._restore(wanted)
 
     def _restore(self, wanted: _Token) -> None:
         effects = self._effects
-        if wanted.epoch != effects.epoch or not effects.is_ahead_of(wanted.position, wanted.last):
-            self._go_to(wanted.root)
+        if wanted.epoch != effects.epoch or not effects.extends(wanted.position, wanted.last):
+            self._check_out(wanted.root)
             return
-        self._tell_discarding()
-        left = self._mover.take_back(wanted.position)
+        self._keep_discard()
+        left = self._checkout.take_back(wanted.position)
         self._token = wanted
         if left:
-            _log.warning("Left as somebody else changed it: %s", ", ".join(map(str, left)))
+            _log.warning("changed by another program, so not undone: %s", ", ".join(map(str, left)))
 
-    def go_to(self, root: str, *, kept: str) -> None:
-        """Make the directory what a tree has; raises as ``restore``."""
+    def check_out(self, root: str, *, kept: str) -> None:
+        """Make the directory equal to a tree; raises as ``restore``."""
         del kept  # what is replaced is part of the history
-        with self._tree.in_one_go():
-            self._go_to(root)
+        with self._tree.without_absorbing():
+            self._check_out(root)
 
-    def _go_to(self, root: str) -> None:
+    def _check_out(self, root: str) -> None:
         self._check_repositories(list(diff(self._store, self._effects.root(), root)), root)
-        self._mover.go_to(root)
+        self._checkout.check_out(root)
 
     def _check_repositories(self, steps: Sequence[TreeChange], root: str) -> None:
         """Rule 4."""
         changes = {step.path: found_of(self._store, step.after) for step in steps}
-        for place in sorted(set(repositories_in(DiskView(self._tree), changes).values())):
-            wanted = entry_at(self._store, root, place)
-            if wanted is not None and not self._was_repository(place, wanted, root):
+        for directory in sorted(set(repositories_in(DiskView(self._tree), changes).values())):
+            wanted = entry_at(self._store, root, directory)
+            if wanted is not None and not self._was_repository(directory, wanted, root):
                 raise GitRepositoryError(
-                    f"git would take {place} for a repository, which is in no earlier state as it"
-                    " would be then, and a repository can make git run programs",
-                    hint="Go back to a whole entry, or leave out this path.",
+                    f"git would take {directory} for a repository that no earlier state had;"
+                    " a repository can make git run programs",
+                    hint="Restore a whole entry, or leave out this path.",
                 )
 
-    def _was_repository(self, place: WorkspacePath, wanted: TreeEntry, root: str) -> bool:
-        """Whether it is one by itself, and an earlier state has the same.
+    def _was_repository(self, directory: WorkspacePath, wanted: TreeEntry, root: str) -> bool:
+        """Whether it is a repository by itself, and an earlier state has the same.
 
-        What only a ``commondir`` makes one may have been a call's ordinary files before.
+        One that needs a ``commondir`` may have been ordinary files of a call before.
         """
-        is_one = enclosing_repository(LedgerView(self._store, root), place) is not None
+        is_one = enclosing_repository(LedgerView(self._store, root), directory) is not None
         return is_one and any(
-            entry_at(self._store, earlier, place) == wanted for earlier in self._earlier()
+            entry_at(self._store, earlier, directory) == wanted for earlier in self._earlier()
         )
 
     def accept(self) -> None:
-        """Begin anew with the state of the last snapshot."""
+        """Continue from the state of the last snapshot."""
         self._effects.begin(self._token.root)
         for path in self._tree.leftovers:
             self._effects.begin_file(path)
 
-    def reuse_look(self, allowed: bool, /) -> None:
-        """Nothing: in the user's own directory each snapshot looks."""
+    def reuse_snapshot(self, allowed: bool, /) -> None:
+        """Do nothing: in the user's own directory each snapshot scans."""
 
-    def after_call(self) -> str:
-        """What was there before the call, and what it did."""
+    def root_after_call(self) -> str:
+        """The state before the call with its effects."""
         return self._effects.root()
 
     def changes(self, before: object, after: object | None = None) -> tuple[FileChange, ...]:
         """The paths that differ between two tokens, in path order, with their contents."""
-        now = self.snapshot() if after is None else self._own(after)
-        changed = diff(self._store, self._own(before).root, now.root)
+        now = self.snapshot() if after is None else self._checked_token(after)
+        changed = diff(self._store, self._checked_token(before).root, now.root)
         return tuple(file_changes(self._store, changed))
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """The same as a git-style diff, in which a path that is too large has one line."""
-        now = self.snapshot() if after is None else self._own(after)
-        changed = diff(self._store, self._own(before).root, now.root)
+        """The same as a git-style diff; a path that is too large has one line."""
+        now = self.snapshot() if after is None else self._checked_token(after)
+        changed = diff(self._store, self._checked_token(before).root, now.root)
         return tree_diff(self._store, changed).text()
 
     # After a crash
 
-    def put_back(self, root: str) -> str:
-        """Undo what the journal says of a dead process's call, where our bytes still are."""
+    def undo_interrupted(self, root: str) -> str:
+        """Undo the effects of a dead process's call, where our bytes still are."""
         self._keep_present(root)
-        changed, left = self._mover.put_back(root)
+        changed, left = self._checkout.undo_interrupted(root)
         message = f"what it did to files was undone ({len(changed - set(left))} paths)"
         if left:
-            message += f"; left as somebody else changed them: {', '.join(map(str, left))}"
+            message += f"; changed by another program, so not undone: {', '.join(map(str, left))}"
         return message
 
     def _keep_present(self, root: str) -> None:
         try:
             found = self.snapshot().root
         except (LedgerError, FilesystemError) as error:
-            _log.warning("What the interrupted call left cannot be kept: %s", error)
+            _log.warning("cannot keep what the interrupted call left: %s", error)
             return
-        if self.discarding is not None and found != root:
-            self.discarding.keep(found, "interrupted")
+        if self.discard_recorder is not None and found != root:
+            self.discard_recorder.keep(found, "interrupted")
 
-    def tidy(self, root: str) -> None:
+    def remove_unfinished(self, root: str) -> None:
         """Remove unfinished files; nothing is undone."""
-        self._mover.tidy(root)
+        self._checkout.remove_unfinished(root)
 
-    def _own(self, token: object) -> _Token:
+    def _checked_token(self, token: object) -> _Token:
         if not isinstance(token, _Token) or token.history is not self:
-            raise SnapshotError("the files were asked for a snapshot that they did not make")
+            raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
-    def _tell_discarding(self) -> None:
-        """Have what the call did kept among what was thrown away, if that can be done."""
-        if self.discarding is not None and self._effects.position:
-            self.discarding.keep(self._effects.root(), "rolled back")
+    def _keep_discard(self) -> None:
+        """Keep the state after the call as a discard, if possible."""
+        if self.discard_recorder is not None and self._effects.position:
+            self.discard_recorder.keep(self._effects.root(), "rolled back")

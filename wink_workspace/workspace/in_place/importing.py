@@ -1,4 +1,4 @@
-"""How a workspace in place begins: the first entry of a history of the user's own directory."""
+"""The import of a workspace in place: the first entry for the user's own directory."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from wink_workspace.ledger import (
 from wink_workspace.session import Session
 from wink_workspace.workspace.forking import IMPORTED_BRANCH
 from wink_workspace.workspace.importing import Imported
-from wink_workspace.workspace.known_modes import KnownModes
 from wink_workspace.workspace.last_seen import save_last_seen
+from wink_workspace.workspace.mode_store import ModeStore
 from wink_workspace.workspace.storage import WorkspaceFolder
 
 from .call_effects import CallEffects
 from .history import PresentState
-from .own_git import OwnGit, refuse_repository
 from .tree import InPlaceTree
+from .user_repository import UserRepository, refuse_repository
 
 __all__ = ["import_in_place"]
 
 
 def import_in_place(source: Path, folder: WorkspaceFolder, clock: Clock) -> None:
-    """Begin the history with what is there; *source* is only read.
+    """Begin the history with the present files; *source* is only read.
 
     Raises:
-        MountError: If *source* is no directory that can be read.
+        MountError: If *source* is not a readable directory.
         UsageError: If it is a git repository itself, or lies in one.
         LedgerError: If the history cannot be written.
     """
     if not source.is_dir():
         raise MountError(
-            f"{source} is no directory", hint="Name a directory that exists and can be read."
+            f"{source} is not a directory", hint="Name a directory that exists and can be read."
         )
     refuse_repository(source)
-    git = OwnGit(source)
+    git = UserRepository(source)
     Ledger.create(folder.ledger)
     with Ledger(folder.ledger, clock=clock) as ledger, ledger.write() as writer:
         try:
             tracker = open_tracker(source, force_scan=True, hidden=git, clock=clock)
         except (FilesystemError, UsageError) as error:
             raise MountError(
-                f"{source} cannot be worked in: {error.message}",
+                f"cannot work in {source}: {error.message}",
                 hint="Name a directory that exists and can be read.",
             ) from error
         effects = CallEffects(ledger.store, writer.effects, base=EMPTY_TREE_ID)
         tree = InPlaceTree(source, effects=effects, store=ledger.store, git=git)
         try:
-            modes = KnownModes(folder.modes)
+            modes = ModeStore(folder.modes)
             present = PresentState(tree, tracker, ledger.store, root=EMPTY_TREE_ID, modes=modes)
             root = present.snapshot().root
             index = tracker.index

@@ -1,18 +1,17 @@
-"""Changing a directory in which other people work, too.
+"""Changing a directory that other programs change, too.
 
-Rule 1: before a path is changed, what it holds is compared with what we know to be there
-(``CallEffects``). What differs is somebody else's: ``FileChangedError``, and it is left alone.
-Rule 2: what is about to be done is planned, durably, before it is; also where an unfinished
-file will be.
-Rule 3: nobody is overwritten in between, either. A file is not replaced but exchanged, or set
-aside under a temporary name, looked at once more, and put back if it is not what it was.
-Rule 4: what could not be put back (pipes, sockets, devices) is not deleted.
+Rule 1: before a path is changed, its content is compared with its known state (``CallEffects``).
+Another content raises ``FileChangedError``, and stays.
+Rule 2: each change is planned, durably, before it is made; so is the path of an unfinished file.
+Rule 3: a file is not replaced but exchanged, or set aside under a temporary name, compared again,
+and put back if it differs. So an edit of the last moment is not overwritten.
+Rule 4: what could not be restored (pipes, sockets, devices) is not deleted.
 
-Rule 5: a file that another program has open for writing is not replaced or deleted: it could
-write to it afterwards, when it has no name any more.
+Rule 5: a file that another program has open for writing is not replaced or deleted: the program
+could still write to it when it has no name.
 
-What is left: rule 5 needs a filesystem with leases, and a file that is ours or the rights of root.
-On a filesystem that cannot exchange two names, rule 3 ends with the first look.
+Limits: rule 5 needs a filesystem with leases, and a file that is ours or the rights of root. On a
+filesystem that cannot exchange two names, the second comparison of rule 3 is missing.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ from wink_workspace.processes import OwnProcess
 from wink_workspace.workspace.contents import UNKNOWN_CONTENT, content_of, same_content
 
 from .call_effects import CallEffects
-from .own_git import OwnGit
+from .user_repository import UserRepository
 
 __all__ = ["InPlaceTree"]
 
@@ -73,16 +72,16 @@ class InPlaceTree(DiskTree):
 
     Args:
         root: The directory.
-        effects: What was done to it, and what it held before.
-        store: Where contents are kept.
-        git: What belongs to the user's git.
-        tracker: Is told of every change made here.
-        durable: Wait until what is written would survive a loss of power.
+        effects: Its known state, and the record of changes.
+        store: The store of contents.
+        git: The user's repository.
+        tracker: Is notified of every change made here.
+        durable: Wait until what is written would survive a power loss.
         process: The only process that may change anything; any, if left out.
 
     Attributes:
-        before_change: Called before anything else is done to change something.
-        leftovers: Temporary files that may be there, and the effects that they are of.
+        before_change: Called at the beginning of each change.
+        leftovers: Temporary files that may exist, with the effect that each belongs to.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class InPlaceTree(DiskTree):
         *,
         effects: CallEffects,
         store: ObjectStore,
-        git: OwnGit,
+        git: UserRepository,
         tracker: ChangeTracker | None = None,
         durable: bool = False,
         process: OwnProcess | None = None,
@@ -112,35 +111,37 @@ class InPlaceTree(DiskTree):
         before: Callable[[Parts, int], None] | None = None,
         unreadable: Callable[[Parts], None] | None = None,
     ) -> Iterator[Listing]:
-        """As ``DiskTree.listings``; what cannot be read is passed over, as nobody's business."""
-        return super().listings(path, before=before, unreadable=unreadable or _pass_over)
+        """As ``DiskTree.listings``, but unreadable directories are skipped."""
+        return super().listings(path, before=before, unreadable=unreadable or _skip)
 
     def content(self, path: WorkspacePath) -> TreeEntry | None:
-        """What is at *path*, as the ledger would keep it."""
+        """The content at *path*, as the ledger would keep it."""
         return content_of(self, self.entry(path))
 
     def _checked(self, path: WorkspacePath) -> tuple[DiskEntry | None, TreeEntry | None]:
-        """What is at *path*; ``FileChangedError`` if it is not what we know."""
+        """The entry and content at *path*; ``FileChangedError`` if it is not the known state."""
         there = self.entry(path)
         found = content_of(self, there)
         if found == UNKNOWN_CONTENT and self._effects.states(path)[-1] is None:
             raise FilesystemError(
-                f"{path} is a pipe, a socket or a device, which could not be put back",
-                hint="Leave it alone, or ask its owner to remove it.",
+                f"{path} is a pipe, a socket or a device, which could not be restored",
+                hint="Do not change it, or ask its owner to remove it.",
             )
         if not self._effects.is_ours(path, found):
             raise _changed(path)
         return there, found
 
     def _checked_below(self, path: WorkspacePath) -> list[_Found]:
-        """*path* and all that is below it, parents first."""
+        """*path* and everything below it, parents first."""
         there, found = self._checked(path)
         if there is None or found is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         if there.kind is not FileKind.DIRECTORY:
             return [(there, found)]
         if self._git.holds_some(path.parts):
-            raise ReadOnlyError(f"{path} holds the user's git repository, so it has to stay")
+            raise ReadOnlyError(
+                f"{path} holds the user's git repository, so it cannot be moved or removed"
+            )
         below: list[_Found] = [(there, found)]
         for entry in self.walk(path):
             _, content = self._checked(entry.path)
@@ -160,7 +161,7 @@ class InPlaceTree(DiskTree):
         permissions: int | None = None,
     ) -> None:
         """As ``DiskTree.write_file``."""
-        with self._beginning(path), self._parent(path) as directory:
+        with self._change(path), self._parent(path) as directory:
             there, before = self._checked(path)
             _check_writable(there, mode)
             if permissions is None:
@@ -170,40 +171,40 @@ class InPlaceTree(DiskTree):
                     self._copy(path.name, directory, file)
                 for piece in content:
                     write_all(file, piece)
-                self._adopt(file, path.name if there is not None else None, directory)
+                self._copy_owner(file, path.name if there is not None else None, directory)
                 os.lseek(file, 0, os.SEEK_SET)
                 blob = self._store.write_blob_from(file)
                 os.fchmod(file, permissions)
                 self._sync(file)
                 after = TreeEntry(FileKind.FILE, blob, executable=bool(permissions & 0o100))
                 effect = Effect(path, before, after, _mode_of(there), temporary)
-                with _Doing(self, [effect]):
+                with _PlannedEffects(self, [effect]):
                     self._put(effect, directory)
             self._sync_directory(directory)
 
     def make_directory(self, path: WorkspacePath) -> None:
         """As ``DiskTree.make_directory``."""
         with (
-            self._beginning(path, below=True),
-            _Doing(self, [self._making(path, SOME_DIRECTORY)]),
+            self._change(path, below=True),
+            _PlannedEffects(self, [self._creation(path, SOME_DIRECTORY)]),
         ):
             super().make_directory(path)
             passed(KillPoint.EFFECT_IN_PROGRESS)
 
     def make_symlink(self, path: WorkspacePath, target: str) -> None:
         """As ``DiskTree.make_symlink``."""
-        with self._beginning(path):
+        with self._change(path):
             blob = self._store.write_blob(target.encode("utf-8", "surrogateescape"))
-            with _Doing(self, [self._making(path, TreeEntry(FileKind.SYMLINK, blob))]):
+            with _PlannedEffects(self, [self._creation(path, TreeEntry(FileKind.SYMLINK, blob))]):
                 super().make_symlink(path, target)
                 passed(KillPoint.EFFECT_IN_PROGRESS)
 
     def set_executable(self, path: WorkspacePath, *, executable: bool) -> None:
-        """As ``DiskTree.set_executable``; of several hard links, the others keep what they have."""
-        with self._beginning(path):
+        """As ``DiskTree.set_executable``; other hard links to the file keep their mode."""
+        with self._change(path):
             there, before = self._checked(path)
             if there is None or before is None or before.kind is not FileKind.FILE:
-                super().set_executable(path, executable=executable)  # which refuses
+                super().set_executable(path, executable=executable)  # raises the right error
             elif there.n_links > 1:
                 with self.open(path) as file:
                     content = file.read()
@@ -214,18 +215,18 @@ class InPlaceTree(DiskTree):
                 )
             else:
                 after = TreeEntry(FileKind.FILE, before.id, executable=executable)
-                with _Doing(self, [Effect(path, before, after, there.mode)]):
+                with _PlannedEffects(self, [Effect(path, before, after, there.mode)]):
                     super().set_executable(path, executable=executable)
                     passed(KillPoint.EFFECT_IN_PROGRESS)
 
     def delete(self, path: WorkspacePath, *, recursive: bool) -> None:
-        """As ``DiskTree.delete``; of a directory, all or nothing."""
-        with self._beginning(path, below=True):
-            doomed = self._checked_below(path)
-            if len(doomed) > 1 and not recursive:
+        """As ``DiskTree.delete``; a directory is deleted completely or not at all."""
+        with self._change(path, below=True):
+            entries = self._checked_below(path)
+            if len(entries) > 1 and not recursive:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-            effects = [self._removing(entry, content) for entry, content in reversed(doomed)]
-            with _Doing(self, effects):
+            effects = [self._removal(entry, content) for entry, content in reversed(entries)]
+            with _PlannedEffects(self, effects):
                 for effect in effects:
                     self._remove(effect)
 
@@ -234,8 +235,8 @@ class InPlaceTree(DiskTree):
         if source == destination:
             return
         with (
-            self._beginning(destination, below=True),
-            self._beginning(source, below=True),
+            self._change(destination, below=True),
+            self._change(source, below=True),
             self._parent(source) as old,
             translate_os_error(destination),
             self._parent(destination) as new,
@@ -243,15 +244,17 @@ class InPlaceTree(DiskTree):
             moved = self._checked_below(source)
             replaced, before = self._checked(destination)
             aside = self.begin_unfinished(destination) if replaced is not None else ""
-            goes = [Effect(at.path, found, None, _mode_of(at)) for at, found in moved]
-            comes = [
+            removals = [Effect(at.path, found, None, _mode_of(at)) for at, found in moved]
+            additions = [
                 Effect(effect.path.moved(source, destination), None, effect.before)
-                for effect in goes
+                for effect in removals
             ]
-            comes[0] = Effect(destination, before, goes[0].before, _mode_of(replaced), aside)
-            with _Doing(self, [*goes, *comes]):
+            additions[0] = Effect(
+                destination, before, removals[0].before, _mode_of(replaced), aside
+            )
+            with _PlannedEffects(self, [*removals, *additions]):
                 if aside:
-                    self._set_aside(comes[0], new)
+                    self._set_aside(additions[0], new)
                 try:
                     rename_to_free(source.name, old, destination.name, new)
                 except OSError:
@@ -260,15 +263,15 @@ class InPlaceTree(DiskTree):
                     raise
                 passed(KillPoint.EFFECT_IN_PROGRESS)
                 if aside:
-                    self._let_go(
-                        comes[0],
+                    self._delete_aside(
+                        additions[0],
                         new,
                         lambda: rename_to_free(destination.name, new, source.name, old),
                     )
             self._sync_directory(new)
             self._sync_directory(old)
 
-    # For those who put back what a call did
+    # For rollback and recovery
 
     def set_permissions(self, path: WorkspacePath, mode: int) -> None:
         """Give a file or a directory of ours its former permissions."""
@@ -276,45 +279,45 @@ class InPlaceTree(DiskTree):
             change_mode(path.name, directory, lambda _: mode)
 
     def remove_leftovers(self) -> None:
-        """Remove what an error or Ctrl-C has left, or try to once more."""
+        """Remove temporary files that an error or Ctrl-C left; failures are tried again later."""
         for path, effect in [*self.leftovers.items()]:
             with suppress(FilesystemError):
                 self.finish(path, effect, undo=False)
                 del self.leftovers[path]
 
     def finish(self, path: WorkspacePath, effect: Effect | None, *, undo: bool) -> None:
-        """Settle a file that a dead process left unfinished, or set aside for *effect*.
+        """Finish a file that a dead process left unfinished, or set aside for *effect*.
 
-        With *undo*, what was set aside takes its place again. So does, in any case, what
-        somebody else had put there the moment before, and was set aside unseen.
+        With *undo*, what was set aside gets its name back. So does, in any case, an edit of
+        another program that was set aside unseen.
         """
         found = self.content(path)
         if found is None or not path.name.startswith(TEMPORARY_PREFIX):
             return
         with translate_os_error(path), self._changing(path), self._parent(path) as directory:
-            if effect is not None and self._belongs_back(found, effect, undo=undo):
+            if effect is not None and self._must_return(found, effect, undo=undo):
                 with self._changing(effect.path):
-                    self._give_back(effect, path, directory)
+                    self._restore_name(effect, path, directory)
             else:
                 os.unlink(path.name, dir_fd=directory)
 
-    def _belongs_back(self, found: TreeEntry, effect: Effect, *, undo: bool) -> bool:
+    def _must_return(self, found: TreeEntry, effect: Effect, *, undo: bool) -> bool:
         if same_content(found, effect.after):
             return False
         return undo or not self._effects.is_ours(effect.path, found)
 
-    def _give_back(self, effect: Effect, path: WorkspacePath, directory: int) -> None:
+    def _restore_name(self, effect: Effect, path: WorkspacePath, directory: int) -> None:
         there = self.content(effect.path)
         if there is None:
             rename_to_free(path.name, directory, effect.path.name, directory)
         elif same_content(there, effect.after):
             os.replace(path.name, effect.path.name, src_dir_fd=directory, dst_dir_fd=directory)
         else:
-            _log.warning("%s is an earlier version of %s, by somebody else", path, effect.path)
+            _log.warning("%s is an earlier version of %s, by another program", path, effect.path)
 
     @contextmanager
-    def in_one_go(self) -> Generator[None]:
-        """Take in what others did before the block, and nothing in the course of it."""
+    def without_absorbing(self) -> Generator[None]:
+        """Commit external edits before the block, and none during it."""
         if self._process is not None:
             self._process.check()
         self.before_change()
@@ -326,40 +329,40 @@ class InPlaceTree(DiskTree):
 
     # Steps
 
-    def _beginning(self, path: WorkspacePath, *, below: bool = False) -> _Beginning:
-        changing = self._changing(path, below=below)  # which refuses what is hidden
+    def _change(self, path: WorkspacePath, *, below: bool = False) -> _ChangeErrors:
+        changing = self._changing(path, below=below)  # refuses hidden paths
         self.before_change()
-        return _Beginning(path, changing)
+        return _ChangeErrors(path, changing)
 
     def begin_unfinished(self, beside: WorkspacePath) -> str:
-        """As ``DiskTree.begin_unfinished``, noted so that it is removed also after a crash."""
+        """As ``DiskTree.begin_unfinished``, recorded so that it is removed also after a crash."""
         name = super().begin_unfinished(beside)
         self.leftovers[beside.parent / name] = None
         self._effects.begin_file(beside.parent / name)
         return name
 
     def drop_unfinished(self, name: str, beside: WorkspacePath, directory: int) -> None:
-        """As ``DiskTree.drop_unfinished``, or later if it cannot be removed now."""
+        """As ``DiskTree.drop_unfinished``; a failure is tried again later."""
         try:
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=directory)
         except OSError:
-            return  # it is tried again
+            return  # tried again later
         self.leftovers.pop(beside.parent / name, None)
 
-    def _making(self, path: WorkspacePath, after: TreeEntry) -> Effect:
+    def _creation(self, path: WorkspacePath, after: TreeEntry) -> Effect:
         _, before = self._checked(path)
         if before is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         return Effect(path, None, after)
 
-    def _removing(self, entry: DiskEntry, content: TreeEntry) -> Effect:
+    def _removal(self, entry: DiskEntry, content: TreeEntry) -> Effect:
         is_directory = entry.kind is FileKind.DIRECTORY
         aside = "" if is_directory else self.begin_unfinished(entry.path)
         return Effect(entry.path, content, None, _mode_of(entry), aside)
 
     def _put(self, effect: Effect, directory: int) -> None:
-        """Let the finished file have its name."""
+        """Give the finished file its name."""
         name, temporary = effect.path.name, effect.temporary
         try:
             if effect.before is None:
@@ -386,7 +389,7 @@ class InPlaceTree(DiskTree):
             else:
                 self._set_aside(effect, directory)
                 passed(KillPoint.EFFECT_IN_PROGRESS)
-                self._let_go(effect, directory)
+                self._delete_aside(effect, directory)
             self._sync_directory(directory)
 
     def _remove_directory(self, path: WorkspacePath, directory: int) -> None:
@@ -398,7 +401,7 @@ class InPlaceTree(DiskTree):
             raise _changed(path) from error
 
     def _set_aside(self, effect: Effect, directory: int) -> None:
-        """Give what an effect removes its temporary name, unless it is somebody else's."""
+        """Rename what an effect removes to its temporary name, unless it changed meanwhile."""
         name, temporary = effect.path.name, effect.temporary
         try:
             rename_to_free(name, directory, temporary, directory)
@@ -410,10 +413,10 @@ class InPlaceTree(DiskTree):
             rename_to_free(temporary, directory, name, directory)
             raise
 
-    def _let_go(
+    def _delete_aside(
         self, effect: Effect, directory: int, before_back: Callable[[], None] = lambda: None
     ) -> None:
-        """Remove what was set aside; if that fails, it gets its name back, after *before_back*."""
+        """Remove what was set aside; if that fails, restore its name after *before_back*."""
         try:
             os.unlink(effect.temporary, dir_fd=directory)
         except OSError:
@@ -422,9 +425,9 @@ class InPlaceTree(DiskTree):
             raise
 
     def _check_aside(self, effect: Effect, directory: int) -> None:
-        """Raise ``FileChangedError`` unless what was set aside is what we know, and stays so.
+        """Raise ``FileChangedError`` unless what was set aside has the known state and is closed.
 
-        Who has it open for writing may write to it when it has no name any more.
+        A program that has it open for writing could write to it when it has no name.
         """
         is_file = effect.before is not None and effect.before.kind is FileKind.FILE
         if is_file and is_open_for_writing(effect.temporary, directory):
@@ -436,24 +439,24 @@ class InPlaceTree(DiskTree):
         if not same_content(found, effect.before):
             raise _changed(effect.path)
 
-    def _adopt(self, file: int, replaced: str | None, directory: int) -> None:
-        """Give what root makes the owner of what it replaces, or of the directory."""
+    def _copy_owner(self, file: int, replaced: str | None, directory: int) -> None:
+        """Copy the owner of the replaced file, or of the directory, if we are root."""
         if os.geteuid() == 0:
             like = os.fstat(directory)
             if replaced is not None:
                 like = os.stat(replaced, dir_fd=directory, follow_symlinks=False)
             os.fchown(file, like.st_uid, like.st_gid)
 
-    # Used by the blocks below
+    # Used by the context managers below
 
     def plan(self, effects: Sequence[Effect]) -> None:
-        """Note what is about to be done."""
+        """Record what is about to be done."""
         self._effects.plan(effects)
         self.leftovers |= {e.path.parent / e.temporary: e for e in effects if e.temporary}
         passed(KillPoint.EFFECT_PLANNED)
 
     def done(self, effects: Sequence[Effect]) -> None:
-        """Note that it was."""
+        """Record that it was done."""
         self._effects.confirm(effects)
         for effect in effects:
             if effect.temporary:
@@ -461,7 +464,7 @@ class InPlaceTree(DiskTree):
         passed(KillPoint.EFFECT_DONE)
 
     def failed(self, effects: Sequence[Effect]) -> None:
-        """Note what of it was not; the rest stays in doubt."""
+        """Record which effects did not happen; the others stay unconfirmed."""
         undone: list[Effect] = []
         for effect in effects:
             with suppress(FilesystemError):
@@ -470,11 +473,11 @@ class InPlaceTree(DiskTree):
         self._effects.retract(undone)
 
 
-# No generators: one that Ctrl-C leaves suspended would end when somebody lets go of a traceback.
+# Not generators: one that Ctrl-C leaves suspended would end when its traceback is deleted.
 
 
-class _Beginning(AbstractContextManager[None]):
-    """Tells the errors of a change in this package's terms, and notes it for the tracker."""
+class _ChangeErrors(AbstractContextManager[None]):
+    """Translates the errors of a change into this package's, and notifies the tracker."""
 
     def __init__(self, path: WorkspacePath, changing: AbstractContextManager[None]) -> None:
         self._changing = changing
@@ -490,8 +493,8 @@ class _Beginning(AbstractContextManager[None]):
         self._translating.__exit__(kind, error, trace)
 
 
-class _Doing(AbstractContextManager[None]):
-    """Has effects planned before the block, and what came of them noted after it."""
+class _PlannedEffects(AbstractContextManager[None]):
+    """Plans effects before the block, and records after it which of them happened."""
 
     def __init__(self, tree: InPlaceTree, effects: Sequence[Effect]) -> None:
         self._tree = tree
@@ -512,12 +515,12 @@ class _Doing(AbstractContextManager[None]):
             self._tree.failed(self._effects)
 
 
-def _pass_over(parts: Parts) -> None:
+def _skip(parts: Parts) -> None:
     del parts
 
 
 def _changed(path: WorkspacePath) -> FileChangedError:
-    return FileChangedError(f"{path} was changed by somebody else meanwhile")
+    return FileChangedError(f"{path} was changed by another program meanwhile")
 
 
 def _check_writable(there: DiskEntry | None, mode: WriteMode) -> None:

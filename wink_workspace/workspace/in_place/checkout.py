@@ -1,8 +1,8 @@
-"""Moving a directory that others change, too, from one tree to another: all of it or nothing.
+"""Moving a directory that other programs change, too, from one tree to another: all or nothing.
 
-``CallEffects`` says what the directory holds as far as we know, and notes what becomes of it.
-A path that somebody changed stops the move and is left alone; what was done until then is taken
-back, path by path, where our bytes still are.
+``CallEffects`` knows the state of the directory, and records each change. A path that another
+program changed stops the move and keeps its content. The changes until then are undone, path by
+path, where our bytes still are.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.ledger import Effect, ObjectStore, TreeChange, TreeEntry, diff
 from wink_workspace.wording import counted
 from wink_workspace.workspace.contents import same_content
-from wink_workspace.workspace.known_modes import KnownModes
+from wink_workspace.workspace.mode_store import ModeStore
 
 from .call_effects import CallEffects
 from .tree import InPlaceTree
 
-__all__ = ["Mover"]
+__all__ = ["Checkout"]
 
 _log = logging.getLogger(__name__)
 
-_SOMEBODY_ELSES = (
+_CHANGED_BY_OTHERS = (
     DirectoryExpectedError,
     DirectoryNotEmptyError,
     FileChangedError,
     FileMissingError,
     PathExistsError,
 )
-"""What acting on a path raises if somebody else has just changed it, or what is above it."""
+"""Raised for a path if another program has just changed it, or a directory above it."""
 
 
-class Mover:
-    """Moves a directory.
+class Checkout:
+    """Moves a directory from one tree to another.
 
     Args:
         tree: The directory.
-        effects: What it holds, and what was done to it.
-        store: Where contents are kept.
-        modes: The permissions with which a path may come back.
+        effects: Its known state, and the record of changes.
+        store: The store of contents.
+        modes: The permissions for restored paths.
     """
 
     def __init__(
-        self, tree: InPlaceTree, effects: CallEffects, store: ObjectStore, modes: KnownModes
+        self, tree: InPlaceTree, effects: CallEffects, store: ObjectStore, modes: ModeStore
     ) -> None:
         self._tree = tree
         self._effects = effects
         self._store = store
         self._modes = modes
 
-    def go_to(self, root: str) -> None:
-        """Make the directory what a tree has, or leave it as it was.
+    def check_out(self, root: str) -> None:
+        """Make the directory equal to a tree, or leave it as it was.
 
         Raises:
-            FileChangedError: If somebody changed one of the paths; that one is left alone.
-            FilesystemError: If a path cannot be written, or not be put back.
+            FileChangedError: If another program changed one of the paths; that one is not touched.
+            FilesystemError: If a path cannot be written, or not be restored.
         """
         position = self._effects.position
         try:
@@ -76,45 +76,45 @@ class Mover:
             raise
 
     def make(self, root: str) -> None:
-        """As ``go_to``; what was done before a failure stays."""
-        with _as_conflicts():
+        """As ``check_out``, but the changes before a failure stay."""
+        with _raise_file_changed():
             self._make(list(diff(self._store, self._effects.root(), root)))
 
     def take_back(self, position: int) -> list[WorkspacePath]:
-        """Take back the effects from *position* on; the paths that somebody else changed since.
+        """Undo the effects from *position* on; the paths that another program changed since.
 
         Raises:
-            FilesystemError: If a path cannot be put back. The others were, and asking once more
-                tries it again.
+            FilesystemError: If a path cannot be restored. The others were, and another call tries
+                it again.
         """
         self._tree.remove_leftovers()
-        undoing = _Undoing(self._tree, self._store, self._effects.since(position))
+        undoing = _Undo(self._tree, self._store, self._effects.since(position))
         undoing.run()
         if undoing.failures:
             shown = "; ".join(str(error) for error in undoing.failures.values())
             raise FilesystemError(
                 f"{counted(len(undoing.failures), 'path')} could not be put back: {shown}",
-                hint="Mend what the system complains of, then recover the workspace.",
+                hint="Fix what the system reports, then recover the workspace.",
             ) from next(iter(undoing.failures.values()))
         self._effects.forget_since(position)
         return sorted(undoing.left)
 
     # After a crash
 
-    def put_back(self, root: str) -> tuple[set[WorkspacePath], list[WorkspacePath]]:
-        """Undo what the journal says of a dead process, which began with the tree *root*.
+    def undo_interrupted(self, root: str) -> tuple[set[WorkspacePath], list[WorkspacePath]]:
+        """Undo the journal of a dead process, which began with the tree *root*.
 
-        The paths that it had changed, and those that were left as somebody else changed them.
+        Returns the paths that it changed, and those among them that another program changed since.
         """
         self._effects.base = root
-        self._finish(self._effects.recall(), undo=True)
+        self._finish(self._effects.load_journal(), undo=True)
         changed = {effect.path for effect in self._effects.since(0)}
         return changed, self.take_back(0)
 
-    def tidy(self, root: str) -> None:
-        """Remove the unfinished files of a dead process that had come to *root*."""
+    def remove_unfinished(self, root: str) -> None:
+        """Remove the unfinished files of a dead process; the directory holds *root*."""
         self._effects.base = root
-        self._finish(self._effects.recall(), undo=False)
+        self._finish(self._effects.load_journal(), undo=False)
         self._effects.begin(root)
 
     def _finish(self, unfinished: Iterable[WorkspacePath], *, undo: bool) -> None:
@@ -127,7 +127,7 @@ class Mover:
             try:
                 self._tree.finish(path, reasons.get(path), undo=undo)
             except FilesystemError as error:
-                _log.warning("An unfinished file of a dead process stays: %s", error)
+                _log.warning("cannot remove an unfinished file of a dead process: %s", error)
 
     # Steps
 
@@ -144,7 +144,7 @@ class Mover:
         match entry.kind:
             case FileKind.DIRECTORY:
                 self._tree.make_directory(path)
-                if (mode := self._modes.of(path, entry)) is not None:
+                if (mode := self._modes.mode_for(path, entry)) is not None:
                     self._tree.set_permissions(path, mode)
             case FileKind.SYMLINK:
                 self._tree.make_symlink(path, _target(self._store, entry))
@@ -160,17 +160,17 @@ class Mover:
                     self._tree.set_executable(path, executable=entry.executable)
 
     def _permissions(self, path: WorkspacePath, entry: TreeEntry) -> int | None:
-        """No more than what is there gives, nor than what is to come had given."""
-        mode, there = self._modes.of(path, entry), self._tree.entry(path)
+        """Permissions as narrow as those of the present file and of the wanted one."""
+        mode, there = self._modes.mode_for(path, entry), self._tree.entry(path)
         return mode if mode is None or there is None else mode & there.mode
 
 
-class _Undoing:
-    """Takes back effects, path by path.
+class _Undo:
+    """Undoes effects, path by path.
 
     Attributes:
-        left: The paths that somebody else changed.
-        failures: The paths that could not be put back, and why.
+        left: The paths that another program changed.
+        failures: The paths that could not be restored, and why.
     """
 
     def __init__(self, tree: InPlaceTree, store: ObjectStore, effects: Sequence[Effect]) -> None:
@@ -185,16 +185,16 @@ class _Undoing:
             self._ours.setdefault(effect.path, []).append(effect.after)
 
     def run(self) -> None:
-        """Remove, then make, all that can be."""
+        """Remove, then write, everything possible."""
         for path in sorted(self._first, reverse=True):
-            with self._collecting(path):
+            with self._collect_errors(path):
                 self._clear(path, self._first[path].before)
         for path in sorted(self._first.keys() - self.left - self.failures.keys()):
-            with self._collecting(path):
-                self._bring_back(path, self._first[path])
+            with self._collect_errors(path):
+                self._restore(path, self._first[path])
 
     def _clear(self, path: WorkspacePath, wanted: TreeEntry | None) -> None:
-        """Remove what is ours and cannot become what was there."""
+        """Remove what is ours and cannot be replaced by the former state."""
         now = self._tree.content(path)
         if now is None or same_content(now, wanted):
             return
@@ -204,12 +204,12 @@ class _Undoing:
             self._tree.delete(path, recursive=False)
             self._ours[path].append(None)
 
-    def _bring_back(self, path: WorkspacePath, effect: Effect) -> None:
+    def _restore(self, path: WorkspacePath, effect: Effect) -> None:
         wanted, now = effect.before, self._tree.content(path)
         if wanted is None:
             return
         if now is None and None not in self._ours[path]:
-            self.left.add(path)  # somebody else removed what we had made of it
+            self.left.add(path)  # another program removed it
             return
         if not same_content(now, wanted):
             self._make(path, wanted, effect.mode)
@@ -228,17 +228,17 @@ class _Undoing:
                 self._tree.write_file(path, content, executable=wanted.executable, permissions=mode)
 
     @contextmanager
-    def _collecting(self, path: WorkspacePath) -> Generator[None]:
+    def _collect_errors(self, path: WorkspacePath) -> Generator[None]:
         try:
             yield
-        except _SOMEBODY_ELSES:
+        except _CHANGED_BY_OTHERS:
             self.left.add(path)
         except WinkError as error:
             self.failures[path] = error
 
 
 def _can_become(now: TreeEntry, wanted: TreeEntry | None) -> bool:
-    """Whether the one is replaced by the other, rather than removed before."""
+    """Whether *now* is replaced by *wanted*, and not removed first."""
     return wanted is not None and now.kind is wanted.kind and now.kind is not FileKind.SYMLINK
 
 
@@ -247,11 +247,11 @@ def _target(store: ObjectStore, link: TreeEntry) -> str:
 
 
 @contextmanager
-def _as_conflicts() -> Generator[None]:
-    """Tell what somebody else put in the way as what it is."""
+def _raise_file_changed() -> Generator[None]:
+    """Raise ``FileChangedError`` for the errors that changes of other programs cause."""
     try:
         yield
     except FileChangedError:
         raise
-    except _SOMEBODY_ELSES as error:
-        raise FileChangedError(f"{error.message}: somebody else changed it meanwhile") from error
+    except _CHANGED_BY_OTHERS as error:
+        raise FileChangedError(f"{error.message}: another program changed it meanwhile") from error

@@ -1,8 +1,8 @@
-"""Which changes a branch brings to a target, and what they make of it; nothing is written there.
+"""The merge of a branch's changes with a target; nothing is written to the target here.
 
-A branch brings the change from its base to its head. Where the target still has what the branch
-brought before, that is the base instead, so that an undo takes it back and nothing is brought
-twice. Where the target lost it (``git stash``, ``git reset``), it is brought again. A path that
+The changes of a branch are those from its base to its head. Where the target still has what the
+branch applied before, that is the base instead: so an undo is applied, and nothing is applied
+twice. Where the target lost it (``git stash``, ``git reset``), it is applied again. A path that
 the branch did not change is never touched.
 """
 
@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from wink_workspace.errors import Conflict
-from wink_workspace.filesystem import FileKind, WorkspacePath
+from wink_workspace.filesystem import WorkspacePath
 from wink_workspace.ledger import (
-    SOME_DIRECTORY,
     ObjectStore,
     SideNames,
     TreeChange,
@@ -27,55 +26,51 @@ from wink_workspace.ledger import (
     merge_trees,
 )
 
-from .applied_trees import Brought
+from .applied_trees import AppliedChange
 from .changeset import ChangeSet, reported
+from .contents import without_contents
 
 __all__ = [
     "MERGE_NAMES",
     "BranchChanges",
-    "Bringing",
-    "Choose",
-    "LeftBehind",
+    "FindExcluded",
+    "MergeResult",
+    "SelectChanges",
 ]
 
 MERGE_NAMES: Final = SideNames("source", "workspace")
-"""What conflict markers in the source call the two sides."""
+"""The names of both sides in conflict markers in the source."""
 
 
-Choose: TypeAlias = Callable[[str], ChangeSet]
-"""Given the base of a merge, what the branch brings."""
+SelectChanges: TypeAlias = Callable[[str], ChangeSet]
+"""Returns, for the base of a merge, the changes of the branch."""
 
-LeftBehind: TypeAlias = Callable[[Sequence[TreeChange]], Set[WorkspacePath]]
-"""Given changes, the paths among them that a target cannot keep, besides those left out."""
+FindExcluded: TypeAlias = Callable[[Sequence[TreeChange]], Set[WorkspacePath]]
+"""Returns the changed paths that a target cannot keep, besides those left out."""
 
 
-def _nothing_left_behind(changes: Sequence[TreeChange]) -> Set[WorkspacePath]:
-    """The target keeps whatever is chosen."""
+def _exclude_nothing(changes: Sequence[TreeChange]) -> Set[WorkspacePath]:
+    """The default: the target keeps all changes."""
     del changes
     return frozenset()
 
 
-def _placed(entry: TreeEntry | None) -> TreeEntry | None:
-    is_directory = entry is not None and entry.kind is FileKind.DIRECTORY
-    return SOME_DIRECTORY if is_directory else entry
-
-
-# What they make of a target
+# The merge with a target
 
 
 @dataclass(frozen=True, slots=True)
-class Bringing:
-    """What a merge with a target gave.
+class MergeResult:
+    """The result of a merge with a target.
 
     Attributes:
-        before: The root of what the target has, as far as it is concerned.
-        after: The root of what it is to have; ``None`` if there are conflicts.
-        tree: The root of what the branch brings.
-        left_out: Its paths that are not brought.
+        before: The root of the target's state, correct at the paths of the merge.
+        after: The root of its new state; ``None`` if there are conflicts.
+        tree: The root of the branch's side.
+        left_out: Its paths that are not applied.
         already_there: Paths of the branch that the target has already.
-        edited: Paths that were brought before and whose lines the target changed since.
+        edited: Paths that were applied before and in which the target changed the same lines since.
         conflicts: What cannot be merged.
-        marked: Paths that get conflict markers, with the id of what they held.
+        marked: Paths that get conflict markers, with the id of their former content.
     """
 
     before: str
@@ -89,14 +84,14 @@ class Bringing:
 
 
 class BranchChanges:
-    """The change of a branch, ready for any target.
+    """The changes of a branch, ready for any target.
 
     Args:
-        store: Where the trees are.
+        store: The store of the trees.
         base: The root of the branch's base.
         head: The root of its files.
-        choose: Decides which of its changes are brought.
-        brought: What it brought before, the newest first.
+        choose: Decides which of its changes are applied.
+        applied: What it applied before, newest first.
     """
 
     def __init__(
@@ -105,14 +100,14 @@ class BranchChanges:
         *,
         base: str,
         head: str,
-        choose: Choose,
-        brought: Sequence[Brought] = (),
+        choose: SelectChanges,
+        applied: Sequence[AppliedChange] = (),
     ) -> None:
         self._store = store
         self._base = base
         self._head = head
         self._choose = choose
-        self._brought = brought
+        self._applied = applied
 
     @property
     def base(self) -> str:
@@ -120,26 +115,26 @@ class BranchChanges:
         return self._base
 
     def paths(self) -> set[WorkspacePath]:
-        """Every path whose state in the target matters."""
-        roots = (self._head, *(brought.tree for brought in self._brought))
+        """Every path whose state in the target is needed for a merge."""
+        roots = (self._head, *(applied.tree for applied in self._applied))
         return {change.path for root in roots for change in diff(self._store, self._base, root)}
 
-    def merged_into(
+    def merge_into(
         self,
         target: str,
         *,
-        left_behind: LeftBehind = _nothing_left_behind,
+        find_excluded: FindExcluded = _exclude_nothing,
         markers: bool = False,
-    ) -> Bringing:
-        """The merge with *target*, a tree that has at least ``paths`` right."""
+    ) -> MergeResult:
+        """The merge with *target*, a tree with the target's state at ``paths`` at least."""
         store = self._store
-        base, edited = self._base_in(target)
+        base, edited = self._base_for(target)
         chosen = self._choose(base)
-        behind = left_behind(chosen.trees)
+        excluded = find_excluded(chosen.trees)
         kept = {
-            path: _placed(entry_at(store, base, path))
-            for path in behind
-            if behind.isdisjoint(path.ancestors())
+            path: without_contents(entry_at(store, base, path))
+            for path in excluded
+            if excluded.isdisjoint(path.ancestors())
         }
         tree = build(store, chosen.root(), kept) if kept else chosen.root()
         merge = merge_trees(
@@ -148,11 +143,11 @@ class BranchChanges:
         written = () if merge.tree is None else diff(store, target, merge.tree)
         changed = {change.path for change in written}
         own = {change.path for change in reported(diff(store, self._base, tree))}
-        return Bringing(
+        return MergeResult(
             before=target,
             after=merge.tree,
             tree=tree,
-            left_out=_names({*(each.path for each in chosen.left_out), *behind}),
+            left_out=_names({*(each.path for each in chosen.left_out), *excluded}),
             already_there=_names(own - changed),
             edited=_names(edited),
             conflicts=merge.conflicts,
@@ -163,48 +158,48 @@ class BranchChanges:
             },
         )
 
-    def base_in(self, target: str) -> str:
+    def base_for(self, target: str) -> str:
         """The base of a merge with *target*: see the module."""
-        return self._base_in(target)[0]
+        return self._base_for(target)[0]
 
-    def _base_in(self, target: str) -> tuple[str, set[WorkspacePath]]:
-        """The base, and the paths that were edited where they had been brought."""
+    def _base_for(self, target: str) -> tuple[str, set[WorkspacePath]]:
+        """The base, and the paths that were edited after they had been applied."""
         there: dict[WorkspacePath, TreeEntry | None] = {}
         edited: dict[WorkspacePath, TreeEntry | None] = {}
-        missing: set[WorkspacePath] | None = None  # which paths an older apply is asked for
-        for brought in self._brought:
+        missing: set[WorkspacePath] | None = None  # paths to look for in older applies
+        for applied in self._applied:
             asked, missing = missing, set[WorkspacePath]()
             for found in applied_changes(
-                self._store, base=self._base, ours=target, theirs=brought.tree
+                self._store, base=self._base, ours=target, theirs=applied.tree
             ):
                 path, after = found.change.path, found.change.after
                 if asked is not None and path not in asked:
                     continue
                 if found.is_there:
-                    there[path] = _placed(after)
+                    there[path] = without_contents(after)
                     continue
                 missing.add(path)
-                if self._is_resolved(target, path, brought):
+                if self._is_resolved(target, path, applied):
                     edited.setdefault(path, after)
                 elif found.edited is not None:
                     edited.setdefault(path, found.edited)
         edited = {path: entry for path, entry in edited.items() if path not in there}
         there |= edited
-        # A path that is not there has to be named too: one above it may be removed.
+        # Missing paths are named, too, because a directory above them may be removed.
         known = {
-            change.path: _placed(change.before)
-            for brought in self._brought
-            for change in diff(self._store, self._base, brought.tree)
+            change.path: without_contents(change.before)
+            for applied in self._applied
+            for change in diff(self._store, self._base, applied.tree)
         }
         return build(self._store, self._base, {**known, **there}), set(edited)
 
-    def _is_resolved(self, target: str, path: WorkspacePath, brought: Brought) -> bool:
-        """Whether conflict markers were put there, and it is neither as before nor as imported."""
-        if str(path) not in brought.marked:
+    def _is_resolved(self, target: str, path: WorkspacePath, applied: AppliedChange) -> bool:
+        """Whether conflict markers were written there and the user has resolved them."""
+        if str(path) not in applied.marked:
             return False
         now = entry_at(self._store, target, path)
         imported = entry_at(self._store, self._base, path)
-        return now is not None and now.id != brought.marked[str(path)] and now != imported
+        return now is not None and now.id != applied.marked[str(path)] and now != imported
 
 
 def _at(store: ObjectStore, root: str, path: str) -> TreeEntry | None:
