@@ -353,7 +353,7 @@ def test_a_broken_sandbox_fails_the_call_and_not_the_run() -> None:
     broken = FailingSandbox(SandboxBrokenError("it fell silent"))
     with small_workspace(sections=[section], resources={Sandbox: broken}) as agent:
         outcome = agent.call("shell_execute", command="true")
-        assert outcome.text.startswith("it fell silent. Call again: a new one is started.")
+        assert outcome.text.startswith("it fell silent. Call again: a new sandbox is started.")
         assert "cannot evaluate Python" in agent.call("evaluate_python", code="1").text
 
 
