@@ -21,9 +21,10 @@ test: $(READY)  ## the test suite, with branch coverage
 images: $(READY)  ## build the sandbox images that are missing or whose recipe changed
 	$(BIN)/wink-workspace image build
 
-check: $(READY)  ## style, types, layers
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+check: $(READY)  ## style, words, types, layers
+	$(BIN)/ruff format --check . scripts/check_language
+	$(BIN)/ruff check . scripts/check_language
+	$(BIN)/python scripts/check_language
 	$(BIN)/lint-imports
 	$(BIN)/pyright
 

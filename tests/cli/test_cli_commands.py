@@ -169,7 +169,7 @@ def test_script_without_a_last_answer_fails_the_run(
 ) -> None:
     played = script(tmp_path, call("ls"))
     assert main(["run", "--script", str(played), "--source", str(source(tmp_path))]) == 1
-    assert "the script is over" in capsys.readouterr().err
+    assert "the script ended" in capsys.readouterr().err
 
 
 def test_demo_shows_that_failed_calls_are_undone_and_writes_a_valid_patch(
