@@ -170,10 +170,15 @@ def members() -> frozenset[str]:
 
 
 def _parameters(function: object) -> set[str]:
+    """The names of its parameters; ``kwargs`` for any keyword, whatever it is called."""
     try:
-        return set(inspect.signature(function).parameters)  # type: ignore[arg-type]  # refused below
+        signature = inspect.signature(function)  # type: ignore[arg-type]  # refused below
     except (TypeError, ValueError):
         return set()
+    return {
+        "kwargs" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
+        for parameter in signature.parameters.values()
+    }
 
 
 @cache
