@@ -464,10 +464,10 @@ class LedgerError(WinkError):
 
 
 class LedgerBusyError(LedgerError):
-    """Another process is writing; the message names it."""
+    """Another process is writing to the history; the message names it."""
 
     code = "ledger-busy"
-    default_hint = "Wait until it has ended, or fork the workspace and work on the fork."
+    default_hint = "Wait until that process has finished, or fork the workspace and work on the fork."
 
 
 class LedgerMovedError(LedgerError):
@@ -715,13 +715,13 @@ class ScriptError(WinkError):
 
 
 class RollbackError(WinkError):
-    """One or more participants could not be restored; all others were.
+    """Some parts (files, session, resources) could not be restored; all others were.
 
     ``failures`` holds the exceptions in the order in which they happened.
     """
 
     code = "rollback"
-    default_hint = "The workspace is poisoned; recover it before the next call."
+    default_hint = "No call can run now. Fix the cause, then run `wink-workspace recover` or open it again."
 
     def __init__(
         self, message: str, failures: Sequence[BaseException], *, hint: str | None = None

@@ -1,16 +1,17 @@
 """Retention: how much history is kept, by age and by size on disk.
 
-Removing old entries moves the boundary of the history: commits before it are no longer part of it,
-also for plain git (it treats the boundary as *shallow* commits), and no commit changes its id. Then
-``collection.py`` deletes unreachable objects. The boundary moves by one rename: a crash before it
-removes nothing, a crash after it leaves only objects to delete.
+Removing old entries moves the boundary of the history. Commits before the boundary are no longer
+part of the history, also for plain git (the boundary is its *shallow* commits). No commit changes
+its id. Then old discards lose their refs, and ``collection.py`` deletes unreachable objects. The
+boundary moves by one rename. A crash before it removes nothing; after a crash behind it, the next
+maintenance removes the rest.
 
 The newest entry of every branch is always kept, whatever its age and size.
 
 Age is measured by the history's own times, so that a clock that jumps forward does not make entries
-old. Of the times of entries, discards and now, a gap of up to a day between successive ones counts
-in full. A longer gap counts only once the gaps after it add up to another day: until then it may be
-a clock that jumped. See ``_too_old_before``.
+old. The times of all entries and discards, and the current time, are sorted. A gap of at most one
+day counts. A longer gap counts only if the short gaps after it add up to at least one day;
+otherwise the clock may have jumped. See ``_too_old_before``.
 
 What is about to be removed is noted in ``wink/forgotten.json``, which ``log`` shows.
 """
@@ -42,8 +43,9 @@ __all__ = ["Forgotten", "Maintenance", "Retention", "forgotten_in", "has_too_old
 _log = logging.getLogger(__name__)
 
 _TRUSTED_GAP: Final = timedelta(days=1)
-"""The longest gap between entries that counts in full, and the time after it that confirms one."""
+"""The longest gap that counts as it is; also the total of short gaps that confirms a longer one."""
 _LOW_WATER: Final = 0.8
+"""The part of the budget to which the history is reduced when it exceeds the budget."""
 _ATTEMPTS: Final = 3
 
 
@@ -52,12 +54,12 @@ class Retention:
     """The limits of the history.
 
     Args:
-        max_age_days: Older entries and discards are removed. A gap of more than a day without
-            entries counts once a day with entries followed it.
+        max_age_days: Older entries and discards are removed. A gap of more than one day is
+            counted only after later entries cover one more day.
         budget_bytes: If the history takes more on disk, the oldest entries and discards are
             removed until it takes four fifths of this.
-        discard_bytes: Most bytes of discarded files to keep for one failed call; the smallest
-            files are kept first.
+        discard_bytes: The maximum of bytes of discarded files to keep for one failed call; the
+            smallest files are kept first.
     """
 
     max_age_days: float = 30.0
@@ -74,7 +76,7 @@ class Retention:
 class Maintenance:
     """What maintenance did; ``ran`` is false if other processes were writing, so nothing was done.
 
-    ``disk_bytes`` is the size of the history now, ``freed_bytes`` how much smaller that is.
+    ``disk_bytes`` is the size of the history now, ``freed_bytes`` by how much it shrank.
     ``forgotten_up_to`` is the time of the newest entry that was removed, ``reason`` says why.
     """
 
@@ -116,7 +118,9 @@ def maintain(
     trees: Collection[str] = (),
     steps: Steps = no_steps,
 ) -> Maintenance:
-    """Remove entries over the limits and pack the rest; no other process may be writing.
+    """Remove entries over the limits and pack the rest.
+
+    The caller makes sure that no other process is writing.
 
     *trees* are always kept, as in ``collect``.
 
@@ -128,7 +132,7 @@ def maintain(
     before_bytes = disk_bytes(store)
     oldest = _too_old_before([each.noted for each in before.values()], now, retention)
     limit_bytes, size_bytes = math.inf, 0
-    # More than once, as kept objects may grow: a delta whose base is deleted is stored in full.
+    # Repeated, because kept objects can grow: a delta whose base is deleted is stored in full.
     for _ in range(_ATTEMPTS):
         kept = _commits_to_keep(store, candidates, oldest, limit_bytes)
         reason = _reason([before[name] for name in before.keys() - kept.keys()], oldest, retention)
@@ -188,7 +192,7 @@ def _note_forgotten(
     now: datetime,
     reason: str,
 ) -> None:
-    """Note what is about to be removed from each branch; a note too many does no harm."""
+    """Note what is about to be removed from each branch; an extra note is harmless."""
     if not reason:
         return
     notes = forgotten_in(store.repository.directory)
@@ -226,7 +230,8 @@ def _notes_path(directory: Path) -> Path:
 
 
 def has_too_old(store: ObjectStore, retention: Retention, now: datetime) -> bool:
-    """Whether the history has entries older than *retention* keeps; reads the ends only."""
+    """Whether the history has entries older than *retention* keeps; reads only the oldest entry of each
+    branch. A cheap test before ``maintain``, which also looks at discards and gaps."""
     oldest = now - timedelta(days=retention.max_age_days)
     refs = store.repository.refs()
     heads = {name: refs[name] for name in refs if not name.startswith(DISCARDED_REFS)}
@@ -248,7 +253,7 @@ def _check_main_branch(store: ObjectStore) -> None:
 class _Candidate:
     """A commit that is kept at present.
 
-    ``noted`` is its recorded time. ``at`` is at least the ``at`` of every commit before it. So
+    ``noted`` is its recorded time. ``at`` is never earlier than the ``at`` of an older commit. So
     keeping the newest keeps whole chains, and one wrong clock does not remove other commits.
     """
 
