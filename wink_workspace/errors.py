@@ -1,7 +1,7 @@
 """Every error that this package raises deliberately, in one tree.
 
-Rule 1: each class has a stable ``code``, for programs. Each error has a ``hint``: one sentence,
-for a model or a user, that says what to do next.
+Rule 1: each class has a stable ``code``, for programs. Each error has a ``hint``: a sentence or
+two, for a model or a user, that say what to do next.
 Rule 2: an error that Python already has a name for is also that built-in, so that
 ``except FileNotFoundError`` works.
 
@@ -467,7 +467,9 @@ class LedgerBusyError(LedgerError):
     """Another process is writing to the history; the message names it."""
 
     code = "ledger-busy"
-    default_hint = "Wait until that process has finished, or fork the workspace and work on the fork."
+    default_hint = (
+        "Wait until that process has finished, or fork the workspace and work on the fork."
+    )
 
 
 class LedgerMovedError(LedgerError):
@@ -573,14 +575,17 @@ class Conflict:
 
 
 class ConflictError(WinkError):
-    """Another program or a later edit changed what was to be written; nothing was changed.
+    """Another program or a later edit changed the files that were to be written.
 
-    ``conflicts`` has what is known of each path, in path order; ``sides`` names our side and the
-    other one.
+    The operation wrote nothing, or undid what it had written.
+
+    Attributes:
+        conflicts: One ``Conflict`` for each path, in path order; empty if no path is known.
+        sides: What ``details`` calls the two versions: first ours, then theirs.
     """
 
     code = "conflict"
-    default_hint = "Resolve the conflicts in the named paths, then try again."
+    default_hint = "Make both versions of each named path agree, then try again."
 
     def __init__(
         self,
@@ -721,7 +726,10 @@ class RollbackError(WinkError):
     """
 
     code = "rollback"
-    default_hint = "No call can run now. Fix the cause, then run `wink-workspace recover` or open it again."
+    default_hint = (
+        "Fix the cause. If calls are refused then, close the workspace and open it again, or run"
+        " `wink-workspace recover`."
+    )
 
     def __init__(
         self, message: str, failures: Sequence[BaseException], *, hint: str | None = None
@@ -731,7 +739,14 @@ class RollbackError(WinkError):
 
 
 class PoisonedError(WinkError):
-    """A restore failed earlier, so the state is unknown and no call may run."""
+    """A rollback failed earlier, so the state is unknown and no call may run.
+
+    Opening the workspace again retries the rollback. For a session without a workspace,
+    ``transactions_of(session).recover()`` does.
+    """
 
     code = "poisoned"
-    default_hint = "Recover the workspace first."
+    default_hint = (
+        "Fix what made the rollback fail. Then close the workspace and open it again, or run"
+        " `wink-workspace recover`."
+    )

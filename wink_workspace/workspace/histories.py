@@ -85,7 +85,7 @@ class CopyHistory(TreeHistory):
 
     def reuse_snapshot(self, allowed: bool, /) -> None:
         """Allow or forbid the next ``snapshot`` to skip its scan."""
-        self._is_fresh = allowed
+        self._is_fresh = allowed  # read and reset in ``TreeHistory``
 
     def root_after_call(self) -> str:
         """The present state: every change since the snapshot belongs to the call."""

@@ -1,13 +1,17 @@
-"""Former states of a directory on disk, each the root of a tree in the ledger.
+"""Keeps snapshots of a directory on disk; each is a tree in the ledger.
 
-Rule 1: a snapshot writes only what changed since the last one. If nothing changed, it is the
-same token.
-Rule 2: a restore moves aside what it replaces (``PendingDiscards``), so that nothing is lost.
-What cannot be moved aside is removed and recorded, and the restore continues: a rollback must not
-fail because a discard cannot be kept.
-Rule 3: a restore removes before it writes, and touches only paths that differ.
-Rule 4: a path is *odd* if the ledger cannot record all of it: a pipe, or a mode other than 0644
-and 0755. A restore removes or resets what became odd since ``accept``, and nothing older.
+Rule 1: a snapshot writes only what changed since the last one. If nothing changed, ``snapshot``
+returns the same token.
+Rule 2: a restore keeps what it replaces as a *discard*, which can be restored. It moves aside what
+the ledger may lack, and ``PendingDiscards`` records it later.
+Rule 3: a rollback must not fail because a discard cannot be kept. What cannot be moved, exceeds the
+limit or fills the disk is deleted, and the discard names it. If no discard can be made at all, the
+files are deleted, and only a warning in the log reports it.
+Rule 4: a restore removes before it writes, and touches only paths that differ.
+Rule 5: a path is *odd* if the ledger cannot record all of it: a pipe, socket or device, a mode
+other than 0644 and 0755, extended attributes or an access control list. A restore removes or
+resets what became odd since ``accept``. Older odd paths stay, except for those that may have
+changed since the last snapshot, and the root.
 """
 
 from __future__ import annotations
@@ -61,7 +65,7 @@ _MODES: dict[FileKind | None, tuple[int, ...]] = {
     FileKind.DIRECTORY: (0o755,),
     FileKind.SYMLINK: (0o777,),
 }
-"""The modes that a rollback restores; links have no other."""
+"""The modes that a restore can set; a symlink always has 0777."""
 
 
 class DiscardRecorder(Protocol):
@@ -72,7 +76,7 @@ class DiscardRecorder(Protocol):
         ...
 
     def keep(self, root: str, reason: str) -> None:
-        """Keep a state of the ledger that a restore discards; never raises."""
+        """Keep *root*, a tree in the ledger, as a discard; a failure is logged, never raised."""
         ...
 
 
@@ -80,7 +84,8 @@ class DiscardRecorder(Protocol):
 class _Steps:
     """The steps of a restore, in this order: move ``plan.moves`` aside, remove, make.
 
-    ``made`` has the wanted entry of each path, and whether only its mode has to be set.
+    ``made`` has the wanted entry of each path, and ``only_mode``: whether the content is there
+    already and only the mode has to be set.
     """
 
     plan: DiscardPlan
@@ -89,7 +94,7 @@ class _Steps:
         default_factory=list[tuple[WorkspacePath, TreeEntry, bool]]
     )
     complete: set[WorkspacePath] = field(default_factory=set[WorkspacePath])
-    """The paths that are complete, with everything below them."""
+    """The paths whose steps are planned, with everything below them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,15 +110,16 @@ class TreeHistory:
 
     Args:
         tree: The directory.
-        tracker: Knows what may have changed in it.
+        tracker: Reports the paths that may have changed.
         store: The store of contents and trees.
-        root: The tree of the directory's state, except for what *tracker* reports.
+        root: The id of the tree from which the directory differs only where *tracker* reports.
         reserve: Disk space that a restore may use when the disk is full.
-        pending_discards: Where a restore moves what it replaces; without it, that is removed.
+        pending_discards: Where a restore moves what it replaces; if omitted, it is deleted.
 
     Attributes:
-        discard_recorder: Knows why a restore discards something; without it, nothing is kept.
-        fingerprints: Get each small content that is read, so that no file is read twice.
+        discard_recorder: Names the call of a discard; without it, no discard is made.
+        fingerprints: Caches the fingerprint of each small file that a snapshot reads, so that
+            the file is not read again for it.
     """
 
     def __init__(
@@ -133,7 +139,7 @@ class TreeHistory:
         self._odd: set[WorkspacePath] = set()
         self._process = OwnProcess(f"the history of {tree.root}")
         self._unprocessed = NOTHING
-        self._is_fresh = False
+        self._is_fresh = False  # ``CopyHistory.reuse_snapshot`` sets it: skip the next scan
         self._not_restored: Set[WorkspacePath] = frozenset()  # a restore failed to write these
         self._reserve = reserve
         self._pending_discards = pending_discards
@@ -144,8 +150,8 @@ class TreeHistory:
         """The present state; the same token while nothing changes.
 
         Raises:
-            LedgerError: If it cannot be written; the changes are read again next time.
-            FilesystemError: If a file cannot be read; likewise.
+            LedgerError: If it cannot be written. The next snapshot reads the changes again.
+            FilesystemError: If a file cannot be read. The next snapshot tries again.
         """
         if self._is_fresh:
             self._is_fresh = False
@@ -170,14 +176,15 @@ class TreeHistory:
     def move_to(
         self, token: FilesToken, *, reason: str = "rolled back", kept: str | None = None
     ) -> None:
-        """As ``restore``, with a reason; the tree *kept* needs no discard."""
+        """As ``restore``, with a reason; an entry keeps the tree *kept*, so it needs no discard."""
         steps = self._steps(self.changed_paths(), token.root)
         self._move_aside(steps, reason, kept)
         failures = self._carry_out(steps)
+        # On a full disk, try again with the reserve released, then without the pending discards
         for free_space in (self._reserve and self._reserve.release, self._free_discards):
             if free_space is not None and is_full(failures.values()) and free_space():
                 failures = self._carry_out(steps)
-        self._unprocessed = Dirty()
+        self._unprocessed = NOTHING
         self._token = token
         self._odd.clear()
         self._not_restored = frozenset(failures)
@@ -185,12 +192,12 @@ class TreeHistory:
             self._unprocessed = Dirty(prefixes=frozenset(failures))
             shown = "; ".join(str(error) for error in failures.values())
             raise FilesystemError(
-                f"{counted(len(failures), 'path')} could not be put back: {shown}",
-                hint="Fix what the system reports, then recover the workspace.",
+                f"{counted(len(failures), 'path')} could not be restored: {shown}",
+                hint="Fix what the system reports, then close the workspace and open it again.",
             ) from next(iter(failures.values()))
 
     def accept(self) -> None:
-        """Accept what is odd now."""
+        """Let restores leave what is odd now; reserve the disk space again if it was released."""
         self._odd.clear()
         if self._reserve is not None and self._reserve.is_released:
             self._reserve.keep()
@@ -211,7 +218,7 @@ class TreeHistory:
         )
 
     def diff(self, before: object, after: object | None = None) -> str:
-        """The same as a git-style diff; a path that is too large has one line."""
+        """The changes as a git-style diff; one line for each path that is too large."""
         now = self.snapshot() if after is None else self._checked_token(after)
         changed = diff(self._store, self._checked_token(before).root, now.root)
         return tree_diff(self._store, changed).text()
@@ -257,9 +264,9 @@ class TreeHistory:
 
     def _below(self, prefix: WorkspacePath) -> _Changes:
         return {
-            entry.path: kept
+            entry.path: stored
             for entry in self._tree.walk(prefix)
-            if (kept := self._stored_entry(entry)) is not None
+            if (stored := self._stored_entry(entry)) is not None
         }
 
     def _entry(self, path: WorkspacePath) -> TreeEntry | None:
@@ -267,7 +274,7 @@ class TreeHistory:
         return None if there is None else self._stored_entry(there)
 
     def _stored_entry(self, entry: DiskEntry) -> TreeEntry | None:
-        """The ledger's entry, its content written; ``None`` if it cannot be kept."""
+        """Write the content; the entry for a tree, ``None`` if the ledger has no such kind."""
         if entry.mode not in _MODES.get(entry.kind, ()):
             self._odd.add(entry.path)
         match entry.kind:
@@ -304,8 +311,8 @@ class TreeHistory:
     def _steps(self, dirty: Dirty, wanted: str) -> _Steps:
         """Plan the restore; nothing is changed yet.
 
-        What may have changed is compared with the wanted tree. The content of everything else is
-        in the ledger, in the present token's tree.
+        The paths that may have changed are compared with the wanted tree on disk. All others are
+        as in the tree of the present token, so comparing the two trees is enough.
         """
         steps = _Steps(DiscardPlan(base=self._token.root, wanted=wanted))
         for path in sorted(dirty.prefixes | dirty.paths):
@@ -331,7 +338,7 @@ class TreeHistory:
         return steps
 
     def _top(self, path: WorkspacePath, wanted: str) -> WorkspacePath:
-        """*path*, or the highest path above it that must not be a directory."""
+        """*path*, or its topmost ancestor that is not a directory in the wanted tree."""
         for above in path.ancestors():
             entry = entry_at(self._store, wanted, above)
             if entry is None or entry.kind is not FileKind.DIRECTORY:
@@ -339,7 +346,10 @@ class TreeHistory:
         return path
 
     def _compare(self, steps: _Steps, path: WorkspacePath, *, below: bool) -> None:
-        """Add the steps that restore *path*; with *below*, also everything under it."""
+        """Add the steps that restore *path*; with *below*, also everything under it.
+
+        ``DiscardPlan`` explains the lists of ``plan``.
+        """
         plan = steps.plan
         wanted, there = entry_at(self._store, plan.wanted, path), self._tree.entry(path)
         known = entry_at(self._store, plan.base, path)
@@ -388,7 +398,7 @@ class TreeHistory:
             return False
 
     def _make_all(self, steps: _Steps, path: WorkspacePath, wanted: TreeEntry | None) -> None:
-        """Add all that is wanted at *path* and below it, where nothing exists."""
+        """Add the steps that write all that is wanted at *path* and below it."""
         steps.complete.add(path)
         if wanted is None:
             return
@@ -398,7 +408,7 @@ class TreeHistory:
                 steps.made.append((each, entry, False))
 
     def _reset_odd(self, steps: _Steps, path: WorkspacePath) -> None:
-        """Add the step that resets *path*, whose content is right but which is odd."""
+        """Add the step that removes the odd *path*, or resets it if it is in the wanted tree."""
         entry = entry_at(self._store, steps.plan.wanted, path)
         if entry is None:
             steps.removed.append(path)
@@ -406,7 +416,7 @@ class TreeHistory:
             steps.made.append((path, entry, True))
 
     def _move_aside(self, steps: _Steps, reason: str, kept: str | None) -> None:
-        """Move aside what is replaced and not known to be kept; if that fails, remove it."""
+        """Move aside what is replaced, unless the ledger keeps it; if that fails, remove it."""
         plan = steps.plan
         is_known = plan.base in (plan.wanted, kept)
         if is_known and not (plan.moves or plan.gone or plan.flipped):
@@ -419,14 +429,14 @@ class TreeHistory:
             discard = self._begin_discard(self._pending_discards, plan, cause)
             self._pending_discards.move(discard, self._tree)
         except (OSError, WinkError) as error:
-            _log.warning("the files that a restore replaces are not kept: %s", error)
+            _log.warning("The files that a restore replaces are not kept: %s", error)
             steps.removed += plan.moves
             return
         steps.removed += plan.dropped  # these could not be moved and are in the way
         try:
             self._pending_discards.trim(discard)
         except (OSError, WinkError) as error:
-            _log.warning("cannot measure what a restore moved aside: %s", error)
+            _log.warning("Cannot measure or limit what a restore moved aside: %s", error)
 
     def _begin_discard(
         self, pending_discards: PendingDiscards, plan: DiscardPlan, cause: DiscardCause
@@ -442,7 +452,7 @@ class TreeHistory:
         return self._pending_discards is not None and self._pending_discards.free_space()
 
     def _carry_out(self, steps: _Steps) -> dict[WorkspacePath, WinkError]:
-        """Remove, then write, everything possible; the failures by path."""
+        """Remove, then write, as many paths as possible; return the failures by path."""
         failures: dict[WorkspacePath, WinkError] = {}
         self._reset_root(failures)
         for path in reversed(steps.removed):
@@ -450,9 +460,9 @@ class TreeHistory:
                 self._tree.remove(path)
             except WinkError as error:
                 failures[path] = error
-        for path, entry, is_there in steps.made:
+        for path, entry, only_mode in steps.made:
             try:
-                self._make(path, entry, is_there=is_there)
+                self._make(path, entry, only_mode=only_mode)
             except WinkError as error:
                 failures[path] = error
         return failures
@@ -460,7 +470,7 @@ class TreeHistory:
     def _reset_root(self, failures: dict[WorkspacePath, WinkError]) -> None:
         """Reset the mode and the attributes of the root, which is not part of any tree.
 
-        No tracker reports their changes, so they are read each time: two system calls.
+        No tracker reports their changes, so each restore reads them: two system calls.
         """
         try:
             there = self._tree.entry(ROOT)
@@ -469,14 +479,14 @@ class TreeHistory:
         except WinkError as error:
             failures[ROOT] = error
 
-    def _make(self, path: WorkspacePath, entry: TreeEntry, *, is_there: bool) -> None:
+    def _make(self, path: WorkspacePath, entry: TreeEntry, *, only_mode: bool) -> None:
         match entry.kind:
             case FileKind.DIRECTORY:
                 self._tree.put_directory(path)
             case FileKind.SYMLINK:
                 target = self._store.read(entry.id).decode("utf-8", "surrogateescape")
                 self._tree.put_symlink(path, target)
-            case FileKind.FILE if is_there:
+            case FileKind.FILE if only_mode:
                 self._tree.put_mode(path, executable=entry.executable)
             case FileKind.FILE:
                 content = self._store.chunks(entry.id)

@@ -93,8 +93,8 @@ class Checkout:
         if undoing.failures:
             shown = "; ".join(str(error) for error in undoing.failures.values())
             raise FilesystemError(
-                f"{counted(len(undoing.failures), 'path')} could not be put back: {shown}",
-                hint="Fix what the system reports, then recover the workspace.",
+                f"{counted(len(undoing.failures), 'path')} could not be restored: {shown}",
+                hint="Fix what the system reports, then close the workspace and open it again.",
             ) from next(iter(undoing.failures.values()))
         self._effects.forget_since(position)
         return sorted(undoing.left)
