@@ -38,7 +38,7 @@ def play(workspace: Workspace, run: RecordedRun, *turns: ModelTurn) -> None:
     prompt = Prompt[None](ns="t", key="k", sections=[VfsToolsSection()])
     prompt.bind(resources={Filesystem: workspace.files})
     adapter = ScriptRecorder(ScriptedAdapter[None](turns), run.script, append=True)
-    with pytest.raises(PromptEvaluationError, match="script is over"):
+    with pytest.raises(PromptEvaluationError, match="script ended"):
         adapter.evaluate(prompt, session=workspace.session)
 
 

@@ -230,8 +230,11 @@ def _notes_path(directory: Path) -> Path:
 
 
 def has_too_old(store: ObjectStore, retention: Retention, now: datetime) -> bool:
-    """Whether the history has entries older than *retention* keeps; reads only the oldest entry of each
-    branch. A cheap test before ``maintain``, which also looks at discards and gaps."""
+    """Whether the history has entries older than *retention* keeps.
+
+    A cheap test before ``maintain``, which also looks at discards and gaps: it reads only the
+    oldest entry of each branch.
+    """
     oldest = now - timedelta(days=retention.max_age_days)
     refs = store.repository.refs()
     heads = {name: refs[name] for name in refs if not name.startswith(DISCARDED_REFS)}

@@ -175,7 +175,7 @@ def test_file_requests_are_bounded_in_number_and_bytes() -> None:
             "4,000 bytes. Pass the part that the code needs as a global."
         )
         much = evaluate(sandbox, "for _ in range(4): read_text('a')", **read)
-        assert "read and written" in much.error.message
+        assert "read and wrote" in much.error.message
 
 
 def test_results_are_truncated_with_a_count(sandbox: AstevalSandbox) -> None:
