@@ -271,12 +271,18 @@ def test_a_directory_that_the_patch_empties_may_become_a_file() -> None:
         (renamed("a", "b"), "it exists already"),
         (renamed("none", "new"), "it does not exist"),
         (copied("a", "d/f"), "it exists already"),
-        (renamed("a", "c") + renamed("a", "e"), "line 1 of the patch deletes or renames it too"),
+        (
+            renamed("a", "c") + renamed("a", "e"),
+            "line 1 of the patch deletes or renames it; use one section",
+        ),
         (
             section("a", "1", "2") + renamed("a", "c"),
-            "line 7 of the patch deletes or renames it too",
+            "line 7 of the patch deletes or renames it; use one section",
         ),
-        (deleted("a", "1") + deleted("a", "1"), "line 1 of the patch deletes or renames it too"),
+        (
+            deleted("a", "1") + deleted("a", "1"),
+            "line 1 of the patch deletes or renames it; use one section",
+        ),
         (deleted("a", "9"), "a, hunk 1 (patch line 4): expected near line 1"),
         (deleted("two", "1"), "two (patch line 1): the patch deletes it without showing all"),
         (
@@ -295,7 +301,7 @@ def test_a_directory_that_the_patch_empties_may_become_a_file() -> None:
         ("diff --git a/new b/new\nnew file mode 120000\n", "a link cannot have this target"),
         (
             "diff --git a/a b/a\nold mode 100644\nnew mode 120000\n",
-            "to turn a file into a link or back, delete the one and create the other",
+            "to turn a file into a link or back, use two sections: delete it, then create it",
         ),
     ],
 )
@@ -318,7 +324,7 @@ def test_every_problem_in_every_file_is_reported_at_once() -> None:
     assert "the file has nothing similar" in message
     assert "none (patch line 10): it does not exist" in message
     assert "g (patch line 16): it exists already" in message
-    assert message.endswith("so no file was changed")
+    assert message.startswith("no file was changed, because the patch does not apply:\n- ")
 
 
 def test_hundreds_of_problems_are_counted_and_not_all_listed() -> None:

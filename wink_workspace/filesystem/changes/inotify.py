@@ -1,27 +1,33 @@
-"""A change tracker with inotify: a drain costs what changed, not the size of the tree.
+"""A change tracker with inotify.
+
+``drain`` returns the paths that may have changed since the last drain. Its time depends on the
+number of changes, not on the size of the tree.
 
 Every directory is watched. An event names a directory and an entry of it, and the queue keeps the
-order of events [inotify(7)]. ``drain`` triggers an event on a *canary*, a file that no other
-process can reach, and reads events until that of the canary. An operation queues its events before
-it returns. So the events of all operations that ended before the drain come before the canary's.
+order of events [inotify(7)]. The system queues the events of an operation before the operation
+returns. ``drain`` changes a *canary*, a marker file that no other process can reach, and reads
+events up to the canary's own. So it reads the events of all operations that ended before it began.
+
+A *scan* reads the status of every entry and compares it with the index of the last drain. It needs
+no events, and finds every change of a status. ``index`` says when an equal status is not enough
+(racily clean).
 
 What events do not report, and how each gap is closed:
 
-* Changes in a directory before it is watched. A directory that another process created or moved
-  in leads to a scan. A directory that this process creates is watched at once. Only a process
-  that runs at that instant could change it unseen, and confined code does not run during writes.
-* The new path of a moved directory: its watch continues under the old path. Everything below
-  both paths counts as changed, and is watched again under the new path.
-* A change of a file through another of its names (hard links). Files with several names are
-  checked in each drain, and a new name of an existing file leads to a scan. So does a name that
-  was added and deleted since the last drain, as it may have been such a name, and a write to a
-  name whose file did not change. Names of our own unfinished files are known and excluded.
+* Changes in a directory before it is watched. If another process created the directory or moved
+  it in, the drain scans. A directory that this process creates is watched at once. Another process
+  could change it only between these two steps; code in a sandbox does not run during our writes.
+* The new path of a moved directory: its watch still reports the old path. Everything below both
+  paths counts as changed, and is watched again under the new path.
+* A change of a file through another of its names (hard links). Known files with several names are
+  checked in each drain. A drain scans (a) if an existing file got a new name; (b) if a name was
+  added and deleted since the last drain, as it may have been a hard link; (c) if a name was
+  written and its file did not change. Temporary names that this process uses are excluded.
 * Lost events: the queue overflowed, or the canary's event did not come.
-* Changes that another machine makes to a network filesystem. There, every drain scans; so it does
-  if a directory cannot be watched or read.
+* Changes that another machine makes to a network filesystem. There, every drain scans.
 
-A *scan* reads the status of every entry and compares it with the index of the last drain. It needs
-no events, so it misses nothing.
+A drain also scans if inotify is not available, a directory cannot be watched or read, files change
+while they are read, everything was noted as changed, or the last drain was interrupted.
 """
 
 from __future__ import annotations
@@ -82,9 +88,10 @@ _LOST = int(flags.Q_OVERFLOW | flags.UNMOUNT)
 _REMOTE = ("nfs", "cifs", "smb", "9p", "virtiofs", "ceph", "afs", "fuse")
 
 _NEW_DIRECTORY = "a directory was added that was not watched from the start"
+_UNREPORTED_DIRECTORY = "a directory was added or deleted that no event reported"
 _NEW_LINK = "a file has a new hard link"
 _ADDED_AND_DELETED = "a name was added and deleted that may have been a hard link of another file"
-_LOST_NAME = "a file was written under a name that it no longer has, and may have other names"
+_LOST_NAME = "a name was written and its file did not change; the written file may have other names"
 _UNREADABLE = "a directory cannot be read"
 _INTERRUPTED = "the last drain was interrupted"
 _ASKED_FOR = "everything was noted as changed"
@@ -133,7 +140,7 @@ class _Queue:
         os.close(self._canary)
 
     def watch(self, directory: Parts, descriptor: int) -> None:
-        """Watch an open directory; one that is already watched is recorded under its new path."""
+        """Watch an open directory; if it is already watched, only record its path again."""
         watch = self._inotify.add_watch(_proc(descriptor), _MASK)
         self._directories[watch] = directory
         self._renewed.add(watch)
@@ -149,6 +156,7 @@ class _Queue:
                     self._inotify.rm_watch(watch)
 
     def begin_renewal(self) -> None:
+        """Begin to watch all directories again, before a scan calls ``watch`` for each."""
         self._renewed.clear()
 
     def end_renewal(self) -> None:
@@ -174,7 +182,7 @@ class _Queue:
                 canary_seen |= watch == self._canary_watch
                 if mask & _IGNORED:
                     self._directories.pop(watch, None)
-                elif watch in self._directories and name:  # without one: the parent reports it, too
+                elif watch in self._directories and name:  # no name: the parent reports it, too
                     events.append((watch, self._directories[watch], name, mask, cookie))
             if canary_seen:
                 break
@@ -196,7 +204,8 @@ class _Queue:
 class _EventSummary:
     """The changes that a sequence of events reports.
 
-    ``dirty`` returns the changed paths, ``written`` the files among them that were not new.
+    ``dirty`` returns the changed paths. ``written`` returns the names that were written but not
+    created or moved in.
     ``reason`` is set if there may be further changes, so that a scan is needed.
 
     Args:
@@ -213,7 +222,7 @@ class _EventSummary:
         self.paths: set[Parts] = set()
         self.prefixes: set[Parts] = set()
         self._written: set[EntryKey] = set()
-        self._begun: set[EntryKey] = set()
+        self._created_or_moved_in: set[EntryKey] = set()
         # Names that other processes added since the last drain, by watch: after a move, two
         # watches may have the same path.
         self._added: set[tuple[int, str]] = set()
@@ -230,7 +239,7 @@ class _EventSummary:
             self.paths.add(path)
             watched_name, key = (watch, name), (directory, name)
             if mask & (_CREATE | _MOVED_TO):
-                self._begun.add(key)
+                self._created_or_moved_in.add(key)
             if mask & (_MODIFY | _ATTRIB):
                 self._written.add(key)
             elif mask & _MOVED_FROM:
@@ -255,7 +264,7 @@ class _EventSummary:
         )
 
     def written(self) -> set[EntryKey]:
-        return self._written - self._begun
+        return self._written - self._created_or_moved_in
 
     def _add_directory(self, path: Parts, mask: int, cookie: int) -> None:
         moved_or_new = not mask & _ATTRIB
@@ -282,9 +291,9 @@ class InotifyTracker:
         index: An earlier state; changes are reported since then. Without one, the first
             ``drain`` reports that everything may have changed.
         make_accessible: Change the mode of directories that deny access to their owner;
-            otherwise each drain is a scan while there is one.
-        max_watches: Most directories to watch (by default, the limit of the system); with
-            more, each drain is a scan.
+            otherwise each drain is a scan while such a directory exists.
+        max_watches: Most directories to watch (by default, the limit of the system); if the
+            tree has more, each drain is a scan.
         hidden: As for ``ScanTracker``; hidden directories are not watched.
         clock: Measures the age of files.
     """
@@ -411,7 +420,7 @@ class InotifyTracker:
         return summary
 
     def _follow(self, index: FileIndex, summary: _EventSummary, racy_ns: int) -> Dirty:
-        """The paths in *summary* that did change; updates *index*."""
+        """The paths that may have changed, from *summary* and the index; updates *index*."""
         tops = summary.prefixes
         if not summary.paths and not tops and not index.linked:
             self._complete_before_ns = racy_ns
@@ -446,7 +455,10 @@ class InotifyTracker:
     def _look_at(
         self, index: FileIndex, keys: set[EntryKey], written: set[EntryKey], changed: NotedChanges
     ) -> str | None:
-        """Add the entries that did change to *changed*; the reason if a scan is needed."""
+        """Add the entries that changed or are racily clean; the reason if a scan is needed.
+
+        An entry with an event is added even if its status is equal.
+        """
         reason: str | None = None
         for directory, names in _by_directory(keys | index.linked).items():
             racily_clean = {name for name in names if (directory, name) in index.racily_clean}
@@ -458,7 +470,7 @@ class InotifyTracker:
                 if reported or before != now or name in racily_clean:
                     changed.add(WorkspacePath((*directory, name)), below=below)
                 if below:
-                    reason = _NEW_DIRECTORY
+                    reason = _UNREPORTED_DIRECTORY
                 elif now is not None and now.n_links > 1 and _is_new_link(before, now):
                     reason = _NEW_LINK
                 elif before == now and key in written:

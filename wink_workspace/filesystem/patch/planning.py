@@ -47,10 +47,15 @@ _LITERAL_BREAK = re.compile(
 )
 _REPLACEMENT = "\ufffd".encode()
 _LOST_BYTES = (
-    "it adds U+FFFD, which replaces an unknown byte that is not UTF-8; send the change as a"
-    " 'GIT binary patch' (`git diff --binary`), or make it with a command"
+    "it adds U+FFFD, which stands for a byte that could not be shown; the file is not UTF-8;"
+    " send the change as a 'GIT binary patch' (`git diff --binary`), or make it with a command"
 )
-_NO_TARGET = "a link cannot have this target; end it with '\\ No newline at end of file'"
+_NO_TARGET = (
+    "a link cannot have this target: it is empty, has a NUL byte, or ends with a line break;"
+    " give a path, and add the line '\\ No newline at end of file' after it"
+)
+_NOT_DIRECTORY = "is not a directory, and a patch does not follow links; use the real path"
+_IS_DIRECTORY = "it is a directory; name a file in it"
 _DONE: Mapping[str, Literal["created", "modified", "deleted", "moved"]] = {
     "create": "created",
     "copy": "created",
@@ -153,7 +158,7 @@ def _lines(text: str) -> PatchLines:
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
         raise malformed(
-            line, "a lone surrogate, which is not a character", "Correct it."
+            line, "a lone surrogate, which is not a character", "Remove it, or send a character."
         ) from error
     lines = data.split(b"\n")
     if not lines[-1]:
@@ -186,7 +191,11 @@ def _not_applicable(problems: Sequence[str]) -> PatchError:
     if len(problems) > _MAX_PROBLEMS_SHOWN:
         shown.append(f"… {len(problems) - _MAX_PROBLEMS_SHOWN} more problems")
     listed = "\n".join(shown)
-    return PatchError(f"the patch does not apply:\n{listed}\nso no file was changed")
+    return PatchError(
+        f"no file was changed, because the patch does not apply:\n{listed}",
+        hint="Correct all of these, from the present content of the files, and send the whole"
+        " patch again.",
+    )
 
 
 class _Planner:
@@ -231,7 +240,9 @@ class _Planner:
         """Add a problem for each path that would be both a file and a directory."""
         for outer, inner in pairwise(sorted(self._after)):
             if inner.is_below(outer):
-                self.problems.append(f"{inner}: the patch makes {outer} a file")
+                self.problems.append(
+                    f"{inner}: the patch makes {outer} a file; change one of the paths"
+                )
 
     def changes(self) -> tuple[FileChange, ...]:
         """All changes, in an order that can be carried out."""
@@ -336,12 +347,15 @@ class _Planner:
             return self._after[path]
         remover = self._removed.get(path, patch)
         if remover is not patch and patch.action != "copy":
-            self._refuse(path, patch, f"line {remover.line} of the patch deletes or renames it too")
+            problem = (
+                f"line {remover.line} of the patch deletes or renames it; use one section for it"
+            )
+            self._refuse(path, patch, problem)
             return None
         state = self._original(path)
         problem = _kind_problem(patch, state)
         if state is None and (obstacle := self._obstacle(path)) is not None:
-            problem = f"{obstacle} is not a directory, and a patch does not follow links"
+            problem = f"{obstacle} {_NOT_DIRECTORY}"
         if problem is not None:
             self._refuse(path, patch, problem)
             return None
@@ -354,17 +368,17 @@ class _Planner:
         state = self._original(path)
         obstacle = self._obstacle(path)
         if path in self._after:
-            problem = "another section of the patch makes or changes it"
+            problem = "another section of the patch makes or changes it; join both sections"
         elif obstacle is not None:
-            problem = f"{obstacle} is not a directory, and a patch does not follow links"
+            problem = f"{obstacle} {_NOT_DIRECTORY}"
         elif state is None or path in self._removed:
             return True
         elif state.kind is not FileKind.DIRECTORY:
-            problem = "it exists already; change it, or let the patch delete it as well"
+            problem = "it exists already; update it, or add a section that deletes it"
         elif path in self._may_become_empty:
             return True
         else:
-            problem = "it is a directory"
+            problem = _IS_DIRECTORY
         self._refuse(path, patch, problem)
         return False
 
@@ -379,7 +393,11 @@ class _Planner:
         if placed is None:
             return None
         if patch.action == "delete" and placed.data and not patch.any_content:
-            self._refuse(patch.path, patch, "the patch deletes it without showing all its content")
+            problem = (
+                "the patch deletes it without showing all its content;"
+                f" show each line with '-', or use '*** Delete File: {patch.path}'"
+            )
+            self._refuse(patch.path, patch, problem)
             return None
         return placed
 
@@ -399,7 +417,10 @@ class _Planner:
     def _new_binary(self, patch: FilePatch, change: BinaryChange, data: bytes) -> Placed | None:
         self._effort.spend((len(data) + len(change.data)) // 4)
         if patch.source is not None and not _has_id(data, change.old_id):
-            problem = "its content is not the one whose full id is in the 'index' line of the patch"
+            problem = (
+                "its content is not the one whose full id is in the 'index' line of the patch;"
+                " make the patch again with `git diff --binary --full-index`"
+            )
             self._refuse(patch.path, patch, problem)
             return None
         try:
@@ -409,7 +430,8 @@ class _Planner:
             else:
                 new = change.data
         except ValueError as error:
-            self._refuse(patch.path, patch, f"the binary change does not fit: {error}")
+            problem = f"the binary change does not fit: {error}; make the patch again"
+            self._refuse(patch.path, patch, problem)
             return None
         self._n_binary_bytes += len(new)
         return Placed(new)
@@ -454,13 +476,14 @@ def _has_id(data: bytes, name: str) -> bool:
 def _kind_problem(patch: FilePatch, state: FileState | None) -> str | None:
     """Why the section cannot change *state*, or ``None``."""
     if state is None:
-        return "it does not exist"
+        creation = ", or create it with '--- /dev/null' or '*** Add File'"
+        return f"it does not exist; check the name{creation if patch.action == 'modify' else ''}"
     if state.kind is FileKind.DIRECTORY:
-        return "it is a directory"
+        return _IS_DIRECTORY
     if patch.old_mode is not None and patch.old_mode.kind is not state.kind:
-        return f"it is a {state.kind}, not a {patch.old_mode.kind}"
+        return f"it is a {state.kind}, not a {patch.old_mode.kind}; correct the mode in the patch"
     if patch.new_mode is not None and patch.new_mode.kind is not state.kind:
-        return "to turn a file into a link or back, delete the one and create the other"
+        return "to turn a file into a link or back, use two sections: delete it, then create it"
     if state.kind is FileKind.SYMLINK and patch.old_mode is None and (patch.hunks or patch.binary):
         target = state.data.decode("utf-8", "replace")
         return f"it is a link to {target!r}; patch the target instead"
