@@ -146,6 +146,23 @@ def test_a_forked_child_neither_keeps_the_lock_nor_may_write(tmp_path) -> None:
         os.close(writing)
 
 
+def test_a_released_lock_is_free_while_a_child_that_is_starting_has_its_descriptor(
+    tmp_path: Path,
+) -> None:
+    """Between fork and exec a child of any thread has a copy of every descriptor."""
+    path = tmp_path / "wink" / "writer.lock"
+    path.parent.mkdir()
+    lock = WriterLock(path, what="the workspace", now=NOW)
+    (fd,) = (int(each.name) for each in Path("/proc/self/fd").iterdir() if each.resolve() == path)
+    with subprocess.Popen(
+        [sys.executable, "-Sc", "input()"], stdin=subprocess.PIPE, pass_fds=[fd]
+    ) as child:
+        lock.release()
+        WriterLock(path, what="the workspace", now=NOW).release()
+        assert child.poll() is None
+        child.communicate(b"\n")
+
+
 def test_a_forked_child_may_open_a_branch_of_its_own(ledger) -> None:
     with ledger.write() as writer:
         ledger.fork("child", imported(writer, {}))

@@ -108,8 +108,20 @@ class _LockFile:
     def is_open(self) -> bool:
         return self.fd >= 0
 
+    def release(self) -> None:
+        """Unlock the file and close it; may be repeated.
+
+        Closing alone would not unlock it while a child that has not called exec yet has a copy of
+        the descriptor.
+        """
+        if self.fd >= 0:
+            try:
+                fcntl.flock(self.fd, fcntl.LOCK_UN)
+            finally:
+                self.close()
+
     def close(self) -> None:
-        """Release the lock; may be repeated."""
+        """Close this process's descriptor, as a forked child must; may be repeated."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -136,14 +148,14 @@ class WriterLock:
         self._path = path
         self._file = _LockFile(path)
         if not self._file.try_lock(fcntl.LOCK_EX):
-            self._file.close()
+            self._file.release()
             raise _busy(what, read_owner(path), hint)
         try:
             status = os.fstat(self._file.fd)
             self.owner_died = status.st_size > 0 or bool(status.st_mode & _OWNER_WITHOUT_TEXT)
             self._write_owner(now)
         except BaseException:
-            self._file.close()
+            self._file.release()
             raise
 
     @property
@@ -156,11 +168,11 @@ class WriterLock:
         if self.is_held:
             self._write(b"")
             self._set_mode(_NO_OWNER)
-            self._file.close()
+            self._file.release()
 
     def abandon(self) -> None:
         """Release the lock as if this owner had died, so that the next owner cleans up."""
-        self._file.close()
+        self._file.release()
 
     def _write_owner(self, now: datetime) -> None:
         text = json.dumps(asdict(Owner.this_process(now))).encode()
@@ -213,7 +225,7 @@ def try_read_lock(path: Path) -> Generator[bool]:
     try:
         yield file.try_lock(fcntl.LOCK_SH)
     finally:
-        file.close()
+        file.release()
 
 
 class SharedLock:
@@ -226,7 +238,7 @@ class SharedLock:
     def __init__(self, path: Path) -> None:
         self._file = _LockFile(path)
         if not self._file.try_lock(fcntl.LOCK_SH):
-            self._file.close()
+            self._file.release()
             raise LedgerBusyError(
                 "old history is being deleted by another process", hint="Try again in a moment."
             )
@@ -250,4 +262,4 @@ class SharedLock:
 
     def release(self) -> None:
         """Release the lock; may be repeated."""
-        self._file.close()
+        self._file.release()
