@@ -254,7 +254,9 @@ def test_an_entry_whose_id_begins_with_digits_is_found_by_them(ledger) -> None:
     assert writer.find(writer.head.id[:4]) == writer.head
 
 
-@pytest.mark.parametrize("which", [0, 4, "17", "beef", "abc", "zzzz", ""])
+@pytest.mark.parametrize(
+    "which", [0, 4, "17", pytest.param("9" * 5_000, id="digits"), "beef", "abc", "zzzz", ""]
+)
 def test_an_entry_that_does_not_exist_is_not_found(ledger, which) -> None:
     writer, *_ = writer_with_calls(ledger, b"1")
     with pytest.raises(EntryMissingError, match="no entry"):

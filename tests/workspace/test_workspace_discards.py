@@ -123,7 +123,7 @@ def test_file_that_the_user_saved_during_a_failing_call_is_listed_and_restored(
         workspace.undo()
         workspace.undo()
         assert_same(before, picture(root))
-        for which in (2, "ffff", "1f"):
+        for which in (2, "ffff", "1f", "9" * 5_000):
             with pytest.raises(EntryMissingError, match="no discard that is kept has"):
                 workspace.restore_discarded(which)
         with pytest.raises(FileMissingError, match=r"later\.txt is not in discard 1"):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from workspace_rig import assert_same, calls, die, doing, folder, made, picture, reopened
 
-from wink_workspace import MarkdownSection, Prompt, ScriptedAdapter, ToolCall, ToolExecutor
 from wink_workspace.clock import ManualClock
 from wink_workspace.ledger import EntryKind
 from wink_workspace.session import ExternalChange, ToolInvoked
@@ -47,27 +46,6 @@ def test_edit_after_a_fork_becomes_an_entry_before_the_next_call(tmp_path: Path)
             EntryKind.CALL,
             EntryKind.EXTERNAL,
         ]
-
-
-def test_files_that_a_tool_of_a_prompt_without_files_wrote_are_in_its_entry(
-    tmp_path: Path,
-) -> None:
-    with made(tmp_path, {"a.txt": b"one\n"}) as workspace:
-        place = folder(tmp_path).files / "a.txt"
-        act = doing(lambda: place.write_bytes(b"by the tool\n"))
-        section = MarkdownSection(title="Tools", template="Use them.", tools=[act])
-        prompt = Prompt(ns="tests", key="no-files", sections=[section])
-        prompt.install(workspace.session)
-        with prompt.resources:
-            executor = ToolExecutor(
-                prompt=prompt,
-                rendered_prompt=prompt.render(session=workspace.session),
-                adapter=ScriptedAdapter(()),
-                session=workspace.session,
-            )
-            assert executor.execute(ToolCall("act")).result.success
-        changes = workspace.changes_of(workspace.head)
-        assert [str(change.path) for change in changes] == ["a.txt"]
 
 
 @pytest.mark.behaviour(58)

@@ -24,10 +24,19 @@ from typing import Final
 
 from wink_workspace.errors import LedgerDamagedError
 
-__all__ = ["MAX_SUBJECT_CHARS", "NO_SUBJECT", "Commit", "format_commit", "one_line", "parse_commit"]
+__all__ = [
+    "MAX_SUBJECT_CHARS",
+    "NO_SUBJECT",
+    "Commit",
+    "format_commit",
+    "is_number",
+    "one_line",
+    "parse_commit",
+]
 
 _WHO: Final = "wink_workspace <wink_workspace@localhost>"
 _MAX_VALUE_CHARS: Final = 200
+_ID_CHARS: Final = 40
 MAX_SUBJECT_CHARS: Final = 72
 NO_SUBJECT: Final = "(no subject)"
 _TRAILER = re.compile(r"Wink-([A-Z][a-z]+): (.*)")
@@ -48,6 +57,11 @@ class Commit:
     at: datetime
     subject: str
     trailers: Mapping[str, str]
+
+
+def is_number(name: str) -> bool:
+    """Whether *name* can be the number of an entry or a discard: digits, no more than an id has."""
+    return name.isdecimal() and len(name) <= _ID_CHARS
 
 
 def one_line(text: str, limit_chars: int = _MAX_VALUE_CHARS) -> str:

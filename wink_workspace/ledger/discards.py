@@ -20,7 +20,7 @@ from wink_workspace.errors import EntryMissingError, LedgerDamagedError
 from wink_workspace.filesystem import FileKind, WorkspacePath
 from wink_workspace.wording import counted
 
-from .commits import MAX_SUBJECT_CHARS, Commit, format_commit, one_line, parse_commit
+from .commits import MAX_SUBJECT_CHARS, Commit, format_commit, is_number, one_line, parse_commit
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry
 from .objects import ObjectStore
 from .refs import RefMover
@@ -281,8 +281,9 @@ def find_discarded(all_of: Sequence[Discarded], which: int | str) -> Discarded:
     Raises:
         EntryMissingError: If none matches, or several ids do.
     """
-    is_number = isinstance(which, int) or which.isdecimal()
-    found = [each for each in all_of if is_number and each.discard == int(which) > 0]
+    found: list[Discarded] = []
+    if isinstance(which, int) or is_number(which):
+        found = [each for each in all_of if each.discard == int(which) > 0]
     if not found and isinstance(which, str) and len(which) >= _SHORTEST_PREFIX:
         found = [each for each in all_of if each.id.startswith(which.lower())]
     if len(found) != 1:

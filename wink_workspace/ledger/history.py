@@ -21,7 +21,7 @@ from typing import Final
 from wink_workspace.errors import EntryMissingError, LedgerDamagedError, LedgerError
 from wink_workspace.session import Outcome
 
-from .commits import Commit, parse_commit
+from .commits import Commit, is_number, parse_commit
 from .git_tree import GitTree
 from .merge import Merge, SliceMerge, merge_slices, merge_trees
 from .objects import ObjectStore
@@ -287,7 +287,7 @@ class Branch:
             EntryMissingError: If none that is kept matches, or several ids do.
         """
         found: list[LogEntry] = []
-        if isinstance(which, int) or which.isdecimal():
+        if isinstance(which, int) or is_number(which):
             found = [entry for entry in self._back_to(int(which)) if entry.number == int(which)]
         if not found and isinstance(which, str) and len(which) >= _SHORTEST_PREFIX:
             found = [entry for entry in self.log() if entry.id.startswith(which.lower())]
