@@ -7,8 +7,11 @@ import os
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from ledger_support import (
     DIRECTORY,
     NOW,
@@ -31,7 +34,15 @@ from wink_workspace.errors import (
     LedgerMovedError,
     UsageError,
 )
-from wink_workspace.ledger import EMPTY_TREE_ID, Draft, EntryKind, Ledger, build
+from wink_workspace.ledger import (
+    EMPTY_TREE_ID,
+    BranchWriter,
+    Draft,
+    EntryKind,
+    Ledger,
+    LogEntry,
+    build,
+)
 from wink_workspace.ledger.commits import Commit, format_commit
 from wink_workspace.ledger.refs import RefMover
 from wink_workspace.session import (
@@ -423,6 +434,57 @@ def test_what_can_be_undone_and_redone_follows_from_the_history(ledger) -> None:
     three = call(writer, EMPTY_TREE_ID, call_id="three")
     call(writer, EMPTY_TREE_ID, call_id="failed", outcome=Outcome.ROLLED_BACK)
     assert (list(writer.in_force()), list(writer.undone())) == ([three, one], [undo_two])
+
+
+def changed(entry: LogEntry) -> bool:
+    return entry.call_id != "reads"
+
+
+def found_by_a_plain_walk(writer: BranchWriter) -> tuple[LogEntry | None, LogEntry | None]:
+    """What to undo and what to redo, from every entry that is kept."""
+    newest: dict[int | None, LogEntry] = {}
+    to_undo = to_redo = None
+    for entry in writer.log():
+        if entry.kind in (EntryKind.UNDO, EntryKind.REDO):
+            is_newest = newest.setdefault(entry.target, entry) is entry
+            if is_newest and entry.kind is EntryKind.UNDO:
+                to_redo = to_redo or entry
+        elif entry.outcome is Outcome.COMMITTED and changed(entry):
+            last = newest.get(entry.number)
+            if last is None or last.kind is EntryKind.REDO:
+                to_undo = to_undo or entry
+    return to_undo, to_redo
+
+
+STEPS = st.sampled_from(["call", "read", "undo", "undo", "redo", "undo as in older versions"])
+
+
+@given(st.lists(STEPS, max_size=40), st.integers(0, 60))
+@settings(max_examples=60, deadline=None)
+@example(["call"] * 3 + ["undo"] * 3 + ["redo", "call", "redo", "undo", "undo", "undo"], 60)
+@example(["call"] * 4 + (["undo"] * 4 + ["redo"] * 4) * 2 + ["undo"] * 3, 60)
+@example(["call", "read"] * 5 + ["undo"] * 5 + ["redo"] * 2, 12)
+def test_undo_and_redo_find_the_same_entries_as_a_walk_of_the_whole_history(
+    steps: list[str], forgotten_at: int
+) -> None:
+    with TemporaryDirectory() as directory, new_ledger(Path(directory)) as ledger:
+        writer, _ = writer_with_calls(ledger)
+        for n, name in enumerate(steps):
+            undo, redo = writer.to_undo(changed), writer.to_redo()
+            found = (undo and undo.entry, redo and redo.entry)
+            assert found == found_by_a_plain_walk(writer)
+            chosen = redo if name == "redo" else undo
+            if name in ("call", "read"):
+                call(writer, EMPTY_TREE_ID, call_id="reads" if name == "read" else "writes")
+            elif chosen is not None:
+                kind = EntryKind.REDO if name == "redo" else EntryKind.UNDO
+                target = chosen.entry.number if kind is EntryKind.UNDO else chosen.entry.target
+                known = "" if name.endswith("versions") else chosen.continue_at
+                draft = step(kind, EMPTY_TREE_ID, chosen.entry)
+                writer.append(replace(draft, target=target, continue_at=known))
+            if n == forgotten_at:
+                *_, end = writer.log(limit=n // 3 + 1)
+                ledger.store.repository.set_boundary([end.id])
 
 
 # Forks and discards

@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -243,6 +244,29 @@ def test_cost_of_opening_after_a_crash_does_not_depend_on_the_number_of_calls(
     assert counts[0] == counts[1]
     assert "new" in opened_files
     assert "d/a" not in opened_files
+
+
+def test_the_500th_undo_and_redo_in_a_row_read_as_much_as_the_10th(
+    tmp_path: Path, read_objects: list[str]
+) -> None:
+    """The commits and trees; a packed content is read in another way than a loose one."""
+    n_calls = 510
+    with made(tmp_path, {"a": b""}, clock=later()) as workspace:
+        store = workspace._ledger.store
+        for n in range(n_calls):
+            with workspace.call("write"):
+                workspace.files.write_text("a", f"{n:04}")
+        for move in (workspace.undo, workspace.redo):
+            costs: list[Counter[str]] = []
+            for n in range(n_calls):
+                store.forget()  # the trees of the last calls are cached
+                read_objects.clear()
+                move()
+                if n in (10, 500):
+                    costs.append(Counter(store.repository.header(id_)[0] for id_ in read_objects))
+            assert [costs[0][kind] for kind in ("commit", "tree")] == [
+                costs[1][kind] for kind in ("commit", "tree")
+            ]
 
 
 def test_change_between_import_and_opening_is_seen(tmp_path: Path) -> None:

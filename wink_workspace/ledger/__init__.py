@@ -23,7 +23,16 @@ from .git_discovery import (
     paths_left_behind,
     repositories_in,
 )
-from .history import MAIN_BRANCH, Branch, EntryKind, LogEntry, Reverted, lost_ref, merge_base
+from .history import (
+    MAIN_BRANCH,
+    Branch,
+    EntryKind,
+    LogEntry,
+    Reverted,
+    Revertible,
+    lost_ref,
+    merge_base,
+)
 from .ledger import Ledger
 from .lock import WriterLock, try_read_lock
 from .merge import (
@@ -97,6 +106,7 @@ __all__ = [
     "Record",
     "Retention",
     "Reverted",
+    "Revertible",
     "SessionStore",
     "SideNames",
     "SliceMerge",

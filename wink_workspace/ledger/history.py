@@ -11,7 +11,7 @@ numbered from 1, and keep their numbers when retention removes the oldest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,6 +34,7 @@ __all__ = [
     "EntryKind",
     "LogEntry",
     "Reverted",
+    "Revertible",
     "entry_of",
     "lost_ref",
     "merge_base",
@@ -96,6 +97,8 @@ class LogEntry:
         call_id: The call's id, if it is a call.
         outcome: The call's outcome.
         target: The number of the entry that was undone or redone.
+        continue_at: The id of the entry that an undo or redo reverted, if the search for the next
+            one may continue there; entries of older versions do not have it.
         merged: The id of the other branch's entry that was merged.
         base: The root of the files that the branch's changes are relative to; empty for the import.
         files: The root of the files after it.
@@ -113,11 +116,23 @@ class LogEntry:
     call_id: str = ""
     outcome: Outcome | None = None
     target: int | None = None
+    continue_at: str = ""
     merged: str = ""
     base: str = ""
     files: str
     session: str
     record_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revertible:
+    """An entry to undo, or an undo to redo.
+
+    ``continue_at`` is its id if the search for the next one may continue there.
+    """
+
+    entry: LogEntry
+    continue_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +168,7 @@ def entry_of(commit_id: str, commit: Commit, tree: GitTree) -> LogEntry:
             call_id=trailers.get("Call", ""),
             outcome=Outcome(trailers["Outcome"]) if "Outcome" in trailers else None,
             target=int(trailers["Target"]) if "Target" in trailers else None,
+            continue_at=trailers.get("Continue", ""),
             merged=trailers.get("Merged", ""),
             base="" if (base := tree.get(b"base")) is None else base.id,
             files=_part(tree, b"files"),
@@ -216,6 +232,7 @@ class Branch:
         self.store = store
         self.ref = ref
         self._head: LogEntry | None = None
+        self._newest_end = (frozenset[str](), 0)  # a boundary, and the newest number in it
         self.refresh()
 
     @property
@@ -245,8 +262,7 @@ class Branch:
         while entry is not None and (limit is None or n < limit):
             yield entry
             n += 1
-            more = entry.parent is not None and entry.id not in ends
-            entry = read_entry(self.store, entry.parent) if more and entry.parent else None
+            entry = self._previous(entry, ends)
 
     def kept(self, entry_id: str) -> LogEntry | None:
         """The entry with the full id *entry_id*, if it belongs to this branch and is still kept.
@@ -330,19 +346,86 @@ class Branch:
         )
 
     def in_force(self) -> Iterator[LogEntry]:
-        """The committed calls, merges and syncs that were not undone, newest first."""
-        undone: dict[int | None, bool] = {}
-        for entry in self.log():
-            if entry.kind in (EntryKind.UNDO, EntryKind.REDO):
-                undone.setdefault(entry.target, entry.kind is EntryKind.UNDO)
-            elif _is_undoable(entry) and not undone.get(entry.number, False):
-                yield entry
+        """The committed calls, merges and syncs that were not undone, newest first.
+
+        Those that ``to_undo`` refused for a later undo may be left out.
+        """
+        return (found.entry for found in self._in_force())
 
     def undone(self) -> Iterator[LogEntry]:
         """The undos that were not redone, newest first: the candidates for redo."""
         seen: set[int | None] = set()
-        for entry in self.log():
+        ends = self.store.repository.boundary()
+        entry = self._head
+        while entry is not None:
             if entry.kind in (EntryKind.UNDO, EntryKind.REDO) and entry.target not in seen:
                 seen.add(entry.target)
                 if entry.kind is EntryKind.UNDO:
                     yield entry
+            # Every undo between a redo and the undo that it reverted had been redone
+            known = self._continuation(entry, ends) if entry.kind is EntryKind.REDO else None
+            entry = self._previous(known or entry, ends)
+
+    def to_undo(self, accept: Callable[[LogEntry], bool]) -> Revertible | None:
+        """The newest entry in force that *accept* takes.
+
+        *accept* must always give the same answer for an entry. In a chain of undos, this costs
+        the same for the first and for the last one.
+        """
+        return next((found for found in self._in_force() if accept(found.entry)), None)
+
+    def to_redo(self) -> Revertible | None:
+        """The newest undo that was not redone; costs the same along a chain of redos."""
+        found = next(self.undone(), None)
+        return None if found is None else Revertible(found, found.id)
+
+    def _in_force(self) -> Iterator[Revertible]:
+        newest: dict[int | None, EntryKind] = {}  # by target: the newest undo or redo, the oldest
+        oldest: dict[int | None, EntryKind] = {}
+        ends = self.store.repository.boundary()
+        entry = self._head
+        while entry is not None:
+            known: LogEntry | None = None
+            if entry.kind in (EntryKind.UNDO, EntryKind.REDO):
+                newest.setdefault(entry.target, entry.kind)
+                oldest[entry.target] = entry.kind
+                if entry.kind is EntryKind.UNDO and not _redone_between(newest, entry):
+                    known = self._continuation(entry, ends)
+            elif _is_undoable(entry) and newest.get(entry.number) is not EntryKind.UNDO:
+                # Undos and redos of one target alternate. So an older target is undone, or in
+                # force, as it was before this entry, if its oldest and newest step differ.
+                is_settled = all(
+                    target is None or target >= entry.number or oldest[target] is not kind
+                    for target, kind in newest.items()
+                )
+                yield Revertible(entry, entry.id if is_settled else "")
+            entry = known or self._previous(entry, ends)
+
+    def _continuation(self, entry: LogEntry, ends: frozenset[str]) -> LogEntry | None:
+        """The entry at which the search for the next undo or redo may continue, if it is kept.
+
+        Entries of older versions do not record it.
+        """
+        if not entry.continue_at or entry.target is None:
+            return None
+        if ends != self._newest_end[0]:
+            numbers = (read_entry(self.store, end).number for end in ends)
+            self._newest_end = ends, max(numbers, default=0)
+        if entry.target <= self._newest_end[1]:
+            return None  # it may be older than the boundary
+        found = read_entry(self.store, entry.continue_at)
+        return found if found.number < entry.number else None
+
+    def _previous(self, entry: LogEntry, ends: frozenset[str]) -> LogEntry | None:
+        if entry.parent is None or entry.id in ends:
+            return None
+        return read_entry(self.store, entry.parent)
+
+
+def _redone_between(newest: dict[int | None, EntryKind], undo: LogEntry) -> bool:
+    """Whether an entry between *undo* and its target is in force again."""
+    first, last = undo.target or 0, undo.number
+    return any(
+        kind is EntryKind.REDO and target is not None and first < target < last
+        for target, kind in newest.items()
+    )

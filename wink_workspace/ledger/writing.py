@@ -49,6 +49,7 @@ class Draft:
     call_id: str = ""
     outcome: Outcome | None = None
     target: int | None = None
+    continue_at: str = ""
     base: str | None = None
     merged: LogEntry | None = None
 
@@ -150,6 +151,7 @@ class BranchWriter(Branch):
             "Call": call_id,
             "Outcome": draft.outcome or "",
             "Target": target,
+            "Continue": draft.continue_at,
             "Merged": merged,
         }
         at = draft.at.astimezone(UTC).replace(microsecond=0)
@@ -167,6 +169,7 @@ class BranchWriter(Branch):
             call_id=call_id,
             outcome=draft.outcome,
             target=draft.target,
+            continue_at=draft.continue_at,
             merged=merged,
             base=base,
             files=draft.files,

@@ -47,6 +47,7 @@ from wink_workspace.ledger import (
     LogEntry,
     Maintenance,
     Merge,
+    Revertible,
     SessionStore,
     Steps,
     TreeChange,
@@ -570,14 +571,11 @@ class Workspace(ReadableHistory):
             EntryMissingError: If there is nothing to undo.
             ConflictError: If a later edit overlaps; nothing was changed.
         """
-        return self._revert(
-            EntryKind.UNDO,
-            lambda: next(filter(self._changed_something, self._writer.in_force()), None),
-        )
+        return self._revert(EntryKind.UNDO, lambda: self._writer.to_undo(self._changed_something))
 
     def redo(self) -> LogEntry:
         """Undo the newest undo; raises as ``undo``."""
-        return self._revert(EntryKind.REDO, lambda: next(self._writer.undone(), None))
+        return self._revert(EntryKind.REDO, self._writer.to_redo)
 
     def restore(self, which: int | str, *, paths: Sequence[str] | None = None) -> LogEntry:
         """Restore the files, or only *paths*, as they were after an entry.
@@ -642,13 +640,14 @@ class Workspace(ReadableHistory):
         }
         return before.files != entry.files or not slices <= _KNOWN_TO_POLICIES
 
-    def _revert(self, kind: EntryKind, choose: Callable[[], LogEntry | None]) -> LogEntry:
+    def _revert(self, kind: EntryKind, choose: Callable[[], Revertible | None]) -> LogEntry:
         with self._turn():
-            entry = choose()
-            if entry is None:
+            chosen = choose()
+            if chosen is None:
                 raise EntryMissingError(
                     f"there is nothing to {kind}", hint="List the history to see its entries."
                 )
+            entry = chosen.entry
             reverted = self._writer.reverted(entry)
             if reverted.files.tree is None:
                 raise ConflictError(
@@ -666,6 +665,7 @@ class Workspace(ReadableHistory):
                 replace(
                     draft,
                     target=target,
+                    continue_at=chosen.continue_at,
                     base=None if entry.base == before.base else before.base,
                 )
             )
