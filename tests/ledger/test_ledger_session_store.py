@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, make_dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 
 import pytest
-from ledger_support import call, imported, new_ledger, tree
+from ledger_support import call, imported, new_ledger, stored, tree
 
 from wink_workspace import serde
-from wink_workspace.errors import SessionError, SnapshotError, SnapshotVersionError
+from wink_workspace.errors import (
+    LedgerDamagedError,
+    SessionError,
+    SnapshotError,
+    SnapshotVersionError,
+)
 from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.ledger import (
     EMPTY_TREE_ID,
@@ -20,7 +27,7 @@ from wink_workspace.ledger import (
     entry_at,
     walk,
 )
-from wink_workspace.session import ReplaceAt, Session, SliceKind, SliceWritten
+from wink_workspace.session import ChunkedMap, ReplaceAt, Session, SliceKind, SliceWritten
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,139 @@ def test_log_slices_are_not_written(ledger) -> None:
     assert SessionStore(ledger.store).write(session) == SessionStore(ledger.store).write(filled())
 
 
+# Maps, and many values
+
+
+@dataclass(frozen=True)
+class Seen:
+    title: str
+    files: Mapping[str, str] = field(default_factory=ChunkedMap)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "files", ChunkedMap(self.files))
+
+
+def seen(n_files: int) -> Session:
+    session = declaring(Seen)
+    files = {f"src/caf\u00e9_{n}.py": f"{n:040x}" for n in range(n_files)}
+    session[Seen].seed(Seen("mine", ChunkedMap(files)))
+    return session
+
+
+def see(session: Session, path: str, content: str) -> None:
+    value = session[Seen].latest()
+    session[Seen].seed(replace(value, files=value.files.updated({path: content})))
+
+
+@pytest.mark.behaviour(66)
+def test_a_change_of_a_map_writes_as_many_objects_with_100_and_2_000_keys(ledger) -> None:
+    costs = []
+    for n_files in (100, 2_000):
+        session, store = seen(n_files), SessionStore(ledger.store)
+        store.write(session)
+        see(session, "new.py", "1")
+        n_bytes = ledger.store.written_bytes
+        n_objects = cost(ledger, store, session)
+        costs.append(n_objects)
+        assert ledger.store.written_bytes - n_bytes < 8_192
+    # one part, the map's directory, the slice's directory and the root
+    assert costs == [4, 4]
+
+
+@pytest.mark.parametrize("n_files", [0, 1, 64, 65, 3_000])
+def test_a_map_is_read_back_and_then_only_changes_are_written(ledger, n_files) -> None:
+    written = seen(n_files)
+    root = SessionStore(ledger.store).write(written)
+    session, store = declaring(Seen), SessionStore(ledger.store)
+    store.load(session, root)
+    assert session[Seen].all() == written[Seen].all()
+    assert (store.write(session), cost(ledger, store, session)) == (root, 0)
+    see(session, "new.py", "1")
+    see(written, "new.py", "1")
+    assert store.write(session) == SessionStore(ledger.store).write(written)
+
+
+def test_a_map_is_shown_by_plain_git_with_one_key_a_line(ledger) -> None:
+    root = SessionStore(ledger.store).write(seen(1))
+    value, files = (
+        ledger.store.read(
+            entry_at(ledger.store, root, WorkspacePath((f"{__name__}:Seen", name))).id
+        )
+        for name in ("00000000", "files.map")
+    )
+    assert value == b'{"title": "mine", "files": {}}\n'
+    assert files == f'"src/caf\u00e9_0.py": "{0:040x}"\n'.encode()
+
+
+def test_state_of_the_version_before_is_read_and_written_in_the_new_form(ledger) -> None:
+    session, store = declaring(Seen, Note), SessionStore(ledger.store)
+    value = json.dumps({"title": "mine", "files": {"a.py": "1", "b.py": "2"}})
+    notes = [json.dumps({"text": f"{n}"}) for n in range(70 * 64)]
+    flat = {
+        f"{__name__}:Note/{n:08x}": "".join(f"{each}\n" for each in notes[n * 64 : n * 64 + 64])
+        for n in range(70)
+    }
+    old = {"schema": "1\n", f"{__name__}:Seen/00000000": f"{value}\n", **flat}
+    root = tree(ledger.store, {path: text.encode() for path, text in old.items()})
+    store.load(session, root)
+    assert session[Seen].all() == (Seen("mine", {"a.py": "1", "b.py": "2"}),)
+    assert [note.text for note in session[Note].all()] == [f"{n}" for n in range(70 * 64)]
+    assert store.write(session) == root
+    see(session, "c.py", "3")
+    session[Note].append(Note("new"))
+    again = declaring(Seen, Note)
+    SessionStore(ledger.store).load(again, store.write(session))
+    assert again.dump_state() == session.dump_state()
+    assert store.write(session) == SessionStore(ledger.store).write(again)
+
+
+@pytest.mark.behaviour(66)
+def test_a_value_is_appended_to_10_000_at_the_cost_of_one_directory_more(ledger) -> None:
+    session, store = filled(10_000), SessionStore(ledger.store)
+    root = store.write(session)
+    n_bytes = ledger.store.written_bytes
+    session[Note].append(Note("new"))
+    assert cost(ledger, store, session) == 4
+    assert ledger.store.written_bytes - n_bytes < 8_192
+    loaded, store = declaring(Note, Plan), SessionStore(ledger.store)
+    store.load(loaded, root)
+    assert loaded.dump_state() == filled(10_000).dump_state()
+    loaded[Note].append(Note("new"))
+    n_written = ledger.store.n_written
+    assert store.write(loaded) == SessionStore(ledger.store).write(session)
+    assert n_written
+
+
+def damaged(ledger: Ledger, root: str, **changes: bytes) -> str:
+    """The STATE *root* with other files in the map of ``Seen``."""
+    entries = {}
+    for name, content in changes.items():
+        path = WorkspacePath((f"{__name__}:Seen", "files.map", *name.split("_")[1:]))
+        entries[path] = stored(ledger.store, content)
+    return build(ledger.store, root, entries)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"part_00": b""},
+        {"part_00": b'"other.py": "1"\n'},
+        {"part_40": b'"other.py": "1"\n'},
+        {"part_00_01": b'"other.py": "1"\n'},
+        {"part": b'"other.py": "1"\n"other.py": "2"\n'},
+        {"part": b'"z.py": "1"\n"a.py": "2"\n'},
+        {"part": b'"z.py":"1"\n'},
+    ],
+    ids=["empty", "wrong key", "surplus", "divided", "twice", "order", "spelling"],
+)
+def test_a_damaged_map_is_refused_and_changes_nothing(ledger, changes) -> None:
+    root = damaged(ledger, SessionStore(ledger.store).write(seen(100)), **changes)
+    session = seen(3)
+    with pytest.raises(LedgerDamagedError):
+        SessionStore(ledger.store).load(session, root)
+    assert session.dump_state() == seen(3).dump_state()
+
+
 # Slices that the session has not declared
 
 
@@ -189,7 +329,7 @@ def test_a_class_named_in_the_ledger_is_never_imported(ledger) -> None:
 
 def test_another_schema_version_is_refused_and_changes_nothing(ledger) -> None:
     session, store = filled(), SessionStore(ledger.store)
-    for root in (tree(ledger.store, {"schema": b"2\n"}), EMPTY_TREE_ID):
+    for root in (tree(ledger.store, {"schema": b"3\n"}), EMPTY_TREE_ID):
         with pytest.raises(SnapshotVersionError, match="schema version"):
             store.load(session, root)
     assert session.dump_state() == filled().dump_state()

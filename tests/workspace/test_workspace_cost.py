@@ -24,6 +24,7 @@ from wink_workspace.errors import WinkError
 from wink_workspace.filesystem import DiskTree
 from wink_workspace.ledger.loose import LooseObject, LooseObjects
 from wink_workspace.ledger.repository import GitRepository
+from wink_workspace.prompt import FilesUsed
 from wink_workspace.workspace import Workspace
 
 BUDGETS = tomllib.loads(
@@ -104,9 +105,7 @@ def one(call: Call, kind: str, text: str) -> None:
 def cost(directory: Path, kind: str, n_files: int) -> dict[str, int]:
     directory.mkdir()
     with workspace_of(directory, n_files) as workspace, calls(workspace) as call:
-        for prefix in range(256):  # else the first object with a new prefix costs one call more
-            made = workspace._folder.ledger / "objects" / f"{prefix:02x}"
-            made.mkdir(exist_ok=True)
+        make_object_directories(workspace)
         one(call, "read_only_call", "")
         for n in (1, 2):
             one(call, kind, f"{n} before\n")
@@ -114,6 +113,12 @@ def cost(directory: Path, kind: str, n_files: int) -> dict[str, int]:
         return min(
             (counted(workspace, call, kind, n) for n in range(3)), key=itemgetter("functions")
         )
+
+
+def make_object_directories(workspace: Workspace) -> None:
+    """Otherwise, the first object with a new prefix costs one system call more."""
+    for prefix in range(256):
+        (workspace._folder.ledger / "objects" / f"{prefix:02x}").mkdir(exist_ok=True)
 
 
 def counted(workspace: Workspace, call: Call, kind: str, n: int) -> dict[str, int]:
@@ -244,6 +249,40 @@ def test_cost_of_opening_after_a_crash_does_not_depend_on_the_number_of_calls(
     assert counts[0] == counts[1]
     assert "new" in opened_files
     assert "d/a" not in opened_files
+
+
+def test_reading_and_writing_a_file_costs_the_same_after_100_and_2_000_files_were_read(
+    tmp_path: Path,
+) -> None:
+    with workspace_of(tmp_path, 2_100) as workspace, calls(workspace) as call:
+        store = workspace._ledger.store
+        make_object_directories(workspace)
+        unread = iter(range(2_100))
+        costs: list[tuple[int, int]] = []
+        n_functions: list[int] = []
+        bytes_: list[int] = []
+        for n_read in (100, 2_000):
+            while (n := next(unread)) < n_read:
+                see_files(workspace, f"d{n // 500}/f{n % 500}.txt")
+            (path, other) = (f"d4/f{n_read // 50 + n}.txt" for n in (0, 1))
+            for each in (path, other):
+                n_objects, n_bytes = store.n_written, store.written_bytes
+                with counting() as count:
+                    assert call("read_file", file_path=each).result.success
+                    assert call("write_file", file_path=each, content="new\n").result.success
+            costs.append((store.n_written - n_objects, count.system_calls))
+            n_functions.append(count.functions)
+            bytes_.append(store.written_bytes - n_bytes)
+    assert costs[0] == costs[1]
+    assert n_functions[1] <= 1.5 * n_functions[0]  # a part has 1 or 2 keys first, then about 31
+    assert bytes_[1] <= bytes_[0] + 8_192
+
+
+def see_files(workspace: Workspace, *paths: str) -> None:
+    """Record that the model has seen files, as a call that reads them does."""
+    files = workspace.files
+    seen = tuple((path, files.identify(path)[1]) for path in paths)
+    workspace.session.dispatch(FilesUsed(seen=seen))
 
 
 def test_the_500th_undo_and_redo_in_a_row_read_as_much_as_the_10th(

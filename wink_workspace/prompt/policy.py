@@ -32,6 +32,7 @@ from wink_workspace.filesystem.paths import ROOT, WorkspacePath, parse_path
 from wink_workspace.filesystem.protocol import Filesystem
 from wink_workspace.session import (
     Append,
+    ChunkedMap,
     Replace,
     SessionProtocol,
     SliceKind,
@@ -266,10 +267,11 @@ class FilesUsed:
 class KnownFiles:
     """STATE slice, one value: the fingerprint of each file when the model last saw or wrote it."""
 
-    fingerprints: Mapping[str, str] = field(default_factory=Map[str, str])
+    fingerprints: Mapping[str, str] = field(default_factory=ChunkedMap[str])
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fingerprints", Map(self.fingerprints))  # of a Map, itself
+        if not isinstance(self.fingerprints, ChunkedMap):
+            object.__setattr__(self, "fingerprints", ChunkedMap(self.fingerprints))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,7 +375,7 @@ def _paths_in(params: object, name: str | None) -> tuple[WorkspacePath, ...]:
     return tuple(parse_path(path) for path in cast("Sequence[str | WorkspacePath]", value))
 
 
-def _refusals(use: FileUse, physical: _PhysicalPaths, known: Map[str, str]) -> Iterator[str]:
+def _refusals(use: FileUse, physical: _PhysicalPaths, known: ChunkedMap[str]) -> Iterator[str]:
     moved_from = {target: source for source, target in use.moves} if use.moves else None
     for path in use.writes:
         seen = physical.content(moved_from.get(path, path) if moved_from else path)
@@ -461,9 +463,12 @@ _prepared: WeakSet[SessionProtocol] = WeakSet()
 """The sessions in which the slice of known files is registered; this is permanent."""
 
 
-def _known(view: SliceView[KnownFiles]) -> Map[str, str]:
+_NONE_KNOWN: Final = ChunkedMap[str]()
+
+
+def _known(view: SliceView[KnownFiles]) -> ChunkedMap[str]:
     latest = view.latest()
-    return Map() if latest is None else Map(latest.fingerprints)
+    return _NONE_KNOWN if latest is None else cast("ChunkedMap[str]", latest.fingerprints)
 
 
 def _all_known(seen: Sequence[tuple[str, str]], session: SessionProtocol) -> bool:
@@ -496,23 +501,18 @@ def _restored(view: SliceView[KnownFiles], event: WorkspaceRestored) -> SliceOp[
 
 
 def _replaced(
-    before: Map[str, str], rest: Map[str, str], news: Mapping[str, str]
+    before: ChunkedMap[str], rest: ChunkedMap[str], news: Mapping[str, str]
 ) -> SliceOp[KnownFiles]:
     """*rest* with *news*; no change of the slice if nothing differs."""
-    new = {path: seen for path, seen in news.items() if rest.get(path) != seen}
-    return Append() if rest is before and not new else Replace((KnownFiles(rest.update(new)),))
+    after = rest.updated(news)
+    return Append() if after is before else Replace((KnownFiles(after),))
 
 
-def _without(known: Map[str, str], removed: Sequence[str]) -> Map[str, str]:
+def _without(known: ChunkedMap[str], removed: Sequence[str]) -> ChunkedMap[str]:
     """*known* without each path that is in *removed* or below one; the same object if none is."""
     candidates = known if removed else ()
     dropped = [path for path in candidates if any(_is_below(path, each) for each in removed)]
-    if not dropped:
-        return known
-    rest = known.mutate()
-    for path in dropped:
-        del rest[path]
-    return rest.finish()
+    return known.without(dropped)
 
 
 def _is_below(key: str, directory: str) -> bool:

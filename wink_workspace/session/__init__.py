@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .chunked_map import Branch, ChunkedMap, Leaf, MapPart
 from .dispatcher import Dispatcher, EventBus
 from .events import (
     TELEMETRY_EVENTS,
@@ -23,15 +24,20 @@ from .reducers import (
     upsert_by,
 )
 from .session import Session, SessionProtocol, SessionSnapshot, SliceAccessor
-from .slices import Append, Clear, Replace, ReplaceAt, SliceKind, SliceOp, SliceView
+from .slices import CHUNK_VALUES, Append, Clear, Replace, ReplaceAt, SliceKind, SliceOp, SliceView
 
 __all__ = [
+    "CHUNK_VALUES",
     "TELEMETRY_EVENTS",
     "Append",
+    "Branch",
+    "ChunkedMap",
     "Clear",
     "Dispatcher",
     "EventBus",
     "ExternalChange",
+    "Leaf",
+    "MapPart",
     "Outcome",
     "PolicyVerdict",
     "PromptExecuted",

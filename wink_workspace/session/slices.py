@@ -1,9 +1,9 @@
 """Slices: the values of one frozen dataclass type, as a persistent vector.
 
-A ``SliceView`` is immutable; an operation makes a new view that shares unchanged values. It is an
-``immutables.Map`` from position to value. So appending, replacing one value and reading the newest
-cost about the same for 10 values and for 100,000 (O(log32 n)), and an old view takes memory only
-for its differences.
+A ``SliceView`` is immutable. Its values are in chunks of 64, and an operation makes a new view that
+shares the chunks without a change. So appending, replacing one value and reading the newest cost
+about the same for 10 values and for 100,000, an old view takes memory only for its differences, and
+the ledger writes only the chunks that changed.
 
 A slice has values of exactly its own type: a subclass has its own slice. So the stored form
 (``stored.py``) is exact, and each value belongs to one slice.
@@ -15,13 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
-
-from immutables import Map
+from itertools import chain
+from typing import Final, Generic, TypeVar
 
 from wink_workspace.errors import UsageError
 
 __all__ = [
+    "CHUNK_VALUES",
     "Append",
     "Clear",
     "Replace",
@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 S = TypeVar("S")
+
+CHUNK_VALUES: Final = 64
 
 
 class SliceKind(StrEnum):
@@ -56,14 +58,17 @@ class SliceView(Generic[S]):
         UsageError: If a value is not exactly a *slice_type*.
     """
 
-    __slots__ = ("_initial", "_items", "slice_type")
+    __slots__ = ("_initial", "chunks", "slice_type")
+
+    chunks: tuple[tuple[S, ...], ...]
+    """The values, in chunks of ``CHUNK_VALUES``; only the last one may have fewer. Read only."""
 
     def __init__(
         self, slice_type: type[S], values: Iterable[S] = (), *, initial: S | None = None
     ) -> None:
         self.slice_type = slice_type
         self._initial = None if initial is None else self._check_types((initial,))[0]
-        self._items: Map[int, S] = Map(enumerate(self._check_types(values))) if values else Map()
+        self.chunks = _chunked(self._check_types(values)) if values else ()
 
     @property
     def initial(self) -> S | None:
@@ -72,25 +77,25 @@ class SliceView(Generic[S]):
 
     def latest(self) -> S | None:
         """The newest value; for an empty slice the initial one, or ``None``. Reads one value."""
-        n = len(self._items)
-        return self._items[n - 1] if n else self._initial
+        return self.chunks[-1][-1] if self.chunks else self._initial
 
     def all(self) -> tuple[S, ...]:
         """Every value, oldest first; costs their number. ``reversed`` is lazy."""
-        return tuple(map(self._items.__getitem__, range(len(self._items))))
+        return tuple(chain.from_iterable(self.chunks))
 
     def where(self, predicate: Callable[[S], bool]) -> tuple[S, ...]:
         """The values for which *predicate* holds, oldest first."""
         return tuple(value for value in self if predicate(value))
 
     def __len__(self) -> int:
-        return len(self._items)
+        chunks = self.chunks
+        return CHUNK_VALUES * (len(chunks) - 1) + len(chunks[-1]) if chunks else 0
 
     def __iter__(self) -> Iterator[S]:
-        return (self._items[position] for position in range(len(self._items)))
+        return chain.from_iterable(self.chunks)
 
     def __reversed__(self) -> Iterator[S]:
-        return (self._items[position] for position in reversed(range(len(self._items))))
+        return chain.from_iterable(map(reversed, reversed(self.chunks)))
 
     def __repr__(self) -> str:
         return f"SliceView({self.slice_type.__name__}, {len(self)} values)"
@@ -99,8 +104,11 @@ class SliceView(Generic[S]):
         """A view with *values* appended; costs their number, not the slice's."""
         if not values:
             return self
-        added = enumerate(self._check_types(values), start=len(self._items))
-        return self._with(self._items.update(added))
+        added = self._check_types(values)
+        *full, last = self.chunks or ((),)
+        if len(last) == CHUNK_VALUES:
+            return self._with((*self.chunks, *_chunked(added)))
+        return self._with((*full, *_chunked(last + added)))
 
     def replaced_at(self, position: int, value: S) -> SliceView[S]:
         """A view with another value at *position*, counted from 0; costs the same at any length."""
@@ -109,19 +117,22 @@ class SliceView(Generic[S]):
                 f"slice {self.slice_type.__name__} has {len(self)} values, none at {position}",
                 hint="Use a position between 0 and the number of values less one.",
             )
-        return self._with(self._items.set(position, *self._check_types((value,))))
+        at, n = divmod(position, CHUNK_VALUES)
+        chunk = self.chunks[at]
+        changed = (*chunk[:n], *self._check_types((value,)), *chunk[n + 1 :])
+        return self._with((*self.chunks[:at], changed, *self.chunks[at + 1 :]))
 
     def replaced(self, values: Iterable[S]) -> SliceView[S]:
         """A view with only *values*."""
-        return self._with(Map(enumerate(self._check_types(values))))
+        return self._with(_chunked(self._check_types(values)))
 
     def cleared(self) -> SliceView[S]:
         """A view without values."""
-        return self._with(Map()) if len(self) else self
+        return self._with(()) if self.chunks else self
 
-    def _with(self, items: Map[int, S]) -> SliceView[S]:
+    def _with(self, chunks: tuple[tuple[S, ...], ...]) -> SliceView[S]:
         view = object.__new__(type(self))
-        view.slice_type, view._initial, view._items = self.slice_type, self._initial, items
+        view.slice_type, view._initial, view.chunks = self.slice_type, self._initial, chunks
         return view
 
     def _check_types(self, values: Iterable[S]) -> tuple[S, ...]:
@@ -134,6 +145,13 @@ class SliceView(Generic[S]):
                     hint="Another type, even a subclass, has its own slice.",
                 )
         return taken
+
+
+def _chunked(values: tuple[S, ...]) -> tuple[tuple[S, ...], ...]:
+    if len(values) <= CHUNK_VALUES:
+        return (values,) if values else ()
+    starts = range(0, len(values), CHUNK_VALUES)
+    return tuple(values[start : start + CHUNK_VALUES] for start in starts)
 
 
 class SliceOp(ABC, Generic[S]):
