@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import fnmatch
 import io
+import os
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import BinaryIO
 
 import pytest
 import regex
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from wink_workspace.clock import ManualClock
@@ -20,6 +26,8 @@ from wink_workspace.errors import (
     SearchTimeoutError,
 )
 from wink_workspace.filesystem import (
+    DiskFilesystem,
+    DiskTree,
     FileKind,
     FileStat,
     FilesystemLimits,
@@ -27,7 +35,11 @@ from wink_workspace.filesystem import (
     WorkspacePath,
     parse_path,
 )
+from wink_workspace.filesystem.disk import searching
+from wink_workspace.filesystem.disk.descriptors import Descriptor
+from wink_workspace.filesystem.literals import required_literals
 from wink_workspace.filesystem.search import (
+    HEAD_BYTES,
     SearchTimer,
     compile_expression,
     compile_filter,
@@ -161,24 +173,28 @@ def test_file_that_vanishes_meanwhile_is_counted_as_unreadable() -> None:
             raise PermissionError
         return io.BytesIO(b"x")
 
-    files = [FileStat(parse_path(name), FileKind.FILE) for name in ("denied", "gone", "kept")]
+    large = b"x" * HEAD_BYTES  # its head is not the whole file, so it is opened again
+    heads = [(parse_path("d"), ("denied", "gone", "kept"), (large, large, large))]
     timer = SearchTimer(ManualClock(), 5.0)
     found = grep_files(
-        files, open_file, compile_expression("x"), limits=FilesystemLimits(), timer=timer
+        heads, open_file, compile_expression("x"), limits=FilesystemLimits(), timer=timer
     )
     assert (found.n_files, found.n_unreadable, len(found.matches)) == (1, 2, 1)
 
 
 @pytest.mark.behaviour(49)
-def test_grep_of_many_files_ends_at_the_time_limit() -> None:
+def test_grep_of_many_files_ends_at_the_time_limit_and_says_where() -> None:
     class SlowClock(ManualClock):
         def monotonic_s(self) -> float:
             self.advance(0.01)
             return super().monotonic_s()
 
-    files = MemoryFilesystem({f"{n}": "x" for n in range(1_000)}, clock=SlowClock())
-    with pytest.raises(SearchTimeoutError):
-        files.grep("y")
+    files = MemoryFilesystem({f"{n:03}": "x" for n in range(1_000)}, clock=SlowClock())
+    found = files.grep("x")
+    assert 0 < found.n_files < 500
+    assert [str(match.path) for match in found.matches] == [f"{n:03}" for n in range(found.n_files)]
+    assert found.timed_out_s == 5.0
+    assert int(str(found.stopped_at)) in (found.n_files - 1, found.n_files)
 
 
 @pytest.mark.behaviour(49)
@@ -252,3 +268,206 @@ def test_searching_a_block_gives_the_same_matches_as_line_by_line(pattern: str, 
 def test_line_is_searched_up_to_a_limit() -> None:
     files = MemoryFilesystem({"a": "x" * 300_000 + "needle\nneedle\n"})
     assert [match.line for match in files.grep("needle").matches] == [2]
+
+
+# Literals
+
+
+@pytest.mark.parametrize(
+    ("pattern", "literals"),
+    [
+        ("needle", ("needle",)),
+        (r"def \w+\(self", ("(self",)),
+        (r"a\.b\.c$", ("a.b.c",)),
+        ("^import (os|sys)$", ("import ",)),
+        ("foo|bar", ("foo", "bar")),
+        ("foo|[a-z]+", ()),
+        ("abc*de", ("ab",)),
+        ("abc+de", ("ab",)),
+        ("ab?", ("a",)),
+        ("x{0}", ()),
+        ("(?i)needle", ()),
+        ("(?:a|b)cd(?=ef)", ("cd",)),
+        ("need(?i:le)", ()),
+        (r"\Qa.b\E", ()),
+        (r"a\x41", ()),
+        ("[[a-z]--[b]]cd", ()),
+        ("(a)cd\\1", ()),
+        ("(needle", ()),
+        ("a|b)c", ()),
+        ("(*FAIL)a", ()),
+        ("", ()),
+        ("|".join("abcdefghijklmnopqrstuvwxyz"), ()),
+    ],
+)
+def test_literals_of_an_expression_are_found_or_there_are_none(
+    pattern: str, literals: tuple[str, ...]
+) -> None:
+    assert required_literals(pattern) == literals
+
+
+SYNTAX = [
+    *("a", "b", "ab", "^", "$", ".", r"\b", r"\s", r"\S*", "[^a]", "[b-]", "[]a]", "(?:", "(", ")"),
+    *("*", "+", "?", "|", "(?=a)", "(?!b)", "(?<!a)", "(?i)", "(?i:", r"\A", r"\Z", r"\n", "{2}"),
+    *(
+        "{0}",
+        "{0,1}",
+        "{,1}",
+        "{e}",
+        "*+",
+        "??",
+        r"\W",
+        "(?>a*)",
+        r"\B",
+        r"\.",
+        r"\-",
+        "{",
+        "}",
+        "]",
+    ),
+    *(
+        "[[:alpha:]]",
+        "[a",
+        "(?#b)",
+        "(?P<n>a)",
+        "(?P=n)",
+        r"\1",
+        r"\x61",
+        r"\u0061",
+        r"\N{DIGIT ONE}",
+    ),
+    *(
+        r"\p{L}",
+        r"\K",
+        r"\G",
+        r"\m",
+        r"\R",
+        "(?R)",
+        "(?|",
+        "(?(1)a|b)",
+        "(*F)",
+        "(?x)",
+        " ",
+        "#",
+        "\u00e9",
+    ),
+]
+
+
+@given(
+    st.lists(st.sampled_from(SYNTAX), min_size=1, max_size=6).map("".join),
+    st.text(alphabet="abAB1 .-\u00e9\u00c9\n", max_size=24),
+)
+@settings(max_examples=400, deadline=None)
+@example("a(?i)", "A")
+@example("ab{0}", "a")
+@example("a{e<=1}b", "b")
+@example("[a", "a")
+def test_text_without_the_literals_of_an_expression_never_matches(pattern: str, text: str) -> None:
+    try:
+        compiled = regex.compile(pattern, regex.MULTILINE)
+    except (regex.error, RecursionError):
+        assume(False)
+    literals = required_literals(pattern)
+    if not literals or any(literal in text for literal in literals):
+        return
+    assert not any(compiled.search(line, timeout=5) for line in text.split("\n"))
+
+
+# The disk
+
+
+NAMES = st.sampled_from(["a", "b.py", "c", "c.py", "d", "\u00e9"])
+CONTENTS = st.sampled_from(
+    [
+        *(b"", b"x", b"one\nneedle\r\nx", b"needle\0", b"caf\xc3\xa9 needle\n", b"\xff needle\n"),
+        *("\ufeffneedle\n".encode(), "needle\n".encode("utf-16")),
+        b"y" * 70_000 + b"\nneedle\n",
+    ]
+)
+
+
+@given(
+    st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), CONTENTS, max_size=9),
+    st.sampled_from(["needle", "nee|x$", "^x", "[a-z]e", "n.*e", "caf\u00e9", "zzz"]),
+    st.sampled_from([None, "*.py", "c/**", "**/d/*"]),
+    st.sampled_from([1, 3, 1_000]),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_files_on_the_disk_are_searched_as_files_in_memory(
+    contents: dict[str, bytes], pattern: str, glob: str | None, most: int, ahead: bool
+) -> None:
+    """The order, the counts and the end at the limit, also if threads read the files."""
+    files = {
+        path: content
+        for path, content in contents.items()
+        if not any(f"{path}/" == other[: len(path) + 1] for other in contents)
+    }
+    limits = FilesystemLimits(grep_matches=most)
+    with TemporaryDirectory() as root, DiskFilesystem(root, limits=limits) as disk:
+        for path, content in files.items():
+            disk.write_bytes(path, content)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(searching, "_MOST_WAITS", -1 if ahead else 10**9)
+            found = disk.grep(pattern, glob=glob)
+    expected = MemoryFilesystem(files, limits=limits).grep(pattern, glob=glob)
+    if found.truncated:
+        assert (found.matches, expected.truncated) == (expected.matches, True)
+    else:
+        assert found == expected
+
+
+def test_grep_reads_no_pipe_and_no_device_and_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("needle\n")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "kept").write_text("needle\n")
+    os.mkfifo(root / "pipe")
+    (root / "link").symlink_to(tmp_path / "outside")
+    (root / "directory").symlink_to(tmp_path)
+    (root / "broken").symlink_to("nowhere")
+    with DiskFilesystem(root) as disk:
+        found = disk.grep("needle")
+    assert [str(match.path) for match in found.matches] == ["kept"]
+    assert (found.n_files, found.n_unreadable) == (1, 4)
+
+
+def test_file_that_becomes_a_pipe_or_a_link_after_the_listing_is_not_read(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "outside").write_text("needle\n")
+    for name in ("a", "b", "c"):
+        (root / name).write_text("needle\n")
+
+    class Racing(DiskTree):
+        def entered(self, path: WorkspacePath) -> Descriptor:
+            for name in ("a", "b"):
+                (root / name).unlink()
+            os.mkfifo(root / "a")
+            (root / "b").symlink_to(tmp_path / "outside")
+            return super().entered(path)
+
+    with Racing(root) as tree, DiskFilesystem(tree) as disk:
+        found = disk.grep("needle")
+    assert [str(match.path) for match in found.matches] == ["c"]
+    assert found.n_unreadable == 2
+
+
+def test_a_small_file_costs_three_system_calls(tmp_path: Path) -> None:
+    for n in range(600):
+        (tmp_path / f"{n}").write_text("text\n")
+    counts: Counter[str] = Counter()
+
+    def profile(frame: FrameType, event: str, function: object) -> None:
+        if event == "c_call" and getattr(function, "__module__", None) == "posix":
+            counts[function.__name__] += 1
+
+    with DiskFilesystem(tmp_path) as disk:
+        sys.setprofile(profile)
+        try:
+            assert disk.grep("needle").n_files == 600
+        finally:
+            sys.setprofile(None)
+    assert (counts["open"] - 600, counts["pread"], counts["fstat"]) == (1, 600, 1)
+    assert counts.total() < 3 * 600 + 60

@@ -205,7 +205,6 @@ CHANGES: list[tuple[str, Arguments, str]] = [
     ("glob", {"pattern": "*", "path": "nowhere"}, "List the directory"),
     ("glob", {"pattern": "*", "path": "README.md"}, "Name a directory"),
     ("grep", {"pattern": "("}, "missing ) at position 1"),
-    ("grep", {"pattern": "(x+x+)+y", "path": "hostile.txt"}, "took longer than 0.2 s"),
     ("grep", {"pattern": "x", "path": "nowhere"}, "List the directory"),
     ("grep", {"pattern": "x", "glob": "../*"}, "leads outside the workspace"),
     ("grep", {"pattern": "x", "path": "outside"}, "outside leads outside the workspace"),

@@ -205,6 +205,10 @@ class GrepResult:
 
     ``truncated`` is set if there are more than the limit. ``n_files`` were searched,
     ``n_binary`` skipped as binary, and ``n_unreadable`` could not be read (dangling links, say).
+
+    If the time ended before every file was searched, ``timed_out_s`` is the limit in seconds.
+    ``stopped_at`` is the last file that was begun, ``None`` if none was: it may have been searched
+    only in part, and the files after it, in path order, were not searched.
     """
 
     matches: tuple[GrepMatch, ...]
@@ -212,3 +216,5 @@ class GrepResult:
     n_files: int = 0
     n_binary: int = 0
     n_unreadable: int = 0
+    timed_out_s: float | None = None
+    stopped_at: WorkspacePath | None = None

@@ -62,7 +62,9 @@ from .patch import parse_patch, plan_patch
 from .paths import WorkspacePath, parse_path
 from .search import (
     EVERYTHING,
+    HEAD_BYTES,
     GlobPattern,
+    Heads,
     SearchTimer,
     compile_expression,
     compile_filter,
@@ -281,7 +283,9 @@ class Filesystem(ABC):
 
         Raises:
             PatternError: If *pattern* does not parse; the message names the position.
-            SearchTimeoutError: After ``limits.search_timeout_s``.
+
+        After ``limits.search_timeout_s``, the result is what was found until then; see
+        ``GrepResult.timed_out_s``.
         """
         expression = compile_expression(pattern)
         wanted = EVERYTHING if glob is None else compile_filter(glob)
@@ -289,14 +293,19 @@ class Filesystem(ABC):
         entry = self._existing(given)
         timer = self._timer()
         if entry.kind is FileKind.FILE:
-            files = iter((entry,))
+            heads: Iterable[Heads] = (self._head(entry.path),)
         else:
-            files = self._searchable(entry.path, wanted, timer)
-        found = grep_files(files, self._open, expression, limits=self.limits, timer=timer)
+            heads = self._heads(entry.path, wanted, timer)
+        found = grep_files(heads, self._open, expression, limits=self.limits, timer=timer)
         if entry.path == given:
             return found
         matches = (replace(m, path=m.path.moved(entry.path, given)) for m in found.matches)
-        return replace(found, matches=tuple(matches))
+        last = found.stopped_at
+        return replace(
+            found,
+            matches=tuple(matches),
+            stopped_at=None if last is None else last.moved(entry.path, given),
+        )
 
     def fingerprint(self, path: str | WorkspacePath = ".") -> str:
         """A text that differs whenever the content of a file, or of a directory tree, differs."""
@@ -673,14 +682,23 @@ class Filesystem(ABC):
         for entry in find(self._children, base, pattern, timer):
             yield replace(entry, path=entry.path.moved(base, given))
 
-    def _searchable(
+    def _heads(
         self, base: WorkspacePath, wanted: GlobPattern, timer: SearchTimer
-    ) -> Iterator[FileStat]:
-        """The files, and also dangling links, which ``grep`` counts as unreadable."""
+    ) -> Iterator[Heads]:
+        """The files below the physical *base*, in path order, for ``grep``.
+
+        Also dangling links, which count as unreadable. Raises ``SearchTimeoutError``.
+        """
         for entry in find(self._children, base, wanted, timer):
             broken_link = entry.kind is FileKind.SYMLINK and not self.exists(entry.path)
             if entry.kind is FileKind.FILE or broken_link:
-                yield entry
+                yield self._head(entry.path)
+
+    def _head(self, path: WorkspacePath) -> Heads:
+        head = None
+        with suppress(FilesystemError, OSError), self._open(path) as stream:
+            head = stream.read(HEAD_BYTES)
+        return path.parent, (path.name,), (head,)
 
     def _timer(self) -> SearchTimer:
         return SearchTimer(self.clock, self.limits.search_timeout_s)

@@ -7,7 +7,8 @@ matched as a set of positions (an automaton) during the walk, so the cost of a n
 length of the pattern, whatever the number of ``**``.
 
 Expressions are searched line by line. The ``regex`` package stops a search at a time limit.
-Its work outside of this limit is bounded by the length of expressions and lines.
+Its work outside of this limit is bounded by the length of expressions and lines. Most files are
+not searched at all: they contain none of the literals that the expression requires.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from itertools import islice
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import (
@@ -28,6 +30,7 @@ from wink_workspace.errors import (
     SearchTimeoutError,
 )
 
+from .literals import required_literals
 from .model import FileKind, FileStat, FilesystemLimits, GrepMatch, GrepResult
 from .paths import WorkspacePath, parse_path
 from .text import TextPieces, line_blocks
@@ -37,8 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVERYTHING",
+    "HEAD_BYTES",
     "Expression",
     "GlobPattern",
+    "Heads",
     "SearchTimer",
     "compile_expression",
     "compile_filter",
@@ -47,6 +52,13 @@ __all__ = [
     "grep_files",
     "literal_prefix",
 ]
+
+Heads: TypeAlias = tuple[WorkspacePath, Sequence[str], Iterable[bytes | None]]
+"""A directory, the names of files in it and, for each, the first ``HEAD_BYTES`` of its content.
+
+A shorter head is the whole content. ``None`` means that the file cannot be read."""
+
+HEAD_BYTES: Final = 65_536
 
 _MAX_PATTERN_CHARS = 1_000
 _MAX_ALTERNATIVES = 100
@@ -254,20 +266,38 @@ def _sorted_children(
 
 
 class Expression:
-    """A compiled regular expression that is searched line by line."""
+    """A compiled regular expression that is searched line by line.
+
+    Attributes:
+        encoded_literals: In UTF-8, literals of which each match has at least one; empty if they
+            are not known. Read only.
+    """
 
     def __init__(self, compiled: regex.Pattern[str]) -> None:
         self._compiled = compiled
+        self._literals = required_literals(compiled.pattern)
+        try:
+            self.encoded_literals = tuple(literal.encode() for literal in self._literals)
+        except UnicodeEncodeError:  # a lone surrogate, which no text contains
+            self.encoded_literals = ()
         self._fits_blocks = _SEES_ONLY_ITS_LINE.fullmatch(compiled.pattern) is not None
 
     def matching_lines(self, block: str, timer: SearchTimer) -> Iterator[tuple[int, str]]:
         r"""Number (from 0) and text of each line that matches; lines are joined by ``\n``."""
+        if not self._has_literal(block):
+            return
         # Searching a block costs little more than searching a line, and mostly finds nothing.
         if self._fits_blocks and not self._search(block, timer):
             return
         for number, line in enumerate(block.split("\n")):
-            if self._search(line, timer):
+            if self._has_literal(line) and self._search(line, timer):
                 yield number, line
+
+    def _has_literal(self, text: str) -> bool:
+        for literal in self._literals:
+            if literal in text:
+                return True
+        return not self._literals
 
     def _search(self, text: str, timer: SearchTimer) -> bool:
         try:
@@ -308,46 +338,115 @@ def compile_expression(pattern: str) -> Expression:
 
 
 def grep_files(
-    files: Iterable[FileStat],
+    heads: Iterable[Heads],
     open_file: Callable[[WorkspacePath], BinaryIO],
     expression: Expression,
     *,
     limits: FilesystemLimits,
     timer: SearchTimer,
 ) -> GrepResult:
-    """The matches in *files*, in their order, up to the limit.
+    """The matches in files, in the order of their *heads*, up to the limits of number and time.
 
     Only the first 100,000 characters of a line are searched.
-
-    Raises:
-        SearchTimeoutError: When the *timer* ends.
     """
-    matches: list[GrepMatch] = []
-    n_files = n_binary = n_unreadable = 0
-    for file in files:
+    search = _Search(open_file, expression, limits, timer)
+    timed_out = False
+    try:
+        for directory, names, contents in heads:
+            if not search.add(directory, names, contents):
+                break
+    except SearchTimeoutError:
+        timed_out = True
+    return search.result(timed_out=timed_out)
+
+
+def _has_none_of(literals: tuple[bytes, ...], content: bytes) -> bool:
+    """Whether there are literals, and none is in *content*."""
+    for literal in literals:
+        if literal in content:
+            return False
+    return bool(literals)
+
+
+class _Search:
+    """What a search found so far."""
+
+    def __init__(
+        self,
+        open_file: Callable[[WorkspacePath], BinaryIO],
+        expression: Expression,
+        limits: FilesystemLimits,
+        timer: SearchTimer,
+    ) -> None:
+        self._open_file = open_file
+        self._expression = expression
+        self._limits = limits
+        self._timer = timer
+        self._matches: list[GrepMatch] = []
+        self._n_files = self._n_binary = self._n_unreadable = 0
+        self._last: tuple[WorkspacePath, str] | None = None
+
+    def add(
+        self, directory: WorkspacePath, names: Sequence[str], heads: Iterable[bytes | None]
+    ) -> bool:
+        """Search more files; ``False`` if there are enough matches.
+
+        Raises:
+            SearchTimeoutError: When the timer ends.
+        """
+        literals = self._expression.encoded_literals
+        one = literals[0] if len(literals) == 1 else None
+        for name, head in zip(names, heads, strict=True):
+            # Most files take no other path than this
+            if (
+                head is not None
+                and len(head) < HEAD_BYTES
+                and head.isascii()
+                and b"\0" not in head
+                and (one not in head if one is not None else _has_none_of(literals, head))
+            ):
+                self._n_files += 1
+            else:
+                self._last = directory, name
+                self._add_one(directory / name, head)
+                if len(self._matches) > self._limits.grep_matches:
+                    return False
+        if names:
+            self._last = directory, names[-1]
+        return True
+
+    def _add_one(self, path: WorkspacePath, head: bytes | None) -> None:
         try:
-            with open_file(file.path) as stream:
-                found = _matches_in(stream, file.path, expression, timer)
-                n_wanted = limits.grep_matches + 1 - len(matches)
-                found_here = [_cut(match, limits) for match in islice(found, n_wanted)]
+            if head is None:
+                self._n_unreadable += 1
+                return
+            with BytesIO(head) if len(head) < HEAD_BYTES else self._open_file(path) as stream:
+                found = _matches_in(stream, path, self._expression, self._timer)
+                n_wanted = self._limits.grep_matches + 1 - len(self._matches)
+                found_here = [_cut(match, self._limits) for match in islice(found, n_wanted)]
         except SearchTimeoutError:
             raise
         except BinaryFileError:
-            n_binary += 1
+            self._n_binary += 1
         except (FilesystemError, OSError):
-            n_unreadable += 1
+            self._n_unreadable += 1
         else:
-            n_files += 1
-            matches += found_here
-        if len(matches) > limits.grep_matches:
-            break
-    return GrepResult(
-        matches=tuple(matches[: limits.grep_matches]),
-        truncated=len(matches) > limits.grep_matches,
-        n_files=n_files,
-        n_binary=n_binary,
-        n_unreadable=n_unreadable,
-    )
+            self._n_files += 1
+            self._matches += found_here
+
+    def result(self, *, timed_out: bool) -> GrepResult:
+        """The result; *timed_out* if the time ended before every file was searched."""
+        limit = self._limits.grep_matches
+        last = self._last
+        return GrepResult(
+            matches=tuple(self._matches[:limit]),
+            truncated=len(self._matches) > limit,
+            n_files=self._n_files,
+            n_binary=self._n_binary,
+            n_unreadable=self._n_unreadable,
+            timed_out_s=self._limits.search_timeout_s if timed_out else None,
+            stopped_at=last[0] / last[1] if timed_out and last is not None else None,
+        )
 
 
 def _matches_in(

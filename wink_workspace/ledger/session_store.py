@@ -28,7 +28,8 @@ from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from itertools import count
-from operator import is_, itemgetter
+from json.encoder import encode_basestring
+from operator import is_
 from typing import Final
 
 from wink_workspace import serde
@@ -54,7 +55,6 @@ _SCHEMA_VERSION: Final = 2
 _READ_VERSIONS: Final = ("1", "2")
 _GROUP_CHUNKS: Final = 64
 _MAP_SUFFIX: Final = b".map"
-_encode_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +192,10 @@ class SessionStore:
         value = view.chunks[0][0]
         if old is not None and old.maps.keys() == maps.keys():
             before = old.chunks[0].values[0]
-            others = _field_keys(view.slice_type).keys() - maps.keys()
-            if all(getattr(value, each) is getattr(before, each) for each in others):
+            for each in _field_keys(view.slice_type).keys() - maps.keys():
+                if getattr(value, each) is not getattr(before, each):
+                    break
+            else:
                 return _Chunk(view.chunks[0], old.chunks[0].entry)
         rest = copy(value)
         for each in maps:
@@ -234,7 +236,7 @@ class SessionStore:
         if old is not None and old.part is part:
             return old
         if isinstance(part, Leaf):
-            text = "".join(f"{line}\n" for line in _map_lines(name, part)).encode()
+            text = "\n".join((*_map_lines(name, part), "")).encode()
             return _WrittenPart(part, GitEntry(b"100644", self._store.write("blob", text)))
         tree = EMPTY_TREE
         below: list[_WrittenPart | None] = [None] * len(part.parts)
@@ -383,8 +385,7 @@ class SessionStore:
     def _read_part(self, name: str, part: MapPart[object], entry: GitEntry | None) -> _WrittenPart:
         """Check that a stored part has the form in which *part* would be written."""
         if entry is not None and isinstance(part, Leaf):
-            lines = list(_map_lines(name, part))
-            if not entry.is_tree and self._blob_lines(entry) == lines:
+            if not entry.is_tree and self._blob_lines(entry) == _map_lines(name, part):
                 return _WrittenPart(part, entry)
         elif entry is not None and entry.is_tree and not isinstance(part, Leaf):
             tree = self._store.tree(entry.id)
@@ -441,29 +442,32 @@ def _maps_of(view: SliceView[object]) -> dict[str, ChunkedMap[object]]:
 
     One whose key in JSON is another name is written within the value.
     """
-    if len(view) != 1:
+    if len(view.chunks) != 1 or len(view.chunks[0]) != 1:
         return {}
     value = view.chunks[0][0]
-    return {
-        name: found
-        for name, key in _field_keys(view.slice_type).items()
-        if name == key and isinstance(found := getattr(value, name), ChunkedMap)
-    }
+    found: dict[str, ChunkedMap[object]] = {}
+    for name, key in _field_keys(view.slice_type).items():
+        field_value = getattr(value, name)
+        if name == key and isinstance(field_value, ChunkedMap):
+            found[name] = field_value
+    return found
 
 
 def _map_name(field_name: str) -> bytes:
     return stored_name(field_name) + _MAP_SUFFIX
 
 
-def _map_lines(name: str, leaf: Leaf[object]) -> Iterator[str]:
+def _map_lines(name: str, leaf: Leaf[object]) -> list[str]:
     """A line for each key, in the order of the keys: the key and its value, as in a JSON object."""
-    for key, value in sorted(leaf.items.items(), key=itemgetter(0)):
-        if type(value) is str:  # the usual case, without the cost of ``serde``
-            line = f"{_encode_text(key)}: {_encode_text(value)}"
-            if line.isascii():
-                yield line
-                continue
-        yield f"{_dump_value(name, key).decode()}: {_dump_value(name, value).decode()}"
+    lines: list[str] = []
+    for key in sorted(leaf.items):
+        value = leaf.items[key]
+        # Most values are texts, which ``serde`` would encode in the same way, with more calls
+        line = f"{encode_basestring(key)}: {encode_basestring(value)}" if type(value) is str else ""
+        if not line.isascii() or not line:
+            line = f"{_dump_value(name, key).decode()}: {_dump_value(name, value).decode()}"
+        lines.append(line)
+    return lines
 
 
 def _numbered(entries: Iterable[GitEntry], start: int = 0) -> dict[bytes, GitEntry | None]:

@@ -376,7 +376,8 @@ class FoundLines:
     """Lines that match an expression, by file; ``truncated`` if there were more.
 
     ``n_files`` files were searched. ``n_binary`` were skipped as binary, and ``n_unreadable``
-    could not be read.
+    could not be read. If the time ended first, ``timed_out_s`` is the limit in seconds, and files
+    after ``stopped_at``, in path order, were not searched.
     """
 
     pattern: str
@@ -385,19 +386,46 @@ class FoundLines:
     n_files: int = 0
     n_binary: int = 0
     n_unreadable: int = 0
+    timed_out_s: float | None = None
+    stopped_at: str = ""
 
     @classmethod
     def of(cls, pattern: str, result: GrepResult, limits: FileToolLimits) -> FoundLines:
         """As many lines as fit into a result."""
         lines = _fitting(map(FoundLine.of, result.matches), FoundLine.render, limits.result_chars)
         truncated = result.truncated or len(lines) < len(result.matches)
-        return cls(pattern, lines, truncated, result.n_files, result.n_binary, result.n_unreadable)
+        return cls(
+            pattern,
+            lines,
+            truncated,
+            result.n_files,
+            result.n_binary,
+            result.n_unreadable,
+            result.timed_out_s,
+            "" if result.stopped_at is None else shown(result.stopped_at),
+        )
 
     def summary(self) -> str:
-        """How many lines match, in how many files."""
+        """How many lines match, in how many files, and whether the time ended."""
         n_paths = len({line.path for line in self.lines})
         found = f"{counted(len(self.lines), 'line')} in {counted(n_paths, 'file')}"
-        return f"{'The first ' if self.truncated else ''}{found} of {self.n_files:,} searched"
+        first = "The first " if self.truncated else ""
+        return f"{first}{found} of {self.n_files:,} searched{self._end()}"
+
+    def _unfinished(self) -> str:
+        if self.timed_out_s is None:
+            return ""
+        where = f"; files after {self.stopped_at} were not searched" if self.stopped_at else ""
+        return (
+            f"(the time limit of {self.timed_out_s:g} s ended the search{where}; "
+            "use a narrower path or glob, or a simpler expression)"
+        )
+
+    def _end(self) -> str:
+        if self.timed_out_s is None:
+            return ""
+        end = f" at {self.stopped_at}" if self.stopped_at else ""
+        return f"; stopped{end} after {self.timed_out_s:g} s, before all files were searched"
 
     def render(self) -> str:
         """The lines, below the name of their file."""
@@ -406,6 +434,7 @@ class FoundLines:
             *(_lines(path, *(line.render() for line in lines)) for path, lines in by_file),
             "" if self.lines else "(no line matches)",
             "(there are more; use a narrower expression, path or glob)" if self.truncated else "",
+            self._unfinished(),
             f"({counted(self.n_binary, 'binary file')} skipped)" if self.n_binary else "",
             f"({counted(self.n_unreadable, 'unreadable file')} skipped)"
             if self.n_unreadable

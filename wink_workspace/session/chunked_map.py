@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar, cast, overload
 
 __all__ = ["Branch", "ChunkedMap", "Leaf", "MapPart"]
 
 V = TypeVar("V")
+
+T = TypeVar("T")
 
 _BITS = 6
 _WIDTH = 1 << _BITS
@@ -72,15 +74,30 @@ class ChunkedMap(Mapping[str, V]):
             self.root = _divided([(_hash(key), key, value) for key, value in dict(items).items()])
 
     def __getitem__(self, key: str) -> V:
+        return self._leaf_items(key)[key]
+
+    @overload
+    def get(self, key: str, /) -> V | None: ...
+    @overload
+    def get(self, key: str, /, default: V | T) -> V | T: ...
+    def get(self, key: str, /, default: V | T | None = None) -> V | T | None:
+        """The value of *key*; *default* if it is missing."""  # inherited, it is slow
+        root = self.root
+        items = root.items if isinstance(root, Leaf) else self._leaf_items(key)
+        return items.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and key in self._leaf_items(key)
+
+    def _leaf_items(self, key: str) -> Mapping[str, V]:
+        """The items of the leaf that would have *key*."""
         part: MapPart[V] | None = self.root
         if isinstance(part, Branch):
             digits = _hash(key)
             while isinstance(part, Branch):
                 part = part.parts[digits % _WIDTH]
                 digits >>= _BITS
-        if part is None:
-            raise KeyError(key)
-        return part.items[key]
+        return part.items if part is not None else {}
 
     def __len__(self) -> int:
         return len(self.root)
@@ -89,7 +106,9 @@ class ChunkedMap(Mapping[str, V]):
         return (key for leaf in _leaves(self.root) for key in sorted(leaf.items))
 
     def __eq__(self, other: object) -> bool:
-        return other is self or Mapping.__eq__(self, other)
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return dict(self) == dict(cast("Mapping[object, object]", other))
 
     def __hash__(self) -> int:
         return hash(frozenset(self.items()))
@@ -117,7 +136,7 @@ _Item: TypeAlias = "tuple[int, str, V]"
 
 
 def _of(root: MapPart[V]) -> ChunkedMap[V]:
-    made: ChunkedMap[V] = object.__new__(ChunkedMap)
+    made = cast("ChunkedMap[V]", object.__new__(ChunkedMap))
     made.root = root
     return made
 

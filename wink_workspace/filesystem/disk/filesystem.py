@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import BinaryIO, Protocol, Self
 
@@ -36,8 +36,10 @@ from wink_workspace.filesystem.model import (
 )
 from wink_workspace.filesystem.paths import MAX_PATH_DEPTH, WorkspacePath, parse_path
 from wink_workspace.filesystem.protocol import Filesystem
+from wink_workspace.filesystem.search import GlobPattern, Heads, SearchTimer
 
 from .fingerprints import DiskFingerprints
+from .searching import disk_heads
 from .tree import DiskEntry, DiskTree, kind_of
 
 __all__ = ["DiskFilesystem", "DiskHistory"]
@@ -165,6 +167,11 @@ class DiskFilesystem(Filesystem):
 
     def _open(self, path: WorkspacePath) -> BinaryIO:
         return self.tree.open(path)
+
+    def _heads(
+        self, base: WorkspacePath, wanted: GlobPattern, timer: SearchTimer
+    ) -> Iterator[Heads]:
+        return disk_heads(self.tree, base, wanted, timer, self.exists)
 
     def _fingerprint(self, path: WorkspacePath) -> str:
         return self.fingerprints.of(path)
