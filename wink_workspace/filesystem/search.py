@@ -271,6 +271,7 @@ class Expression:
     Attributes:
         encoded_literals: In UTF-8, literals of which each match has at least one; empty if they
             are not known. Read only.
+        fits_blocks: Whether it matches several lines if it matches one of them. Read only.
     """
 
     def __init__(self, compiled: regex.Pattern[str]) -> None:
@@ -280,17 +281,17 @@ class Expression:
             self.encoded_literals = tuple(literal.encode() for literal in self._literals)
         except UnicodeEncodeError:  # a lone surrogate, which no text contains
             self.encoded_literals = ()
-        self._fits_blocks = _SEES_ONLY_ITS_LINE.fullmatch(compiled.pattern) is not None
+        self.fits_blocks = _SEES_ONLY_ITS_LINE.fullmatch(compiled.pattern) is not None
 
     def matching_lines(self, block: str, timer: SearchTimer) -> Iterator[tuple[int, str]]:
         r"""Number (from 0) and text of each line that matches; lines are joined by ``\n``."""
         if not self._has_literal(block):
             return
         # Searching a block costs little more than searching a line, and mostly finds nothing.
-        if self._fits_blocks and not self._search(block, timer):
+        if self.fits_blocks and not self.search(block, timer):
             return
         for number, line in enumerate(block.split("\n")):
-            if self._has_literal(line) and self._search(line, timer):
+            if self._has_literal(line) and self.search(line, timer):
                 yield number, line
 
     def _has_literal(self, text: str) -> bool:
@@ -299,7 +300,8 @@ class Expression:
                 return True
         return not self._literals
 
-    def _search(self, text: str, timer: SearchTimer) -> bool:
+    def search(self, text: str, timer: SearchTimer) -> bool:
+        """Whether it matches anywhere in *text*; raises ``SearchTimeoutError``."""
         try:
             return self._compiled.search(text, timeout=timer.left_s()) is not None
         except TimeoutError as error:
@@ -403,7 +405,10 @@ class _Search:
                 and len(head) < HEAD_BYTES
                 and head.isascii()
                 and b"\0" not in head
-                and (one not in head if one is not None else _has_none_of(literals, head))
+                and (
+                    (one not in head if one is not None else _has_none_of(literals, head))
+                    or self._has_no_match(directory, name, head)
+                )
             ):
                 self._n_files += 1
             else:
@@ -414,6 +419,14 @@ class _Search:
         if names:
             self._last = directory, names[-1]
         return True
+
+    def _has_no_match(self, directory: WorkspacePath, name: str, text: bytes) -> bool:
+        """Whether no line of an ASCII text can match; ``True`` is certain."""
+        expression = self._expression
+        self._last = directory, name
+        if not expression.fits_blocks or b"\r" in text:
+            return False
+        return not expression.search(text.decode("ascii"), self._timer)
 
     def _add_one(self, path: WorkspacePath, head: bytes | None) -> None:
         try:

@@ -394,11 +394,11 @@ class Branch:
             elif _is_undoable(entry) and newest.get(entry.number) is not EntryKind.UNDO:
                 # Undos and redos of one target alternate. So an older target is undone, or in
                 # force, as it was before this entry, if its oldest and newest step differ.
-                is_settled = all(
+                keeps_older = all(
                     target is None or target >= entry.number or oldest[target] is not kind
                     for target, kind in newest.items()
                 )
-                yield Revertible(entry, entry.id if is_settled else "")
+                yield Revertible(entry, entry.id if keeps_older else "")
             entry = known or self._previous(entry, ends)
 
     def _continuation(self, entry: LogEntry, ends: frozenset[str]) -> LogEntry | None:

@@ -902,17 +902,16 @@ class FilesystemContract(_Suite):
 
     @pytest.mark.behaviour(49)
     @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(a|aa)+$", "(?R)?a"])
-    def test_hostile_expression_ends_at_the_time_limit_with_what_was_found(
+    def test_hostile_expression_ends_at_the_time_limit_and_says_where(
         self, new_filesystem: FilesystemFactory, pattern: str
     ) -> None:
         limits = FilesystemLimits(search_timeout_s=0.05)
-        content = {"0": b"a\n", "b": b"a" * 5_000 + b"!\n", "c": b"a\n"}
+        content = {"b": b"a" * 5_000 + b"!\n", "c": b"a\n"}
         files = new_filesystem(content, limits=limits)
-        for path, found_before in ((".", ["0"]), ("b", [])):
+        for path in (".", "b"):
             found = files.grep(pattern, path)
-            assert [str(match.path) for match in found.matches] == found_before
-            assert found.timed_out_s == 0.05
-            assert (str(found.stopped_at), found.n_files) == ("b", len(found_before))
+            assert (found.matches, found.n_files) == ((), 0)
+            assert (found.timed_out_s, str(found.stopped_at)) == (0.05, "b")
 
     # Read-only filesystems and paths
 
