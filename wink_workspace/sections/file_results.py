@@ -178,10 +178,10 @@ class FileWindow:
         if not self.lines:
             return "(empty file)"
         return _lines(
-            *(
+            *[  # not a generator, which is resumed for each line
                 f"{number:>{_NUMBER_WIDTH}}\t{line}"
                 for number, line in enumerate(self.lines, start=self.first_line)
-            ),
+            ],
             f"(more lines follow; continue with offset={self.last_line + 1})" if self.more else "",
             f"({counted(self.n_cut_lines, 'long line')} cut)" if self.n_cut_lines else "",
             self._not_utf_8(),
