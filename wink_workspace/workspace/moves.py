@@ -29,7 +29,7 @@ class HistoryMove(Boundary):
     """``with HistoryMove(…) as move: …; move.make(draft)``; without ``make`` it has no effect.
 
     Attributes:
-        entry: The new entry, after the block.
+        entry: The new entry; set when a block with ``make`` has ended.
 
     Args:
         session: STATE.
@@ -53,7 +53,7 @@ class HistoryMove(Boundary):
         head: Callable[[], LogEntry],
     ) -> None:
         super().__init__(session, Transaction(discard=self._forget_loaded))
-        self.entry: LogEntry | None = None
+        self.entry: LogEntry
         self._files = files
         self._history = history
         self._sessions = sessions
@@ -107,7 +107,7 @@ class HistoryMove(Boundary):
             raise
 
     def _publish(self) -> None:
-        if self.entry is not None and self._draft is not None:
+        if self._draft is not None:
             self._publish_record((self._draft.record,))
 
     def __exit__(

@@ -588,7 +588,7 @@ class Workspace(ReadableHistory):
             EntryMissingError: If there is no such entry.
             FileMissingError: If one of *paths* is neither in the workspace nor in that entry.
         """
-        with self._moving() as move:
+        with self._turn() as move:
             entry = self._writer.find(which)
             head = self.head
             root, session, base = entry.files, entry.session, entry.base
@@ -606,7 +606,7 @@ class Workspace(ReadableHistory):
                 EntryKind.RESTORE, f"restore of entry {entry.number}", root, session
             )
             move.make(replace(draft, base=base))
-        return self.head
+        return move.entry
 
     def restore_discarded(
         self, which: int | str, *, paths: Sequence[str] | None = None
@@ -625,7 +625,7 @@ class Workspace(ReadableHistory):
             FileMissingError: If one of *paths* is not in the discard; the message says if it
                 was too large to keep.
         """
-        with self._moving() as move:
+        with self._turn() as move:
             found, head = self.find_discarded(which), self.head
             wanted = [parse_path(path) for path in paths or ()]
             chosen = _chosen(found, list(self._discarded_tree_changes(found)), wanted)
@@ -634,7 +634,7 @@ class Workspace(ReadableHistory):
             state = self._present_state()
             draft = self._draft(EntryKind.RESTORE, f"restore of discard {name}", root, state)
             move.make(replace(draft, outcome=Outcome.COMMITTED))
-        return self.head
+        return move.entry
 
     def _changed_something(self, entry: LogEntry) -> bool:
         """Whether *entry* changed a file, or STATE other than what policies know."""
@@ -646,7 +646,7 @@ class Workspace(ReadableHistory):
         return before.files != entry.files or not slices <= _KNOWN_TO_POLICIES
 
     def _revert(self, kind: EntryKind, choose: Callable[[], LogEntry | None]) -> LogEntry:
-        with self._moving() as move:
+        with self._turn() as move:
             entry = choose()
             if entry is None:
                 raise EntryMissingError(
@@ -672,9 +672,9 @@ class Workspace(ReadableHistory):
                     base=None if entry.base == before.base else before.base,
                 )
             )
-        return self.head
+        return move.entry
 
-    def _moving(self, *, needs_room: bool = True) -> HistoryMove:
+    def _turn(self, *, needs_room: bool = True) -> HistoryMove:
         """The boundary of a move; without a move, it commits external edits and locks the session.
 
         Without *needs_room*, these edits may be left out if the disk is full.
@@ -748,7 +748,7 @@ class Workspace(ReadableHistory):
         Raises:
             UsageError: If *name* is taken, or is not a valid name.
         """
-        with self._moving():
+        with self._turn():
             self._ledger.fork(name, self.head)
 
     def merge(self, branch: str) -> LogEntry | None:
@@ -771,7 +771,7 @@ class Workspace(ReadableHistory):
         require_branch(self._ledger, branch)
         if branch == self._folder.branch:
             raise UsageError("a branch cannot be merged into itself", hint="Name another branch.")
-        with self._moving() as move:
+        with self._turn() as move:
             store, head = self._ledger.store, self.head
             other = self._ledger.branch(branch).head
             base = other and merge_base(store, head, other)
@@ -790,7 +790,7 @@ class Workspace(ReadableHistory):
             draft = self._draft(EntryKind.MERGE, reason, merged.tree, self._present_state())
             source = self._merged_base(base, other)
             move.make(replace(draft, merged=other, base=source))
-        return self.head
+        return move.entry
 
     def _merged_base(self, common: LogEntry, other: LogEntry) -> str:
         """The base of this branch after a merge: what both branches synced."""
@@ -818,7 +818,7 @@ class Workspace(ReadableHistory):
             LedgerBusyError: If another process is applying to the source.
         """
         self._refuse_in_place("synced with", "External edits are committed before each call.")
-        with self._moving() as move:
+        with self._turn() as move:
             head = self.head
             update = self._source_update()
             note, branch = self._folder.applied, self._folder.branch
@@ -833,7 +833,7 @@ class Workspace(ReadableHistory):
                 raise _merge_conflict(reason, merged, ("workspace", "source"))
             draft = self._draft(EntryKind.SYNC, reason, merged.tree, self._present_state())
             move.make(replace(draft, base=source.foreign))
-        return self.head
+        return move.entry
 
     def _refuse_in_place(self, what: str, hint: str) -> None:
         if self._is_in_place:
@@ -922,7 +922,7 @@ class Workspace(ReadableHistory):
             return self.apply_to_branch(
                 branch, include_ignored=include_ignored, previewed=previewed
             )
-        with self._moving(needs_room=to != "patch"):
+        with self._turn(needs_room=to != "patch"):
             update = self._source_update(previewed, include_ignored=include_ignored)
             if to == "patch":
                 return update.as_patch()
@@ -953,7 +953,7 @@ class Workspace(ReadableHistory):
             UsageError: If the source is not a git repository with a commit, or if *name* is taken
                 or is not a valid branch name.
         """
-        with self._moving():
+        with self._turn():
             update = self._source_update(previewed, include_ignored=include_ignored)
             default = f"Changes of workspace {self.info.id}, entry {self.head.number}"
             return update.to_branch(
@@ -991,7 +991,7 @@ class Workspace(ReadableHistory):
             ConflictError: If the workspace changed since the preview; nothing was written then.
             UsageError: If the workspace is closed.
         """
-        with self._moving(needs_room=False):
+        with self._turn(needs_room=False):
             update = self._source_update(previewed, include_ignored=include_ignored)
             return update.write_patch(write)
 
@@ -1033,7 +1033,7 @@ class Workspace(ReadableHistory):
             False,
         )  # this call reports all
         try:
-            with self._moving(needs_room=False):
+            with self._turn(needs_room=False):
                 self._discards.record_pending(again=True)
                 return self._ledger.maintain(self.config.retention, steps=steps)
         finally:
