@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import pytest
 import regex
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from wink_workspace.clock import ManualClock
@@ -358,7 +358,7 @@ SYNTAX = [
     st.lists(st.sampled_from(SYNTAX), min_size=1, max_size=6).map("".join),
     st.text(alphabet="abAB1 .-\u00e9\u00c9\n", max_size=24),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None)
 @example("a(?i)", "A")
 @example("ab{0}", "a")
 @example("a{e<=1}b", "b")
@@ -369,8 +369,8 @@ def test_text_without_the_literals_of_an_expression_never_matches(pattern: str, 
     except (regex.error, RecursionError):
         assume(False)
     literals = required_literals(pattern)
-    assume(literals and not any(literal in text for literal in literals))
-    assert not any(compiled.search(line, timeout=5) for line in text.split("\n"))
+    may_match = not literals or any(literal in text for literal in literals)
+    assert may_match or not any(compiled.search(line, timeout=5) for line in text.split("\n"))
 
 
 # The disk
