@@ -17,9 +17,11 @@ changed since the last snapshot, and the root.
 from __future__ import annotations
 
 import logging
-from collections.abc import Set
+import stat
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import islice
+from typing import Final, Protocol
 
 from wink_workspace.errors import (
     FilesystemError,
@@ -28,18 +30,20 @@ from wink_workspace.errors import (
 )
 from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
 from wink_workspace.filesystem.changes import NOTHING, ChangeTracker, Dirty
-from wink_workspace.filesystem.disk.descriptors import attributes_of
+from wink_workspace.filesystem.disk.bulk_reading import BulkReading, ReadPart
+from wink_workspace.filesystem.disk.descriptors import Parts, attributes_of
 from wink_workspace.filesystem.disk.fingerprints import DiskFingerprints
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
 from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
-    EMPTY_TREE_ID,
     LARGE_BYTES,
     SOME_DIRECTORY,
     ObjectStore,
+    PreparedBlob,
     TreeEntry,
     build,
+    build_directories,
     diff,
     entry_at,
     file_changes,
@@ -66,6 +70,9 @@ _MODES: dict[FileKind | None, tuple[int, ...]] = {
     FileKind.SYMLINK: (0o777,),
 }
 """The modes that a restore can set; a symlink always has 0777."""
+
+_MANY_FILES: Final = 64
+"""From this number on, files are written as one pack; docs/design/054 has the measurement."""
 
 
 class DiscardRecorder(Protocol):
@@ -244,30 +251,84 @@ class TreeHistory:
 
     def _write_tree(self, dirty: Dirty) -> str:
         """The tree of the present state, given what may have changed."""
-        if dirty.prefixes and dirty.everything:
+        if not dirty.prefixes and len(dirty.paths) < _MANY_FILES:
+            changes: _Changes = {path: self._entry(path) for path in sorted(dirty.paths)}
+            return build(self._store, self._token.root, changes)
+        tops = sorted(
+            path
+            for path in dirty.prefixes
+            if not path.parts or not _is_inside(path.parent, dirty.prefixes)
+        )
+        paths = sorted(path for path in dirty.paths if not _is_inside(path, dirty.prefixes))
+        below = self._few_below(tops, _MANY_FILES - len(paths))
+        if below is None:
             with self._store.bulk():
-                return build(self._store, EMPTY_TREE_ID, self._below(WorkspacePath(())))
-        changes: _Changes = {}
-        walked: set[WorkspacePath] = set()
-        for prefix in sorted(dirty.prefixes):  # parents first; each directory is read once
-            if _is_inside(prefix, walked):
-                continue
-            changes[prefix] = self._entry(prefix)
-            if changes[prefix] == SOME_DIRECTORY:
-                changes[prefix] = EMPTY_DIRECTORY
-                changes.update(self._below(prefix))
-                walked.add(prefix)
-        for path in sorted(dirty.paths):
-            if not _is_inside(path, dirty.prefixes):
-                changes[path] = self._entry(path)
+                return self._write_many(tops, paths)
+        changes = {}
+        for path in tops:
+            entry = self._own_entry(path)
+            changes[path] = EMPTY_DIRECTORY if entry == SOME_DIRECTORY else entry
+        for there in below:
+            stored = self._stored_entry(there)
+            if stored is not None:
+                changes[there.path] = stored
+        for path in paths:
+            changes[path] = self._entry(path)
         return build(self._store, self._token.root, changes)
 
-    def _below(self, prefix: WorkspacePath) -> _Changes:
-        return {
-            entry.path: stored
-            for entry in self._tree.walk(prefix)
-            if (stored := self._stored_entry(entry)) is not None
+    def _few_below(self, tops: Sequence[WorkspacePath], limit: int) -> list[DiskEntry] | None:
+        """Everything below *tops*; ``None`` if it has *limit* entries or more."""
+        found: list[DiskEntry] = []
+        for top in tops:
+            there = self._tree.entry(top)
+            if there is not None and there.kind is FileKind.DIRECTORY:
+                found += islice(self._tree.walk(top), max(0, limit - len(found)))
+        return found if len(found) < limit else None
+
+    def _write_many(self, tops: Sequence[WorkspacePath], paths: Sequence[WorkspacePath]) -> str:
+        """As ``_write_tree``, inside a bulk; each directory of *tops* is written once."""
+        changes: _Changes = {top: self._own_entry(top) for top in tops}
+        found: dict[WorkspacePath, dict[Parts, dict[str, TreeEntry]]] = {
+            top: {(): {}} for top in tops if changes[top] == SOME_DIRECTORY
         }
+        for part in BulkReading(self._tree, self._store.prepare_blob).run(found, paths):
+            directory = WorkspacePath(part.top.parts + part.below)
+            below = found.get(part.top)
+            if below is None:
+                for name, entry in self._entries_of(part, directory):
+                    changes[directory / name] = entry
+                continue
+            inside = below.setdefault(part.below, {})
+            if part.below and part.entered is not None:
+                below[part.below[:-1]][part.below[-1]] = SOME_DIRECTORY
+                mode, has_attributes = part.entered
+                if has_attributes or mode not in _MODES[FileKind.DIRECTORY]:
+                    self._odd.add(directory)
+            inside.update(
+                (name, entry)
+                for name, entry in self._entries_of(part, directory)
+                if entry is not None
+            )
+        for top, below in found.items():
+            root = build_directories(self._store, below)
+            changes[top] = TreeEntry(FileKind.DIRECTORY, root)
+        return build(self._store, self._token.root, changes)
+
+    def _entries_of(
+        self, part: ReadPart[PreparedBlob], directory: WorkspacePath
+    ) -> Iterator[tuple[str, TreeEntry | None]]:
+        """Write the contents of *part*; its entries by name, without directories that it lists."""
+        for name, prepared, mode, has_attributes in part.files:
+            if has_attributes or mode not in _MODES[FileKind.FILE]:
+                self._odd.add(directory / name)
+            blob = self._store.write_prepared(prepared)
+            yield name, TreeEntry(FileKind.FILE, blob, bool(mode & stat.S_IXUSR))
+        for name in part.others:
+            yield name, self._entry(directory / name)
+
+    def _own_entry(self, top: WorkspacePath) -> TreeEntry | None:
+        """The entry of *top*, which may be the root: no tree has its mode."""
+        return self._entry(top) if top.parts else SOME_DIRECTORY
 
     def _entry(self, path: WorkspacePath) -> TreeEntry | None:
         there = self._tree.entry(path)
@@ -299,7 +360,7 @@ class TreeHistory:
     def _blob(self, entry: DiskEntry) -> str:
         with self._tree.open(entry.path) as file:
             fd = file.fileno()
-            if attributes_of(fd):
+            if attributes_of(fd, path_only=False):
                 self._odd.add(entry.path)
             if self.fingerprints is None or entry.size_bytes >= LARGE_BYTES:
                 return self._store.write_blob_from(fd)
