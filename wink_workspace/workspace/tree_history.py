@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import stat
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
@@ -29,11 +29,12 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
-from wink_workspace.filesystem.changes import NOTHING, ChangeTracker, Dirty
+from wink_workspace.filesystem.changes import NOTHING, ChangeTracker, Dirty, Leaving
 from wink_workspace.filesystem.disk.bulk_reading import BulkReading, ReadPart
 from wink_workspace.filesystem.disk.descriptors import Parts, attributes_of
 from wink_workspace.filesystem.disk.fingerprints import DiskFingerprints
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.git_binary import blob_id
 from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
@@ -45,6 +46,7 @@ from wink_workspace.ledger import (
     build,
     build_directories,
     diff,
+    entries_at,
     entry_at,
     file_changes,
     names_in,
@@ -184,7 +186,8 @@ class TreeHistory:
         self, token: FilesToken, *, reason: str = "rolled back", kept: str | None = None
     ) -> None:
         """As ``restore``, with a reason; an entry keeps the tree *kept*, so it needs no discard."""
-        steps = self._steps(self.changed_paths(), token.root)
+        dirty = self.changed_paths(leaving=lambda parts: self._is_leaving(parts, token.root))
+        steps = self._steps(dirty, token.root)
         self._move_aside(steps, reason, kept)
         failures = self._carry_out(steps)
         # On a full disk, try again with the reserve released, then without the pending discards
@@ -197,6 +200,7 @@ class TreeHistory:
         self._not_restored = frozenset(failures)
         if failures:
             self._unprocessed = Dirty(prefixes=frozenset(failures))
+            self._tracker.note(ROOT, below=True)  # a directory may have stayed that was leaving
             shown = "; ".join(str(error) for error in failures.values())
             raise FilesystemError(
                 f"{counted(len(failures), 'path')} could not be restored: {shown}",
@@ -235,15 +239,22 @@ class TreeHistory:
             raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
-    def changed_paths(self) -> Dirty:
+    def _is_leaving(self, parts: Parts, wanted: str) -> bool:
+        """Whether a restore of *wanted* moves the new directory *parts* aside as a whole."""
+        entry = entry_at(self._store, wanted, WorkspacePath(parts))
+        return entry is None or entry.kind is not FileKind.DIRECTORY
+
+    def changed_paths(self, *, leaving: Leaving | None = None) -> Dirty:
         """What may have changed; it is reported again until a snapshot or a restore succeeds.
+
+        *leaving* is that of ``ChangeTracker.drain``.
 
         Raises:
             ForkedProcessError: In a child of the process that opened the files.
         """
         self._process.check()
         self._is_fresh = False
-        moved = self._tracker.drain()
+        moved = self._tracker.drain(leaving)
         self._unprocessed = moved if self._unprocessed is NOTHING else self._unprocessed | moved
         return self._unprocessed
 
@@ -261,10 +272,32 @@ class TreeHistory:
         )
         paths = sorted(path for path in dirty.paths if not _is_inside(path, dirty.prefixes))
         below = self._few_below(tops, _MANY_FILES - len(paths))
-        if below is None:
-            with self._store.bulk():
-                return self._write_many(tops, paths)
-        changes = {}
+        if below is not None:
+            return self._write_few(tops, below, paths)
+        with self._store.bulk():
+            return self._write_many(tops, paths)
+
+    def _few_below(self, tops: Sequence[WorkspacePath], limit: int) -> list[DiskEntry] | None:
+        """Everything below *tops*; ``None`` if it has *limit* entries or more."""
+        found: list[DiskEntry] = []
+        for top in tops:
+            found += islice(self._walk(top), max(0, limit - len(found)))
+        return found if len(found) < limit else None
+
+    def _walk(self, top: WorkspacePath) -> Iterator[DiskEntry]:
+        """Everything below *top*, nothing if it is not a directory."""
+        there = self._tree.entry(top)
+        if there is not None and there.kind is FileKind.DIRECTORY:
+            yield from self._tree.walk(top)
+
+    def _write_few(
+        self,
+        tops: Sequence[WorkspacePath],
+        below: Iterable[DiskEntry],
+        paths: Sequence[WorkspacePath],
+    ) -> str:
+        """As ``_write_tree``, given everything that is below *tops*."""
+        changes: _Changes = {}
         for path in tops:
             entry = self._own_entry(path)
             changes[path] = EMPTY_DIRECTORY if entry == SOME_DIRECTORY else entry
@@ -275,15 +308,6 @@ class TreeHistory:
         for path in paths:
             changes[path] = self._entry(path)
         return build(self._store, self._token.root, changes)
-
-    def _few_below(self, tops: Sequence[WorkspacePath], limit: int) -> list[DiskEntry] | None:
-        """Everything below *tops*; ``None`` if it has *limit* entries or more."""
-        found: list[DiskEntry] = []
-        for top in tops:
-            there = self._tree.entry(top)
-            if there is not None and there.kind is FileKind.DIRECTORY:
-                found += islice(self._tree.walk(top), max(0, limit - len(found)))
-        return found if len(found) < limit else None
 
     def _write_many(self, tops: Sequence[WorkspacePath], paths: Sequence[WorkspacePath]) -> str:
         """As ``_write_tree``, inside a bulk; each directory of *tops* is written once."""
@@ -376,7 +400,7 @@ class TreeHistory:
         as in the tree of the present token, so comparing the two trees is enough.
         """
         steps = _Steps(DiscardPlan(base=self._token.root, wanted=wanted))
-        for path in sorted(dirty.prefixes | dirty.paths):
+        for path in sorted(dirty.prefixes | (dirty.paths - self._unchanged(dirty, wanted))):
             top = self._top(path, wanted)
             if not _is_inside(top, steps.complete):
                 below = top != path or path in dirty.prefixes
@@ -397,6 +421,26 @@ class TreeHistory:
                 self._reset_odd(steps, path)
         steps.made.sort(key=lambda made: made[0])
         return steps
+
+    def _unchanged(self, dirty: Dirty, wanted: str) -> set[WorkspacePath]:
+        """The files among many changed paths that are as in the present token and as wanted.
+
+        Such as those that had just changed when they were committed.
+        """
+        unchanged: set[WorkspacePath] = set()
+        if len(dirty.paths) < _MANY_FILES:
+            return unchanged
+        paths = [path for path in dirty.paths if not _is_inside(path, dirty.prefixes)]
+        for part in BulkReading(self._tree, blob_id).run((), sorted(paths)):
+            names = [file.name for file in part.files]
+            known = entries_at(self._store, self._token.root, part.top, names)
+            as_wanted = entries_at(self._store, wanted, part.top, names)
+            for name, blob, mode, has_attributes in part.files:
+                found = TreeEntry(FileKind.FILE, blob, bool(mode & stat.S_IXUSR))
+                is_odd = has_attributes or mode not in _MODES[FileKind.FILE]
+                if not is_odd and known[name] == found == as_wanted[name]:
+                    unchanged.add(part.top / name)
+        return unchanged
 
     def _top(self, path: WorkspacePath, wanted: str) -> WorkspacePath:
         """*path*, or its topmost ancestor that is not a directory in the wanted tree."""
