@@ -15,7 +15,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -172,13 +171,13 @@ class ObjectStore:
         if writer is not None:
             (writer.finish if keep else writer.abandon)()
 
-    def begin_pack(self, directory: Path) -> SeparatePack:
-        """Begin a pack in *directory*; see ``SeparatePack``.
+    def begin_pack(self) -> SeparatePack:
+        """Begin a pack; see ``SeparatePack``.
 
         Raises:
             LedgerError: If it cannot be written.
         """
-        return SeparatePack(self, PackWriter(self.packs, directory))
+        return SeparatePack(self, PackWriter(self.packs))
 
     def sync(self) -> None:
         """If the store is durable, call fsync for everything added so far.
@@ -303,7 +302,8 @@ class SeparatePack(AbstractContextManager["SeparatePack"]):
     """A pack that is filled in steps, between which other objects are added as usual.
 
     Its objects cannot be read before ``finish``; a block that ends without it discards them.
-    Nothing refers to them meanwhile, so begin again if the store's ``epoch`` changes.
+    Maintenance may delete it meanwhile, and objects that it refers to: begin again if the store's
+    ``epoch`` changes.
     """
 
     def __init__(self, store: ObjectStore, writer: PackWriter) -> None:

@@ -126,13 +126,12 @@ class Packs:
 class PackWriter:
     """A pack that is being written; ``finish`` or ``abandon`` ends it.
 
-    Its objects cannot be read before that. *directory* is where it is written, on the same
-    filesystem; by default beside the others.
+    Its objects cannot be read before that.
     """
 
-    def __init__(self, packs: Packs, directory: Path | None = None) -> None:
+    def __init__(self, packs: Packs) -> None:
         self._packs = packs
-        self._temporary = (directory or packs.directory) / f"{_TEMPORARY}{secrets.token_hex(8)}"
+        self._temporary = packs.directory / f"{_TEMPORARY}{secrets.token_hex(8)}"
         self._index = self._temporary.with_suffix(".idx")
         self._entries: dict[bytes, tuple[int, int]] = {}  # id -> offset and CRC
         with ledger_failures("a pack cannot be written"):

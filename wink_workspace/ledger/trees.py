@@ -103,13 +103,13 @@ def entry_at(store: ObjectStore, root: str, path: WorkspacePath) -> TreeEntry | 
 
 def entries_at(
     store: ObjectStore, root: str, directory: WorkspacePath, names: Iterable[str]
-) -> dict[str, TreeEntry | None]:
-    """``entry_at`` for each of *names* in one directory."""
+) -> dict[str, TreeEntry | None] | None:
+    """``entry_at`` for each of *names* in one directory; ``None`` if there is no such directory."""
     top = (
         entry_at(store, root, directory) if directory.parts else TreeEntry(FileKind.DIRECTORY, root)
     )
     if top is None or top.kind is not FileKind.DIRECTORY:
-        return dict.fromkeys(names)
+        return None
     tree = store.tree(top.id)
     return {name: _entry_or_none(tree.get(stored_name(name))) for name in names}
 

@@ -19,7 +19,6 @@ Rule 4: recording and deletion run in steps, so that no call waits for thousands
 
     discarded/<n>/plan.json     which paths are moved, and why
     discarded/<n>/held/<k>      the k-th path of the plan
-    discarded/<n>/tmp_pack_*    the objects of an unfinished recording
     discarded/<n>~              recorded, and about to be deleted
 """
 
@@ -440,8 +439,6 @@ class PendingDiscards:
 
     def _record_in_steps(self, discard: PendingDiscard, keep: Keep) -> Generator[None, None, None]:
         is_small = discard.is_small()
-        for unfinished in discard.folder.glob("tmp_pack_*"):
-            unfinished.unlink()
         with discard.opened() as tree:
             yield from _delete_dropped(discard, tree)
             self._drop_over(discard, self._limit_bytes, _TOO_LARGE)
@@ -450,7 +447,7 @@ class PendingDiscards:
             if is_small:
                 moved = run_steps(self._contents(discard, tree, self._store))
             else:
-                with self._store.begin_pack(discard.folder) as pack:
+                with self._store.begin_pack() as pack:
                     moved = yield from self._contents(discard, tree, pack)
                     pack.finish()
         root = self._root(discard, moved)

@@ -271,11 +271,25 @@ class TreeHistory:
             if not path.parts or not _is_inside(path.parent, dirty.prefixes)
         )
         paths = sorted(path for path in dirty.paths if not _is_inside(path, dirty.prefixes))
+        if len(tops) + len(paths) >= _MANY_FILES:
+            tops, paths = self._ever_present(tops), self._ever_present(paths)
         below = self._few_below(tops, _MANY_FILES - len(paths))
         if below is not None:
             return self._write_few(tops, below, paths)
         with self._store.bulk():
             return self._write_many(tops, paths)
+
+    def _ever_present(self, paths: Sequence[WorkspacePath]) -> list[WorkspacePath]:
+        """Those of *paths* that exist now, or in the present token.
+
+        The others were added and removed since, such as by a rollback.
+        """
+        present: list[WorkspacePath] = [path for path in paths if not path.parts]
+        for directory, names in _by_directory(paths).items():
+            found = self._tree.statuses(directory, names)
+            known = entries_at(self._store, self._token.root, directory, names) or {}
+            present += [directory / name for name in names if name in found or known.get(name)]
+        return present
 
     def _few_below(self, tops: Sequence[WorkspacePath], limit: int) -> list[DiskEntry] | None:
         """Everything below *tops*; ``None`` if it has *limit* entries or more."""
@@ -400,7 +414,7 @@ class TreeHistory:
         as in the tree of the present token, so comparing the two trees is enough.
         """
         steps = _Steps(DiscardPlan(base=self._token.root, wanted=wanted))
-        for path in sorted(dirty.prefixes | (dirty.paths - self._unchanged(dirty, wanted))):
+        for path in sorted(dirty.prefixes | (dirty.paths - self._plan_many(steps, dirty))):
             top = self._top(path, wanted)
             if not _is_inside(top, steps.complete):
                 below = top != path or path in dirty.prefixes
@@ -422,25 +436,39 @@ class TreeHistory:
         steps.made.sort(key=lambda made: made[0])
         return steps
 
-    def _unchanged(self, dirty: Dirty, wanted: str) -> set[WorkspacePath]:
-        """The files among many changed paths that are as in the present token and as wanted.
+    def _plan_many(self, steps: _Steps, dirty: Dirty) -> set[WorkspacePath]:
+        """Plan for the files among many changed paths that are new or unchanged; these paths.
 
-        Such as those that had just changed when they were committed.
+        Unchanged are those that had just changed when they were committed. A directory of the
+        trees and of the disk is read once for all of its files.
         """
-        unchanged: set[WorkspacePath] = set()
+        done: set[WorkspacePath] = set()
         if len(dirty.paths) < _MANY_FILES:
-            return unchanged
+            return done
         paths = [path for path in dirty.paths if not _is_inside(path, dirty.prefixes)]
-        for part in BulkReading(self._tree, blob_id).run((), sorted(paths)):
-            names = [file.name for file in part.files]
-            known = entries_at(self._store, self._token.root, part.top, names)
-            as_wanted = entries_at(self._store, wanted, part.top, names)
+        store, plan = self._store, steps.plan
+        same: dict[WorkspacePath, TreeEntry] = {}
+        for directory, inside in _by_directory(paths).items():
+            wanted = entries_at(store, plan.wanted, directory, inside)
+            if wanted is None:
+                continue
+            known = entries_at(store, plan.base, directory, inside) or {}
+            new = [name for name in inside if wanted[name] is None]
+            for name in self._tree.statuses(directory, new):
+                plan.moves.append(directory / name)
+            for name, entry in wanted.items():
+                if entry is not None and entry == known.get(name):
+                    same[directory / name] = entry
+        done.update(plan.moves)
+        steps.complete.update(plan.moves)
+        for part in BulkReading(self._tree, blob_id).run((), sorted(same)):
             for name, blob, mode, has_attributes in part.files:
+                path = part.top / name
                 found = TreeEntry(FileKind.FILE, blob, bool(mode & stat.S_IXUSR))
                 is_odd = has_attributes or mode not in _MODES[FileKind.FILE]
-                if not is_odd and known[name] == found == as_wanted[name]:
-                    unchanged.add(part.top / name)
-        return unchanged
+                if not is_odd and found == same[path]:
+                    done.add(path)
+        return done
 
     def _top(self, path: WorkspacePath, wanted: str) -> WorkspacePath:
         """*path*, or its topmost ancestor that is not a directory in the wanted tree."""
@@ -603,3 +631,12 @@ def _is_inside(path: WorkspacePath, prefixes: Set[WorkspacePath]) -> bool:
     return bool(prefixes) and (
         path in prefixes or any(above in prefixes for above in path.ancestors())
     )
+
+
+def _by_directory(paths: Iterable[WorkspacePath]) -> dict[WorkspacePath, list[str]]:
+    """The names of *paths* by their parents, without the root."""
+    names: dict[WorkspacePath, list[str]] = {}
+    for path in paths:
+        if path.parts:
+            names.setdefault(path.parent, []).append(path.name)
+    return names
