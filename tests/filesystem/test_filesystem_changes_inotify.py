@@ -55,6 +55,38 @@ def drain_and_count(tracker: InotifyTracker) -> tuple[Dirty, int]:
 # Cost
 
 
+def test_scan_does_not_report_files_that_became_clean_since_they_were_read(root: Path) -> None:
+    clock = ManualClock(datetime.fromtimestamp((root / "f").stat().st_ctime, UTC))
+    tracker = InotifyTracker(root, clock=clock)
+    tracker.drain()
+    clock.advance(60)
+    assert tracker.drain() == dirty()
+    (root / "new").mkdir()  # by another process, so the tracker scans
+    found = tracker.drain()
+    tracker.close()
+    assert found.reason
+    assert (found.paths, found.prefixes) == (frozenset(), {path_of("new")})
+
+
+@pytest.mark.parametrize("make", [InotifyTracker, ScanTracker])
+def test_only_new_directories_that_leave_are_not_read(
+    root: Path, make: Callable[..., InotifyTracker | ScanTracker]
+) -> None:
+    tracker = make(root, clock=later())
+    tracker.drain()
+    before = tracker.n_visited
+    for name in ("leaves", "stays"):
+        (root / name / "sub").mkdir(parents=True)
+        (root / name / "sub/f").write_text("new")
+    (root / "d/sub/f").write_text("changed")
+    found = tracker.drain(leaving=lambda parts: parts[0] in ("leaves", "d"))
+    tracker.close()
+    assert found.covers(path_of("leaves/sub/f"))
+    assert found.covers(path_of("stays/sub/f"))
+    assert found.covers(path_of("d/sub/f"))
+    assert tracker.n_visited - before == len(("f", "g", "d", "d/f", "d/sub", "d/sub/f")) + 4
+
+
 def test_racily_clean_file_without_later_events_becomes_clean(
     root: Path,
 ) -> None:

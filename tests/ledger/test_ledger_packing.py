@@ -237,7 +237,7 @@ def test_killing_packing_at_any_step_loses_nothing(tmp_path) -> None:
 
     def pack() -> None:
         with reopened(tmp_path) as own, own.write():
-            own.store.n_written += DUE + 1
+            own.store.n_written_loose += DUE + 1
             own.maintain_if_due(Retention())
 
     number = 1

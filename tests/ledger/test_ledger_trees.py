@@ -511,3 +511,26 @@ def test_a_bulk_write_that_fails_or_is_empty_leaves_nothing(store) -> None:
     with store.bulk():
         pass
     assert sorted(store.repository.directory.rglob("*")) == before
+
+
+def test_many_changes_of_a_directory_at_once_equal_the_same_changes_one_by_one(
+    tmp_path: Path,
+) -> None:
+    chance = random.Random(14)
+    with new_ledger(tmp_path) as ledger:
+        store = ledger.store
+        blob = store.write_blob(b"content")
+        kinds = [None, TreeEntry(FileKind.FILE, blob), TreeEntry(FileKind.FILE, blob, True)]
+        kinds += [TreeEntry(FileKind.SYMLINK, blob), EMPTY_DIRECTORY]
+        root = EMPTY_TREE_ID
+        for _ in range(5):
+            changes = {
+                WorkspacePath((name,)): chance.choice(kinds)
+                for name in chance.sample(["a", "a.b", "a0", *map(str, range(150))], 100)
+            }
+            one_by_one = root
+            for path, entry in changes.items():
+                one_by_one = build(store, one_by_one, {path: entry})
+            root = build(store, root, changes)
+            assert root == one_by_one
+            assert build(store, root, changes) == root

@@ -134,6 +134,27 @@ def work_calls(directory: Path, killer: Killer) -> None:
                 os.write(oracle, f"{head.number} {state_of(workspace, copy.files)}\n".encode())
 
 
+def work_bulk(directory: Path, killer: Killer) -> None:
+    """A call that makes many files, and one that makes as many and fails."""
+    copy = folder(directory)
+
+    def fill(name: str) -> None:
+        (copy.files / name).mkdir()
+        for n in range(80):
+            (copy.files / name / str(n)).write_bytes(b"%d\n" % n)
+
+    tools = [
+        doing(lambda: fill("kept"), name="fill"),
+        doing(lambda: fill("lost"), name="fail", fails=True),
+    ]
+    with calling(killer), Workspace(copy) as workspace, calls(workspace, *tools) as call:
+        for name in ("fill", "fail"):
+            call(name)
+            (head,) = workspace.log(limit=1)
+            with (directory / "oracle").open("a") as oracle:
+                oracle.write(f"{head.number} {state_of(workspace, copy.files)}\n")
+
+
 def work_undo(directory: Path, killer: Killer) -> None:
     """Undo three calls and redo one."""
     with calling(killer), Workspace(folder(directory)) as workspace:

@@ -156,7 +156,7 @@ def test_call_that_only_deleted_leaves_a_discard_without_files(tmp_path: Path) -
             workspace.restore_discarded(1)
 
 
-def test_rollback_moves_discarded_files_and_indexes_them_before_the_next_call(
+def test_rollback_moves_discarded_files_and_records_them_when_they_are_listed(
     tmp_path: Path,
 ) -> None:
     with made(tmp_path, {"a.txt": b"a", "d/b.txt": b"b"}) as workspace:
@@ -177,23 +177,23 @@ def test_rollback_moves_discarded_files_and_indexes_them_before_the_next_call(
             assert store.written_bytes - written_bytes < 10_000
             held = [path for path in discard_folder.rglob("*") if path.is_file()]
             assert inodes <= {path.stat().st_ino for path in held}
-            assert workspace.discarded() == ()
+            assert workspace._ledger.discarded() == ()
             assert call("ls").result.success
+            assert len(workspace.discarded()) == 1
+            workspace.maintain()
             assert list(discard_folder.iterdir()) == []
         assert len(contents(workspace)) == 22
         assert len(contents(workspace)["d/b.txt"] or b"") == MIB
     assert_fsck_clean(folder(tmp_path).ledger)
 
 
-def test_discarded_files_are_indexed_when_the_workspace_is_closed(
-    tmp_path: Path,
-) -> None:
+def test_large_discard_is_listed_after_the_workspace_was_closed_and_opened(tmp_path: Path) -> None:
     with made(tmp_path) as workspace:
         root = folder(tmp_path).files
         fill = doing(lambda: (root / "big").write_bytes(os.urandom(2 * MIB)), fails=True)
         with calls(workspace, fill) as call:
             call("act")
-        assert workspace.discarded() == ()
+        assert workspace._ledger.discarded() == ()
     with reopened(tmp_path) as workspace:
         assert len(contents(workspace)["big"] or b"") == 2 * MIB
 

@@ -99,6 +99,21 @@ def test_rollbacks_killed_at_any_step_keep_all_discarded_files(
         assert head.number >= 8
 
 
+@pytest.mark.parametrize("n_kills", [8, pytest.param(300, marks=pytest.mark.soak)])
+def test_calls_that_change_many_files_leave_a_completed_state_when_killed_anywhere(
+    server: Server, tmp_path: Path, n_kills: int
+) -> None:
+    template = tmp_path / "template"
+    template.mkdir()
+    made(template, {"a.txt": b"line\n"}).close()
+    many = staged(server, template, "bulk")
+    n_system_calls = many.passed["system-call"]
+    for nth in range(2, n_system_calls, max(1, n_system_calls // n_kills)):
+        directory = copied(template, tmp_path / "killed")
+        assert server.run(directory, "bulk", ["system-call", nth]) == signal.SIGKILL
+        assert_recovers(directory, many)
+
+
 def test_rollback_killed_while_it_drops_excess_files_still_names_them(
     server: Server, mixed: Stage, tmp_path: Path
 ) -> None:

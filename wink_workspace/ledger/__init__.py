@@ -35,6 +35,7 @@ from .history import (
 )
 from .ledger import Ledger
 from .lock import WriterLock, try_read_lock
+from .loose import run_steps
 from .merge import (
     AppliedChange,
     Merge,
@@ -45,7 +46,7 @@ from .merge import (
     without_lines,
 )
 from .names import is_git_directory_name
-from .objects import LARGE_BYTES, ObjectStore, PreparedBlob
+from .objects import LARGE_BYTES, ObjectStore, PreparedBlob, SeparatePack
 from .pending import PendingMark
 from .records import LoggedEvent, Record
 from .retention import Forgotten, Maintenance, Retention
@@ -61,11 +62,13 @@ from .trees import (
     build,
     build_directories,
     diff,
+    entries_at,
     entry_at,
     entry_of,
     file_changes,
     file_state,
     names_in,
+    tree_steps,
     walk,
     with_paths_from,
 )
@@ -107,6 +110,7 @@ __all__ = [
     "Retention",
     "Reverted",
     "Revertible",
+    "SeparatePack",
     "SessionStore",
     "SideNames",
     "SliceMerge",
@@ -120,6 +124,7 @@ __all__ = [
     "diff",
     "discard_changes",
     "enclosing_repository",
+    "entries_at",
     "entry_at",
     "entry_of",
     "file_changes",
@@ -137,7 +142,9 @@ __all__ = [
     "no_steps",
     "paths_left_behind",
     "repositories_in",
+    "run_steps",
     "tree_diff",
+    "tree_steps",
     "try_read_lock",
     "walk",
     "with_paths_from",

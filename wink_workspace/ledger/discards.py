@@ -158,7 +158,7 @@ def keep_discarded(store: ObjectStore, refs: RefMover, what: Discard, *, discard
 
 
 def _write_discard(store: ObjectStore, what: Discard, discard: int) -> str:
-    changes = list(diff(store, what.base, what.files))
+    changes = list(diff(store, what.base, what.files, into_new=False))
     changed = {change.path: change.after for change in changes if change.after is not None}
     removed = [list(change.path.parts) for change in changes if change.after is None]
     dropped = [[each.path, each.size_bytes, each.reason] for each in what.dropped.named]

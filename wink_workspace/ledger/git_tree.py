@@ -24,6 +24,8 @@ _MODES: dict[bytes, Mode] = {
     b"120000": b"120000",
 }
 
+_FEW_CHANGES: Final = 32
+
 
 @dataclass(frozen=True, slots=True)
 class GitEntry:
@@ -100,6 +102,8 @@ class GitTree:
 
         Returns this object if nothing differs.
         """
+        if len(changes) > _FEW_CHANGES:
+            return self._rebuilt(changes)
         keys, rows = self._keys.copy(), self.rows.copy()
         for name, entry in changes.items():
             for key in (name, name + b"/"):
@@ -112,6 +116,19 @@ class GitTree:
                 at = bisect_left(keys, key)
                 keys.insert(at, key)
                 rows.insert(at, b"%b %b\0%b" % (entry.mode, name, bytes.fromhex(entry.id)))
+        return self if rows == self.rows else GitTree(keys, rows)
+
+    def _rebuilt(self, changes: Mapping[bytes, GitEntry | None]) -> GitTree:
+        """As ``changed``; inserting each row would move all rows after it."""
+        by_key = dict(zip(self._keys, self.rows, strict=True))
+        for name, entry in changes.items():
+            if by_key.pop(name, None) is None:
+                by_key.pop(name + b"/", None)
+            if entry is not None:
+                key, row = _keyed_row(name, entry)
+                by_key[key] = row
+        keys = sorted(by_key)
+        rows = [by_key[key] for key in keys]
         return self if rows == self.rows else GitTree(keys, rows)
 
     def rows_not_in(self, other: GitTree) -> Iterable[tuple[bytes, GitEntry]]:

@@ -248,7 +248,7 @@ class Ledger:
         It has if the budget is used up, or if any process added thousands of loose objects: their
         cost at the first call of the next process would grow without limit.
         """
-        n_objects = self.store.n_written - self._maintained_at[0]
+        n_objects = self.store.n_written_loose - self._maintained_at[0]
         if self._n_unpacked is None:
             with ledger_failures("the objects of the ledger cannot be counted"):
                 n_present = n_unpacked(self.store, few=_DUE_AFTER_OBJECTS)
@@ -280,14 +280,14 @@ class Ledger:
         Raises:
             LedgerError: As ``maintain``.
         """
-        is_much = self.store.n_written - self._n_written_at_last_pack > _DUE_AFTER_OBJECTS
+        is_much = self.store.n_written_loose - self._n_written_at_last_pack > _DUE_AFTER_OBJECTS
         if self.is_over_budget(retention):
             self.maintain(retention)
             return
         many = (is_much or at_end) and has_many_packs(self.store, at_end=at_end)
         if is_much or many or (at_end and self.is_due(retention)):
             self._n_written_at_last_pack = (
-                self.store.n_written
+                self.store.n_written_loose
             )  # also if other processes are writing
             if many or has_too_old(self.store, retention, self._clock.now()):
                 self.maintain(retention)
@@ -306,7 +306,10 @@ class Ledger:
                     pack_loose(self.store)
         finally:
             self.store.forget()
-        self._n_unpacked, self._maintained_at = 0, (self.store.n_written, self._maintained_at[1])
+        self._n_unpacked, self._maintained_at = (
+            0,
+            (self.store.n_written_loose, self._maintained_at[1]),
+        )
 
     def maintain(self, retention: Retention, *, steps: Steps = no_steps) -> Maintenance:
         """Delete history that *retention* does not keep, pack the rest; between calls only.
@@ -335,7 +338,7 @@ class Ledger:
         if done.forgotten:
             _log.warning("%s", done.forgotten)
         self._disk_bytes, self._n_unpacked = done.disk_bytes, 0
-        self._maintained_at = (self.store.n_written, self.store.written_bytes)
+        self._maintained_at = (self.store.n_written_loose, self.store.written_bytes)
         return done
 
 

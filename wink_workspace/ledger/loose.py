@@ -20,12 +20,12 @@ import re
 import secrets
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, Literal, TypeVar, cast
 
 from wink_workspace.errors import LedgerDamagedError, LedgerError
 from wink_workspace.filesystem.git_binary import git_hash, object_header
@@ -40,7 +40,10 @@ __all__ = [
     "ObjectKind",
     "compress",
     "is_worth_compressing",
+    "run_steps",
 ]
+
+T = TypeVar("T")
 
 ObjectKind = Literal["blob", "tree", "commit"]
 
@@ -73,6 +76,15 @@ class LooseObject:
     id: str
     disk_bytes: int
     inode: int
+
+
+def run_steps(steps: Generator[None, None, T]) -> T:
+    """Run *steps* to the end; their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 def is_worth_compressing(content: bytes) -> bool:
@@ -162,9 +174,15 @@ class LooseObjects:
         Raises:
             LedgerError: If that is not exactly *size_bytes* long, or cannot be written.
         """
+        return run_steps(self.blob_steps(fd, size_bytes))
+
+    def blob_steps(
+        self, fd: int, size_bytes: int, *, piece_bytes: int = CHUNK_BYTES
+    ) -> Generator[None, None, str]:
+        """As ``write_blob_from``, one piece for each step; other objects may be written between."""
         header = object_header("blob", size_bytes)
         digest = git_hash(header)
-        piece = os.read(fd, CHUNK_BYTES)
+        piece = os.read(fd, piece_bytes)
         compressor = zlib.compressobj(1 if is_worth_compressing(piece) else 0)
         n_bytes = 0
         with ledger_failures("an object cannot be written"), self._unfinished() as file:
@@ -173,7 +191,8 @@ class LooseObjects:
                 n_bytes += len(piece)
                 digest.update(piece)
                 file.write(compressor.compress(piece))
-                piece = os.read(fd, CHUNK_BYTES)
+                yield
+                piece = os.read(fd, piece_bytes)
             file.write(compressor.flush())
             if n_bytes != size_bytes:
                 raise LedgerError(
@@ -250,7 +269,7 @@ class LooseObjects:
         return f"{self._directory}/{object_id[:2]}/{object_id[2:]}"
 
     def _unfinished(self) -> _Unfinished:
-        return _Unfinished(self._temporary_name)
+        return _Unfinished(f"{self._temporary_name}-pieces")
 
     def _rename_into_place(self, name: str, path: str) -> None:
         try:

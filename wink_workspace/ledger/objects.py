@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -22,17 +22,19 @@ from wink_workspace.errors import LedgerDamagedError, LedgerError
 
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitTree
 from .loose import (
+    CHUNK_BYTES,
     WORTH_COMPRESSING,
     LooseObject,
     ObjectKind,
     is_worth_compressing,
+    run_steps,
 )
 from .packs import PackedObject, Packs, PackWriter, encode_object
 
 if TYPE_CHECKING:
     from .repository import GitRepository
 
-__all__ = ["LARGE_BYTES", "ObjectStore", "PreparedBlob"]
+__all__ = ["LARGE_BYTES", "ObjectStore", "PreparedBlob", "SeparatePack"]
 
 PreparedBlob: TypeAlias = PackedObject | bytes
 """A content encoded for a pack or, if it is not packed, unchanged."""
@@ -52,6 +54,7 @@ class ObjectStore:
         loose: The objects that have a file each.
         packs: The packed objects.
         n_written: How many objects were added.
+        n_written_loose: How many of them are not in a pack.
         written_bytes: The total size of all contents added, for the retention.
         durable: Whether added objects survive a loss of power.
         epoch: Increased whenever objects may have been deleted; see ``forget``.
@@ -63,6 +66,7 @@ class ObjectStore:
         self.packs = Packs(repository.directory / "objects", durable=repository.durable)
         self.durable = repository.durable
         self.n_written = 0
+        self.n_written_loose = 0
         self.written_bytes = 0
         self.epoch = 0
         self._bulk: PackWriter | None = None
@@ -83,6 +87,7 @@ class ObjectStore:
             made = encode_object(kind, content)
             self._bulk.write(made)
             return made.id
+        self.n_written_loose += 1
         return self.loose.write(kind, content)
 
     def prepare_blob(self, content: bytes) -> PreparedBlob:
@@ -120,9 +125,20 @@ class ObjectStore:
                     return self.write("blob", file.read())
         except OSError as error:
             raise LedgerError(f"a file cannot be read: {error.strerror}") from error
+        return run_steps(self.blob_steps(fd, size_bytes))
+
+    def blob_steps(
+        self, fd: int, size_bytes: int, *, piece_bytes: int = CHUNK_BYTES
+    ) -> Generator[None, None, str]:
+        """Add *fd* from its position to its end as a loose blob, a piece for each step.
+
+        Raises:
+            LedgerError: As ``write_blob_from``.
+        """
         self.n_written += 1
+        self.n_written_loose += 1
         self.written_bytes += size_bytes
-        return self.loose.write_blob_from(fd, size_bytes)
+        return self.loose.blob_steps(fd, size_bytes, piece_bytes=piece_bytes)
 
     def write_tree(self, tree: GitTree) -> str:
         """Add a tree; return its id. Raises as ``write``."""
@@ -154,6 +170,14 @@ class ObjectStore:
         writer, self._bulk = self._bulk, None
         if writer is not None:
             (writer.finish if keep else writer.abandon)()
+
+    def begin_pack(self) -> SeparatePack:
+        """Begin a pack; see ``SeparatePack``.
+
+        Raises:
+            LedgerError: If it cannot be written.
+        """
+        return SeparatePack(self, PackWriter(self.packs))
 
     def sync(self) -> None:
         """If the store is durable, call fsync for everything added so far.
@@ -272,6 +296,45 @@ class _Bulk(AbstractContextManager[None]):
     ) -> None:
         if self._is_outermost:
             self._store.end_bulk(keep=error is None)
+
+
+class SeparatePack(AbstractContextManager["SeparatePack"]):
+    """A pack that is filled in steps, between which other objects are added as usual.
+
+    Its objects cannot be read before ``finish``; a block that ends without it discards them.
+    Maintenance may delete it meanwhile, and objects that it refers to: begin again if the store's
+    ``epoch`` changes.
+    """
+
+    def __init__(self, store: ObjectStore, writer: PackWriter) -> None:
+        self._store = store
+        self._writer = writer
+
+    def write(self, kind: ObjectKind, content: bytes) -> str:
+        """Add an object; return its id. Raises as ``ObjectStore.write``."""
+        if kind == "blob" and not _is_packable(content):
+            return self._store.write(kind, content)
+        self._store.n_written += 1
+        self._store.written_bytes += len(content)
+        made = encode_object(kind, content)
+        self._writer.write(made)
+        return made.id
+
+    def finish(self) -> None:
+        """Put the pack in place.
+
+        Raises:
+            LedgerError: If it cannot be written; nothing was added.
+        """
+        self._writer.finish()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._writer.abandon()
 
 
 def _is_packable(content: bytes) -> bool:

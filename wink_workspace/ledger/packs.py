@@ -18,7 +18,7 @@ import struct
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -207,7 +207,7 @@ def _index(entries: dict[bytes, tuple[int, int]], pack_checksum: bytes) -> bytes
     per_byte = [0] * 256
     for object_id in ids:
         per_byte[object_id[0]] += 1
-    fan_out = [sum(per_byte[: n + 1]) for n in range(256)]
+    fan_out = accumulate(per_byte)
     offsets = [entries[object_id][0] for object_id in ids]
     large = [offset for offset in offsets if offset >= _LARGE_OFFSET]
     index_of_large = {offset: _LARGE_OFFSET | n for n, offset in enumerate(large)}

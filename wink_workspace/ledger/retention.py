@@ -58,8 +58,9 @@ class Retention:
             counted only after later entries cover one more day.
         budget_bytes: If the history takes more on disk, the oldest entries and discards are
             removed until it takes four fifths of this.
-        discard_bytes: The maximum of bytes of discarded files to keep for one failed call; the
-            smallest files are kept first.
+        discard_bytes: The maximum of bytes of discarded files to keep for one failed call, and
+            for all that wait to be recorded; the smallest files are kept first, and those of
+            the newest call.
     """
 
     max_age_days: float = 30.0

@@ -9,15 +9,16 @@ and one that loses its last entry stays until it is removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from wink_workspace.errors import LimitExceededError, UsageError
 from wink_workspace.filesystem.model import FileChange, FileKind, FileState
 from wink_workspace.filesystem.paths import ROOT, WorkspacePath
 
 from .git_tree import EMPTY_TREE, EMPTY_TREE_ID, GitEntry, GitTree, Mode
+from .loose import ObjectKind, run_steps
 from .names import stored_name, workspace_name
 from .objects import LARGE_BYTES, ObjectStore
 
@@ -31,11 +32,13 @@ __all__ = [
     "build",
     "build_directories",
     "diff",
+    "entries_at",
     "entry_at",
     "entry_of",
     "file_changes",
     "file_state",
     "names_in",
+    "tree_steps",
     "walk",
     "with_paths_from",
 ]
@@ -44,6 +47,14 @@ MAX_TREE_DEPTH: Final = 256
 """Most nested directories; callers' paths have at most 64, paths on disk may have more."""
 
 _TREE: Final[Mode] = b"40000"
+
+
+class TreeWriter(Protocol):
+    """Adds objects: an ``ObjectStore``, or a ``SeparatePack``."""
+
+    def write(self, kind: ObjectKind, content: bytes) -> str:
+        """Add an object; return its id."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,19 @@ def entry_at(store: ObjectStore, root: str, path: WorkspacePath) -> TreeEntry | 
     return _entry_or_none(entry)
 
 
+def entries_at(
+    store: ObjectStore, root: str, directory: WorkspacePath, names: Iterable[str]
+) -> dict[str, TreeEntry | None] | None:
+    """``entry_at`` for each of *names* in one directory; ``None`` if there is no such directory."""
+    top = (
+        entry_at(store, root, directory) if directory.parts else TreeEntry(FileKind.DIRECTORY, root)
+    )
+    if top is None or top.kind is not FileKind.DIRECTORY:
+        return None
+    tree = store.tree(top.id)
+    return {name: _entry_or_none(tree.get(stored_name(name))) for name in names}
+
+
 def walk(
     store: ObjectStore, root: str, path: WorkspacePath = ROOT
 ) -> Iterator[tuple[WorkspacePath, TreeEntry]]:
@@ -109,21 +133,32 @@ def names_in(store: ObjectStore, directory: TreeEntry) -> list[str]:
     return [workspace_name(name) for name, _ in store.tree(directory.id)]
 
 
-def diff(store: ObjectStore, before: str, after: str) -> Iterator[TreeChange]:
-    """Every path whose kind, mode or content differs, in path order."""
-    return _differences(store, GitEntry(_TREE, before), GitEntry(_TREE, after), ROOT)
+def diff(
+    store: ObjectStore, before: str, after: str, *, into_new: bool = True
+) -> Iterator[TreeChange]:
+    """Every path whose kind, mode or content differs, in path order.
+
+    Without *into_new*, a new directory stands for everything below it.
+    """
+    return _differences(store, (GitEntry(_TREE, before), GitEntry(_TREE, after)), ROOT, into_new)
 
 
 def _differences(
-    store: ObjectStore, before: GitEntry | None, after: GitEntry | None, path: WorkspacePath
+    store: ObjectStore,
+    sides: tuple[GitEntry | None, GitEntry | None],
+    path: WorkspacePath,
+    into_new: bool,
 ) -> Iterator[TreeChange]:
+    before, after = sides
     if not (_is_tree(before) and _is_tree(after)):
         yield TreeChange(path, _entry_or_none(before), _entry_or_none(after))
+        if _is_tree(after) and not into_new:
+            return
     tree_before, tree_after = _tree_in(store, before), _tree_in(store, after)
     old = dict(tree_before.rows_not_in(tree_after))
     new = dict(tree_after.rows_not_in(tree_before))
     for name, stored in sorted((workspace_name(stored), stored) for stored in old | new):
-        yield from _differences(store, old.get(stored), new.get(stored), path / name)
+        yield from _differences(store, (old.get(stored), new.get(stored)), path / name, into_new)
 
 
 # Building
@@ -220,15 +255,36 @@ def build_directories(
         LedgerError: If a tree cannot be written.
     """
     _check_depth(max(len(names) for names in directories))
+    top = run_steps(tree_steps(store, directories))
+    return store.write_tree(_tree_of(top))
+
+
+def tree_steps(
+    pack: TreeWriter, directories: Mapping[tuple[str, ...], Mapping[str, TreeEntry]]
+) -> Generator[None, None, dict[str, TreeEntry]]:
+    """As ``build_directories``, one directory for each step, without the top itself.
+
+    Returns the entries of the top, each directory with its id.
+    """
     ids: dict[tuple[str, ...], str] = {}
     for names in sorted(directories, key=len, reverse=True):
-        entries: dict[bytes, GitEntry] = {}
-        for name, entry in directories[names].items():
-            is_tree = entry.kind is FileKind.DIRECTORY
-            object_id = ids.pop((*names, name), EMPTY_TREE_ID) if is_tree else entry.id
-            entries[stored_name(name)] = GitEntry(_mode(entry), object_id)
-        ids[names] = store.write_tree(GitTree.of(entries))
-    return ids[()]
+        entries = {
+            name: TreeEntry(entry.kind, ids.pop((*names, name), EMPTY_TREE_ID))
+            if entry.kind is FileKind.DIRECTORY
+            else entry
+            for name, entry in directories[names].items()
+        }
+        if not names:
+            return entries
+        ids[names] = pack.write("tree", b"".join(_tree_of(entries).rows))
+        yield
+    return {}
+
+
+def _tree_of(entries: Mapping[str, TreeEntry]) -> GitTree:
+    return GitTree.of(
+        {stored_name(name): GitEntry(_mode(entry), entry.id) for name, entry in entries.items()}
+    )
 
 
 def with_paths_from(

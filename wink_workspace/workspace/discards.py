@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, LedgerError
@@ -76,20 +77,40 @@ class Discards:
         """Delete the pending discards because the disk is full; whether there were any."""
         return self._pending_discards is not None and self._pending_discards.free_space()
 
-    def record_pending(self, *, only_small: bool = False, again: bool = False) -> None:
-        """Record what was moved aside in the history; what cannot be written stays for later.
+    def advance(self) -> None:
+        """Record, and delete afterwards, some of what was moved aside: for about a millisecond.
 
-        Args:
-            only_small: Postpone it if it takes noticeable time.
-            again: Try also after a failure. By default a failure is not repeated at every call.
+        A failure is logged and not repeated at every call.
         """
         pending = self._pending_discards
-        if pending is None or (self._has_failed and not again):
-            return
-        if only_small and not pending.is_small:
-            return
+        if pending is not None and pending.has_work and not self._has_failed:
+            self._attempt(lambda: pending.advance(self._keep))
+
+    def record_small(self) -> None:
+        """Record what was moved aside if that takes no noticeable time."""
+        pending = self._pending_discards
+        if pending is not None and pending.has_work and not self._has_failed:
+            self._attempt(lambda: pending.record(self._keep, only_small=True))
+
+    def record_all(self, *, delete: bool = False) -> None:
+        """Record everything that was moved aside, also after a failure; then perhaps *delete* it.
+
+        What cannot be written stays for later; the log has the reason.
+        """
+        pending = self._pending_discards
+        if pending is not None and pending.has_work:
+            self._attempt(lambda: pending.record(self._keep))
+            if delete:
+                self._attempt(pending.delete)
+
+    def close(self) -> None:
+        """Interrupt the recording; the next process may repeat it."""
+        if self._pending_discards is not None:
+            self._pending_discards.close()
+
+    def _attempt(self, act: Callable[[], object]) -> None:
         try:
-            pending.record(self._keep)
+            act()
         except (LedgerError, FilesystemError, OSError) as error:
             self._has_failed = True
             _log.warning("Discarded files are kept, but not in the history yet: %s", error)

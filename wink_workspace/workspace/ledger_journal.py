@@ -70,7 +70,7 @@ class LedgerJournal:
             self._sessions.adopt(self._session)
         if not self._is_finished:
             self.finish_pending()
-        self._discards.record_pending()
+        self._discards.advance()
         paths = self._commit_external_edits()
         self._run_maintenance()
         # Only the snapshot of a call that begins now may reuse this scan.
@@ -102,7 +102,7 @@ class LedgerJournal:
             self._append_or_free_space(event)
         finally:
             self.finish_pending()
-        self._discards.record_pending(only_small=True)
+        self._discards.record_small()
 
     def _append_or_free_space(self, event: ToolInvoked) -> None:
         """Append the record of a failed call; if the disk is full, delete pending discards."""

@@ -86,6 +86,7 @@ def open_copy(
         folder.discarded,
         writer.store,
         limit_bytes=config.retention.discard_bytes,
+        clock=clock,
     )
     history = CopyHistory(
         tree, tracker, writer.store, root=root, reserve=reserve, pending_discards=pending_discards

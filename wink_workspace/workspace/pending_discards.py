@@ -1,15 +1,19 @@
 """The files that a restore discards: moved aside at once, written into the history later.
 
 A restore plans (``DiscardPlan``), moves every path whose content the history lacks into a folder of
-its own beside the files, and restores. ``record`` later writes that folder into the history as one
-discard, and deletes it. So a rollback costs one rename for each path, and reads no contents.
+its own beside the files, and restores. Later, that folder is written into the history as one
+discard, and deleted. So a rollback costs one rename for each path, a new directory being one path,
+and reads no contents.
 
 Rule 1: the plan is on the disk before the first path is moved. A process that dies at any
 instant leaves folders that the next process records.
-Rule 2: all folders together hold at most ``limit_bytes``. The excess is deleted at once, the
-largest files first, and named in the plan, in the discard and in the record of the call.
+Rule 2: all folders together hold at most ``limit_bytes``. The excess is chosen at once: of the
+oldest folder first, and there the largest files. It is named in the plan, in the discard and in the
+record of the call, and deleted later.
 Rule 3: recording may be repeated. A folder is deleted only after a ref keeps its content. It is
 renamed first, so that a partly deleted folder is not recorded.
+Rule 4: recording and deletion run in steps, so that no call waits for thousands of files:
+``advance`` does some milliseconds of them, ``record`` all. An interrupted recording begins again.
 
 ::
 
@@ -23,27 +27,34 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+import stat
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from wink_workspace._kill_points import KillPoint, passed
+from wink_workspace.clock import Clock
 from wink_workspace.errors import FilesystemError, LedgerDamagedError, LedgerError, WinkError
 from wink_workspace.filesystem import FileKind, WorkspacePath
-from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.disk.descriptors import Parts
+from wink_workspace.filesystem.disk.tree import DiskTree
 from wink_workspace.ledger import (
-    EMPTY_DIRECTORY,
     EMPTY_TREE_ID,
     MAX_TREE_DEPTH,
+    SOME_DIRECTORY,
     Dropped,
     DroppedFile,
     ObjectStore,
+    SeparatePack,
     TreeEntry,
     build,
     entry_at,
+    run_steps,
+    tree_steps,
 )
 
 from .storage import delete_tree
@@ -54,8 +65,12 @@ _log = logging.getLogger(__name__)
 
 _SMALL_BYTES: Final = 1_048_576
 _SMALL_FILES: Final = 256
-_WORTH_A_PACK: Final = 100
+_PIECE_BYTES: Final = 131_072
+_STEP_S: Final = 0.001
 _DIGITS: Final = 6
+
+Keep: TypeAlias = "Callable[[str, DiscardCause, Dropped], object]"
+"""Keeps a root of files as a discard."""
 
 _TOO_LARGE: Final = "over the limit for one rollback"
 _DISK_FULL: Final = "the disk is full"
@@ -133,24 +148,25 @@ class DiscardPlan:
 _LISTS: Final = ("moves", "gone", "same", "flipped")
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file in the folder: where it is, its original path, and its size."""
+class _File(NamedTuple):
+    """A file in the folder: its size, and its path there; the first part is its number."""
 
-    at: WorkspacePath
-    path: WorkspacePath
     size_bytes: int
+    parts: Parts
 
 
 class PendingDiscard:
-    """The folder of one restore."""
+    """The folder of one restore.
+
+    ``n_bytes`` and ``n_files`` are ``None`` until they are measured.
+    """
 
     def __init__(self, folder: Path, plan: DiscardPlan, cause: DiscardCause) -> None:
         self.folder = folder
         self.plan = plan
         self.cause = cause
-        self.n_bytes = 0
-        self.n_files = 0
+        self.n_bytes: int | None = None
+        self.n_files: int | None = None
 
     @property
     def directory(self) -> Path:
@@ -163,17 +179,43 @@ class PendingDiscard:
         new.write_bytes(self.plan.to_json(self.cause))
         new.rename(self.folder / "plan.json")
 
-    def entries(self, tree: DiskTree) -> Iterator[tuple[WorkspacePath, DiskEntry]]:
-        """Everything in the folder with its original path, parents first."""
-        for k, path in enumerate(self.plan.moves):
-            at = WorkspacePath((str(k),))
-            entry = tree.entry(at)
-            if entry is None:
-                continue
-            yield path, entry
-            if entry.kind is FileKind.DIRECTORY:
-                for below in tree.walk(at):
-                    yield WorkspacePath((*path.parts, *below.path.parts[1:])), below
+    def opened(self) -> DiskTree:
+        """The moved paths as a tree."""
+        return DiskTree(self.directory, make_accessible=True)
+
+    def original(self, parts: Parts) -> WorkspacePath:
+        """Where a path in the folder was before."""
+        return WorkspacePath((*self.plan.moves[int(parts[0])].parts, *parts[1:]))
+
+    def dropped_parts(self) -> Iterator[Parts]:
+        """The paths in the folder that the plan does not keep."""
+        numbers = {path: k for k, path in enumerate(self.plan.moves)}
+        for path in self.plan.dropped:
+            for n in range(len(path.parts) + 1):
+                k = numbers.get(WorkspacePath(path.parts[:n]))
+                if k is not None:
+                    yield (str(k), *path.parts[n:])
+
+    def files(self) -> list[_File]:
+        """The files to keep; measures the folder."""
+        dropped = set(self.dropped_parts())
+        found: list[_File] = []
+        with self.opened() as tree:
+            for parts, entry, _ in _walk(tree):
+                if entry.is_file(follow_symlinks=False) and (*parts, entry.name) not in dropped:
+                    size_bytes = entry.stat(follow_symlinks=False).st_size
+                    found.append(_File(size_bytes, (*parts, entry.name)))
+        self.n_bytes, self.n_files = sum(file.size_bytes for file in found), len(found)
+        return found
+
+    def is_small(self) -> bool:
+        """Whether recording it takes no noticeable time; looks at some of its entries only."""
+        if self.n_bytes is None or self.n_files is None:
+            with self.opened() as tree:
+                if len(list(islice(_walk(tree), _SMALL_FILES + 1))) > _SMALL_FILES:
+                    return False
+            self.files()
+        return (self.n_bytes or 0) <= _SMALL_BYTES and (self.n_files or 0) <= _SMALL_FILES
 
 
 class PendingDiscards:
@@ -183,23 +225,23 @@ class PendingDiscards:
         folder: The folder for them, created when first needed.
         store: The history.
         limit_bytes: The most that they hold together.
+        clock: Limits the time of ``advance``.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        store: ObjectStore,
-        *,
-        limit_bytes: int,
-    ) -> None:
+    def __init__(self, folder: Path, store: ObjectStore, *, limit_bytes: int, clock: Clock) -> None:
         self._folder = folder
         self._store = store
         self._limit_bytes = limit_bytes
+        self._clock = clock
         self._notes: dict[Path, str] = {}
+        self._recording: Generator[None, None, None] | None = None
+        self._deleting: Generator[None, None, None] | None = None
+        self._epoch = store.epoch
+        self._condemned: list[Path] = []
         self._discards = self._found()
 
     def _found(self) -> list[PendingDiscard]:
-        """Load what a dead process left; delete what it had recorded already."""
+        """Load what a dead process left; what it had recorded already is deleted later."""
         found: list[PendingDiscard] = []
         try:
             names = sorted(path.name for path in self._folder.iterdir())
@@ -212,7 +254,7 @@ class PendingDiscards:
             folder = self._folder / name
             try:
                 if name.endswith("~"):
-                    delete_tree(folder)
+                    self._condemned.append(folder)
                     continue
                 plan, cause = DiscardPlan.from_json((folder / "plan.json").read_bytes())
             except FileNotFoundError:  # nothing is moved before there is a plan
@@ -270,108 +312,203 @@ class PendingDiscards:
             tree.moved_out(directories)
 
     def trim(self, discard: PendingDiscard) -> None:
-        """Delete what exceeds the limit (rule 2), and report it in ``pop_notes``.
+        """Choose what exceeds the limit (rule 2), and report it in ``pop_notes``.
 
         Raises:
-            OSError, FilesystemError: If the deletion fails; the limit may stay exceeded.
+            OSError, FilesystemError: If something cannot be read or recorded; the limit may stay
+                exceeded.
         """
-        others = sum(each.n_bytes for each in self._discards if each is not discard)
-        self._shrink(discard, max(0, self._limit_bytes - others), _TOO_LARGE)
-        self._note(discard)
+        self._drop_over(discard, self._limit_bytes, _TOO_LARGE)
+        room_bytes = self._limit_bytes - (discard.n_bytes or 0)
+        for older in reversed([each for each in self._discards if each is not discard]):
+            if older is self._discards[0] and (older.n_bytes or 0) > room_bytes:
+                self._stop()  # what it has recorded may be dropped now
+            self._drop_over(older, max(0, room_bytes), _TOO_LARGE)
+            room_bytes -= older.n_bytes or 0
 
     def free_space(self) -> bool:
-        """Delete all pending discards because the disk is full; whether there were any."""
-        n_bytes = sum(discard.n_bytes for discard in self._discards)
+        """Delete all pending discards because the disk is full; whether there was anything."""
+        self._stop()
+        found = bool(self._condemned)
+        for folder in self._condemned:
+            with suppress(FilesystemError):
+                delete_tree(folder)
         for discard in self._discards:
             try:
-                self._shrink(discard, 0, _DISK_FULL)
+                found |= bool(discard.files())
+                self._drop_over(discard, 0, _DISK_FULL)
+                with discard.opened() as tree:
+                    run_steps(_delete_dropped(discard, tree))
             except (OSError, FilesystemError) as error:
                 _log.warning("cannot delete discarded files: %s", error)
-            else:
-                self._note(discard)
-        return n_bytes > 0
+        return found
 
     def _note(self, discard: PendingDiscard) -> None:
-        if discard.plan.dropped:
-            note = str(Dropped.of(list(discard.plan.dropped.values())))
-            self._notes[discard.folder] = note
-            _log.warning("Call %s: %s", discard.cause.call_id, note)
+        note = str(Dropped.of(list(discard.plan.dropped.values())))
+        self._notes[discard.folder] = note
+        _log.warning("Call %s: %s", discard.cause.call_id, note)
 
     def pop_notes(self) -> tuple[str, ...]:
         """What was dropped since the last call of this, in sentences."""
         notes, self._notes = tuple(self._notes.values()), {}
         return notes
 
-    def _shrink(self, discard: PendingDiscard, limit_bytes: float, reason: str) -> None:
-        """Drop the largest files until the others are within the limit."""
-        with DiskTree(discard.directory, make_accessible=True) as tree:
-            files = [
-                _File(entry.path, path, entry.size_bytes)
-                for path, entry in discard.entries(tree)
-                if entry.kind is FileKind.FILE
-            ]
-            files.sort(key=lambda file: (file.size_bytes, file.path))
-            discard.n_bytes, discard.n_files = sum(file.size_bytes for file in files), len(files)
-            over: list[_File] = []
-            while files and discard.n_bytes > limit_bytes:
-                over.append(files.pop())
-                discard.n_bytes -= over[-1].size_bytes
-            if not over:
-                return
-            for file in over:
-                discard.plan.drop(file.path, file.size_bytes, reason)
-            try:
-                discard.write_plan()
-            except OSError:  # the disk is full, and the deletion makes room
-                _log.warning("cannot record which discarded files are about to be deleted")
-            passed(KillPoint.HELD_TRIMMED)
-            for file in over:
-                tree.remove(file.at)
-            discard.n_files = len(files)
-            discard.write_plan()
+    def _drop_over(self, discard: PendingDiscard, limit_bytes: int, reason: str) -> None:
+        """Drop the largest files until the others are within the limit; they stay on the disk."""
+        if discard.n_bytes is None or discard.n_bytes > limit_bytes:
+            files = sorted(discard.files())
+            n_bytes, n_files = discard.n_bytes or 0, len(files)
+            while n_bytes > limit_bytes:
+                file = files.pop()
+                n_bytes -= file.size_bytes
+                discard.plan.drop(discard.original(file.parts), file.size_bytes, reason)
+            discard.n_bytes = n_bytes
+            if len(files) < n_files:
+                discard.n_files = len(files)
+                try:
+                    discard.write_plan()
+                except OSError:  # the disk is full, and the deletion makes room
+                    _log.warning("cannot record which discarded files are about to be deleted")
+                passed(KillPoint.HELD_TRIMMED)
+        if discard.plan.dropped:
+            self._note(discard)
 
     # After a restore
 
     @property
-    def is_small(self) -> bool:
-        """Whether recording all of them takes no noticeable time."""
-        return (
-            sum(discard.n_bytes for discard in self._discards) <= _SMALL_BYTES
-            and sum(discard.n_files for discard in self._discards) <= _SMALL_FILES
-        )
+    def has_work(self) -> bool:
+        """Whether there is something to record or to delete."""
+        return bool(self._discards or self._condemned)
 
-    def record(self, keep: Callable[[str, DiscardCause, Dropped], object]) -> None:
-        """Write all of them into the history with *keep*, oldest first, and delete them.
+    def advance(self, keep: Keep) -> None:
+        """Record and delete for about a millisecond; small discards are always recorded.
+
+        Raises:
+            LedgerError, FilesystemError, OSError: As ``record``.
+        """
+        end_s = self._clock.monotonic_s() + _STEP_S
+        self.record(keep, only_small=True)
+        while self.has_work:
+            if self._discards:
+                self._record_step(keep)
+            else:
+                self._delete_step()
+            if self._clock.monotonic_s() >= end_s:
+                return
+
+    def record(self, keep: Keep, *, only_small: bool = False) -> None:
+        """Write the discards into the history with *keep*, oldest first.
+
+        With *only_small*, stop before the first that takes noticeable time.
 
         Raises:
             LedgerError, FilesystemError, OSError: If something cannot be written, read or
                 deleted; what is not in the history stays pending.
         """
-        while self._discards:
-            discard = self._discards[0]
-            self._shrink(discard, self._limit_bytes, _TOO_LARGE)
+        while self._discards and not (only_small and not self._discards[0].is_small()):
+            self._record_step(keep)
+
+    def delete(self) -> None:
+        """Delete what is recorded; raises as ``record``."""
+        while self._condemned:
+            self._delete_step()
+
+    def close(self) -> None:
+        """Interrupt the recording; another process may repeat it."""
+        self._stop()
+
+    def _record_step(self, keep: Keep) -> None:
+        if self._epoch != self._store.epoch:
+            self._stop()  # an object that it wrote, and that no ref keeps, may be deleted
+            self._epoch = self._store.epoch
+        if self._recording is None:
+            self._recording = self._record_in_steps(self._discards[0], keep)
+        self._recording = _after_step(self._recording)
+
+    def _delete_step(self) -> None:
+        if self._deleting is None:
+            self._deleting = _delete_in_steps(self._condemned[0])
+        self._deleting = _after_step(self._deleting)
+        if self._deleting is None:
+            del self._condemned[0]
+
+    def _stop(self) -> None:
+        if self._recording is not None:
+            self._recording.close()
+        self._recording = None
+
+    def _record_in_steps(self, discard: PendingDiscard, keep: Keep) -> Generator[None, None, None]:
+        is_small = discard.is_small()
+        with discard.opened() as tree:
+            yield from _delete_dropped(discard, tree)
+            self._drop_over(discard, self._limit_bytes, _TOO_LARGE)
             self._fit_on_disk(discard)
-            root = self._root(discard)
-            dropped = Dropped.of(list(discard.plan.dropped.values()))
-            if dropped or root not in (discard.plan.wanted, discard.cause.files):
-                keep(root, discard.cause, dropped)
-            passed(KillPoint.HELD_KEPT)
-            done = discard.folder.with_name(f"{discard.folder.name}~")
-            discard.folder.rename(done)
-            del self._discards[0]
-            passed(KillPoint.HELD_DELETED)
+            yield from _delete_dropped(discard, tree)
+            if is_small:
+                moved = run_steps(self._contents(discard, tree, self._store))
+            else:
+                with self._store.begin_pack() as pack:
+                    moved = yield from self._contents(discard, tree, pack)
+                    pack.finish()
+        root = self._root(discard, moved)
+        dropped = Dropped.of(list(discard.plan.dropped.values()))
+        if dropped or root not in (discard.plan.wanted, discard.cause.files):
+            keep(root, discard.cause, dropped)
+        passed(KillPoint.HELD_KEPT)
+        done = discard.folder.with_name(f"{discard.folder.name}~")
+        discard.folder.rename(done)
+        self._discards.remove(discard)
+        passed(KillPoint.HELD_DELETED)
+        if is_small:
             delete_tree(done)
+        else:
+            self._condemned.append(done)
 
     def _fit_on_disk(self, discard: PendingDiscard) -> None:
         """Drop what the disk cannot hold twice; small discards are always recorded."""
-        while discard.n_bytes > _SMALL_BYTES:
+        n_bytes = discard.n_bytes or 0
+        if n_bytes > _SMALL_BYTES:
             there = os.statvfs(self._store.repository.directory)
-            lacking = discard.n_bytes + _SMALL_BYTES - there.f_bavail * there.f_frsize
-            if lacking <= 0:
-                return
-            self._shrink(discard, max(0, discard.n_bytes - (lacking + 1) // 2), _DISK_FULL)
+            lacking = n_bytes + _SMALL_BYTES - there.f_bavail * there.f_frsize
+            if lacking > 0:
+                self._drop_over(discard, max(0, n_bytes - (lacking + 1) // 2), _DISK_FULL)
 
-    def _root(self, discard: PendingDiscard) -> str:
+    def _contents(
+        self, discard: PendingDiscard, tree: DiskTree, pack: ObjectStore | SeparatePack
+    ) -> Generator[None, None, dict[str, TreeEntry]]:
+        """Write all moved files and directories; the entry of each moved path, by its number."""
+        directories: dict[Parts, dict[str, TreeEntry]] = {(): {}}
+        for parts, found, directory in _walk(tree):
+            below = (*parts, found.name)
+            path = discard.original(below)
+            if len(path.parts) > MAX_TREE_DEPTH:
+                if not found.is_dir(follow_symlinks=False):
+                    size_bytes = found.stat(follow_symlinks=False).st_size
+                    discard.plan.drop(path, size_bytes, _TOO_DEEP)
+            elif found.is_dir(follow_symlinks=False):
+                directories[below] = {}
+                directories[parts][found.name] = SOME_DIRECTORY
+            elif found.is_symlink():
+                target = os.readlink(found.name, dir_fd=directory)
+                blob = pack.write("blob", target.encode("utf-8", "surrogateescape"))
+                directories[parts][found.name] = TreeEntry(FileKind.SYMLINK, blob)
+            elif found.is_file(follow_symlinks=False):
+                with tree.open(WorkspacePath(below)) as file:
+                    status = os.fstat(file.fileno())
+                    if status.st_size < _PIECE_BYTES:
+                        blob = pack.write("blob", file.read())
+                    else:
+                        blob = yield from self._store.blob_steps(
+                            file.fileno(), status.st_size, piece_bytes=_PIECE_BYTES
+                        )
+                executable = bool(status.st_mode & stat.S_IXUSR)
+                directories[parts][found.name] = TreeEntry(FileKind.FILE, blob, executable)
+            else:
+                discard.plan.drop(path, 0, _NO_FILE)
+            yield
+        return (yield from tree_steps(pack, directories))
+
+    def _root(self, discard: PendingDiscard, moved: Mapping[str, TreeEntry]) -> str:
         """The root of all files as they were when *discard* was moved aside."""
         plan, store = discard.plan, self._store
         base = self._readable(plan.base, plan.wanted)
@@ -382,39 +519,11 @@ class PendingDiscards:
             entry = changes[path]
             if entry is not None:
                 changes[path] = TreeEntry(entry.kind, entry.id, not entry.executable)
-        with DiskTree(discard.directory, make_accessible=True) as tree:
-            found = list(discard.entries(tree))
-            if len(found) < _WORTH_A_PACK:
-                changes.update(self._contents(discard, tree, found))
-            else:
-                with store.bulk():
-                    changes.update(self._contents(discard, tree, found))
+        for k, entry in moved.items():
+            changes[plan.moves[int(k)]] = entry
         for path in plan.dropped:
             changes.setdefault(path, entry_at(store, base, path))
         return build(store, base, {path: entry for path, entry in changes.items() if path.parts})
-
-    def _contents(
-        self,
-        discard: PendingDiscard,
-        tree: DiskTree,
-        found: Sequence[tuple[WorkspacePath, DiskEntry]],
-    ) -> Iterator[tuple[WorkspacePath, TreeEntry]]:
-        for path, entry in found:
-            if len(path.parts) > MAX_TREE_DEPTH:
-                discard.plan.drop(path, entry.size_bytes, _TOO_DEEP)
-                continue
-            match entry.kind:
-                case None:
-                    discard.plan.drop(path, 0, _NO_FILE)
-                case FileKind.DIRECTORY:
-                    yield path, EMPTY_DIRECTORY
-                case FileKind.SYMLINK:
-                    target = (entry.target or "").encode("utf-8", "surrogateescape")
-                    yield path, TreeEntry(FileKind.SYMLINK, self._store.write_blob(target))
-                case FileKind.FILE:
-                    with tree.open(entry.path) as file:
-                        content = self._store.write_blob_from(file.fileno())
-                    yield path, TreeEntry(FileKind.FILE, content, entry.executable)
 
     def _readable(self, *roots: str) -> str:
         """The first of *roots* that is still in the history, or the empty tree."""
@@ -423,3 +532,50 @@ class PendingDiscards:
                 self._store.tree(root)
                 return root
         return EMPTY_TREE_ID
+
+
+def _walk(tree: DiskTree) -> Iterator[tuple[Parts, os.DirEntry[str], int]]:
+    """Everything in *tree*, a directory before its entries: its directory, and a descriptor of it.
+
+    A directory is read in parts, so that one with many entries takes no longer for each.
+    """
+    todo: list[Parts] = [()]
+    while todo:
+        parts = todo.pop()
+        with tree.opened(WorkspacePath(parts)) as directory, os.scandir(directory) as entries:
+            for entry in entries:
+                yield parts, entry, directory
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append((*parts, entry.name))
+
+
+def _delete_dropped(discard: PendingDiscard, tree: DiskTree) -> Generator[None, None, None]:
+    for parts in list(discard.dropped_parts()):
+        tree.remove(WorkspacePath(parts))
+        yield
+
+
+def _delete_in_steps(folder: Path) -> Generator[None, None, None]:
+    """Delete *folder*, one entry for each step."""
+    if folder.is_dir():
+        directories: list[Parts] = []
+        with DiskTree(folder, make_accessible=True) as tree:
+            for parts, entry, directory in _walk(tree):
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append((*parts, entry.name))
+                else:
+                    os.unlink(entry.name, dir_fd=directory)
+                    yield
+            for parts in reversed(directories):
+                tree.remove(WorkspacePath(parts))
+                yield
+        delete_tree(folder)
+
+
+def _after_step(steps: Generator[None, None, None]) -> Generator[None, None, None] | None:
+    """Run one step; ``None`` after the last one."""
+    try:
+        next(steps)
+    except StopIteration:
+        return None
+    return steps

@@ -17,9 +17,11 @@ changed since the last snapshot, and the root.
 from __future__ import annotations
 
 import logging
-from collections.abc import Set
+import stat
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import islice
+from typing import Final, Protocol
 
 from wink_workspace.errors import (
     FilesystemError,
@@ -27,20 +29,24 @@ from wink_workspace.errors import (
     WinkError,
 )
 from wink_workspace.filesystem import FileChange, FileKind, WorkspacePath
-from wink_workspace.filesystem.changes import NOTHING, ChangeTracker, Dirty
-from wink_workspace.filesystem.disk.descriptors import attributes_of
+from wink_workspace.filesystem.changes import NOTHING, ChangeTracker, Dirty, Leaving
+from wink_workspace.filesystem.disk.bulk_reading import BulkReading, ReadPart
+from wink_workspace.filesystem.disk.descriptors import Parts, attributes_of
 from wink_workspace.filesystem.disk.fingerprints import DiskFingerprints
 from wink_workspace.filesystem.disk.tree import DiskEntry, DiskTree
+from wink_workspace.filesystem.git_binary import blob_id
 from wink_workspace.filesystem.paths import ROOT
 from wink_workspace.ledger import (
     EMPTY_DIRECTORY,
-    EMPTY_TREE_ID,
     LARGE_BYTES,
     SOME_DIRECTORY,
     ObjectStore,
+    PreparedBlob,
     TreeEntry,
     build,
+    build_directories,
     diff,
+    entries_at,
     entry_at,
     file_changes,
     names_in,
@@ -66,6 +72,9 @@ _MODES: dict[FileKind | None, tuple[int, ...]] = {
     FileKind.SYMLINK: (0o777,),
 }
 """The modes that a restore can set; a symlink always has 0777."""
+
+_MANY_FILES: Final = 64
+"""From this number on, files are written as one pack; docs/design/054 has the measurement."""
 
 
 class DiscardRecorder(Protocol):
@@ -177,7 +186,8 @@ class TreeHistory:
         self, token: FilesToken, *, reason: str = "rolled back", kept: str | None = None
     ) -> None:
         """As ``restore``, with a reason; an entry keeps the tree *kept*, so it needs no discard."""
-        steps = self._steps(self.changed_paths(), token.root)
+        dirty = self.changed_paths(leaving=lambda parts: self._is_leaving(parts, token.root))
+        steps = self._steps(dirty, token.root)
         self._move_aside(steps, reason, kept)
         failures = self._carry_out(steps)
         # On a full disk, try again with the reserve released, then without the pending discards
@@ -190,6 +200,7 @@ class TreeHistory:
         self._not_restored = frozenset(failures)
         if failures:
             self._unprocessed = Dirty(prefixes=frozenset(failures))
+            self._tracker.note(ROOT, below=True)  # a directory may have stayed that was leaving
             shown = "; ".join(str(error) for error in failures.values())
             raise FilesystemError(
                 f"{counted(len(failures), 'path')} could not be restored: {shown}",
@@ -228,15 +239,22 @@ class TreeHistory:
             raise SnapshotError("unknown snapshot token: it belongs to another filesystem")
         return token
 
-    def changed_paths(self) -> Dirty:
+    def _is_leaving(self, parts: Parts, wanted: str) -> bool:
+        """Whether a restore of *wanted* moves the new directory *parts* aside as a whole."""
+        entry = entry_at(self._store, wanted, WorkspacePath(parts))
+        return entry is None or entry.kind is not FileKind.DIRECTORY
+
+    def changed_paths(self, *, leaving: Leaving | None = None) -> Dirty:
         """What may have changed; it is reported again until a snapshot or a restore succeeds.
+
+        *leaving* is that of ``ChangeTracker.drain``.
 
         Raises:
             ForkedProcessError: In a child of the process that opened the files.
         """
         self._process.check()
         self._is_fresh = False
-        moved = self._tracker.drain()
+        moved = self._tracker.drain(leaving)
         self._unprocessed = moved if self._unprocessed is NOTHING else self._unprocessed | moved
         return self._unprocessed
 
@@ -244,30 +262,111 @@ class TreeHistory:
 
     def _write_tree(self, dirty: Dirty) -> str:
         """The tree of the present state, given what may have changed."""
-        if dirty.prefixes and dirty.everything:
-            with self._store.bulk():
-                return build(self._store, EMPTY_TREE_ID, self._below(WorkspacePath(())))
+        if not dirty.prefixes and len(dirty.paths) < _MANY_FILES:
+            changes: _Changes = {path: self._entry(path) for path in sorted(dirty.paths)}
+            return build(self._store, self._token.root, changes)
+        tops = sorted(
+            path
+            for path in dirty.prefixes
+            if not path.parts or not _is_inside(path.parent, dirty.prefixes)
+        )
+        paths = sorted(path for path in dirty.paths if not _is_inside(path, dirty.prefixes))
+        if len(tops) + len(paths) >= _MANY_FILES:
+            tops, paths = self._ever_present(tops), self._ever_present(paths)
+        below = self._few_below(tops, _MANY_FILES - len(paths))
+        if below is not None:
+            return self._write_few(tops, below, paths)
+        with self._store.bulk():
+            return self._write_many(tops, paths)
+
+    def _ever_present(self, paths: Sequence[WorkspacePath]) -> list[WorkspacePath]:
+        """Those of *paths* that exist now, or in the present token.
+
+        The others were added and removed since, such as by a rollback.
+        """
+        present: list[WorkspacePath] = [path for path in paths if not path.parts]
+        for directory, names in _by_directory(paths).items():
+            found = self._tree.statuses(directory, names)
+            known = entries_at(self._store, self._token.root, directory, names) or {}
+            present += [directory / name for name in names if name in found or known.get(name)]
+        return present
+
+    def _few_below(self, tops: Sequence[WorkspacePath], limit: int) -> list[DiskEntry] | None:
+        """Everything below *tops*; ``None`` if it has *limit* entries or more."""
+        found: list[DiskEntry] = []
+        for top in tops:
+            found += islice(self._walk(top), max(0, limit - len(found)))
+        return found if len(found) < limit else None
+
+    def _walk(self, top: WorkspacePath) -> Iterator[DiskEntry]:
+        """Everything below *top*, nothing if it is not a directory."""
+        there = self._tree.entry(top)
+        if there is not None and there.kind is FileKind.DIRECTORY:
+            yield from self._tree.walk(top)
+
+    def _write_few(
+        self,
+        tops: Sequence[WorkspacePath],
+        below: Iterable[DiskEntry],
+        paths: Sequence[WorkspacePath],
+    ) -> str:
+        """As ``_write_tree``, given everything that is below *tops*."""
         changes: _Changes = {}
-        walked: set[WorkspacePath] = set()
-        for prefix in sorted(dirty.prefixes):  # parents first; each directory is read once
-            if _is_inside(prefix, walked):
-                continue
-            changes[prefix] = self._entry(prefix)
-            if changes[prefix] == SOME_DIRECTORY:
-                changes[prefix] = EMPTY_DIRECTORY
-                changes.update(self._below(prefix))
-                walked.add(prefix)
-        for path in sorted(dirty.paths):
-            if not _is_inside(path, dirty.prefixes):
-                changes[path] = self._entry(path)
+        for path in tops:
+            entry = self._own_entry(path)
+            changes[path] = EMPTY_DIRECTORY if entry == SOME_DIRECTORY else entry
+        for there in below:
+            stored = self._stored_entry(there)
+            if stored is not None:
+                changes[there.path] = stored
+        for path in paths:
+            changes[path] = self._entry(path)
         return build(self._store, self._token.root, changes)
 
-    def _below(self, prefix: WorkspacePath) -> _Changes:
-        return {
-            entry.path: stored
-            for entry in self._tree.walk(prefix)
-            if (stored := self._stored_entry(entry)) is not None
+    def _write_many(self, tops: Sequence[WorkspacePath], paths: Sequence[WorkspacePath]) -> str:
+        """As ``_write_tree``, inside a bulk; each directory of *tops* is written once."""
+        changes: _Changes = {top: self._own_entry(top) for top in tops}
+        found: dict[WorkspacePath, dict[Parts, dict[str, TreeEntry]]] = {
+            top: {(): {}} for top in tops if changes[top] == SOME_DIRECTORY
         }
+        for part in BulkReading(self._tree, self._store.prepare_blob).run(found, paths):
+            directory = WorkspacePath(part.top.parts + part.below)
+            below = found.get(part.top)
+            if below is None:
+                for name, entry in self._entries_of(part, directory):
+                    changes[directory / name] = entry
+                continue
+            inside = below.setdefault(part.below, {})
+            if part.below and part.entered is not None:
+                below[part.below[:-1]][part.below[-1]] = SOME_DIRECTORY
+                mode, has_attributes = part.entered
+                if has_attributes or mode not in _MODES[FileKind.DIRECTORY]:
+                    self._odd.add(directory)
+            inside.update(
+                (name, entry)
+                for name, entry in self._entries_of(part, directory)
+                if entry is not None
+            )
+        for top, below in found.items():
+            root = build_directories(self._store, below)
+            changes[top] = TreeEntry(FileKind.DIRECTORY, root)
+        return build(self._store, self._token.root, changes)
+
+    def _entries_of(
+        self, part: ReadPart[PreparedBlob], directory: WorkspacePath
+    ) -> Iterator[tuple[str, TreeEntry | None]]:
+        """Write the contents of *part*; its entries by name, without directories that it lists."""
+        for name, prepared, mode, has_attributes in part.files:
+            if has_attributes or mode not in _MODES[FileKind.FILE]:
+                self._odd.add(directory / name)
+            blob = self._store.write_prepared(prepared)
+            yield name, TreeEntry(FileKind.FILE, blob, bool(mode & stat.S_IXUSR))
+        for name in part.others:
+            yield name, self._entry(directory / name)
+
+    def _own_entry(self, top: WorkspacePath) -> TreeEntry | None:
+        """The entry of *top*, which may be the root: no tree has its mode."""
+        return self._entry(top) if top.parts else SOME_DIRECTORY
 
     def _entry(self, path: WorkspacePath) -> TreeEntry | None:
         there = self._tree.entry(path)
@@ -299,7 +398,7 @@ class TreeHistory:
     def _blob(self, entry: DiskEntry) -> str:
         with self._tree.open(entry.path) as file:
             fd = file.fileno()
-            if attributes_of(fd):
+            if attributes_of(fd, path_only=False):
                 self._odd.add(entry.path)
             if self.fingerprints is None or entry.size_bytes >= LARGE_BYTES:
                 return self._store.write_blob_from(fd)
@@ -315,7 +414,7 @@ class TreeHistory:
         as in the tree of the present token, so comparing the two trees is enough.
         """
         steps = _Steps(DiscardPlan(base=self._token.root, wanted=wanted))
-        for path in sorted(dirty.prefixes | dirty.paths):
+        for path in sorted(dirty.prefixes | (dirty.paths - self._plan_many(steps, dirty))):
             top = self._top(path, wanted)
             if not _is_inside(top, steps.complete):
                 below = top != path or path in dirty.prefixes
@@ -336,6 +435,40 @@ class TreeHistory:
                 self._reset_odd(steps, path)
         steps.made.sort(key=lambda made: made[0])
         return steps
+
+    def _plan_many(self, steps: _Steps, dirty: Dirty) -> set[WorkspacePath]:
+        """Plan for the files among many changed paths that are new or unchanged; these paths.
+
+        Unchanged are those that had just changed when they were committed. A directory of the
+        trees and of the disk is read once for all of its files.
+        """
+        done: set[WorkspacePath] = set()
+        if len(dirty.paths) < _MANY_FILES:
+            return done
+        paths = [path for path in dirty.paths if not _is_inside(path, dirty.prefixes)]
+        store, plan = self._store, steps.plan
+        same: dict[WorkspacePath, TreeEntry] = {}
+        for directory, inside in _by_directory(paths).items():
+            wanted = entries_at(store, plan.wanted, directory, inside)
+            if wanted is None:
+                continue
+            known = entries_at(store, plan.base, directory, inside) or {}
+            new = [name for name in inside if wanted[name] is None]
+            for name in self._tree.statuses(directory, new):
+                plan.moves.append(directory / name)
+            for name, entry in wanted.items():
+                if entry is not None and entry == known.get(name):
+                    same[directory / name] = entry
+        done.update(plan.moves)
+        steps.complete.update(plan.moves)
+        for part in BulkReading(self._tree, blob_id).run((), sorted(same)):
+            for name, blob, mode, has_attributes in part.files:
+                path = part.top / name
+                found = TreeEntry(FileKind.FILE, blob, bool(mode & stat.S_IXUSR))
+                is_odd = has_attributes or mode not in _MODES[FileKind.FILE]
+                if not is_odd and found == same[path]:
+                    done.add(path)
+        return done
 
     def _top(self, path: WorkspacePath, wanted: str) -> WorkspacePath:
         """*path*, or its topmost ancestor that is not a directory in the wanted tree."""
@@ -498,3 +631,12 @@ def _is_inside(path: WorkspacePath, prefixes: Set[WorkspacePath]) -> bool:
     return bool(prefixes) and (
         path in prefixes or any(above in prefixes for above in path.ancestors())
     )
+
+
+def _by_directory(paths: Iterable[WorkspacePath]) -> dict[WorkspacePath, list[str]]:
+    """The names of *paths* by their parents, without the root."""
+    names: dict[WorkspacePath, list[str]] = {}
+    for path in paths:
+        if path.parts:
+            names.setdefault(path.parent, []).append(path.name)
+    return names

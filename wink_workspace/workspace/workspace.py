@@ -181,7 +181,7 @@ class Workspace(ReadableHistory):
             recover(
                 self._writer, self._history, clock, discards=self._discards, last_output=last_output
             )
-            self._discards.record_pending()
+            self._discards.advance()
             self._opened.absorb_before_change(lambda: self._journal.absorb_external(()))
             self._sessions.load(self.session, self.head.session)
             if self.has_unfinished_apply:
@@ -363,8 +363,9 @@ class Workspace(ReadableHistory):
             self._sandbox.close()  # before the last scan of the files
             self._keep_index()
             if self._writer.is_held and self._delete_storage is None:
-                self._discards.record_pending(again=True)
+                self._discards.record_small()
                 self._run_maintenance(at_end=True)
+            self._discards.close()
             self._close()
             if self._delete_storage is not None:
                 self._delete_storage()
@@ -605,6 +606,18 @@ class Workspace(ReadableHistory):
             )
             move.make(replace(draft, base=base))
         return move.entry
+
+    def discarded(self) -> tuple[Discarded, ...]:
+        """What rollbacks, recoveries and undos discarded in this workspace, newest first.
+
+        Outside of a call, what is not in the history yet is recorded first.
+        """
+        if self._writer.is_held and self._process.is_present:
+            transactions = transactions_of(self.session)
+            with transactions.turn():
+                if not transactions.depth:
+                    self._discards.record_all()
+        return super().discarded()
 
     def restore_discarded(
         self, which: int | str, *, paths: Sequence[str] | None = None
@@ -1034,7 +1047,7 @@ class Workspace(ReadableHistory):
         )  # this call reports all
         try:
             with self._turn(needs_room=False):
-                self._discards.record_pending(again=True)
+                self._discards.record_all(delete=True)
                 return self._ledger.maintain(self.config.retention, steps=steps)
         finally:
             self._maintenance_enabled = was_enabled

@@ -6,7 +6,15 @@ chooses the best tracker. ``inotify`` has one that the kernel notifies. Both com
 """
 
 from .dirty import NOTHING, Dirty
-from .index import FileIndex
+from .index import FileIndex, Leaving
 from .scan import ChangeTracker, ScanTracker, open_tracker
 
-__all__ = ["NOTHING", "ChangeTracker", "Dirty", "FileIndex", "ScanTracker", "open_tracker"]
+__all__ = [
+    "NOTHING",
+    "ChangeTracker",
+    "Dirty",
+    "FileIndex",
+    "Leaving",
+    "ScanTracker",
+    "open_tracker",
+]

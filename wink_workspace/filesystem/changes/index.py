@@ -33,6 +33,7 @@ __all__ = [
     "EntryKey",
     "FileIndex",
     "IndexedTree",
+    "Leaving",
     "Status",
     "Watch",
     "is_directory_change",
@@ -48,6 +49,9 @@ EntryKey = tuple[Parts, str]
 """The directory of an entry, and its name."""
 
 Watch = Callable[[Parts, int], None]
+
+Leaving = Callable[[Parts], bool]
+"""Whether the caller removes a new directory, so that nothing below it has to be read."""
 
 
 class Status(NamedTuple):
@@ -237,17 +241,18 @@ class IndexedTree:
         self.n_visited = 0
         self._clock = clock
 
-    def look_at_all(self, watch: Watch | None = None) -> Dirty:
+    def look_at_all(self, watch: Watch | None = None, leaving: Leaving | None = None) -> Dirty:
         """Read the status of all entries; the changes since the index, or everything without one.
 
         *watch* is called with each directory, and a descriptor of it, before it is listed.
+        *leaving* is that of ``ChangeTracker.drain``.
         """
         before, self.index = self.index, None  # until all is read
         problem = ""
         for _ in range(_MAX_SCANS):
             index = FileIndex()
             try:
-                self._add_below(index, ROOT, watch)
+                self._add_below(index, ROOT, watch, _new_and_leaving(before, leaving))
             except FilesystemError as error:
                 problem = error.message  # such as directories that another process moves
             else:
@@ -293,7 +298,13 @@ class IndexedTree:
                 index.put(directory.parts, {name: now}, racy_ns)
         return seen
 
-    def _add_below(self, index: FileIndex, top: WorkspacePath, watch: Watch | None) -> None:
+    def _add_below(
+        self,
+        index: FileIndex,
+        top: WorkspacePath,
+        watch: Watch | None,
+        leaving: Leaving | None = None,
+    ) -> None:
         racy_ns = racy_from_ns(self._clock)
 
         def before(parts: Parts, descriptor: int) -> None:
@@ -307,3 +318,21 @@ class IndexedTree:
             entries = {name: status_of(status) for name, status in listing.entries}
             index.put(top.parts + listing.parts, entries, racy_ns)
             self.n_visited += len(entries)
+            if leaving is not None:
+                listing.entries[:] = [
+                    (name, status)
+                    for name, status in listing.entries
+                    if not entries[name].is_directory or not leaving((*listing.parts, name))
+                ]
+
+
+def _new_and_leaving(before: FileIndex | None, leaving: Leaving | None) -> Leaving | None:
+    """*leaving* for directories that are new since *before*: others may have other changes."""
+    if before is None or leaving is None:
+        return None
+
+    def is_new_and_leaves(parts: Parts) -> bool:
+        known = before.get(parts[:-1], parts[-1])
+        return (known is None or not known.is_directory) and leaving(parts)
+
+    return is_new_and_leaves

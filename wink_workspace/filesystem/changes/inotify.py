@@ -58,7 +58,7 @@ from wink_workspace.filesystem.paths import WorkspacePath
 from wink_workspace.processes import OwnProcess
 
 from .dirty import NOTHING, Dirty, NotedChanges
-from .index import EntryKey, FileIndex, IndexedTree, Status, is_directory_change
+from .index import EntryKey, FileIndex, IndexedTree, Leaving, Status, is_directory_change
 
 __all__ = ["InotifyTracker", "remote_filesystem"]
 
@@ -361,12 +361,12 @@ class InotifyTracker:
             if self._queue is not None:
                 self._queue.unwatch_below(self._left)
 
-    def drain(self) -> Dirty:
+    def drain(self, leaving: Leaving | None = None) -> Dirty:
         """What may have changed since the last drain; ``ForkedProcessError`` in a forked child."""
         self._process.check()  # a child would consume the events of the parent
         with self._lock:
             try:
-                return self._drain()
+                return self._drain(leaving)
             except BaseException:
                 self._seen.index = None  # it may be partly updated
                 raise
@@ -380,9 +380,9 @@ class InotifyTracker:
 
     # Following events
 
-    def _drain(self) -> Dirty:
+    def _drain(self, leaving: Leaving | None) -> Dirty:
         pending, self._pending = self._pending, NOTHING
-        self._complete_before_ns = None
+        complete_before_ns, self._complete_before_ns = self._complete_before_ns, None
         racy_ns = racy_from_ns(self._clock)
         noted, summary = self._noted.take(), self._read_events()
         index = self._seen.index
@@ -401,7 +401,9 @@ class InotifyTracker:
                 pending = noted if pending is NOTHING else pending | noted
             followed = self._follow(index, summary, racy_ns)
             return followed if pending is NOTHING else pending | followed
-        return pending | noted | summary.dirty() | self._scan(reason)
+        if index is not None and complete_before_ns is not None:
+            index.trust_older(complete_before_ns)  # else all of them would count as changed
+        return pending | noted | summary.dirty() | self._scan(reason, leaving)
 
     def _read_events(self) -> _EventSummary:
         summary = _EventSummary(self._made, self._left, self._expected)
@@ -479,13 +481,13 @@ class InotifyTracker:
 
     # Scanning
 
-    def _scan(self, reason: str) -> Dirty:
+    def _scan(self, reason: str, leaving: Leaving | None = None) -> Dirty:
         """The changes since the last drain, found by a scan; watches all directories again."""
         if self._queue is None and self._scan_reason is None:
             self._open_queue()
         if self._queue is not None:
             self._queue.begin_renewal()
-        found = self._seen.look_at_all(self._watch)
+        found = self._seen.look_at_all(self._watch, leaving)
         if self._queue is not None:
             self._queue.end_renewal()
         if self._seen.index is not None and self._seen.index.unreadable:

@@ -30,7 +30,7 @@ from wink_workspace.filesystem.disk.tree import ChangeObserver, DiskTree, Hidden
 from wink_workspace.filesystem.paths import WorkspacePath
 
 from .dirty import Dirty, NotedChanges
-from .index import FileIndex, IndexedTree
+from .index import FileIndex, IndexedTree, Leaving
 
 __all__ = ["ChangeTracker", "ScanTracker", "open_tracker"]
 
@@ -50,10 +50,12 @@ class ChangeTracker(ChangeObserver, Protocol):
         """The index as of the last drain, for storing; ``None`` if unknown."""
         ...
 
-    def drain(self) -> Dirty:
+    def drain(self, leaving: Leaving | None = None) -> Dirty:
         """What may have changed since the last drain.
 
-        A caller that cannot use the answer returns it with ``note``.
+        A caller that cannot use the answer returns it with ``note``. One that removes every new
+        directory for which *leaving* is true spares the tracker from reading them; if it fails
+        to remove one, it notes that everything may have changed.
         """
         ...
 
@@ -102,10 +104,10 @@ class ScanTracker:
         """The index as of the last drain; ``None`` if not every entry could be read."""
         return self._seen.index
 
-    def drain(self) -> Dirty:
+    def drain(self, leaving: Leaving | None = None) -> Dirty:
         """What may have changed since the last drain."""
         with self._lock:
-            found = self._seen.look_at_all()
+            found = self._seen.look_at_all(leaving=leaving)
             return Dirty(reason=self._reason) | self._noted.take() | found
 
     def note(self, path: WorkspacePath, *, below: bool = False) -> None:

@@ -404,10 +404,13 @@ def reset_mode(entry: int, mode: int) -> None:
 _RESETTABLE = ("user.", "system.posix_acl_")
 
 
-def attributes_of(entry: int) -> list[str]:
-    """The extended attributes of *entry* that its owner may set, access control lists included."""
+def attributes_of(entry: int, *, path_only: bool = True) -> list[str]:
+    """The extended attributes of *entry* that its owner may set, access control lists included.
+
+    *path_only* says that it may be an ``O_PATH`` descriptor, which takes longer.
+    """
     try:
-        names = os.listxattr(f"/proc/self/fd/{entry}")
+        names = os.listxattr(f"/proc/self/fd/{entry}" if path_only else entry)
     except OSError:  # a filesystem without them, or a link
         return []
     return names and [name for name in names if name.startswith(_RESETTABLE)]

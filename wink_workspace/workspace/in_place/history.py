@@ -14,8 +14,9 @@ contain one that a call prepared.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from wink_workspace.errors import (
     DirectoryExpectedError,
@@ -105,11 +106,15 @@ class PresentState(TreeHistory):
                 return kept
         return None
 
-    def _below(self, prefix: WorkspacePath) -> dict[WorkspacePath, TreeEntry | None]:
+    def _walk(self, top: WorkspacePath) -> Iterator[DiskEntry]:
         try:
-            return super()._below(prefix)
+            yield from [*super()._walk(top)]
         except (FileMissingError, DirectoryExpectedError, ReadOnlyError):
-            return {}
+            return
+
+    def _write_many(self, tops: Sequence[WorkspacePath], paths: Sequence[WorkspacePath]) -> str:
+        """Read each path alone, as other programs may be changing it, and keep its mode."""
+        return self._write_few(tops, chain.from_iterable(map(self._walk, tops)), paths)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

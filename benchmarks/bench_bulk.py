@@ -1,0 +1,212 @@
+"""The time of calls that change thousands of files, in turns with plain git in the same run.
+
+Run by ``make bench``. Each shape is measured on a tmpfs and in ``--basetemp``, which is a disk by
+default. The ratios are in the extra information; the goals are 1.2 for a commit, 2 for a rollback,
+and 2 ms for the call after a rollback.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter, sleep
+
+import pytest
+
+from wink_workspace.workspace import Workspace, WorkspaceStorage
+
+N_FILES = 20_000
+N_CHANGED = 1_000
+ROUNDS = 3
+RACILY_CLEAN_S = 2.1  # until then, a scan counts new files as changed
+GIT_ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "bench",
+    "GIT_AUTHOR_EMAIL": "bench@localhost",
+    "GIT_COMMITTER_NAME": "bench",
+    "GIT_COMMITTER_EMAIL": "bench@localhost",
+}
+
+
+def in_directories(n: int) -> str:
+    return f"d{n // 100}/f{n % 100}"
+
+
+def in_one_directory(n: int) -> str:
+    return f"f{n}"
+
+
+def thirty_deep(n: int) -> str:
+    chain = "/".join(f"level{k}" for k in range(n % 30))
+    return f"d{n // 3_000}/{chain}/f{n}" if chain else f"d{n // 3_000}/f{n}"
+
+
+SHAPES: dict[str, Callable[[int], str]] = {
+    "200_directories": in_directories,
+    "one_directory": in_one_directory,
+    "thirty_deep": thirty_deep,
+}
+
+
+def fill(root: Path, names: Callable[[int], str], n_files: int) -> None:
+    made: set[Path] = set()
+    for n in range(n_files):
+        path = root / names(n)
+        if path.parent not in made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made.add(path.parent)
+        path.write_text(f"{root.name} {n}\n" * 20)
+
+
+def git(work: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=work, env=GIT_ENVIRONMENT, check=True)
+
+
+@pytest.fixture(params=["tmpfs", "disk"])
+def base(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    if request.param == "disk":
+        yield tmp_path
+        return
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("there is no /dev/shm")
+    path = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    yield path
+    shutil.rmtree(path)
+
+
+@dataclass
+class Pair:
+    """The same files in a workspace and in a plain git repository."""
+
+    workspace: Workspace
+    root: Path
+    repository: Path
+
+    @classmethod
+    def of(cls, base: Path, n_files: int) -> Pair:
+        source, repository = base / "source", base / "git"
+        source.mkdir()
+        fill(source, lambda n: f"old{n // 10}/f{n % 10}", n_files)
+        shutil.copytree(source, repository)
+        git(repository, "init", "-q")
+        git(repository, "config", "gc.auto", "0")
+        git(repository, "add", "-A")
+        git(repository, "commit", "-qm", "all")
+        workspace = Workspace.create(source, storage=WorkspaceStorage(base / "state"))
+        return cls(workspace, workspace._folder.files, repository)
+
+    def usual_call(self, n: int = 0) -> float:
+        start = perf_counter()
+        with self.workspace.call("write"):
+            self.workspace.files.write_text("one.txt", f"{n}\n")
+        return perf_counter() - start
+
+    def call(self, act: Callable[[Path], None], *, fails: bool = False) -> float:
+        """The time from the end of the work to the end of the call."""
+        call = self.workspace.call("many files")
+        with call:
+            act(self.root)
+            if fails:
+                call.fail("it failed")
+            start = perf_counter()
+        return perf_counter() - start
+
+    def commit_with_git(self, act: Callable[[Path], None]) -> float:
+        act(self.repository)
+        start = perf_counter()
+        git(self.repository, "add", "-A")
+        git(self.repository, "commit", "-qm", "more")
+        return perf_counter() - start
+
+    def reset_with_git(self, act: Callable[[Path], None]) -> float:
+        act(self.repository)
+        start = perf_counter()
+        git(self.repository, "reset", "-q", "--hard")
+        git(self.repository, "clean", "-fdxq")
+        return perf_counter() - start
+
+
+def report(benchmark, ours: list[float], theirs: list[float]) -> None:
+    benchmark.extra_info["ms"] = 1e3 * median(ours)
+    benchmark.extra_info["ms_git"] = 1e3 * median(theirs)
+    benchmark.extra_info["ratio"] = median(ours) / median(theirs)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def bench_bulk_commit(benchmark, base: Path, shape: str) -> None:
+    """20,000 new files are committed, beside ``git add -A && git commit``."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    with Pair.of(base, 100).workspace as workspace:
+        pair = Pair(workspace, workspace._folder.files, base / "git")
+
+        def turns() -> None:
+            name = f"new{len(ours)}"
+
+            def act(root: Path) -> None:
+                fill(root / name, SHAPES[shape], N_FILES)
+
+            ours.append(pair.call(act))
+            theirs.append(pair.commit_with_git(act))
+
+        benchmark.pedantic(turns, rounds=ROUNDS)
+    report(benchmark, ours, theirs)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def bench_bulk_rollback(benchmark, base: Path, shape: str) -> None:
+    """20,000 new files are rolled back, beside ``git reset --hard && git clean -fdx``.
+
+    ``next_ms`` is the slowest of the 20 calls after it, beyond the usual call before it.
+    """
+    ours: list[float] = []
+    theirs: list[float] = []
+    later: list[float] = []
+    with Pair.of(base, 100).workspace as workspace:
+        pair = Pair(workspace, workspace._folder.files, base / "git")
+        sleep(RACILY_CLEAN_S)
+
+        def act(root: Path) -> None:
+            fill(root / "new", SHAPES[shape], N_FILES)
+
+        def turns() -> None:
+            workspace.maintain()
+            usual = median(pair.usual_call(n) for n in range(9))
+            ours.append(pair.call(act, fails=True))
+            later.append(max(pair.usual_call(n) for n in range(20)) - usual)
+            theirs.append(pair.reset_with_git(act))
+
+        benchmark.pedantic(turns, rounds=ROUNDS)
+    report(benchmark, ours, theirs)
+    benchmark.extra_info["next_ms"] = 1e3 * median(later)
+
+
+@pytest.mark.parametrize("n_files", [1_000, 100_000])
+def bench_bulk_edit(benchmark, base: Path, n_files: int) -> None:
+    """1,000 files are changed, of 10 in each directory, beside ``git add -A && git commit``."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    with Pair.of(base, n_files).workspace as workspace:
+        pair = Pair(workspace, workspace._folder.files, base / "git")
+        sleep(RACILY_CLEAN_S)
+
+        def turns() -> None:
+            number = len(ours)
+
+            def act(root: Path) -> None:
+                for n in range(N_CHANGED):
+                    (root / f"old{n // 10}/f{n % 10}").write_text(f"changed {number} {n}\n" * 20)
+
+            ours.append(pair.call(act))
+            theirs.append(pair.commit_with_git(act))
+
+        benchmark.pedantic(turns, rounds=ROUNDS)
+    report(benchmark, ours, theirs)

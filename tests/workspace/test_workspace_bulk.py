@@ -1,0 +1,250 @@
+"""Calls that change many files: one pack, one rename for each new directory, work in steps."""
+
+from __future__ import annotations
+
+import os
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from workspace_rig import (
+    assert_fsck_clean,
+    assert_same,
+    calls,
+    die,
+    doing,
+    folder,
+    made,
+    picture,
+    reopened,
+)
+
+from wink_workspace.clock import ManualClock
+from wink_workspace.filesystem import DiskTree
+from wink_workspace.ledger import Retention
+from wink_workspace.workspace import Workspace, WorkspaceConfig
+from wink_workspace.workspace.contents import capture_all
+
+N_DIRECTORIES, WIDTH = 6, 50
+N_FILES = N_DIRECTORIES * WIDTH
+ADMINISTRATION = 6
+"""The objects of one entry besides those of its files, at most."""
+
+
+class TickingClock(ManualClock):
+    """A clock on which 0.1 ms pass with each look at it."""
+
+    def __init__(self) -> None:
+        super().__init__(datetime.now(UTC) + timedelta(hours=1))
+
+    def monotonic_s(self) -> float:
+        self.advance(0.000_1)
+        return super().monotonic_s()
+
+
+def fill(root: Path, *, tag: str = "") -> None:
+    """Make new directories with files, two levels deep."""
+    for n in range(N_FILES):
+        path = root / "new" / f"d{n // WIDTH}" / f"f{n % WIDTH}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{tag}{n}\n" * 20)
+
+
+def object_files(workspace: Workspace) -> set[str]:
+    objects = workspace._folder.ledger / "objects"
+    return {str(path.relative_to(objects)) for path in objects.rglob("*") if path.is_file()}
+
+
+def files_in(directory: Path) -> int:
+    return sum(len(files) for _, _, files in os.walk(directory))
+
+
+def shapes(root: Path) -> None:
+    """Many files of all kinds and modes, and changes of old ones."""
+    chance = random.Random(14)
+    for n in range(120):
+        directory = root / "/".join(chance.choices("abc", k=chance.randint(1, 4)))
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"f{n}"
+        if n % 7 == 0:
+            path.symlink_to("../nowhere")
+        elif n % 11 == 0:
+            path.mkdir()
+        elif n % 13 == 0:
+            os.mkfifo(path)
+        else:
+            path.write_bytes(chance.randbytes(chance.choice((0, 3, 300, 70_000))))
+            path.chmod(chance.choice((0o644, 0o755, 0o600)))
+    (root / "a" / os.fsdecode(b"\xff\n")).write_bytes(b"odd")
+    for n in range(80):
+        if n % 3 == 0:
+            (root / f"old/{n}").unlink()
+        else:
+            (root / f"old/{n}").write_text(f"{n} is new")
+
+
+OLD = {f"old/{n}": b"old" for n in range(100)}
+
+
+def test_commit_of_many_new_files_adds_one_pack_and_its_index(tmp_path: Path) -> None:
+    with made(tmp_path) as workspace:
+        root = folder(tmp_path).files
+        with calls(workspace, doing(lambda: fill(root))) as call:
+            before = object_files(workspace)
+            assert call("act").result.success
+            new = object_files(workspace) - before
+            packed = sorted(Path(path).suffix for path in new if path.startswith("pack"))
+            assert packed == [".idx", ".pack"]
+            assert len(new) <= 2 + ADMINISTRATION, new
+        committed = picture(root)
+        workspace.undo()
+        assert list(root.iterdir()) == []
+        workspace.redo()
+        assert_same(committed, picture(root))
+    assert_fsck_clean(folder(tmp_path).ledger)
+
+
+def test_many_changed_files_are_committed_like_a_few(tmp_path: Path) -> None:
+    with made(tmp_path, OLD) as workspace:
+        root = folder(tmp_path).files
+        with calls(workspace, doing(lambda: shapes(root))) as call:
+            assert call("act").result.success
+        for path in root.rglob("*"):
+            if path.is_fifo():  # the history has none
+                path.unlink()
+        with DiskTree(root) as tree:
+            one_by_one = capture_all(tree, workspace._ledger.store, known=workspace.head.files)
+        assert workspace.head.files == one_by_one
+    assert_fsck_clean(folder(tmp_path).ledger)
+
+
+def test_rollback_of_many_changed_files_restores_contents_kinds_and_modes(tmp_path: Path) -> None:
+    with made(tmp_path, OLD) as workspace:
+        root = folder(tmp_path).files
+        before = picture(root)
+        with calls(workspace, doing(lambda: shapes(root), fails=True)) as call:
+            call("act")
+            assert_same(before, picture(root))
+            workspace.restore_discarded(1)
+        assert (root / "a" / os.fsdecode(b"\xff\n")).read_bytes() == b"odd"
+        assert (root / "old/1").read_text() == "1 is new"
+    assert_fsck_clean(folder(tmp_path).ledger)
+
+
+def test_rollback_renames_a_new_directory_once_and_reads_nothing_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed: list[object] = []
+    rename = os.rename
+
+    def renaming(old: object, new: object, **where: object) -> None:
+        if where:
+            renamed.append(old)
+        rename(old, new, **where)  # type: ignore[arg-type] - what the system call takes
+
+    with made(tmp_path, {"a.txt": b"a"}) as workspace:
+        root, tracker = folder(tmp_path).files, workspace._opened.tracker
+        with calls(workspace, doing(lambda: fill(root), fails=True)) as call:
+            call("ls")
+            monkeypatch.setattr(os, "rename", renaming)
+            before = tracker.n_visited
+            call("act")
+            assert renamed == ["new"]
+            assert tracker.n_visited - before < 10
+            monkeypatch.undo()
+            before = tracker.n_visited
+            call("ls")
+            assert tracker.n_visited - before < 5
+            (root / "a.txt").write_text("still watched")
+            call("ls")
+            external = [entry for entry in workspace.log() if entry.kind == "external"]
+            assert len(external) == 1
+
+
+def test_discard_of_many_files_is_recorded_and_deleted_in_steps_between_calls(
+    tmp_path: Path,
+) -> None:
+    clock = TickingClock()
+    with made(tmp_path, clock=clock) as workspace:
+        root, store = folder(tmp_path).files, workspace._ledger.store
+        with calls(workspace, doing(lambda: fill(root), fails=True)) as call:
+            call("act")
+            discards = folder(tmp_path).discarded
+            costs: list[tuple[int, int]] = []
+            while list(discards.iterdir()):
+                before = store.n_written, files_in(discards)
+                assert call("ls").result.success
+                costs.append((store.n_written - before[0], before[1] - files_in(discards)))
+                assert len(costs) < N_FILES
+        assert max(n_written for n_written, _ in costs) < 40
+        assert max(n_deleted for _, n_deleted in costs) < 40
+        assert len(costs) > 2 * N_FILES // 40
+        (found,) = workspace._ledger.discarded()
+        assert len(workspace.discarded_paths(found)) == N_FILES + N_DIRECTORIES + 1
+    assert_fsck_clean(folder(tmp_path).ledger)
+
+
+@pytest.mark.parametrize("n_calls", [0, 1, 12, 20])
+def test_discard_whose_recording_is_interrupted_is_recorded_by_the_next_process(
+    tmp_path: Path, n_calls: int
+) -> None:
+    workspace = made(tmp_path, clock=TickingClock())
+    root = folder(tmp_path).files
+    with calls(workspace, doing(lambda: fill(root), fails=True)) as call:
+        call("act")
+        for _ in range(n_calls):
+            assert call("ls").result.success
+    die(workspace)
+    with reopened(tmp_path) as again:
+        (found,) = again.discarded()
+        again.restore_discarded(found.id)
+        assert (root / "new/d5/f49").read_text() == f"{N_FILES - 1}\n" * 20
+        assert files_in(root) == N_FILES
+        again.maintain()
+        assert list(folder(tmp_path).discarded.iterdir()) == []
+    assert_fsck_clean(folder(tmp_path).ledger)
+
+
+def test_garbage_collection_during_a_recording_loses_nothing_of_the_discard(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, clock=TickingClock()) as workspace:
+        root = folder(tmp_path).files
+
+        def act() -> None:
+            fill(root)
+            (root / "new/large").write_bytes(os.urandom(300_000))
+
+        with calls(workspace, doing(act, fails=True)) as call:
+            call("act")
+            for _ in range(4):
+                call("ls")
+            assert workspace._ledger.maintain(Retention()).ran
+            for _ in range(4):
+                call("ls")
+        (found,) = workspace.discarded()
+        assert len(workspace.discarded_paths(found)) == N_FILES + N_DIRECTORIES + 2
+    assert_fsck_clean(folder(tmp_path).ledger)
+
+
+def test_limit_on_waiting_discards_drops_files_of_the_oldest_first(tmp_path: Path) -> None:
+    limit_bytes = 5_000_000
+    config = WorkspaceConfig(retention=Retention(discard_bytes=limit_bytes))
+    with made(tmp_path, config=config, clock=TickingClock()) as workspace:
+        root = folder(tmp_path).files
+
+        def act(n: int) -> None:
+            (root / "new").mkdir()
+            for k in range(3):
+                (root / f"new/{n}-{k}").write_bytes(os.urandom(1_000_000 + k))
+
+        for n in (1, 2):
+            with calls(workspace, doing(lambda n=n: act(n), fails=True)) as call:
+                call("act")
+        notes = workspace.record(workspace.head).event.notes
+        oldest, newest = workspace.find_discarded(1), workspace.find_discarded(2)
+        dropped = [each.path for each in oldest.dropped.named]
+        assert dropped == ["new/1-2", "new/1-1"]
+        assert not newest.dropped
+        assert ["new/1-2 (1,000,002 bytes, over the limit" in note for note in notes] == [True]
