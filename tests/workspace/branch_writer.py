@@ -1,4 +1,4 @@
-"""A process that writes to one branch of a workspace: ``branch_writer.py STORAGE ID BRANCH CALLS``.
+"""A process that writes to one branch of a workspace: ``branch_writer.py STORAGE ID BRANCH BUDGET CALLS``.
 
 Each call writes 200,000 bytes of noise. ``CALLS`` is their number, or 0 to write until the input
 ends.
@@ -14,12 +14,11 @@ from pathlib import Path
 from wink_workspace.ledger import Retention
 from wink_workspace.workspace import Workspace, WorkspaceConfig, WorkspaceStorage
 
-BUDGET_BYTES = 16_000_000
 NOISE_BYTES = 200_000
 
 
-def main(storage: str, workspace_id: str, branch: str, n_calls: int) -> None:
-    config = WorkspaceConfig(retention=Retention(budget_bytes=BUDGET_BYTES))
+def main(storage: str, workspace_id: str, branch: str, budget_bytes: int, n_calls: int) -> None:
+    config = WorkspaceConfig(retention=Retention(budget_bytes=budget_bytes))
     noise = random.Random(branch)
     with Workspace.open(
         workspace_id, branch=branch, storage=WorkspaceStorage(Path(storage)), config=config
@@ -36,4 +35,4 @@ def main(storage: str, workspace_id: str, branch: str, n_calls: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

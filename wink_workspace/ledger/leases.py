@@ -139,10 +139,13 @@ class MaintenanceLease:
     def step(self, now: datetime, *, is_urgent: bool = False) -> Generator[bool]:
         """Whether this process may do a step; no other can until the block ends.
 
-        It may if it has the lease, if the lease is free or expired, or if *is_urgent*.
+        It may if it has the lease, if the lease is free or expired, or if *is_urgent*; then it
+        waits for the end of another process's step.
         """
         file = LockFile(self._path)
         try:
+            if is_urgent:
+                file.lock(fcntl.LOCK_EX)
             may = file.try_lock_exclusively() and (
                 is_urgent or self._owner(file, now) in (None, self._name)
             )

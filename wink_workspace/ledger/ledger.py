@@ -295,7 +295,7 @@ class Ledger:
         A step ends after about *seconds*, and the next one continues. Due are: making a pack of
         this writer's new objects when there are many, joining packs, and deleting history that
         *retention* does not keep. While the history exceeds the budget by an eighth, a step has
-        no limit.
+        no limit, and waits for one of another process.
 
         Raises:
             LedgerError: As ``maintain``.
@@ -319,10 +319,14 @@ class Ledger:
             return
         now = self._clock.now()
         is_urgent = is_over and self._disk_bytes > retention.budget_bytes * (1 + _MOST_EXCESS)
+        lease_was_mine = is_urgent and lease.is_mine
         with lease.step(now, is_urgent=is_urgent) as may:
             if not may:
                 self._abandon_job()
                 return
+            if is_urgent and not lease_was_mine:  # another process may have deleted enough
+                self._measured_at = -math.inf
+                is_over = self.is_over_budget(retention)
             if self._job is None:
                 self._job = self._due_job(retention, now, is_over=is_over)
             ends = math.inf if is_urgent else ends
